@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets up what it needs: a virtual environment in .venv, the
+# dependencies of pyproject.toml at the versions of constraints.txt, and the
+# native module. The second run finds all of that done.
+
+PYTHON ?= python3
+VENV := .venv
+RUN_DIR ?= runs/demo
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+NATIVE := $(shell find native -type f)
+
+.PHONY: demo test lint bench wheel clean setup
+
+# Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
+demo: setup
+	$(PY) examples/ppo.py --run-dir $(RUN_DIR)
+
+# All tests: the native core, the Python layers, Ray, the examples, the built wheel.
+test: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest
+
+# The README's benchmark table: ours and EnvPool in one run.
+bench: setup $(VENV)/.bench
+	$(VENV)/bin/rollouts bench --env-id CartPole-v1 --env-id Pendulum-v1 --num-envs 1024 --peer envpool --peer gymnasium --markdown
+	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --env-id ALE/Breakout-v5 --num-envs 16 --peer envpool --peer ale --markdown
+
+lint: setup
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+	$(PY) -m mypy
+
+wheel: setup
+	$(PY) -m build --wheel
+
+setup: $(VENV)/.native
+
+# pip of Python's ensurepip does for everything below
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "rollouts needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12"; exit 1; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+	  { echo "rollouts compiles its native core and found no C++20 compiler. Install one, such as g++ 12 (Debian, Ubuntu: apt-get install g++)."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch goes first and alone: its pinned version decides which build the others see
+$(VENV)/.dependencies: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.native
+
+$(VENV)/.native: $(VENV)/.dependencies $(NATIVE)
+	$(PIP) install -q --no-deps -e .
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dependencies
+	$(PIP) install -q -c constraints.txt -e '.[bench]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ALE engine: loading it, and direct access to an emulator and to the resize
+// for the tests that compare them with their references.
+#include "engines/ale_abi.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "bindings.h"
+#include "rollouts/envs/atari/area_resize.h"
+#include "rollouts/pool/errors.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+using Bytes = py::array_t<std::uint8_t, py::array::c_style>;
+
+std::unique_ptr<Ale> LoadEmulator(const std::string& rom_path) {
+  AleLibrary::CheckRom(rom_path);
+  auto ale = std::make_unique<Ale>();
+  ale->SetInt("random_seed", 0);
+  ale->SetFloat("repeat_action_probability", 0.0f);
+  ale->LoadRom(rom_path);
+  return ale;
+}
+
+Bytes CopyScreen(const Ale& ale) {
+  const AleScreen screen = ale.screen();
+  Bytes copy({screen.height, screen.width});
+  std::memcpy(copy.mutable_data(), screen.pixels, static_cast<std::size_t>(copy.size()));
+  return copy;
+}
+
+Bytes CopyRam(const Ale& ale) {
+  const auto ram = ale.Ram();
+  return Bytes(static_cast<py::ssize_t>(ram.size()), ram.data());
+}
+
+// (H, W) or (H, W, 3) uint8 to (height, width[, 3]).
+Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width) {
+  if (image.ndim() != 2 && image.ndim() != 3) {
+    throw SpecError("image has " + std::to_string(image.ndim()) + " axes, expected 2 or 3");
+  }
+  const auto channels = static_cast<std::int32_t>(image.ndim() == 3 ? image.shape(2) : 1);
+  AreaResize resize(static_cast<std::int32_t>(image.shape(0)),
+                    static_cast<std::int32_t>(image.shape(1)), height, width, channels);
+  std::vector<py::ssize_t> shape{height, width};
+  if (image.ndim() == 3) shape.push_back(channels);
+  Bytes result(shape);
+  resize.BeginImage();
+  for (std::int32_t y = 0; y < height; ++y) {
+    resize.ComputeRow(image.data(), y, result.mutable_data() + y * width * channels);
+  }
+  return result;
+}
+
+}  // namespace
+
+void BindAle(py::module_& module) {
+  module.def("load_ale", &AleLibrary::Load, py::arg("so_path"), py::arg("version"),
+             "Resolves ALE's symbols in the native module of the imported ale_py.");
+  module.def("area_resize", &ResizeImage, py::arg("image"), py::arg("height"), py::arg("width"),
+             "The resize of the Atari environments. For tests.");
+  py::class_<AleState>(module, "AleState");
+  py::class_<Ale>(module, "AleEmulator", "One ALE without preprocessing. For tests.")
+      .def(py::init(&LoadEmulator), py::arg("rom_path"))
+      .def("act", &Ale::Act, py::arg("action"))
+      .def("game_over", &Ale::GameOver)
+      .def("reset_game", &Ale::ResetGame)
+      .def("lives", &Ale::Lives)
+      .def("screen", &CopyScreen)
+      .def("ram", &CopyRam)
+      .def("minimal_actions", &Ale::MinimalActions)
+      .def("legal_actions", &Ale::LegalActions)
+      .def("palette_gray", [](Ale& ale) {
+        const AlePalette palette = ale.Palette();
+        return Bytes(static_cast<py::ssize_t>(palette.gray.size()), palette.gray.data());
+      })
+      .def("clone_state", &Ale::CloneState)
+      .def("restore_state", &Ale::RestoreState, py::arg("state"));
+}
+
+}  // namespace rollouts

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the extension module `rollouts._native`.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include "rollouts/core/spec.h"
+#include "rollouts/pool/options.h"
+
+namespace rollouts {
+
+void BindErrors(pybind11::module_& module);
+void BindRegistry(pybind11::module_& module);
+void BindPool(pybind11::module_& module);
+void BindAle(pybind11::module_& module);
+
+// NumPy dtype of an array of `dtype`.
+pybind11::dtype NumpyDType(DType dtype);
+
+// A Python dict of str -> bool | int | float | str as native options.
+Options OptionsFromDict(const pybind11::dict& given);
+
+}  // namespace rollouts

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings.h"
+
+PYBIND11_MODULE(_native, module) {
+  module.doc() = "Native core of rollouts: environments, pools, engines. Use it through `rollouts`.";
+  rollouts::BindErrors(module);
+  rollouts::BindRegistry(module);
+  rollouts::BindPool(module);
+  rollouts::BindAle(module);
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/pool/registry.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "bindings.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+// One space as plain values; rollouts/specs.py makes the Gymnasium space of it.
+py::dict SpaceToDict(const SpaceSpec& space) {
+  py::dict result;
+  result["n"] = space.n;
+  result["dtype"] = NumpyDType(space.dtype);
+  std::vector<std::int32_t> shape(space.shape, space.shape + space.ndim);
+  const std::int64_t bounds = space.elementwise ? space.size() : 1;
+  result["low"] = std::vector<double>(space.low, space.low + bounds);
+  result["high"] = std::vector<double>(space.high, space.high + bounds);
+  result["elementwise"] = space.elementwise;
+  result["shape"] = py::tuple(py::cast(shape));
+  return result;
+}
+
+py::dict EntryToDict(const RegistryEntry& entry) {
+  py::dict result;
+  result["id"] = entry.id;
+  result["max_episode_steps"] = entry.max_episode_steps;
+  result["reward_threshold"] = entry.reward_threshold;
+  result["cpu_only"] = entry.cpu_only;
+  result["header"] = entry.header;
+  result["type"] = entry.type;
+  result["options"] = py::cast(entry.default_options());
+  return result;
+}
+
+py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
+  const EnvSpec spec = FindEntry(id).make_spec(OptionsFromDict(options));
+  py::dict result;
+  result["observation"] = SpaceToDict(spec.observation);
+  result["action"] = SpaceToDict(spec.action);
+  return result;
+}
+
+}  // namespace
+
+py::dtype NumpyDType(DType dtype) {
+  switch (dtype) {
+    case DType::kUint8: return py::dtype::of<std::uint8_t>();
+    case DType::kInt32: return py::dtype::of<std::int32_t>();
+    case DType::kInt64: return py::dtype::of<std::int64_t>();
+    case DType::kFloat32: return py::dtype::of<float>();
+    case DType::kFloat64: return py::dtype::of<double>();
+  }
+  throw SpecError("unknown dtype in an environment's spec");
+}
+
+Options OptionsFromDict(const py::dict& given) {
+  Options options;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    // bool first: in Python it is an int too
+    if (py::isinstance<py::bool_>(value)) {
+      options[name] = value.cast<bool>();
+    } else if (py::isinstance<py::str>(value)) {
+      options[name] = value.cast<std::string>();
+    } else if (PyIndex_Check(value.ptr())) {
+      const auto number = py::int_(py::reinterpret_borrow<py::object>(value));
+      const std::int64_t fits = PyLong_AsLongLong(number.ptr());
+      if (fits == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        throw SpecError("option '" + name + "' must fit 64 bits, got " +
+                        py::str(number).cast<std::string>());
+      }
+      options[name] = fits;
+    } else if (PyNumber_Check(value.ptr())) {
+      options[name] = py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
+    } else {
+      throw SpecError("option '" + name + "' must be a bool, int, float or str, got " +
+                      py::str(py::type::of(value)).cast<std::string>());
+    }
+  }
+  return options;
+}
+
+void BindRegistry(py::module_& module) {
+  module.def("registry", [] {
+    py::list entries;
+    for (const RegistryEntry& entry : Registry()) entries.append(EntryToDict(entry));
+    return entries;
+  }, "Every line of native/envs.cmake as a dict.");
+  module.def("make_spec", &MakeSpecDict, py::arg("id"), py::arg("options"),
+             "The spaces of an environment with these options, as plain values.");
+}
+
+}  // namespace rollouts

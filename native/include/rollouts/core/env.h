@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract of an environment, included by every environment header.
+//
+// A light environment is a struct with
+//   using Config = ...;  plain data, defaults in place
+//   using State = ...;   plain data (trivially copyable)
+//   using Action = std::int32_t (Discrete) or float (Box: a pointer to the row)
+//   using Obs = ...;     element type of the observation
+//   static constexpr EnvSpec kSpec
+//   template <class V> static void VisitConfig(Config&, V& visit)   option names
+//   static void Reset(const Config&, State&, Rng&)
+//   static StepResult Step(const Config&, State&, const Action* action, Rng&)
+//   static void Observe(const Config&, const State&, Obs* obs)
+// all ROLLOUTS_HD but VisitConfig. It knows nothing of threads, batches, seeds,
+// time limits or autoreset: core/step.h does.
+//
+// A heavy environment (CPU_ONLY) hosts an engine and is a class with
+//   using Config, Action, Obs; template <class V> static void VisitConfig(Config&, V&)
+//   static EnvSpec MakeSpec(const Config&)
+//   explicit Env(const Config&)              may throw
+//   void Reset(Rng&, bool forced)            forced: by the user's reset(), not by autoreset
+//   StepResult Step(const Action*, Rng&)
+//   void Observe(Obs* obs) const
+//   void WriteInfo(double* values) const     one value per EnvSpec::infos entry
+// Its functions may throw; the pool reports that as this environment's failure.
+#pragma once
+
+#include "rollouts/core/math.h"
+#include "rollouts/core/platform.h"
+#include "rollouts/core/rng.h"
+#include "rollouts/core/spec.h"
+
+namespace rollouts {
+
+struct StepResult {
+  double reward = 0;
+  bool terminated = false;
+  // Added to the episode's return. Differs from `reward` only where the reward
+  // that the learner sees is clipped.
+  double score = 0;
+
+  ROLLOUTS_HD static constexpr StepResult Of(double reward, bool terminated) {
+    return StepResult{reward, terminated, reward};
+  }
+};
+
+}  // namespace rollouts

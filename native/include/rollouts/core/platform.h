@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What differs between a host compiler and NVRTC, in one place. Environment
+// headers include this (through env.h) and contain no #ifdef of their own.
+#pragma once
+
+#if defined(__CUDACC_RTC__)
+
+#define ROLLOUTS_HD __host__ __device__
+// NVRTC has no standard headers: these are the only std names that
+// environment headers may use.
+namespace std {
+using int8_t = signed char;
+using int16_t = short;
+using int32_t = int;
+using int64_t = long long;
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long long;
+using size_t = decltype(sizeof(0));
+}  // namespace std
+
+#else
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define ROLLOUTS_HD __host__ __device__
+#else
+#define ROLLOUTS_HD
+#endif
+
+#endif
+
+namespace rollouts {
+
+// Arithmetic type of the dynamics: double on the CPU, where the Gymnasium
+// references compute in double; float on the GPU, where double is slow.
+// -DROLLOUTS_REAL=float builds the GPU's arithmetic for the host (parity tests).
+#if defined(ROLLOUTS_REAL)
+using Real = ROLLOUTS_REAL;
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
+using Real = float;
+#else
+using Real = double;
+#endif
+
+}  // namespace rollouts

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an environment declares about itself: spaces, limits, extra info columns.
+// Plain data, so that a `constexpr` EnvSpec can live in a host+device header.
+#pragma once
+
+#include "rollouts/core/platform.h"
+
+namespace rollouts {
+
+enum class DType : std::int32_t { kUint8, kInt32, kInt64, kFloat32, kFloat64 };
+
+ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kUint8: return 1;
+    case DType::kInt32: return 4;
+    case DType::kFloat32: return 4;
+    case DType::kInt64: return 8;
+    case DType::kFloat64: return 8;
+  }
+  return 0;
+}
+
+// Shape and bounds of one row. A Discrete space is `n > 0`; else it is a Box.
+struct SpaceSpec {
+  static constexpr std::int32_t kMaxDims = 4;
+  static constexpr std::int32_t kMaxBounds = 32;  // rows longer than this have one common bound
+
+  DType dtype = DType::kFloat32;
+  std::int32_t n = 0;     // number of values of a Discrete space
+  std::int32_t ndim = 0;  // of a Box
+  std::int32_t shape[kMaxDims] = {};
+  bool elementwise = false;  // bounds per element (low[i], high[i]), else low[0], high[0]
+  double low[kMaxBounds] = {};
+  double high[kMaxBounds] = {};
+
+  ROLLOUTS_HD constexpr std::int64_t size() const {
+    std::int64_t total = 1;
+    for (std::int32_t i = 0; i < ndim; ++i) total *= shape[i];
+    return total;
+  }
+  ROLLOUTS_HD constexpr std::int64_t bytes() const { return size() * SizeOf(dtype); }
+};
+
+// One extra per-step value reported in Gymnasium's `info`, stored as float64 or int32.
+struct InfoSpec {
+  const char* name = nullptr;
+  DType dtype = DType::kFloat64;
+};
+
+// Time limits and reward thresholds belong to ids, not to environments: envs.cmake has them.
+struct EnvSpec {
+  static constexpr std::int32_t kMaxInfos = 4;
+
+  SpaceSpec observation;
+  SpaceSpec action;
+  std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
+  std::int32_t num_infos = 0;
+  InfoSpec infos[kMaxInfos] = {};
+};
+
+}  // namespace rollouts

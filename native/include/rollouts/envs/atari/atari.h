@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Atari 2600 games on the Arcade Learning Environment, preprocessed as by
+// ale_py.vector_env.AtariVectorEnv (ale-py 0.12.1), whose option names these are.
+// With the same options, and without random draws, observations, rewards, ends and
+// lives are equal to it bit for bit; `episodic_life` and `life_loss_info` say where not.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "rollouts/core/env.h"
+
+namespace rollouts {
+
+class Atari {
+ public:
+  struct Config {
+    std::string rom_path;           // set by rollouts/atari.py from the id
+    std::int32_t frameskip = 4;     // frames per step, all with the same action
+    std::int32_t stack_num = 4;     // frames in an observation, zeros where there is none yet
+    std::int32_t img_height = 84;   // not above the game's screen (210 for most)
+    std::int32_t img_width = 84;    // at most 160
+    bool grayscale = true;          // else RGB: one more axis of 3
+    bool maxpool = true;            // pixelwise maximum of a step's last two frames
+    // an episode starts after fewer than noop_max frames of no-op; FIRE counts as one
+    std::int32_t noop_max = 30;
+    bool use_fire_reset = true;     // press FIRE first, if the action set has it
+
+    // A lost life terminates. Autoreset then goes on in the same game, after one
+    // step of no-op (and one of FIRE where use_fire_reset applies), as in the DeepMind
+    // wrappers and EnvPool; reset() starts a new game. ale-py always starts a new game.
+    bool episodic_life = false;
+    // A lost life terminates, and the game goes on from the same frame: autoreset
+    // shows that frame again, without emulating anything. Equal to ale-py in same-step
+    // mode; in next-step mode ale-py has no row for the autoreset.
+    bool life_loss_info = false;
+
+    bool reward_clipping = true;    // of a step's reward, to [-1, 1]
+    double repeat_action_probability = 0.25;  // per frame: the action before stays pressed
+    bool full_action_space = false;  // all that the joystick has, else what the game uses
+    // of the game's list, -1: its own default; what a mode lays out at random (Adventure's
+    // mode 2), it lays out alike in every episode
+    std::int32_t mode = -1;
+    std::int32_t difficulty = -1;    // likewise
+  };
+  using Action = std::int32_t;
+  using Obs = std::uint8_t;
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("rom_path", config.rom_path);
+    visit("frameskip", config.frameskip);
+    visit("stack_num", config.stack_num);
+    visit("img_height", config.img_height);
+    visit("img_width", config.img_width);
+    visit("grayscale", config.grayscale);
+    visit("maxpool", config.maxpool);
+    visit("noop_max", config.noop_max);
+    visit("use_fire_reset", config.use_fire_reset);
+    visit("episodic_life", config.episodic_life);
+    visit("life_loss_info", config.life_loss_info);
+    visit("reward_clipping", config.reward_clipping);
+    visit("repeat_action_probability", config.repeat_action_probability);
+    visit("full_action_space", config.full_action_space);
+    visit("mode", config.mode);
+    visit("difficulty", config.difficulty);
+  }
+
+  // Throws SpecError for options out of range and EngineError for a ROM or an
+  // ALE that cannot be used.
+  static EnvSpec MakeSpec(const Config& config);
+
+  // Cheap. The emulator, which takes 70 ms to load, comes with the first Reset, so
+  // that a pool's threads load theirs at the same time.
+  explicit Atari(const Config& config);
+  ~Atari();
+
+  void Reset(Rng& rng, bool forced);
+  StepResult Step(const Action* action, Rng& rng);
+  void Observe(Obs* obs) const;
+  // lives, raw_reward (before clipping)
+  void WriteInfo(double* values) const;
+
+ private:
+  struct Engine;
+
+  void NewGame(Rng& rng);
+  void ContinueGame(Rng& rng);
+  double EmulateStep(std::int32_t ale_action, Rng& rng);
+  std::int32_t EmulateFrame(std::int32_t ale_action, Rng& rng);
+
+  const Config config_;
+  std::unique_ptr<Engine> engine_;
+  std::int32_t pressed_ = 0;  // what sticky actions repeat
+  std::int32_t lives_ = 0;
+  double raw_reward_ = 0;
+  bool game_over_ = true;
+  bool life_lost_ = false;  // in the last step, with lives left
+};
+
+}  // namespace rollouts

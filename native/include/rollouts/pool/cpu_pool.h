@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch of environments stepped by threads: send actions, recv batches.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rollouts/pool/batch_buffer.h"
+#include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/errors.h"
+#include "rollouts/pool/event.h"
+#include "rollouts/pool/work_queue.h"
+
+namespace rollouts {
+
+struct PoolOptions {
+  std::int32_t num_envs = 1;
+  std::int32_t batch_size = 1;   // == num_envs: synchronous
+  std::int32_t num_threads = 1;  // in synchronous mode the caller of Recv is one of them
+  std::int32_t env_id_offset = 0;
+  std::uint64_t seed = 0;
+  StepRules rules;
+};
+
+// Synchronous (batch_size == num_envs): Recv returns every environment sent
+// since the last Recv, in the order sent. Asynchronous: Recv returns the first
+// batch_size environments to finish.
+//
+// Send, SendReset, Seed and Release take `send_mutex_` briefly and never wait for
+// environments; Recv and Drain hold `recv_mutex_` while they wait. Lock order:
+// recv_mutex_, then send_mutex_. Worker threads take neither.
+//
+// Threads may share a pool, but CheckSend, filling the action rows and Send belong
+// together: no other thread's Send or SendReset may come between (the bindings
+// hold the GIL from one to the other).
+class CpuPool {
+ public:
+  using Clock = Event::Clock;
+
+  struct Received {
+    std::shared_ptr<BatchBuffer> buffer;
+    std::int32_t rows = 0;
+  };
+
+  CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options);
+  ~CpuPool();
+  CpuPool(const CpuPool&) = delete;
+  CpuPool& operator=(const CpuPool&) = delete;
+
+  const PoolOptions& options() const { return options_; }
+  const EnvSpec& spec() const { return spec_; }
+  bool synchronous() const { return options_.batch_size == options_.num_envs; }
+  bool closed() const { return stop_.load(std::memory_order_acquire); }
+
+  // The action row of an environment. The caller of Send fills it, for idle
+  // environments only, after CheckSend accepted them and before Send.
+  std::uint8_t* ActionRow(std::int32_t env) { return actions_.data() + env * action_bytes_; }
+  std::int64_t action_bytes() const { return action_bytes_; }
+
+  // Throws unless every environment listed is known, idle, started, not listed
+  // twice and (autoreset disabled) not at its episode's end. Indices, not global ids.
+  void CheckSend(std::span<const std::int32_t> envs);
+
+  // Starts stepping the environments with the actions in their rows. Never
+  // blocks. CheckSend must have accepted the same environments.
+  void Send(std::span<const std::int32_t> envs);
+
+  // Starts new episodes where mask[env] != 0 (null: everywhere). With a mask the
+  // other environments write their current observation again.
+  void SendReset(const std::uint8_t* mask);
+
+  // Seeds an idle environment's random stream; its next reset begins episode 0.
+  void Seed(std::int32_t env, std::uint64_t seed);
+
+  // Waits for the next batch. The buffer stays the caller's until Release (and
+  // then until its `users` are none). Ways out: the batch; Close -> ClosedError;
+  // nothing in flight that could fill it -> ProtocolError; an environment failed
+  // -> EnvError (the batch then comes with the next Recv); `deadline` -> an empty
+  // Received.
+  Received Recv(Clock::time_point deadline);
+
+  // Lets the pool reuse the buffer once its users are none.
+  void Release(BatchBuffer* buffer);
+
+  // Waits until nothing is in flight and discards what was not received; false
+  // when `deadline` came first.
+  bool Drain(Clock::time_point deadline);
+
+  // Stops and joins the threads, frees environments and buffers nobody holds,
+  // wakes whoever waits. May be called twice and from any thread.
+  void Close();
+
+  // Environments sent and not yet received.
+  std::int32_t num_in_flight() const;
+
+  // Bytes of all batch buffers the pool owns.
+  std::int64_t buffer_bytes() const;
+
+  // State of an idle light environment and its episode, for tests and snapshots.
+  std::span<std::uint8_t> StateBytes(std::int32_t env);
+
+ private:
+  class Rows;
+  class ReceivingFlag;
+  class DrainingFlag;
+  struct Slot {
+    std::shared_ptr<BatchBuffer> buffer;
+    bool open = false;      // being filled, or received and not yet released
+    bool received = false;  // its `users` are the receiver's to touch
+  };
+
+  void CheckUsable() const;
+  std::unique_lock<std::mutex> LockOpen(std::mutex& mutex) const;
+  void WorkerLoop();
+  bool RunChunk();
+  void RunInline();
+  std::int32_t ChunkSize(std::int32_t sent) const;
+  void Push(std::span<const std::int32_t> envs);
+  void OpenBuffers(std::int64_t last_sequence);
+  BatchBuffer* BufferOf(std::int64_t sequence) const {
+    return open_[sequence % open_.size()].load(std::memory_order_acquire);
+  }
+  void ThrowIfFailed();
+  void FinishRows(BatchBuffer& buffer, std::int32_t count);
+  std::string Describe(std::int32_t env) const;
+
+  const PoolOptions options_;
+  std::unique_ptr<EnvBatch> envs_;
+  const EnvSpec spec_;
+  const std::int64_t action_bytes_;
+  const int fork_generation_;
+
+  // per environment; written by the API thread while the environment is idle
+  std::vector<std::uint8_t> actions_;
+  std::vector<Command> commands_;
+  std::vector<std::uint8_t> started_;
+  std::vector<std::atomic<std::uint8_t>> in_flight_;
+  std::vector<std::int32_t> all_envs_;
+
+  mutable std::mutex send_mutex_;
+  std::vector<Slot> slots_;                // guarded by send_mutex_
+  std::int64_t opened_ = 0;                // guarded by send_mutex_: sequences opened
+  std::int64_t sent_ = 0;                  // guarded by send_mutex_: rows sent, ever
+  std::int64_t received_ = 0;              // guarded by send_mutex_: rows received, ever
+  bool receiving_ = false;                 // guarded by send_mutex_: a thread is in Recv
+  std::vector<std::int32_t> inline_envs_;  // guarded by send_mutex_ until Recv runs them
+
+  std::mutex recv_mutex_;
+  std::atomic<std::int64_t> recv_sequence_{0};  // written under both mutexes
+
+  // shared with the worker threads
+  WorkQueue queue_;
+  std::vector<std::atomic<BatchBuffer*>> open_;  // ring: sequence -> buffer being filled
+  std::atomic<std::int64_t> next_row_{0};        // asynchronous: next row to hand out
+  std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
+  std::atomic<std::int32_t> round_rows_{0};      // synchronous: rows sent in this round
+  std::atomic<std::int32_t> chunk_{1};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> draining_{false};  // raised under send_mutex_
+  Event work_event_;
+  Event done_event_;
+
+  std::mutex failure_mutex_;
+  std::vector<std::pair<std::int32_t, std::string>> failures_;  // guarded by failure_mutex_
+  std::atomic<bool> failed_{false};
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/envs/atari/atari.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atari_game.h"
+#include "atari_screen.h"
+#include "rollouts/pool/errors.h"
+
+namespace rollouts {
+namespace {
+
+constexpr std::int32_t kFrameCostNs = 46'000;  // Pong, one core of an EPYC 9005
+
+void CheckAtLeast(const char* option, std::int32_t value, std::int32_t least) {
+  if (value < least) {
+    throw SpecError(std::string(option) + " is " + std::to_string(value) + ", expected " +
+                    std::to_string(least) + " or more");
+  }
+}
+
+void CheckConfig(const Atari::Config& config) {
+  CheckAtLeast("frameskip", config.frameskip, 1);
+  CheckAtLeast("stack_num", config.stack_num, 1);
+  CheckAtLeast("noop_max", config.noop_max, 0);
+  const double probability = config.repeat_action_probability;
+  if (!(probability >= 0.0 && probability <= 1.0)) {
+    throw SpecError("repeat_action_probability is " + std::to_string(probability) +
+                    ", expected a number from 0 to 1");
+  }
+}
+
+AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame& game) {
+  return {.raw_height = game.screen_height(),
+          .raw_width = game.screen_width(),
+          .height = config.img_height,
+          .width = config.img_width,
+          .stack_num = config.stack_num,
+          .grayscale = config.grayscale,
+          .maxpool = config.maxpool};
+}
+
+}  // namespace
+
+struct Atari::Engine {
+  explicit Engine(const Config& config)
+      : game(AtariGame::Get(config.rom_path, config.mode, config.difficulty)),
+        actions(config.full_action_space ? game->legal_actions() : game->minimal_actions()),
+        screen(ScreenOptions(config, *game), game->palette()) {
+    fires_at_start = config.use_fire_reset &&
+                     std::find(actions.begin(), actions.end(), kAleFire) != actions.end();
+  }
+
+  const std::shared_ptr<const AtariGame> game;
+  const std::vector<AleAction>& actions;  // the game's
+  AtariScreen screen;
+  bool fires_at_start = false;
+  std::unique_ptr<Ale> ale;  // null before the first Reset
+};
+
+EnvSpec Atari::MakeSpec(const Config& config) {
+  CheckConfig(config);
+  const Engine engine(config);
+  EnvSpec spec;
+  spec.observation.dtype = DType::kUint8;
+  spec.observation.ndim = config.grayscale ? 3 : 4;
+  const std::int32_t shape[] = {config.stack_num, config.img_height, config.img_width, 3};
+  std::copy_n(shape, spec.observation.ndim, spec.observation.shape);
+  spec.observation.low[0] = 0;
+  spec.observation.high[0] = 255;
+  spec.action.dtype = DType::kInt64;
+  spec.action.n = static_cast<std::int32_t>(engine.actions.size());
+  spec.step_cost_ns = kFrameCostNs * config.frameskip;
+  spec.num_infos = 2;
+  spec.infos[0] = {"lives", DType::kInt32};
+  spec.infos[1] = {"raw_reward", DType::kFloat64};
+  return spec;
+}
+
+Atari::Atari(const Config& config)
+    : config_((CheckConfig(config), config)), engine_(std::make_unique<Engine>(config)) {}
+
+Atari::~Atari() = default;
+
+void Atari::Reset(Rng& rng, bool forced) {
+  if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
+
+  // an episode that ended with a life, not with the game
+  const bool game_goes_on = !forced && !game_over_ && life_lost_;
+  life_lost_ = false;
+  raw_reward_ = 0;
+  if (game_goes_on && config_.episodic_life) {
+    ContinueGame(rng);
+  } else if (!game_goes_on || !config_.life_loss_info) {
+    NewGame(rng);
+  }
+}
+
+void Atari::NewGame(Rng& rng) {
+  Ale& ale = *engine_->ale;
+  const AtariGame& game = *engine_->game;
+  const std::int32_t noops =
+      config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
+
+  game.Restart(ale);
+  pressed_ = kAleNoop;
+  bool at_start = true;
+  if (engine_->fires_at_start) {
+    EmulateFrame(kAleFire, rng);
+    at_start = false;
+  }
+  for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
+    EmulateFrame(kAleNoop, rng);
+    at_start = ale.GameOver();
+    if (at_start) {
+      game.Restart(ale);
+      pressed_ = kAleNoop;
+    }
+  }
+
+  engine_->screen.Clear();
+  engine_->screen.CaptureLast(at_start ? game.start_screen().data() : ale.screen().pixels);
+  engine_->screen.Push();
+  lives_ = ale.Lives();
+  game_over_ = false;
+}
+
+void Atari::ContinueGame(Rng& rng) {
+  EmulateStep(kAleNoop, rng);
+  if (engine_->fires_at_start && !game_over_) EmulateStep(kAleFire, rng);
+  if (game_over_) NewGame(rng);
+  life_lost_ = false;
+}
+
+StepResult Atari::Step(const Action* action, Rng& rng) {
+  const double score = EmulateStep(engine_->actions.at(static_cast<std::size_t>(*action)), rng);
+  raw_reward_ = score;
+  const bool lives_end_episodes = config_.episodic_life || config_.life_loss_info;
+  StepResult result;
+  result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
+  result.terminated = game_over_ || (lives_end_episodes && life_lost_);
+  result.score = score;
+  return result;
+}
+
+// Emulates up to `frameskip` frames, adds one frame to the stack, returns the reward.
+double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
+  Ale& ale = *engine_->ale;
+  std::int32_t reward = 0;
+  for (std::int32_t frames_left = config_.frameskip; frames_left > 0; --frames_left) {
+    reward += EmulateFrame(ale_action, rng);
+    game_over_ = ale.GameOver();
+    const std::int32_t lives = ale.Lives();
+    life_lost_ = lives > 0 && lives < lives_;
+    // the frame that ends the step early is not shown, as in the reference
+    if (game_over_ || (config_.episodic_life && life_lost_)) break;
+    if (frames_left == 2) engine_->screen.CaptureEarlier(ale.screen().pixels);
+    if (frames_left == 1) engine_->screen.CaptureLast(ale.screen().pixels);
+  }
+  engine_->screen.Push();
+  lives_ = ale.Lives();
+  return reward;
+}
+
+// Sticky actions (Machado et al. 2018): with some probability, the buttons stay
+// as they were for one more frame.
+std::int32_t Atari::EmulateFrame(std::int32_t ale_action, Rng& rng) {
+  const double probability = config_.repeat_action_probability;
+  if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = ale_action;
+  return engine_->ale->Act(pressed_);
+}
+
+void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
+
+void Atari::WriteInfo(double* values) const {
+  values[0] = lives_;
+  values[1] = raw_reward_;
+}
+
+}  // namespace rollouts

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ale_abi.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+
+#include "rollouts/pool/errors.h"
+
+namespace rollouts {
+
+using Path = std::filesystem::path;
+
+// Function types carry the real standard types, so that the compiler passes
+// paths and returns vectors the way the C++ ABI wants them. A member function is
+// a function whose first argument is the object.
+struct AleSymbols {
+  void (*construct)(void*);
+  void (*destroy)(void*);
+  void (*load_rom)(void*, Path);
+  std::optional<std::string> (*supported_rom)(const Path&);
+  void (*set_int)(void*, const std::string&, int);
+  void (*set_bool)(void*, const std::string&, bool);
+  void (*set_float)(void*, const std::string&, float);
+  int (*act)(void*, int, float);
+  bool (*game_over)(const void*, bool);
+  void (*reset_game)(void*);
+  int (*lives)(void*);
+  const void* (*screen)(const void*);
+  void (*screen_gray)(const void*, std::vector<unsigned char>&);
+  void (*screen_rgb)(const void*, std::vector<unsigned char>&);
+  const void* (*ram)(const void*);
+  std::vector<int> (*minimal_actions)(const void*);
+  std::vector<int> (*legal_actions)(const void*);
+  std::vector<unsigned> (*modes)(const void*);
+  std::vector<unsigned> (*difficulties)(const void*);
+  void (*set_mode)(void*, unsigned);
+  void (*set_difficulty)(void*, unsigned);
+  AleState (*clone_state)(void*, bool);
+  void (*restore_state)(void*, const AleState&);
+  void (*construct_state)(void*);
+  void (*set_log_level)(int);
+
+  // Where an ALEState keeps its std::string, the only member that owns memory.
+  std::size_t state_string_offset = 0;
+};
+
+namespace {
+
+constexpr const char* kTestedVersions = ">=0.12,<0.13";
+constexpr int kLogErrorsOnly = 2;  // ale::Logger::Error
+constexpr std::int32_t kScreenWidth = 160;
+constexpr std::int32_t kMaxScreenHeight = 300;
+
+// ale::ALEScreen: the exported getScreen returns it, its accessors are inline.
+struct ScreenLayout {
+  int height;
+  int width;
+  std::vector<unsigned char> pixels;
+};
+
+std::mutex load_mutex;
+std::atomic<const AleSymbols*> loaded_symbols{nullptr};  // set once, never freed
+
+const AleSymbols& Symbols() {
+  const AleSymbols* symbols = loaded_symbols.load(std::memory_order_acquire);
+  if (!symbols) {
+    throw EngineError(
+        "ALE is not loaded: make Atari environments with rollouts.make_vec(\"ALE/...\"), "
+        "which imports ale_py first");
+  }
+  return *symbols;
+}
+
+std::string Advice(const std::string& version) {
+  return std::string("; ale-py ") + version + " is installed, rollouts was tested with " +
+         kTestedVersions + ": pip install \"ale-py" + kTestedVersions + "\"";
+}
+
+// Looks symbols up and remembers which are missing.
+class Resolver {
+ public:
+  explicit Resolver(void* handle) : handle_(handle) {}
+  template <typename Function>
+  void operator()(Function*& function, const std::string& name) {
+    function = reinterpret_cast<Function*>(dlsym(handle_, name.c_str()));
+    if (!function) missing_.push_back(name);
+  }
+  const std::vector<std::string>& missing() const { return missing_; }
+
+ private:
+  void* handle_;
+  std::vector<std::string> missing_;
+};
+
+void ResolveAll(Resolver& resolve, AleSymbols& s) {
+  const std::string ale = "_ZN3ale12ALEInterface";
+  const std::string ale_const = "_ZNK3ale12ALEInterface";
+  const std::string text = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+  resolve(s.construct, ale + "C1Ev");
+  resolve(s.destroy, ale + "D1Ev");
+  resolve(s.load_rom, ale + "7loadROMENSt10filesystem7__cxx114pathE");
+  resolve(s.supported_rom, ale + "14isSupportedROMERKNSt10filesystem7__cxx114pathE");
+  resolve(s.set_int, ale + "6setIntERK" + text + "i");
+  resolve(s.set_bool, ale + "7setBoolERK" + text + "b");
+  resolve(s.set_float, ale + "8setFloatERK" + text + "f");
+  resolve(s.act, ale + "3actENS_6ActionEf");
+  resolve(s.game_over, ale_const + "9game_overEb");
+  resolve(s.reset_game, ale + "10reset_gameEv");
+  resolve(s.lives, ale + "5livesEv");
+  resolve(s.screen, ale_const + "9getScreenEv");
+  resolve(s.screen_gray, ale_const + "18getScreenGrayscaleERSt6vectorIhSaIhEE");
+  resolve(s.screen_rgb, ale_const + "12getScreenRGBERSt6vectorIhSaIhEE");
+  resolve(s.ram, ale_const + "6getRAMEv");
+  resolve(s.minimal_actions, ale_const + "19getMinimalActionSetEv");
+  resolve(s.legal_actions, ale_const + "17getLegalActionSetEv");
+  resolve(s.modes, ale_const + "17getAvailableModesEv");
+  resolve(s.difficulties, ale_const + "24getAvailableDifficultiesEv");
+  resolve(s.set_mode, ale + "7setModeEj");
+  resolve(s.set_difficulty, ale + "13setDifficultyEj");
+  resolve(s.clone_state, ale + "10cloneStateEb");
+  resolve(s.restore_state, ale + "12restoreStateERKNS_8ALEStateE");
+  resolve(s.construct_state, "_ZN3ale8ALEStateC1Ev");
+  resolve(s.set_log_level, "_ZN3ale6Logger7setModeENS0_4modeE");
+}
+
+// Number of bytes that `construct` writes into `bytes`, up to the last changed one.
+template <std::size_t kSize>
+std::size_t BytesWritten(void (*construct)(void*), std::array<std::byte, kSize>& bytes) {
+  constexpr std::byte kPattern{0xA5};
+  bytes.fill(kPattern);
+  construct(bytes.data());
+  std::size_t size = kSize;
+  while (size > 0 && bytes[size - 1] == kPattern) --size;
+  return size;
+}
+
+// Offset of the empty std::string in a new ALEState. libstdc++'s points to the
+// buffer in its own body, which no other member does.
+std::optional<std::size_t> FindEmptyString(const std::byte* object, std::size_t size) {
+  for (std::size_t offset = 0; offset + sizeof(std::string) <= size; offset += alignof(void*)) {
+    const std::byte* data = nullptr;
+    std::memcpy(&data, object + offset, sizeof(data));
+    if (data == object + offset + 2 * sizeof(void*)) return offset;
+  }
+  return std::nullopt;
+}
+
+// Checks by experiment what the types above assume of the library's objects.
+void CheckLayout(AleSymbols& symbols, std::size_t ale_bytes, std::size_t state_bytes,
+                 const std::string& version) {
+  alignas(std::max_align_t) static std::array<std::byte, 4096> probe;
+  if (BytesWritten(symbols.construct, probe) > ale_bytes) {
+    throw EngineError("ale::ALEInterface is larger than " + std::to_string(ale_bytes) +
+                      " bytes" + Advice(version));
+  }
+  symbols.destroy(probe.data());
+  if (BytesWritten(symbols.construct_state, probe) > state_bytes) {
+    throw EngineError("ale::ALEState is larger than " + std::to_string(state_bytes) + " bytes" +
+                      Advice(version));
+  }
+  const auto offset = FindEmptyString(probe.data(), state_bytes);
+  if (!offset) throw EngineError("ale::ALEState holds no std::string" + Advice(version));
+  symbols.state_string_offset = *offset;
+}
+
+}  // namespace
+
+void AleLibrary::Load(const std::string& so_path, const std::string& version) {
+  const std::lock_guard<std::mutex> lock(load_mutex);
+  if (loaded_symbols.load()) return;
+
+  // the handle is kept for the life of the process, like the module itself
+  void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (!handle) {
+    const char* reason = dlerror();
+    throw EngineError("the module of ale_py is not loaded: expected " + so_path +
+                      " after `import ale_py`" + (reason ? std::string(", got: ") + reason : ""));
+  }
+
+  auto symbols = std::make_unique<AleSymbols>();
+  Resolver resolver(handle);
+  ResolveAll(resolver, *symbols);
+  if (!resolver.missing().empty()) {
+    throw EngineError("ale_py does not export " + std::to_string(resolver.missing().size()) +
+                      " C++ symbols that rollouts needs, the first is " +
+                      resolver.missing().front() + Advice(version));
+  }
+
+  // constructing the probe would print a banner
+  symbols->set_log_level(kLogErrorsOnly);
+  CheckLayout(*symbols, Ale::kBytes, AleState::kBytes, version);
+  loaded_symbols.store(symbols.release(), std::memory_order_release);
+}
+
+void AleLibrary::CheckRom(const std::string& rom_path) {
+  const AleSymbols& symbols = Symbols();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(rom_path, ignored)) {
+    throw EngineError("ROM file " + rom_path +
+                      " does not exist: pip install --force-reinstall ale-py, which carries the "
+                      "ROMs, or correct ALE_ROMS_DIR");
+  }
+  std::optional<std::string> game;
+  try {
+    game = symbols.supported_rom(rom_path);
+  } catch (const std::exception& error) {
+    throw EngineError("ROM file " + rom_path + " cannot be read: " + error.what());
+  }
+  if (!game) {
+    throw EngineError("ROM file " + rom_path +
+                      " is not a game that ALE can play (its MD5 is unknown): expected one of "
+                      "ale-py's single-player ROMs, see rollouts.env_ids()");
+  }
+}
+
+AleState::~AleState() {
+  std::byte* text = storage_ + Symbols().state_string_offset;
+  std::destroy_at(reinterpret_cast<std::string*>(text));
+}
+
+Ale::Ale() { Symbols().construct(storage_); }
+Ale::~Ale() { Symbols().destroy(storage_); }
+
+void Ale::SetInt(const std::string& key, std::int32_t value) {
+  Symbols().set_int(storage_, key, value);
+}
+void Ale::SetBool(const std::string& key, bool value) { Symbols().set_bool(storage_, key, value); }
+void Ale::SetFloat(const std::string& key, float value) {
+  Symbols().set_float(storage_, key, value);
+}
+
+void Ale::LoadRom(const std::string& rom_path) {
+  Symbols().load_rom(storage_, Path(rom_path));
+  auto* screen = const_cast<ScreenLayout*>(
+      static_cast<const ScreenLayout*>(Symbols().screen(storage_)));
+  const bool plausible =
+      screen->width == kScreenWidth && screen->height > 0 && screen->height <= kMaxScreenHeight &&
+      screen->pixels.size() == static_cast<std::size_t>(screen->height) * kScreenWidth;
+  if (!plausible) {
+    throw EngineError(std::string("ale::ALEScreen has an unexpected layout: rollouts was tested "
+                                  "with ale-py") + kTestedVersions);
+  }
+  screen_ = AleScreen{screen->pixels.data(), screen->height, screen->width};
+}
+
+std::int32_t Ale::Act(AleAction action) { return Symbols().act(storage_, action, 1.0f); }
+bool Ale::GameOver() const { return Symbols().game_over(storage_, true); }
+std::int32_t Ale::Lives() { return Symbols().lives(storage_); }
+void Ale::ResetGame() { Symbols().reset_game(storage_); }
+
+std::span<const std::uint8_t, 128> Ale::Ram() const {
+  return std::span<const std::uint8_t, 128>(
+      static_cast<const std::uint8_t*>(Symbols().ram(storage_)), 128);
+}
+
+AlePalette Ale::Palette() {
+  // show the emulator's conversions a screen that has every index once; 255 would
+  // read past ALE's palette and is no colour
+  constexpr std::size_t kColours = 255;
+  std::array<std::uint8_t, kColours> saved;
+  std::copy_n(screen_.pixels, kColours, saved.begin());
+  for (std::size_t i = 0; i < kColours; ++i) screen_.pixels[i] = static_cast<std::uint8_t>(i);
+  std::vector<unsigned char> gray;
+  std::vector<unsigned char> rgb;
+  Symbols().screen_gray(storage_, gray);
+  Symbols().screen_rgb(storage_, rgb);
+  std::copy_n(saved.begin(), kColours, screen_.pixels);
+
+  AlePalette palette{};
+  for (std::size_t i = 0; i < kColours; ++i) {
+    palette.gray[i] = gray[i];
+    palette.rgb[i] = {rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]};
+  }
+  return palette;
+}
+
+std::vector<AleAction> Ale::MinimalActions() const { return Symbols().minimal_actions(storage_); }
+std::vector<AleAction> Ale::LegalActions() const { return Symbols().legal_actions(storage_); }
+std::vector<std::uint32_t> Ale::Modes() const { return Symbols().modes(storage_); }
+std::vector<std::uint32_t> Ale::Difficulties() const { return Symbols().difficulties(storage_); }
+void Ale::SetMode(std::uint32_t mode) { Symbols().set_mode(storage_, mode); }
+void Ale::SetDifficulty(std::uint32_t difficulty) {
+  Symbols().set_difficulty(storage_, difficulty);
+}
+
+std::unique_ptr<AleState> Ale::CloneState() {
+  // the returned object is built right in the allocation (guaranteed elision)
+  return std::unique_ptr<AleState>(
+      new AleState(Symbols().clone_state(storage_, /*include_rng=*/true)));
+}
+void Ale::RestoreState(const AleState& state) { Symbols().restore_state(storage_, state); }
+
+}  // namespace rollouts

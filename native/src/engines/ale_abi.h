@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Arcade Learning Environment, reached through the C++ symbols that the
+// ale-py wheel exports. This file and ale_abi.cpp are the only code that knows
+// ALE's ABI; nothing of ALE is compiled or linked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rollouts {
+
+// ale::Action; the values are ALE's.
+using AleAction = std::int32_t;
+inline constexpr AleAction kAleNoop = 0;
+inline constexpr AleAction kAleFire = 1;
+
+// The library as a whole. All functions are thread-safe.
+class AleLibrary {
+ public:
+  // Resolves every symbol in the shared object of the imported `ale_py` package.
+  // `version` is the package's, for messages. Loading twice is harmless. Throws
+  // EngineError when the object is not loaded, lacks a symbol, or lays out its
+  // objects differently from the versions that this was written for.
+  static void Load(const std::string& so_path, const std::string& version);
+
+  // Throws EngineError unless `rom_path` is a file that ALE can play. To be
+  // asked before LoadRom, which ends the process when it cannot.
+  static void CheckRom(const std::string& rom_path);
+};
+
+// A saved state of the emulator. May be restored into any Ale that has loaded
+// the same ROM, from several threads at once.
+class AleState {
+ public:
+  AleState(const AleState&) = delete;
+  AleState& operator=(const AleState&) = delete;
+  ~AleState();
+
+ private:
+  friend class AleLibrary;
+  // Made only as the return value of ALE's cloneState, in place.
+  AleState() = delete;
+  static constexpr std::size_t kBytes = 256;  // ale::ALEState of 0.12 has 72
+  alignas(std::max_align_t) std::byte storage_[kBytes];
+};
+
+// The screen as palette indices, row by row. Borrowed: valid until the next
+// LoadRom; the pixels change with every Act.
+struct AleScreen {
+  std::uint8_t* pixels = nullptr;
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+};
+
+// What the emulator's palette makes of a palette index.
+struct AlePalette {
+  std::array<std::uint8_t, 256> gray;
+  std::array<std::array<std::uint8_t, 3>, 256> rgb;
+};
+
+// One emulator. Different objects may be used from different threads at the same
+// time, one object by one thread at a time. No function needs the GIL.
+class Ale {
+ public:
+  // Throws EngineError when AleLibrary::Load has not succeeded.
+  Ale();
+  Ale(const Ale&) = delete;
+  Ale& operator=(const Ale&) = delete;
+  ~Ale();
+
+  // Settings take effect in LoadRom.
+  void SetInt(const std::string& key, std::int32_t value);
+  void SetBool(const std::string& key, bool value);
+  void SetFloat(const std::string& key, float value);
+
+  // Loads the game, which takes about 70 ms, and resets it once. The path must
+  // have passed AleLibrary::CheckRom.
+  void LoadRom(const std::string& rom_path);
+
+  // Emulates one frame and returns its reward.
+  std::int32_t Act(AleAction action);
+  bool GameOver() const;
+  std::int32_t Lives();
+  void ResetGame();
+
+  AleScreen screen() const { return screen_; }
+  std::span<const std::uint8_t, 128> Ram() const;
+  AlePalette Palette();
+
+  std::vector<AleAction> MinimalActions() const;
+  std::vector<AleAction> LegalActions() const;
+  std::vector<std::uint32_t> Modes() const;
+  std::vector<std::uint32_t> Difficulties() const;
+  // Both must be listed above; they take effect in the next ResetGame.
+  void SetMode(std::uint32_t mode);
+  void SetDifficulty(std::uint32_t difficulty);
+
+  // The whole emulator and its random generators, but not its frame buffers:
+  // screen() keeps showing the old frame after RestoreState until the next Act.
+  std::unique_ptr<AleState> CloneState();
+  void RestoreState(const AleState& state);
+
+ private:
+  friend class AleLibrary;
+  static constexpr std::size_t kBytes = 512;  // ale::ALEInterface of 0.12 has 40
+  alignas(std::max_align_t) std::byte storage_[kBytes];
+  AleScreen screen_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/pool/registry.h"
+
+#include <limits>
+
+#include "registry_includes.inc"
+
+namespace rollouts {
+namespace {
+
+template <typename Env>
+typename Env::Config ReadConfig(const Options& options) {
+  typename Env::Config config;
+  OptionReader reader(options);
+  Env::VisitConfig(config, reader);
+  reader.CheckAllTaken();
+  return config;
+}
+
+template <typename Env>
+Options DefaultOptions() {
+  typename Env::Config config;
+  OptionLister lister;
+  Env::VisitConfig(config, lister);
+  return lister.options;
+}
+
+template <typename Env>
+EnvSpec LightSpec(const Options& options) {
+  ReadConfig<Env>(options);  // unknown options are errors here too
+  return Env::kSpec;
+}
+
+template <typename Env>
+EnvSpec HeavySpec(const Options& options) {
+  return Env::MakeSpec(ReadConfig<Env>(options));
+}
+
+template <typename Env>
+std::unique_ptr<EnvBatch> LightBatch(const Options& options, std::int32_t num_envs) {
+  return std::make_unique<LightEnvBatch<Env>>(ReadConfig<Env>(options), num_envs);
+}
+
+template <typename Env>
+std::unique_ptr<EnvBatch> HeavyBatch(const Options& options, std::int32_t num_envs) {
+  return std::make_unique<HeavyEnvBatch<Env>>(ReadConfig<Env>(options), num_envs);
+}
+
+}  // namespace
+
+const std::vector<RegistryEntry>& Registry() {
+#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
+  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,          \
+                #TYPE, DefaultOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
+#define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
+  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,           \
+                #TYPE, DefaultOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
+  static const std::vector<RegistryEntry> entries = {
+#include "registry_entries.inc"
+  };
+#undef ROLLOUTS_LIGHT_ENV
+#undef ROLLOUTS_HEAVY_ENV
+  return entries;
+}
+
+const RegistryEntry& FindEntry(const std::string& id) {
+  for (const RegistryEntry& entry : Registry()) {
+    if (entry.id == id) return entry;
+  }
+  throw SpecError("unknown environment '" + id + "'; rollouts.env_ids() lists what there is");
+}
+
+}  // namespace rollouts

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Native environment batches, stepped by C++ threads, hosted in Ray actors.
+
+Importing this package loads neither ray nor torch nor any engine; they come with the
+first use of what needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+try:
+    from rollouts import _native  # noqa: F401
+except ImportError as _error:
+    raise ImportError(
+        "rollouts' native module `rollouts._native` is not beside this package "
+        f"({__path__[0]}). If you run from a source checkout, the directory hides the installed "
+        "package: install the checkout with `pip install -e .`, or run from another directory. "
+        f"The import said: {_error}"
+    ) from _error
+
+from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.errors import (
+    ClosedError,
+    DTypeError,
+    EngineError,
+    EnvError,
+    ProtocolError,
+    RolloutsError,
+    SpecError,
+    WorkerError,
+)
+from rollouts.registry import env_ids, env_spec
+from rollouts.specs import EnvSpec
+from rollouts.vector_env import VectorEnv, make_vec
+
+if TYPE_CHECKING:
+    from rollouts.collector import Collector
+    from rollouts.distributed.coordinator import RolloutCoordinator
+    from rollouts.distributed.worker import RolloutWorker
+    from rollouts.learner_queue import LearnerQueue
+    from rollouts.policy import Policy, PolicyOutput, TorchPolicy
+
+__version__ = "0.1.0"
+
+# loaded on first use: these bring torch or ray
+_LAZY = {
+    "Collector": "rollouts.collector",
+    "LearnerQueue": "rollouts.learner_queue",
+    "Policy": "rollouts.policy",
+    "PolicyOutput": "rollouts.policy",
+    "RolloutCoordinator": "rollouts.distributed.coordinator",
+    "RolloutWorker": "rollouts.distributed.worker",
+    "TorchPolicy": "rollouts.policy",
+}
+
+__all__ = [
+    "ClosedError",
+    "Collector",
+    "DTypeError",
+    "EngineError",
+    "EnvError",
+    "EnvSpec",
+    "LearnerQueue",
+    "Policy",
+    "PolicyOutput",
+    "ProtocolError",
+    "RolloutBatch",
+    "RolloutCoordinator",
+    "RolloutWorker",
+    "RolloutsError",
+    "SpecError",
+    "StepBatch",
+    "TorchPolicy",
+    "VectorEnv",
+    "WorkerError",
+    "env_ids",
+    "env_spec",
+    "make_vec",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'rollouts' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two arrays-only records that travel: one step of a pool, and one rollout of a collector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+
+Array = NDArray[Any]
+
+
+class StepBatch(NamedTuple):
+    """What one `recv_batch` hands out: B rows, one per environment that finished its step.
+
+    Row i belongs to the environment `env_id[i]`. A synchronous pool returns the rows in the order
+    of their env_id, an asynchronous one in the order in which they arrived.
+
+    Attributes:
+      obs             (B, *obs_shape) obs_dtype  same-step autoreset: first obs of the next episode
+      reward          (B,) float64               reward units of the env
+      terminated      (B,) bool
+      truncated       (B,) bool                  both may be true on the last allowed step
+      env_id          (B,) int32                 global: env_id_offset + index in the pool
+      episode_return  (B,) float64               complete where terminated | truncated
+      episode_length  (B,) int32                 complete where terminated | truncated
+      final_obs       (B, *obs_shape) obs_dtype  valid where terminated | truncated; None unless
+                                                 the pool autoresets in the same step
+      info            name -> (B, ...)           whatever else the environment reports
+    """
+
+    obs: Array
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    env_id: NDArray[np.int32]
+    episode_return: NDArray[np.float64]
+    episode_length: NDArray[np.int32]
+    final_obs: Array | None
+    info: dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBatch:
+    """T steps of B environments, time-major.
+
+    `obs[t]` is what the policy saw and `action[t]` what it chose; `reward[t]`, `terminated[t]` and
+    `truncated[t]` are what that action led to. Where an episode ended at t, `obs[t + 1]` (or
+    `last_obs`) is the first observation of the next episode, and `bootstrap_value[t]` stands in
+    for the value of the observation that the policy never acted on.
+
+    Attributes:
+      obs               (T, B, *obs_shape) obs_dtype
+      action            (T, B, *action_shape) action_dtype   as sampled; see `Collector`
+      reward            (T, B) float32
+      terminated        (T, B) bool
+      truncated         (T, B) bool
+      bootstrap_value   (T, B) float32   V(final_obs) where truncated & ~terminated, else 0
+      log_prob          (T, B) float32   of `action` under the policy that chose it
+      value             (T, B) float32   V(obs) under that policy
+      last_obs          (B, *obs_shape) obs_dtype            what follows row T - 1
+      last_value        (B,) float32     V(last_obs)
+      policy_version    (T, B) int64     version of the weights that chose the action
+      env_id            (B,) int32
+      episode_return    (E,) float64     of the episodes that ended inside this rollout, by time
+      episode_length    (E,) int32
+      episode_env_id    (E,) int32
+      extras            name -> (T, B, ...)   whatever else the policy returned
+    """
+
+    obs: Array
+    action: Array
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    bootstrap_value: NDArray[np.float32]
+    log_prob: NDArray[np.float32]
+    value: NDArray[np.float32]
+    last_obs: Array
+    last_value: NDArray[np.float32]
+    policy_version: NDArray[np.int64]
+    env_id: NDArray[np.int32]
+    episode_return: NDArray[np.float64]
+    episode_length: NDArray[np.int32]
+    episode_env_id: NDArray[np.int32]
+    extras: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks that every array has the leading shape (T, B), (B,) or (E,) it should have."""
+        if self.reward.ndim != 2:
+            raise SpecError(f"reward has shape {self.reward.shape}, expected (T, B): time first")
+        steps, rows = self.reward.shape
+        episodes = self.episode_return.shape[0]
+        expected = (
+            *((name, (steps, rows)) for name in _TIME_MAJOR),
+            *((name, (rows,)) for name in _PER_ENV),
+            *((name, (episodes,)) for name in _PER_EPISODE),
+        )
+        for name, leading in expected:
+            _check_leading(name, getattr(self, name), leading)
+        for name, array in self.extras.items():
+            _check_leading(f"extras[{name!r}]", array, (steps, rows))
+
+    @property
+    def num_steps(self) -> int:
+        """Environment steps in the batch: T * B."""
+        return self.reward.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays together."""
+        arrays = [getattr(self, f.name) for f in fields(self) if f.name != "extras"]
+        return sum(array.nbytes for array in (*arrays, *self.extras.values()))
+
+    @classmethod
+    def concatenate(cls, batches: Sequence[RolloutBatch]) -> RolloutBatch:
+        """Joins batches of the same length T along B, in the order given.
+
+        One batch is returned as it is; of more the arrays are copied. The same env_id may appear
+        in several columns: two rollouts of one environment are two columns.
+
+        Raises:
+          SpecError: no batches, or they differ in T or in the names of their extras.
+        """
+        if not batches:
+            raise SpecError("concatenate() got no batches, expected at least one")
+        first = batches[0]
+        if len(batches) == 1:
+            return first
+        for index, batch in enumerate(batches):
+            _check_joinable(index, batch, first)
+
+        def join(name: str, axis: int) -> Array:
+            return np.concatenate([getattr(batch, name) for batch in batches], axis=axis)
+
+        return cls(
+            **{name: join(name, 1) for name in _TIME_MAJOR},
+            **{name: join(name, 0) for name in (*_PER_ENV, *_PER_EPISODE)},
+            extras={
+                name: np.concatenate([batch.extras[name] for batch in batches], axis=1)
+                for name in first.extras
+            },
+        )
+
+
+_TIME_MAJOR = (
+    "obs",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "bootstrap_value",
+    "log_prob",
+    "value",
+    "policy_version",
+)
+_PER_ENV = ("last_obs", "last_value", "env_id")
+_PER_EPISODE = ("episode_return", "episode_length", "episode_env_id")
+
+
+def _check_leading(name: str, array: Array, leading: tuple[int, ...]) -> None:
+    if array.shape[: len(leading)] != leading:
+        raise SpecError(
+            f"{name} has shape {array.shape}, expected it to start with {leading}: reward and "
+            "episode_return set T, B and E for the whole batch"
+        )
+
+
+def _check_joinable(index: int, batch: RolloutBatch, first: RolloutBatch) -> None:
+    steps, expected_steps = batch.reward.shape[0], first.reward.shape[0]
+    if steps != expected_steps:
+        raise SpecError(
+            f"batch {index} has T = {steps} steps, expected {expected_steps} as in batch 0: "
+            "collect all batches with the same rollout_length"
+        )
+    if batch.extras.keys() != first.extras.keys():
+        raise SpecError(
+            f"batch {index} has extras {sorted(batch.extras)}, expected {sorted(first.extras)} "
+            "as in batch 0: collect all batches with the same kind of policy"
+        )

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions of rollouts; each also is the builtin a caller would expect to catch."""
+
+from __future__ import annotations
+
+
+class RolloutsError(Exception):
+    """Base of every error that rollouts raises on purpose."""
+
+
+class SpecError(RolloutsError, ValueError):
+    """An argument is wrong: an unknown id or option, a wrong shape, a value out of range."""
+
+
+class DTypeError(RolloutsError, TypeError):
+    """An argument has the wrong type or dtype."""
+
+
+class ProtocolError(RolloutsError, RuntimeError):
+    """Calls came in an order that cannot work, such as two sends to one env without a recv."""
+
+
+class ClosedError(RolloutsError, RuntimeError):
+    """The pool, queue or coordinator was closed."""
+
+
+class EnvError(RolloutsError, RuntimeError):
+    """An environment failed while stepping; the message names its env_id."""
+
+
+class EngineError(RolloutsError, ImportError):
+    """An engine (ale-py, MuJoCo) or an optional library is missing or of an unsupported version."""
+
+
+class WorkerError(RolloutsError, RuntimeError):
+    """No rollout worker is left that could go on; the message has the last failure."""

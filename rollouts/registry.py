@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments by id: what there is, and the native recipe behind each id."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollouts import _native, atari
+from rollouts.errors import SpecError
+from rollouts.specs import EnvSpec, OptionValue, space_from_native
+
+# options that name files of an engine; rollouts fills them in, users do not
+_INTERNAL_OPTIONS = frozenset({"rom_path"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that the native core needs to make an environment."""
+
+    native_id: str
+    options: dict[str, OptionValue]
+    max_episode_steps: int
+    entry: Mapping[str, Any]
+
+
+def env_ids() -> list[str]:
+    """Every id that `make_vec` takes, in the registry's order.
+
+    Returns:
+      Ids; Atari games are listed when the ale-py package is installed.
+    """
+    ids: list[str] = []
+    for entry in _native.registry():
+        ids += atari.ale_game_ids() if entry["id"] == atari.FAMILY else [entry["id"]]
+    return ids
+
+
+def env_spec(
+    env_id: str, *, max_episode_steps: int | None = None, **env_options: OptionValue
+) -> EnvSpec:
+    """Describes an environment without making one.
+
+    Args:
+      env_id: One of `env_ids()`.
+      max_episode_steps: Time limit in place of the id's own; 0 means none.
+      env_options: The environment's own options, as for `make_vec`.
+
+    Returns:
+      Its spaces, limits and options.
+
+    Raises:
+      SpecError: Unknown id or option. EngineError: the engine behind it is missing.
+    """
+    recipe = resolve(env_id, max_episode_steps, env_options)
+    native = _native.make_spec(recipe.native_id, recipe.options)
+    threshold = recipe.entry["reward_threshold"]
+    options = {**recipe.entry["options"], **recipe.options}
+    return EnvSpec(
+        id=env_id,
+        single_observation_space=space_from_native(native["observation"]),
+        single_action_space=space_from_native(native["action"]),
+        max_episode_steps=recipe.max_episode_steps or None,
+        reward_threshold=None if math.isnan(threshold) else threshold,
+        options={key: value for key, value in options.items() if key not in _INTERNAL_OPTIONS},
+        cpu_only=recipe.entry["cpu_only"],
+        header=recipe.entry["header"],
+    )
+
+
+def resolve(
+    env_id: str, max_episode_steps: int | None, env_options: Mapping[str, OptionValue]
+) -> Recipe:
+    """Finds the native recipe of an id and checks the options' names.
+
+    Raises:
+      SpecError: Unknown id or option, or a negative time limit.
+    """
+    if not isinstance(env_id, str):
+        raise SpecError(f"env_id must be a str such as 'CartPole-v1', got {env_id!r}")
+    entries = {entry["id"]: entry for entry in _native.registry()}
+    options = dict(env_options)
+    if env_id.startswith(atari.PREFIX):
+        entry = entries[atari.FAMILY]
+    elif env_id in entries:
+        entry = entries[env_id]
+    else:
+        raise SpecError(f"unknown env_id {env_id!r}.{_suggestion(env_id)}")
+
+    # an option that does not exist is named before anything expensive happens
+    known = set(entry["options"]) - _INTERNAL_OPTIONS
+    for name in options:
+        if name not in known:
+            raise SpecError(
+                f"{env_id} has no option {name!r}; it takes: {', '.join(sorted(known)) or 'none'}"
+            )
+    if env_id.startswith(atari.PREFIX):
+        options["rom_path"] = str(atari.rom_path(env_id))
+
+    limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
+    if not hasattr(limit, "__index__") or not 0 <= limit < 2**31:
+        raise SpecError(f"max_episode_steps must be 0 (no limit) or a positive int, got {limit!r}")
+    return Recipe(entry["id"], options, limit, entry)
+
+
+def _suggestion(env_id: str) -> str:
+    close = difflib.get_close_matches(env_id, env_ids(), n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    return f"{hint} `rollouts.env_ids()` or the command `rollouts envs` lists all of them."

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an environment id stands for: spaces, time limit, options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+OptionValue = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """One environment id.
+
+    Attributes:
+      id: As given to `rollouts.make_vec`.
+      single_observation_space: Space of one environment's observation.
+      single_action_space: Space of one environment's action.
+      max_episode_steps: Steps after which an episode is truncated; None: never.
+      reward_threshold: Mean return at which the task counts as solved; None: not defined.
+      options: Keyword options of `make_vec` for this id, with the values in force.
+      cpu_only: True when the environment hosts an engine that cannot run on a GPU.
+      header: Native header with the rules, relative to `rollouts/include/rollouts`.
+    """
+
+    id: str
+    single_observation_space: spaces.Space[Any]
+    single_action_space: spaces.Space[Any]
+    max_episode_steps: int | None
+    reward_threshold: float | None
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    cpu_only: bool = False
+    header: str = ""
+
+
+def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:
+    """Makes the Gymnasium space that a native SpaceSpec describes."""
+    if native["n"] > 0:
+        return spaces.Discrete(native["n"])
+    dtype = native["dtype"].type
+    shape = native["shape"]
+    low, high = np.asarray(native["low"]), np.asarray(native["high"])
+    if not native["elementwise"]:
+        low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+    return spaces.Box(
+        low.reshape(shape).astype(dtype), high.reshape(shape).astype(dtype), shape, dtype
+    )
