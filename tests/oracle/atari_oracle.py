@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Atari environment once more, slow and obvious: Python over ale_py.ALEInterface.
+
+Every new game loads the ROM afresh, every random number comes from a Philox written down
+here from the paper, and frames are not resized (the resize has tests of its own).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import ale_py
+import numpy as np
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+MASK = 0xFFFFFFFF
+
+
+def philox4x32(counter: list[int], key: list[int]) -> list[int]:
+    """Ten rounds of Philox4x32 (Salmon et al., SC 2011)."""
+    x, k = list(counter), list(key)
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [(p1 >> 32) ^ x[1] ^ k[0], p1 & MASK, (p0 >> 32) ^ x[3] ^ k[1], p0 & MASK]
+        k = [(k[0] + 0x9E3779B9) & MASK, (k[1] + 0xBB67AE85) & MASK]
+    return x
+
+
+class Rng:
+    """The random stream of one episode of one environment."""
+
+    def __init__(self, seed: int, env_id: int, episode: int) -> None:
+        self.key = [seed & MASK, seed >> 32]
+        self.env_id, self.episode, self.draws = env_id, episode, 0
+
+    def word(self) -> int:
+        block = philox4x32([self.draws // 4 + 1, self.env_id, self.episode, 0], self.key)
+        self.draws += 1
+        return block[(self.draws - 1) % 4]
+
+    def uniform(self) -> float:
+        high, low = self.word() >> 5, self.word() >> 6
+        return ((high << 26) | low) / 2**53
+
+    def below(self, n: int) -> int:
+        while True:
+            product = self.word() * n
+            if product & MASK >= 2**32 % n:
+                return product >> 32
+
+
+def load_emulator(rom: str) -> ale_py.ALEInterface:
+    """An ALE at the start of a game, as ale-py's vector environment starts it."""
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", 0)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.loadROM(str(ale_py.roms.get_rom_path(rom)))
+    ale.reset_game()
+    return ale
+
+
+class SlowAtari:
+    """Gray, unresized frames; options as the native environment's."""
+
+    def __init__(
+        self,
+        rom: str,
+        *,
+        frameskip: int = 4,
+        stack_num: int = 4,
+        noop_max: int = 30,
+        repeat_action_probability: float = 0.25,
+        episodic_life: bool = False,
+    ) -> None:
+        self.rom, self.frameskip, self.noop_max = rom, frameskip, noop_max
+        self.probability, self.episodic_life = repeat_action_probability, episodic_life
+        self.frames: deque[np.ndarray] = deque(maxlen=stack_num)
+        self.life_lost = False
+
+    def reset(self, rng: Rng) -> np.ndarray:
+        if self.episodic_life and self.life_lost:
+            self._skip(0, rng)
+            if self.fires and not self.ale.game_over():
+                self._skip(1, rng)
+            if not self.ale.game_over():
+                self.life_lost = False
+                return self.obs()
+        noops = rng.below(self.noop_max) if self.noop_max > 0 else 0
+        self._load()
+        if self.fires:
+            self._frame(1, rng)
+        for _ in range(noops - self.fires):
+            self._frame(0, rng)
+            if self.ale.game_over():
+                self._load()
+        blank = np.zeros_like(self.ale.getScreenGrayscale())
+        self.frames.extend([blank] * (self.frames.maxlen - 1))
+        self.last, self.earlier = self.ale.getScreenGrayscale(), blank
+        self.frames.append(self.last)
+        self.lives, self.life_lost = self.ale.lives(), False
+        return self.obs()
+
+    def step(self, action: int, rng: Rng) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
+        raw = self._skip(self.actions[action], rng)
+        terminated = self.ale.game_over() or (self.episodic_life and self.life_lost)
+        info = {"lives": self.lives, "raw_reward": raw}
+        return self.obs(), float(np.clip(raw, -1, 1)), terminated, info
+
+    def obs(self) -> np.ndarray:
+        return np.stack(self.frames)
+
+    def _load(self) -> None:
+        self.ale = load_emulator(self.rom)
+        self.actions = [action.value for action in self.ale.getMinimalActionSet()]
+        self.fires = 1 in self.actions
+        self.pressed = 0
+
+    def _frame(self, action: int, rng: Rng) -> int:
+        if self.probability == 0 or rng.uniform() >= self.probability:
+            self.pressed = action
+        return self.ale.act(ale_py.Action(self.pressed))
+
+    def _skip(self, action: int, rng: Rng) -> int:
+        reward = 0
+        for left in range(self.frameskip, 0, -1):
+            reward += self._frame(action, rng)
+            self.life_lost = 0 < self.ale.lives() < self.lives
+            if self.ale.game_over() or (self.episodic_life and self.life_lost):
+                break
+            if left == 2:
+                self.earlier = self.ale.getScreenGrayscale()
+            if left == 1:
+                self.last = self.ale.getScreenGrayscale()
+        # a frame not taken is the pooled one of the step before
+        self.last = np.maximum(self.last, self.earlier)
+        self.frames.append(self.last)
+        self.lives = self.ale.lives()
+        return reward
