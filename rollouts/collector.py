@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps a vector environment with a policy and keeps T steps of it as one `RolloutBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.errors import SpecError
+
+if TYPE_CHECKING:
+    from rollouts.policy import Policy, PolicyOutput
+
+Array = NDArray[Any]
+Row = int | NDArray[np.intp]
+Rows = NDArray[np.intp] | None
+
+
+class BatchedEnv(Protocol):
+    """What a collector needs of an environment; `rollouts.VectorEnv` has it."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments in the pool."""
+        ...
+
+    @property
+    def single_observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def single_action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of one `recv_batch`; num_envs in a synchronous pool."""
+        ...
+
+    @property
+    def env_id_offset(self) -> int:
+        """The env_id of the pool's first environment."""
+        ...
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """What happens to an environment whose episode ended."""
+        ...
+
+    def async_reset(self) -> None:
+        """Starts a new episode in every environment; `recv_batch` delivers the observations."""
+        ...
+
+    def send(self, actions: Array, env_id: NDArray[np.int32] | None = None) -> None:
+        """Starts a step of the environments `env_id`; None means all in order."""
+        ...
+
+    def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
+        """Waits for the next `batch_size` environments that finished."""
+        ...
+
+    def close(self, **kwargs: Any) -> None:
+        """Frees the environments; may be called twice."""
+        ...
+
+
+class Collector:
+    """Yields rollouts of `rollout_length` steps of all environments of one pool.
+
+    Each batch owns its arrays: nothing that happens later changes them. An episode goes on from
+    one rollout to the next. Box actions are clipped to the bounds of the space on their way to
+    the environment; the batch keeps them as the policy sampled them, as `log_prob` belongs to that.
+
+    An asynchronous pool delivers environments in any order; each has its own time index. One that
+    has its T steps waits for the others, unless the pool could not fill a batch without it: then
+    it runs ahead, by at most T + 1 steps, and these open the next rollout.
+
+    Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
+    of either passes through, and the next `collect` starts new episodes.
+    """
+
+    def __init__(self, env: BatchedEnv, policy: Policy, rollout_length: int) -> None:
+        """Takes a pool that nobody else steps; does not step it yet.
+
+        Raises:
+          SpecError: env does not autoreset in the same step, or rollout_length < 1.
+        """
+        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise SpecError(
+                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
+                'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
+            )
+        if rollout_length < 1:
+            raise SpecError(f"rollout_length is {rollout_length}, expected at least 1 step")
+        self.env = env
+        self.policy = policy
+        self.rollout_length = rollout_length
+        self._bounds = _finite_bounds(env.single_action_space)
+        self._is_async = env.batch_size < env.num_envs
+        # environments of an asynchronous pool may be up to T + 1 steps into the next rollout
+        self._arena_steps = (2 if self._is_async else 1) * rollout_length + int(self._is_async)
+        self.reset()
+
+    def reset(self) -> None:
+        """Drops what was collected of the current rollout; the next one starts new episodes."""
+        env = self.env
+        self._arena = _Arena(self._arena_steps, env.num_envs, env.single_observation_space)
+        self._must_reset = True
+        # asynchronous pools: the row of the arena at which each environment's next obs belongs
+        self._next_row = np.zeros(env.num_envs, np.intp)
+        self._waiting = np.zeros(env.num_envs, np.bool_)
+
+    def __iter__(self) -> Iterator[RolloutBatch]:
+        """Collects rollouts for ever."""
+        while True:
+            yield self.collect()
+
+    def collect(self) -> RolloutBatch:
+        """Steps every environment T times and returns what happened."""
+        try:
+            self._collect_async() if self._is_async else self._collect_sync()
+            return self._take_rollout()
+        except BaseException:
+            # half a rollout must not be continued as if nothing had happened
+            self.reset()
+            raise
+
+    def close(self) -> None:
+        """Closes the environment; may be called twice."""
+        self.env.close()
+
+    def _collect_sync(self) -> None:
+        arena, env = self._arena, self.env
+        if self._must_reset:
+            env.async_reset()
+            arena.obs[0] = env.recv_batch().obs
+            self._must_reset = False
+        for t in range(self.rollout_length):
+            # the arena's row is the policy's input: one copy of each observation, no more
+            output = self.policy.act(arena.obs[t])
+            arena.write_choice(t, None, output, self.policy.policy_version)
+            env.send(self._env_action(output.action))
+            step = env.recv_batch()
+            arena.write_outcome(t, None, step, self._bootstrap(step))
+            arena.obs[t + 1] = step.obs
+
+    def _collect_async(self) -> None:
+        if self._must_reset:
+            self.env.async_reset()
+            self._must_reset = False
+        self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
+        while not self._has_rollout().all():
+            self._act_on_waiting(self._rows_to_run_ahead())
+            self._recv_and_act()
+
+    def _recv_and_act(self) -> None:
+        """Files one batch under each environment's own time and sends on those not yet at T."""
+        arena, step = self._arena, self.env.recv_batch()
+        rows = step.env_id.astype(np.intp) - self.env.env_id_offset
+        now = self._next_row[rows]
+        arena.obs[now, rows] = step.obs
+        self._next_row[rows] += 1
+        self._waiting[rows] = True
+
+        # an environment's first observation after a reset is the outcome of nothing
+        stepped = now > 0
+        if stepped.all():
+            arena.write_outcome(now - 1, rows, step, self._bootstrap(step))
+        elif stepped.any():
+            part = _select(step, stepped)
+            arena.write_outcome(now[stepped] - 1, rows[stepped], part, self._bootstrap(part))
+
+        # as long as nobody has to wait the policy sees the pool's own array
+        going = now < self.rollout_length
+        if going.all():
+            self._act_on(rows, step.obs)
+        else:
+            self._act_on_waiting(rows[going])
+
+    def _has_rollout(self) -> NDArray[np.bool_]:
+        """Tells (N,) which environments have T steps and the observation after them."""
+        return self._next_row > self.rollout_length
+
+    def _rows_to_run_ahead(self) -> NDArray[np.intp]:
+        """Picks waiting environments, the least advanced first, to let the pool fill a batch."""
+        waiting = np.flatnonzero(self._waiting)
+        missing = self.env.batch_size - (self.env.num_envs - len(waiting))
+        if missing <= 0:
+            return waiting[:0]
+        order = np.argsort(self._next_row[waiting], kind="stable")
+        return waiting[order[:missing]]
+
+    def _act_on_waiting(self, rows: NDArray[np.intp]) -> None:
+        if rows.size:
+            self._act_on(rows, self._arena.obs[self._next_row[rows] - 1, rows])
+
+    def _act_on(self, rows: NDArray[np.intp], obs: Array) -> None:
+        output = self.policy.act(obs)
+        at = self._next_row[rows] - 1
+        self._arena.write_choice(at, rows, output, self.policy.policy_version)
+        self._waiting[rows] = False
+        env_id = (rows + self.env.env_id_offset).astype(np.int32)
+        self.env.send(self._env_action(output.action), env_id)
+
+    def _env_action(self, action: Array) -> Array:
+        return action if self._bounds is None else action.clip(*self._bounds)
+
+    def _bootstrap(self, step: StepBatch) -> NDArray[np.float32] | None:
+        """Values (B,) the final observations of truncated episodes; None where there are none."""
+        cut = step.truncated & ~step.terminated
+        if not cut.any():
+            return None
+        assert step.final_obs is not None
+        bootstrap = np.zeros(len(cut), np.float32)
+        bootstrap[cut] = self.policy.value(step.final_obs[cut])
+        return bootstrap
+
+    def _take_rollout(self) -> RolloutBatch:
+        """Hands the arena's first T rows out and moves what lies beyond to a new arena."""
+        steps, full = self.rollout_length, self._arena
+        env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
+        batch = full.first_steps(steps, env_id, self.policy.value(full.obs[steps]))
+
+        # one observation per environment, and in an asynchronous pool what was run ahead
+        self._next_row -= steps if self._is_async else 0
+        beyond = int(self._next_row.max()) if self._is_async else 1
+        self._arena = full.next_arena(slice(steps, steps + beyond))
+        return batch
+
+
+class _Arena:
+    """Arrays (S, B, ...) that a rollout is written into; `obs` has one row more.
+
+    Cells are addressed by (t, None), row t of all environments, or by two index arrays, row and
+    environment. What the policy returns gets its arrays when it is first seen.
+    """
+
+    def __init__(self, steps: int, num_envs: int, obs_space: gymnasium.Space[Any]) -> None:
+        assert obs_space.shape is not None
+        self.shape = (steps, num_envs)
+        self.obs: Array = np.empty((steps + 1, num_envs, *obs_space.shape), obs_space.dtype)
+        self.outcome: dict[str, Array] = {
+            "reward": np.empty(self.shape, np.float32),
+            "terminated": np.empty(self.shape, np.bool_),
+            "truncated": np.empty(self.shape, np.bool_),
+            "bootstrap_value": np.empty(self.shape, np.float32),
+            "episode_return": np.empty(self.shape, np.float64),
+            "episode_length": np.empty(self.shape, np.int32),
+        }
+        self.choice: dict[str, Array] = {}
+        self.extras: dict[str, Array] = {}
+
+    def write_choice(self, t: Row, rows: Rows, output: PolicyOutput, version: int) -> None:
+        """Writes what the policy said at the addressed cells."""
+        at = t if rows is None else (t, rows)
+        choice = {"action": output.action, "log_prob": output.log_prob, "value": output.value}
+        if not self.choice:
+            self.choice = {name: self._like(array) for name, array in choice.items()}
+            self.choice["policy_version"] = np.empty(self.shape, np.int64)
+            self.extras = {name: self._like(array) for name, array in output.extras.items()}
+        for name, array in choice.items():
+            self.choice[name][at] = array
+        self.choice["policy_version"][at] = version
+        for name, array in output.extras.items():
+            self.extras[name][at] = array
+
+    def write_outcome(self, t: Row, rows: Rows, step: StepBatch, bootstrap: Array | None) -> None:
+        """Writes what the environments answered to the actions of the addressed cells."""
+        at, outcome = t if rows is None else (t, rows), self.outcome
+        outcome["reward"][at] = step.reward
+        outcome["terminated"][at] = step.terminated
+        outcome["truncated"][at] = step.truncated
+        outcome["bootstrap_value"][at] = 0.0 if bootstrap is None else bootstrap
+        outcome["episode_return"][at] = step.episode_return
+        outcome["episode_length"][at] = step.episode_length
+
+    def first_steps(
+        self, steps: int, env_id: NDArray[np.int32], last_value: NDArray[np.float32]
+    ) -> RolloutBatch:
+        """Returns views of the first `steps` rows, and of the observation after them."""
+        outcome = {name: array[:steps] for name, array in self.outcome.items()}
+        episode_return = outcome.pop("episode_return")
+        episode_length = outcome.pop("episode_length")
+        ended = outcome["terminated"] | outcome["truncated"]
+        return RolloutBatch(
+            obs=self.obs[:steps],
+            last_obs=self.obs[steps],
+            last_value=last_value,
+            env_id=env_id,
+            episode_return=episode_return[ended],
+            episode_length=episode_length[ended],
+            episode_env_id=env_id[np.nonzero(ended)[1]],
+            extras={name: array[:steps] for name, array in self.extras.items()},
+            **outcome,
+            **{name: array[:steps] for name, array in self.choice.items()},
+        )
+
+    def next_arena(self, beyond: slice) -> _Arena:
+        """Returns a new arena that opens with a copy of the rows `beyond`."""
+        new = _Arena.__new__(_Arena)
+        new.shape = self.shape
+        new.obs = _moved(self.obs, beyond)
+        new.outcome = {name: _moved(array, beyond) for name, array in self.outcome.items()}
+        new.choice = {name: _moved(array, beyond) for name, array in self.choice.items()}
+        new.extras = {name: _moved(array, beyond) for name, array in self.extras.items()}
+        return new
+
+    def _like(self, rows: Array) -> Array:
+        return np.empty((*self.shape, *rows.shape[1:]), rows.dtype)
+
+
+def _moved(array: Array, beyond: slice) -> Array:
+    """Returns a new array that opens with the rows `beyond` of the old one."""
+    new, rows = np.empty_like(array), array[beyond]
+    new[: len(rows)] = rows
+    return new
+
+
+def _select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
+    """Returns the rows of a step where `mask` (B,) holds, without its info."""
+    return StepBatch(
+        obs=step.obs[mask],
+        reward=step.reward[mask],
+        terminated=step.terminated[mask],
+        truncated=step.truncated[mask],
+        env_id=step.env_id[mask],
+        episode_return=step.episode_return[mask],
+        episode_length=step.episode_length[mask],
+        final_obs=None if step.final_obs is None else step.final_obs[mask],
+        info={},
+    )
+
+
+def _finite_bounds(action_space: gymnasium.Space[Any]) -> tuple[Array, Array] | None:
+    """Returns (low, high) of a Box that is bounded somewhere, else None."""
+    if not isinstance(action_space, gymnasium.spaces.Box):
+        return None
+    if not (action_space.bounded_below.any() or action_space.bounded_above.any()):
+        return None
+    return action_space.low, action_space.high

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What chooses the actions: the `Policy` protocol and `TorchPolicy`, which wraps a torch module."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log, pi
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor, nn
+
+from rollouts.errors import SpecError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutput:
+    """What a policy says about B observations.
+
+    Attributes:
+      action    (B, *action_shape) action_dtype
+      log_prob  (B,) float32   of `action`
+      value     (B,) float32   estimated return from each observation
+      extras    name -> (B, ...)   anything else to keep in the rollout (an RNN state, logits, …)
+    """
+
+    action: Array
+    log_prob: NDArray[np.float32]
+    value: NDArray[np.float32]
+    extras: dict[str, Array] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """Chooses actions for whole batches of observations; one thread at a time.
+
+    Observations may be read-only and change owner after the call: do not write to them or keep
+    them. `policy_version` is the version of the weights in use; it is stored beside every step.
+    """
+
+    policy_version: int
+
+    def act(self, obs: Array) -> PolicyOutput:
+        """Chooses an action for each row of `obs` (B, *obs_shape)."""
+        ...
+
+    def value(self, obs: Array) -> NDArray[np.float32]:
+        """Estimates the return (B,) from each row of `obs` (B, *obs_shape); draws no numbers."""
+        ...
+
+    def weights(self) -> dict[str, Array]:
+        """Returns a copy of the weights that later training does not change."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
+        """Takes over the values of `weights`, which may be read-only, and their version."""
+        ...
+
+
+class TorchPolicy:
+    """A `Policy` around an actor-critic module.
+
+    The module maps obs (B, *obs_shape), in the dtype of the environment, to
+
+      Discrete actions:  (logits (B, A), value (B,) or (B, 1))
+      Box actions:       (mean (B, *action_shape), log_std broadcastable to mean, value)
+
+    It must not write to its input, which shares memory with the environment's arrays. Gaussian
+    actions are returned as sampled, not clipped to the bounds: `log_prob` belongs to that sample.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        action_space: gymnasium.Space[Any],
+        *,
+        seed: int | Sequence[int] = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Moves `module` to `device` and seeds the sampling.
+
+        Args:
+          module: actor-critic as described above; shared with the caller, not copied.
+          action_space: Discrete or Box, of one environment.
+          seed: a number, or several such as (seed, worker_id); the same actions for the same
+            seed, weights and observations, whatever else draws random numbers in the process.
+          device: where the module runs.
+        Raises:
+          SpecError: action_space is neither Discrete nor Box of floats.
+        """
+        self.module = module.to(device)
+        self.head = make_action_head(action_space)
+        self.policy_version = 0
+        self._device = torch.device(device)
+        self._generator = torch.Generator(self._device)
+        self.seed(seed)
+
+    def seed(self, seed: int | Sequence[int]) -> None:
+        """Starts the sampling anew from `seed`."""
+        state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+        self._generator.manual_seed(int(state[0] >> np.uint64(1)))
+
+    @torch.inference_mode()
+    def act(self, obs: Array) -> PolicyOutput:
+        """Samples an action for each row of `obs`, in one forward pass."""
+        *params, value = self.module(self._to_tensor(obs))
+        action, log_prob = self.head.sample(params, self._generator)
+        return PolicyOutput(
+            action.cpu().numpy().astype(self.head.dtype, copy=False),
+            log_prob.cpu().numpy(),
+            value.reshape(-1).cpu().numpy(),
+        )
+
+    @torch.inference_mode()
+    def value(self, obs: Array) -> NDArray[np.float32]:
+        """Returns the module's value (B,) for each row of `obs`."""
+        value: Tensor = self.module(self._to_tensor(obs))[-1]
+        result: NDArray[np.float32] = value.reshape(-1).cpu().numpy()
+        return result
+
+    def weights(self) -> dict[str, Array]:
+        """Returns a copy of the module's state_dict as NumPy arrays."""
+        state = self.module.state_dict()
+        return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in state.items()}
+
+    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
+        """Copies `weights` into the module, which must have the same names and shapes."""
+        state = {name: as_tensor(np.asarray(array)) for name, array in weights.items()}
+        self.module.load_state_dict(state)
+        self.policy_version = version
+
+    def _to_tensor(self, obs: Array) -> Tensor:
+        return as_tensor(obs).to(self._device)
+
+
+class ActionHead(Protocol):
+    """Turns a module's action outputs into samples and densities; one per kind of action space."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The dtype of the action space."""
+        ...
+
+    def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws actions (B, *action_shape) and returns them with their log_prob (B,)."""
+        ...
+
+    def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log_prob (B,) of `action` and the entropy (B,), both differentiable."""
+        ...
+
+
+def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
+    """Returns the head that fits `action_space`; the learner calls its `evaluate`.
+
+    Raises:
+      SpecError: action_space is neither Discrete nor Box of floats.
+    """
+    if isinstance(action_space, gymnasium.spaces.Discrete):
+        return CategoricalHead(start=int(action_space.start), dtype=action_space.dtype)
+    if isinstance(action_space, gymnasium.spaces.Box) and action_space.dtype.kind == "f":
+        return GaussianHead(dtype=action_space.dtype)
+    raise SpecError(
+        f"action space is {action_space}, expected Discrete or Box of floats: "
+        "write a class with the methods of rollouts.policy.Policy for other spaces"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CategoricalHead:
+    """Discrete actions from logits (B, A); action i is number i of the space, from `start` on."""
+
+    start: int
+    dtype: DTypeLike
+
+    def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws by racing exponential clocks, the earliest of which is i with probability p_i.
+
+        A fifth of the time of `torch.distributions`, which validates and draws from a CDF.
+        """
+        (logits,) = params
+        log_probs = logits.log_softmax(-1)
+        clock = torch.empty_like(log_probs).exponential_(generator=generator)
+        index = (log_probs.exp() / clock).argmax(-1, keepdim=True)
+        log_prob = log_probs.gather(-1, index)[:, 0]
+        action = index[:, 0]
+        return (action + self.start if self.start else action), log_prob
+
+    def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log_prob and entropy (B,) for action (B,)."""
+        (logits,) = params
+        log_probs = logits.log_softmax(-1)
+        index = (action.long() - self.start)[:, None]
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        return log_probs.gather(-1, index)[:, 0], entropy
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianHead:
+    """Continuous actions from (mean, log_std), each dimension independent of the others."""
+
+    dtype: DTypeLike
+
+    def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws mean + std * noise."""
+        mean, log_std = params
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        action = torch.addcmul(mean, log_std.exp().expand_as(mean), noise)
+        return action, self._log_density(noise, log_std)
+
+    def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log_prob and entropy (B,) for action (B, *action_shape)."""
+        mean, log_std = params
+        log_prob = self._log_density((action - mean) / log_std.exp(), log_std)
+        entropy = (log_std.expand_as(mean) + 0.5 * (1 + log(2 * pi))).flatten(1).sum(1)
+        return log_prob, entropy
+
+    def _log_density(self, noise: Tensor, log_std: Tensor) -> Tensor:
+        """Log density (B,) of the action that lies `noise` standard deviations off the mean."""
+        per_dimension = -0.5 * noise.square() - log_std - 0.5 * log(2 * pi)
+        return per_dimension.flatten(1).sum(1)
+
+
+def as_tensor(array: Array) -> Tensor:
+    """Returns a tensor on the memory of `array`, be it read-only or not."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    # torch has no read-only tensors and warns; nothing here writes to what it is given
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        return torch.from_numpy(array)
