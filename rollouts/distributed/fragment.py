@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What travels from a worker to the learner: a whole rollout and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rollouts.batch import RolloutBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentInfo:
+    """The small part of a fragment, known to the driver while the arrays stay where they are.
+
+    (worker_id, incarnation, seq_no) names a fragment for ever: seq_no counts 0, 1, 2, ... within
+    one incarnation, and a worker that is started again gets the next incarnation.
+    """
+
+    worker_id: int
+    incarnation: int
+    seq_no: int
+    num_steps: int  # env-steps, T * B
+    min_policy_version: int
+    max_policy_version: int
+    collect_s: float
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fragment(FragmentInfo):
+    """A completed fragment with its arrays, which are read-only when they came through Ray."""
+
+    batch: RolloutBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailure:
+    """An exception inside a worker, as a plain value because exceptions may not pickle."""
+
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingFragment:
+    """A completed fragment whose arrays are fetched on demand: what LearnerQueue holds."""
+
+    info: FragmentInfo
+    fetch: Callable[[float], RolloutBatch]
+
+    @property
+    def worker_id(self) -> int:
+        return self.info.worker_id
+
+    @property
+    def incarnation(self) -> int:
+        return self.info.incarnation
+
+    @property
+    def seq_no(self) -> int:
+        return self.info.seq_no
+
+    @property
+    def num_steps(self) -> int:
+        return self.info.num_steps
+
+    def resolve(self, timeout_s: float) -> Fragment:
+        """Fetches the arrays; see `learner_queue.FragmentHandle.resolve`."""
+        batch = self.fetch(timeout_s)
+        info = self.info
+        return Fragment(
+            worker_id=info.worker_id,
+            incarnation=info.incarnation,
+            seq_no=info.seq_no,
+            num_steps=info.num_steps,
+            min_policy_version=info.min_policy_version,
+            max_policy_version=info.max_policy_version,
+            collect_s=info.collect_s,
+            nbytes=info.nbytes,
+            batch=batch,
+        )

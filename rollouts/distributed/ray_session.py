@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything the coordinator asks of Ray: a session, actors in it, and their results as futures.
+
+Imported only when there are workers to start, so that `num_workers=0` needs no Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import ray as _typed_ray
+
+from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
+from rollouts.distributed.weights import WeightOffer
+from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
+from rollouts.errors import WorkerError
+
+if TYPE_CHECKING:
+    from rollouts.batch import RolloutBatch
+
+_log = logging.getLogger(__name__)
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+# Ray ends an attempt at once when asked for 0 s, and then never starts to pull from another node
+_MIN_FETCH_S = 0.01
+
+
+class RaySession:
+    """Ray, started or joined by this process, or already there.
+
+    What the session started or joined it leaves in `close`; a Ray that was already initialised is
+    used as it is and left running.
+    """
+
+    def __init__(self, address: str | None, num_cpus: float) -> None:
+        """Connects.
+
+        Args:
+          address: Cluster to join; None takes RAY_ADDRESS, and without it starts Ray on this
+            machine, listening on loopback only.
+          num_cpus: What the workers need together, and all that a Ray started here may use.
+        """
+        self._is_owner = not ray.is_initialized()
+        address = address or os.environ.get("RAY_ADDRESS", "local")
+        if not self._is_owner:
+            _log.info("using the Ray that this process is connected to")
+        elif address == "local":
+            _start_ray(math.ceil(num_cpus))
+        else:
+            ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+        available = ray.cluster_resources().get("CPU", 0.0)
+        if available < num_cpus:
+            _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, available)
+
+    def launcher(
+        self,
+        make_policy: MakePolicy,
+        make_collector: MakeCollector | None,
+        *,
+        num_cpus: float,
+        torch_threads: int,
+    ) -> Callable[[WorkerConfig], ActorHandle]:
+        """Returns a function that starts one actor; it does not wait for it.
+
+        Args:
+          make_policy: See `RolloutWorker`.
+          make_collector: See `RolloutWorker`.
+          num_cpus: What Ray reserves for each actor.
+          torch_threads: See `RolloutWorker`.
+        Raises:
+          Exception: make_policy or make_collector cannot be pickled.
+        """
+        # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
+        actor_class = ray.remote(num_cpus=num_cpus, max_restarts=0, max_task_retries=0)(
+            _make_host_class()
+        )
+        recipe = ray.cloudpickle.dumps(
+            {
+                "make_policy": make_policy,
+                "make_collector": make_collector,
+                "torch_threads": torch_threads,
+            }
+        )
+        sys_path = [os.path.abspath(entry) for entry in sys.path]
+
+        def launch(config: WorkerConfig) -> ActorHandle:
+            check_connected()
+            return ActorHandle(actor_class.remote(sys_path, recipe, ray.cloudpickle.dumps(config)))
+
+        return launch
+
+    def close(self) -> None:
+        """Leaves Ray if this session started or joined it. Idempotent."""
+        if self._is_owner and ray.is_initialized():
+            ray.shutdown()
+        self._is_owner = False
+
+
+class ActorHandle:
+    """The driver's end of one worker. No method blocks."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def start(self) -> Future[WorkerInfo | WorkerFailure]:
+        """Builds the worker; the future fails if the actor dies."""
+        future: Future[WorkerInfo | WorkerFailure] = self._actor.start.remote().future()
+        return future
+
+    def collect(
+        self, offer: WeightOffer
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], Callable[[float], RolloutBatch]]:
+        """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
+        check_connected()
+        # two return values: the driver reads the first and never pulls the second
+        info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
+
+        def fetch(timeout_s: float) -> RolloutBatch:
+            check_connected()
+            try:
+                batch: RolloutBatch = ray.get(batch_ref, timeout=max(_MIN_FETCH_S, timeout_s))
+            except ray.exceptions.GetTimeoutError:
+                raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
+            except ray.exceptions.RayError as error:
+                raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
+            return batch
+
+        return info_ref.future(), fetch
+
+    def kill(self) -> None:
+        """Ends the actor's process; its completed fragments stay."""
+        with contextlib.suppress(Exception):
+            check_connected()
+            ray.kill(self._actor, no_restart=True)
+
+
+def _make_host_class() -> type:
+    """Makes the actor class around RolloutWorker.
+
+    The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
+    puts the driver's working directory first on a worker's sys.path, and a source tree lying there
+    would shadow the installed package. The host first takes over the driver's path.
+    """
+
+    class RolloutWorkerHost:
+        def __init__(self, sys_path: list[str], recipe: bytes, config: bytes) -> None:
+            import sys
+
+            sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            self._recipe, self._config = recipe, config
+            self._worker: Any = None
+
+        def start(self) -> Any:
+            from rollouts.distributed.worker import build_worker, guarded
+
+            def start() -> Any:
+                self._worker = build_worker(self._recipe, self._config)
+                return self._worker.describe()
+
+            return guarded(start)
+
+        def collect(self, offer: Any) -> Any:
+            from rollouts.distributed.fragment import WorkerFailure
+            from rollouts.distributed.worker import guarded
+
+            result = guarded(lambda: self._worker.collect(offer))
+            return (result, None) if isinstance(result, WorkerFailure) else result
+
+    return RolloutWorkerHost
+
+
+def check_connected() -> None:
+    """Raises WorkerError if Ray was shut down, where the next call would start another Ray."""
+    if not ray.is_initialized():
+        raise WorkerError("Ray was shut down: close the coordinator before calling ray.shutdown()")
+
+
+def _start_ray(num_cpus: int) -> None:
+    """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
+    # the switch that Ray uses on Windows and macOS to stay on loopback; its processes read the
+    # variable, and this process the constant, which may have been imported long ago
+    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    constants = ray._private.ray_constants
+    was_enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    with _environment(quiet | loopback):
+        constants.ENABLE_RAY_CLUSTER = False
+        try:
+            ray.init(
+                "local",
+                num_cpus=num_cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+            )
+        finally:
+            constants.ENABLE_RAY_CLUSTER = was_enabled
+
+
+@contextlib.contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Sets the variables that are not set, for the processes started inside."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker: a Collector over one native pool. A plain class, which Ray actors host."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
+from rollouts.distributed.weights import WeightOffer
+from rollouts.errors import ProtocolError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rollouts.batch import RolloutBatch
+    from rollouts.policy import Policy
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """Everything that makes one incarnation of one worker."""
+
+    env_id: str
+    worker_id: int
+    incarnation: int
+    num_envs: int
+    rollout_length: int
+    batch_size: int | None
+    num_threads: int
+    seed: int
+    env_options: Mapping[str, Any]
+
+    @property
+    def env_id_offset(self) -> int:
+        """The global env_id of this worker's first environment."""
+        return self.worker_id * self.num_envs
+
+    @property
+    def env_seed(self) -> int:
+        """The pool's seed: the run's own for the first life, a fresh one for every later life.
+
+        So unbroken workers together produce the data of one pool of all their environments, and a
+        worker that was started again never repeats an episode.
+        """
+        return self.seed if self.incarnation == 0 else _derive_seed(self.seed, self.incarnation)
+
+    @property
+    def policy_seed(self) -> int:
+        """A seed of this incarnation's own, so that no two workers sample the same action noise."""
+        return _derive_seed(self.seed, self.incarnation, self.worker_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySpec:
+    """What `make_policy` is told of the worker that it makes a policy for.
+
+    Its spaces are those of a single environment, under the names they have in `rollouts.EnvSpec`:
+    a function that looks at nothing else makes the learner's policy as well.
+    """
+
+    env_id: str
+    single_observation_space: gymnasium.Space[Any]
+    single_action_space: gymnasium.Space[Any]
+    num_envs: int
+    env_id_offset: int
+    worker_id: int
+    incarnation: int
+    seed: int  # for sampling actions; no other worker or incarnation has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """Where a worker lives."""
+
+    pid: int
+    host: str
+
+
+class CollectorLike(Protocol):
+    """The part of Collector that a worker uses; `env` is closed with the worker."""
+
+    env: Any
+    policy: Policy
+
+    def collect(self) -> RolloutBatch: ...
+
+
+MakePolicy = Callable[[PolicySpec], "Policy"]
+MakeCollector = Callable[[WorkerConfig, MakePolicy], CollectorLike]
+
+
+class RolloutWorker:
+    """Collects fragment after fragment, pulling newer weights between them. Not thread-safe."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        make_policy: MakePolicy,
+        *,
+        make_collector: MakeCollector | None = None,
+        torch_threads: int | None = None,
+    ) -> None:
+        """Builds the pool, the policy and the collector.
+
+        Args:
+          config: Which worker this is and what its pool looks like.
+          make_policy: Makes the policy from a PolicySpec.
+          make_collector: Makes the collector; None for `build_collector`.
+          torch_threads: Intra-op threads torch may use in this process; None leaves torch alone.
+        """
+        self._config = config
+        self._collector = (make_collector or build_collector)(config, make_policy)
+        self._version = 0
+        self._seq_no = 0
+        self._is_broken = False
+        # a policy without torch is not made to import it
+        torch = sys.modules.get("torch")
+        if torch_threads is not None and torch is not None:
+            torch.set_num_threads(torch_threads)
+
+    def describe(self) -> WorkerInfo:
+        """Says where this worker lives."""
+        return WorkerInfo(pid=os.getpid(), host=socket.gethostname())
+
+    def collect(self, offer: WeightOffer) -> tuple[FragmentInfo, RolloutBatch]:
+        """Collects one fragment with the offered weights, or with its own if those are not newer.
+
+        Raises:
+          ProtocolError: an earlier fragment failed: its steps are gone, so nothing may follow it.
+          Exception: whatever the environment or the policy raised.
+        """
+        if self._is_broken:
+            raise ProtocolError(
+                f"worker {self._config.worker_id} failed before, its trajectories are broken: "
+                "start a new one"
+            )
+        # only a fragment that comes through clears the mark
+        self._is_broken = True
+        if offer.version > self._version:
+            self._collector.policy.load_weights(offer.fetch(), offer.version)
+            self._version = offer.version
+        start_s = time.perf_counter()
+        batch = self._collector.collect()
+        info = FragmentInfo(
+            worker_id=self._config.worker_id,
+            incarnation=self._config.incarnation,
+            seq_no=self._seq_no,
+            num_steps=batch.num_steps,
+            min_policy_version=int(batch.policy_version.min()),
+            max_policy_version=int(batch.policy_version.max()),
+            collect_s=time.perf_counter() - start_s,
+            nbytes=batch.nbytes,
+        )
+        self._seq_no += 1
+        self._is_broken = False
+        return info, batch
+
+    def close(self) -> None:
+        """Frees the pool's threads and memory. Idempotent."""
+        self._collector.env.close()
+
+
+def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
+    """Makes the usual collector: native pool, policy, Collector."""
+    import rollouts
+    from rollouts.collector import Collector
+
+    env = rollouts.make_vec(
+        config.env_id,
+        config.num_envs,
+        batch_size=config.batch_size,
+        num_threads=config.num_threads,
+        seed=config.env_seed,
+        autoreset_mode="same_step",
+        env_id_offset=config.env_id_offset,
+        **config.env_options,
+    )
+    try:
+        policy = make_policy(
+            PolicySpec(
+                env_id=config.env_id,
+                single_observation_space=env.single_observation_space,
+                single_action_space=env.single_action_space,
+                num_envs=config.num_envs,
+                env_id_offset=config.env_id_offset,
+                worker_id=config.worker_id,
+                incarnation=config.incarnation,
+                seed=config.policy_seed,
+            )
+        )
+        # a policy that everybody makes with the same seed would sample the same noise everywhere
+        reseed = getattr(policy, "seed", None)
+        if callable(reseed):
+            reseed(config.policy_seed)
+        return Collector(env, policy, config.rollout_length)
+    except BaseException:
+        env.close()
+        raise
+
+
+def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:
+    """Makes a worker from pickled arguments of RolloutWorker: a dict of keywords, a WorkerConfig.
+
+    They come pickled because they may need the sys.path that the host sets up first.
+    """
+    return RolloutWorker(pickle.loads(config), **pickle.loads(recipe))
+
+
+def guarded(function: Callable[[], T]) -> T | WorkerFailure:
+    """Returns what `function` returns, or the exception that it raised as a WorkerFailure."""
+    try:
+        return function()
+    except Exception as error:
+        return WorkerFailure(message=repr(error), traceback=traceback.format_exc())
+
+
+def _derive_seed(*parts: int) -> int:
+    """Mixes the parts into 63 bits: equal parts give equal seeds, others practically never do."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

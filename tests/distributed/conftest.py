@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Ray for all tests of this folder that do not start their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# workers import counter_world too: they take over this process's path
+sys.path.insert(0, str(Path(__file__).parent))
+
+from counter_world import CounterCollector, make_policy
+
+from rollouts.distributed import RolloutCoordinator
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[Any]:
+    """Ray with 3 CPUs."""
+    pytest.importorskip("ray")
+    from rollouts.distributed.ray_session import RaySession
+
+    session = RaySession(None, 3)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def counters(ray_session: Any) -> Iterator[Callable[..., RolloutCoordinator]]:
+    """Makes coordinators of counter worlds in the shared Ray, and closes them."""
+    opened = []
+
+    def start(**kwargs: Any) -> RolloutCoordinator:
+        settings = {"num_workers": 2, "num_envs_per_worker": 3, "rollout_length": 8} | kwargs
+        coordinator = RolloutCoordinator(
+            "Counter", make_policy, make_collector=CounterCollector, **settings
+        )
+        opened.append(coordinator)
+        return coordinator
+
+    yield start
+    for coordinator in opened:
+        coordinator.close()

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A world in which every step says where it comes from, so that loss and repetition are visible."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollouts.batch import RolloutBatch
+from rollouts.distributed import Fragment, WorkerConfig
+
+FIELDS = ("env_id", "seed", "episode", "t", "step")
+
+
+class CounterPolicy:
+    """Chooses a function of the observation and the weights."""
+
+    def __init__(self) -> None:
+        self.policy_version = 0
+        self.offset = 0
+
+    def load_weights(self, weights: Mapping[str, np.ndarray], version: int) -> None:
+        self.offset = int(weights["offset"][0])
+        self.policy_version = version
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        return obs[:, FIELDS.index("step")] % 7 + self.offset
+
+
+class CounterEnv:
+    """Only what a worker closes."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class CounterCollector:
+    """Collects steps of `num_envs` counters; obs[t, i] holds FIELDS as int64.
+
+    Options in config.env_options:
+      pad          float32 numbers added to each step, to make fragments large
+      hang         (worker_id, incarnation, seq_no, path): in the middle of that fragment, creates
+                   the file and never goes on
+      fail         (incarnations, seq_no): those incarnations raise in the middle of that fragment
+    """
+
+    def __init__(self, config: WorkerConfig, make_policy: Any) -> None:
+        self.env = CounterEnv()
+        self.policy = make_policy(config)
+        self._config = config
+        self._options = config.env_options
+        self._env_id = config.env_id_offset + np.arange(config.num_envs)
+        self._steps = 0
+        self._fragments = 0
+
+    def collect(self) -> RolloutBatch:
+        config, shape = self._config, (self._config.rollout_length, self._config.num_envs)
+        obs = np.empty((*shape, len(FIELDS)), np.int64)
+        action, ended = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+        for t in range(config.rollout_length):
+            if t == config.rollout_length // 2:
+                self._misbehave()
+            obs[t] = self._observe()
+            action[t] = self.policy.act(obs[t])
+            self._steps += 1
+            ended[t] = self._observe()[:, FIELDS.index("t")] == 0
+        self._fragments += 1
+        zeros, rows = np.zeros(shape, np.float32), np.zeros(config.num_envs, np.float32)
+        pad = np.zeros((*shape, self._options.get("pad", 1)), np.float32)
+        return RolloutBatch(
+            obs=obs,
+            action=action,
+            reward=zeros,
+            terminated=ended,
+            truncated=np.zeros(shape, np.bool_),
+            bootstrap_value=zeros,
+            log_prob=zeros,
+            value=zeros,
+            last_obs=self._observe(),
+            last_value=rows,
+            policy_version=np.full(shape, self.policy.policy_version, np.int64),
+            env_id=self._env_id.astype(np.int32),
+            episode_return=np.zeros(0, np.float64),
+            episode_length=np.zeros(0, np.int32),
+            episode_env_id=np.zeros(0, np.int32),
+            extras={"pad": pad},
+        )
+
+    def _observe(self) -> np.ndarray:
+        length = 3 + self._env_id % 4
+        obs = np.empty((len(self._env_id), len(FIELDS)), np.int64)
+        obs[:, 0] = self._env_id
+        obs[:, 1] = self._config.env_seed
+        obs[:, 2], obs[:, 3] = np.divmod(self._steps, length)
+        obs[:, 4] = self._steps
+        return obs
+
+    def _misbehave(self) -> None:
+        here = (self._config.worker_id, self._config.incarnation, self._fragments)
+        *where, path = self._options.get("hang", (None,))
+        if tuple(where) == here:
+            Path(path).write_text(str(os.getpid()))
+            threading.Event().wait()
+        incarnations, seq_no = self._options.get("fail", ((), None))
+        if self._config.incarnation in incarnations and seq_no == self._fragments:
+            raise ValueError("the counter broke")
+
+
+def make_policy(spec: Any) -> Any:
+    return CounterPolicy()
+
+
+def weights(offset: int = 0) -> dict[str, np.ndarray]:
+    return {"offset": np.array([offset])}
+
+
+def assert_exactly_once(fragments: Iterable[Fragment]) -> None:
+    """Checks that each incarnation's steps come whole, in order, once, and from one life."""
+    lives = defaultdict(list)
+    for fragment in fragments:
+        lives[fragment.worker_id, fragment.incarnation].append(fragment)
+    seeds = set()
+    for life in lives.values():
+        assert [fragment.seq_no for fragment in life] == list(range(len(life)))
+        obs = np.concatenate([fragment.batch.obs for fragment in life])
+        steps = np.arange(len(obs))
+        for column in range(obs.shape[1]):
+            env_id, seed, episode, t, step = obs[:, column].T
+            assert (step == steps).all()
+            assert (env_id == env_id[0]).all()
+            assert (seed == seed[0]).all()
+            length = 3 + env_id[0] % 4
+            assert (episode == steps // length).all()
+            assert (t == steps % length).all()
+            # no environment lives twice with the same seed
+            assert (env_id[0], seed[0]) not in seeds
+            seeds.add((env_id[0], seed[0]))
+
+
+def assert_balanced(stats: dict[str, Any]) -> None:
+    for account in (stats["env_steps"], stats["fragments"]):
+        discarded = sum(account["discarded"].values())
+        assert account["produced"] == account["delivered"] + account["queued"] + discarded

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator with num_workers=0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from counter_world import (
+    CounterCollector,
+    assert_balanced,
+    assert_exactly_once,
+    make_policy,
+    weights,
+)
+
+from rollouts.distributed import RolloutCoordinator
+from rollouts.errors import ClosedError, ProtocolError, WorkerError
+
+
+def local(**kwargs: Any) -> RolloutCoordinator:
+    settings = {"num_workers": 0, "num_envs_per_worker": 3, "rollout_length": 4} | kwargs
+    return RolloutCoordinator("Counter", make_policy, make_collector=CounterCollector, **settings)
+
+
+def test_collects_when_asked_with_the_newest_weights() -> None:
+    with local() as coordinator:
+        fragments = []
+        for version in (1, 2, 3):
+            assert coordinator.publish_weights(weights()) == version
+            fragments += coordinator.get_fragments(2)
+            assert {f.min_policy_version for f in fragments[-2:]} == {version}
+        assert_exactly_once(fragments)
+        stats = coordinator.stats()
+        assert_balanced(stats)
+        assert stats["env_steps"]["delivered"] == 6 * 12
+        assert stats["policy_lag"] == {"min": 0, "mean": 0.0, "max": 0}
+
+
+def test_timeout_keeps_what_was_collected() -> None:
+    with local() as coordinator:
+        coordinator.publish_weights(weights())
+        with pytest.raises(TimeoutError):
+            coordinator.get(num_fragments=10**6, timeout_s=0.01)
+        queued = coordinator.stats()["queue_depth"]
+        assert queued > 0
+        assert_exactly_once(coordinator.get_fragments(queued + 1))
+
+
+def test_error_is_a_worker_error_with_its_cause() -> None:
+    with local(env_options={"fail": ((0,), 1)}) as coordinator:
+        coordinator.publish_weights(weights())
+        coordinator.get()
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="the counter broke") as caught:
+                coordinator.get()
+            assert isinstance(caught.value.__cause__, ValueError)
+        assert coordinator.stats()["fragments"]["interrupted"] == {"worker_error": 1}
+
+
+def test_get_before_publish_and_after_close_are_errors() -> None:
+    coordinator = local()
+    with pytest.raises(ProtocolError, match="publish_weights"):
+        coordinator.get()
+    coordinator.close()
+    coordinator.close()
+    with pytest.raises(ClosedError):
+        coordinator.get()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting Ray, joining a cluster, and doing without, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMON = """
+import sys
+from counter_world import CounterCollector, make_policy, weights
+from rollouts.distributed import RolloutCoordinator
+
+def run(num_workers, **kwargs):
+    with RolloutCoordinator("Counter", make_policy, num_workers=num_workers, num_envs_per_worker=2,
+                            rollout_length=4, make_collector=CounterCollector, **kwargs) as c:
+        c.publish_weights(weights())
+        fragments = [f for _ in range(4) for f in c.get_fragments(1, 60)]
+        inspect(c)
+"""
+
+NO_RAY = """
+def inspect(c):
+    assert not {"ray", "torch"} & sys.modules.keys()
+run(0)
+"""
+
+OWN_RAY = """
+import contextlib, os, pathlib
+import ray  # before rollouts has a say in its settings
+
+def family():
+    parents = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = path.parent.name, path.read_text().rpartition(")")[2]
+        except OSError:
+            continue  # ended meanwhile
+        parents[int(pid)] = int(rest.split()[1])
+    pids = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in pids} - pids:
+        pids |= more
+    return pids
+
+def listening(pids):
+    inodes = set()
+    for pid in pids:
+        for path in pathlib.Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(path))
+    addresses = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                addresses.add(local.partition(":")[0])
+    return addresses
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+def inspect(c):
+    assert ray.cluster_resources()["CPU"] == 2
+    assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
+    addresses = listening(family())
+    assert addresses and addresses <= LOOPBACK, addresses
+run(2)
+assert not ray.is_initialized()
+"""
+
+CLUSTER = """
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+cluster.add_node(num_cpus=1)
+def inspect(c):
+    import ray
+    assert len(ray.nodes()) == 2
+    assert ray.cluster_resources()["CPU"] == 2
+try:
+    run(2, ray_address=cluster.address)
+    import ray
+    assert not ray.is_initialized()
+finally:
+    cluster.shutdown()
+"""
+
+SHADOWED = """
+import os, pathlib
+pathlib.Path("rollouts").mkdir()
+pathlib.Path("rollouts/__init__.py").write_text("raise ImportError('the wrong rollouts')")
+def inspect(c):
+    pass
+run(1)
+"""
+
+SHUT_DOWN = """
+def inspect(c):
+    import ray
+    from rollouts.errors import WorkerError
+    ray.shutdown()
+    try:
+        while True:
+            c.get_fragments(1, 60)
+    except WorkerError as error:
+        print(error)
+    assert not ray.is_initialized()
+run(1)
+"""
+
+INTERRUPTED = """
+import os, pathlib, signal, threading
+
+def interrupt_when_stuck():
+    while not pathlib.Path("stuck").exists():
+        threading.Event().wait(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt_when_stuck).start()
+def inspect(c):
+    c.get_fragments(1)
+try:
+    run(1, env_options={"hang": (0, 0, 4, os.path.abspath("stuck"))})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def run_script(script: str, cwd: Path) -> str:
+    """Runs COMMON and the script in `cwd`, with this process's path."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    (cwd / "scripts").mkdir()
+    (cwd / "scripts" / "script.py").write_text(COMMON + script)
+    result = subprocess.run(
+        [sys.executable, "scripts/script.py"],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_no_workers_need_no_ray(tmp_path: Path) -> None:
+    run_script(NO_RAY, tmp_path)
+
+
+def test_starts_ray_with_the_cpus_it_needs_on_loopback(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    run_script(OWN_RAY, tmp_path)
+
+
+def test_joins_a_running_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    run_script(CLUSTER, tmp_path)
+
+
+def test_source_tree_in_the_working_directory_does_not_shadow_the_package(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    run_script(SHADOWED, tmp_path)
+
+
+def test_shutdown_of_ray_is_an_error_and_starts_no_other(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert "Ray was shut down" in run_script(SHUT_DOWN, tmp_path)
+
+
+def test_ctrl_c_ends_a_waiting_learner(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert "interrupted" in run_script(INTERRUPTED, tmp_path)

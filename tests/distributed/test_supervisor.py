@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Supervisor with workers played by the test: every order of events on purpose, no Ray."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from counter_world import (
+    CounterCollector,
+    assert_balanced,
+    assert_exactly_once,
+    make_policy,
+    weights,
+)
+
+from rollouts.distributed.fragment import Fragment, WorkerFailure
+from rollouts.distributed.supervisor import Supervisor
+from rollouts.distributed.weights import LocalWeights, WeightOffer, WeightStore
+from rollouts.distributed.worker import RolloutWorker, WorkerConfig, WorkerInfo
+from rollouts.errors import ClosedError, WorkerError
+
+TIMEOUT_S = 10.0
+
+
+class ActedWorker:
+    """A worker whose calls end when the test says so."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self.starting: Future[Any] = Future()
+        self.calls: list[tuple[WeightOffer, Future[Any], dict[str, Any]]] = []
+        self.is_killed = False
+        self._worker = RolloutWorker(config, make_policy, make_collector=CounterCollector)
+        self._num_answered = 0
+
+    def start(self) -> Future[Any]:
+        return self.starting
+
+    def collect(self, offer: WeightOffer) -> tuple[Future[Any], Callable[[float], Any]]:
+        future: Future[Any] = Future()
+        box: dict[str, Any] = {}
+        self.calls.append((offer, future, box))
+        return future, lambda timeout_s: box["batch"]
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    def appear(self) -> None:
+        self.starting.set_result(WorkerInfo(pid=1, host="here"))
+
+    def complete(self, index: int | None = None) -> None:
+        """Completes the oldest open call, or the one given."""
+        index = self._num_answered if index is None else index
+        offer, future, box = self.calls[index]
+        info, box["batch"] = self._worker.collect(offer)
+        self._num_answered += 1
+        future.set_result(info)
+
+    def lose(self) -> Any:
+        """Collects a fragment that answers no call."""
+        return self._worker.collect(LocalWeights(1, weights()))
+
+    @property
+    def is_open(self) -> bool:
+        return any(not future.done() for _, future, _ in self.calls)
+
+    def raise_error(self) -> None:
+        self.calls[self._num_answered][1].set_result(WorkerFailure(message="", traceback="oops"))
+
+    def die(self) -> None:
+        """Fails all open calls, as Ray does."""
+        for future in [self.starting, *(call[1] for call in self.calls)]:
+            if not future.done():
+                future.set_exception(OSError("actor died"))
+
+
+class Stage:
+    """A supervisor and the workers it launched, by (worker_id, incarnation)."""
+
+    def __init__(self, num_workers: int, **kwargs: Any) -> None:
+        self.workers: dict[tuple[int, int], ActedWorker] = {}
+        self.weights = WeightStore()
+        configs = [
+            WorkerConfig(
+                env_id="Counter",
+                worker_id=worker_id,
+                incarnation=0,
+                num_envs=2,
+                rollout_length=4,
+                batch_size=None,
+                num_threads=1,
+                seed=0,
+                env_options={},
+            )
+            for worker_id in range(num_workers)
+        ]
+        settings = {
+            "capacity": 4,
+            "credits_per_worker": 2,
+            "max_restarts": 1,
+            "start_timeout_s": TIMEOUT_S,
+        } | kwargs
+        self.supervisor = Supervisor(configs, self._launch, weights=self.weights, **settings)
+
+    def _launch(self, config: WorkerConfig) -> ActedWorker:
+        worker = ActedWorker(config)
+        self.workers[config.worker_id, config.incarnation] = worker
+        return worker
+
+    def publish(self) -> None:
+        self.weights.publish(weights())
+        self.supervisor.wake()
+
+    def appear_all(self) -> None:
+        for worker in list(self.workers.values()):
+            worker.appear()
+
+    def wait_until(self, is_true: Callable[[], object]) -> None:
+        """Looks again and again until `is_true`, at most TIMEOUT_S."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not is_true():
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.001)
+
+    def num_calls(self, worker_id: int, incarnation: int = 0) -> int:
+        worker = self.workers.get((worker_id, incarnation))
+        return 0 if worker is None else len(worker.calls)
+
+
+def has_open(workers: dict[int, ActedWorker]) -> bool:
+    return any(worker.is_open for worker in workers.values())
+
+
+@pytest.fixture
+def stage() -> Iterator[Callable[..., Stage]]:
+    opened: list[Stage] = []
+
+    def make(num_workers: int, **kwargs: Any) -> Stage:
+        opened.append(Stage(num_workers, **kwargs))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.supervisor.close()
+
+
+def test_nothing_is_collected_before_the_first_weights(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+    s.appear_all()
+    s.wait_until(lambda: s.supervisor.stats()["workers"][0]["state"] == "running")
+    assert s.num_calls(0) == 0
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+
+
+def test_fragments_arrive_in_order_of_completion(stage: Callable[..., Stage]) -> None:
+    s = stage(2)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == s.num_calls(1) == 2)
+    for worker_id in (1, 0, 0, 1):
+        s.workers[worker_id, 0].complete()
+    fragments = s.supervisor.get(4, TIMEOUT_S)
+    assert [f.worker_id for f in fragments] == [1, 0, 0, 1]
+
+
+def test_calls_of_one_worker_are_taken_over_in_order(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+    (_, first, first_box), (_, second, second_box) = s.workers[0, 0].calls
+    results = [s.workers[0, 0].lose() for _ in range(2)]
+    first_box["batch"], second_box["batch"] = results[0][1], results[1][1]
+    # the news of the second comes first
+    second.set_result(results[1][0])
+    first.set_result(results[0][0])
+    assert [f.seq_no for f in s.supervisor.get(2, TIMEOUT_S)] == [0, 1]
+
+
+def test_room_is_shared_out_evenly(stage: Callable[..., Stage]) -> None:
+    s = stage(2, capacity=3)
+    s.appear_all()
+    s.wait_until(lambda: {w["state"] for w in s.supervisor.stats()["workers"]} == {"running"})
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) + s.num_calls(1) == 3)
+    assert {s.num_calls(0), s.num_calls(1)} == {1, 2}
+
+
+def test_worker_that_does_not_appear_takes_no_room(stage: Callable[..., Stage]) -> None:
+    s = stage(2, capacity=2)
+    s.publish()
+    s.workers[1, 0].appear()
+    s.wait_until(lambda: s.num_calls(1) == 2)
+
+
+def test_worker_that_does_not_appear_in_time_is_replaced(stage: Callable[..., Stage]) -> None:
+    s = stage(1, start_timeout_s=0.01, max_restarts=0)
+    s.publish()
+    with pytest.raises(WorkerError, match=r"not started within 0.01 s"):
+        s.supervisor.get(1, TIMEOUT_S)
+    assert s.workers[0, 0].is_killed
+
+
+def test_death_gives_up_all_calls_and_starts_the_next_life(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+    s.workers[0, 0].complete()
+    s.wait_until(lambda: s.num_calls(0) == 3)
+    s.workers[0, 0].die()
+    s.wait_until(lambda: (0, 1) in s.workers)
+    s.workers[0, 1].appear()
+    s.wait_until(lambda: s.num_calls(0, 1) == 2)
+    s.workers[0, 1].complete()
+    fragments = s.supervisor.get(2, TIMEOUT_S)
+    assert [(f.incarnation, f.seq_no) for f in fragments] == [(0, 0), (1, 0)]
+    assert s.workers[0, 0].is_killed
+    assert s.supervisor.stats()["interrupted"] == {"worker_died": 2}
+
+
+def test_result_of_a_past_life_is_ignored(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+    s.workers[0, 0].raise_error()
+    s.wait_until(lambda: (0, 1) in s.workers)
+    # the second call of the first life ends after that life was given up
+    s.workers[0, 0].complete(1)
+    s.workers[0, 1].appear()
+    s.wait_until(lambda: s.num_calls(0, 1) == 2)
+    s.workers[0, 1].complete()
+    (fragment,) = s.supervisor.get(1, TIMEOUT_S)
+    assert fragment.incarnation == 1
+    assert_balanced(s.supervisor.queue.stats())
+
+
+def test_a_fragment_pardons_earlier_failures(stage: Callable[..., Stage]) -> None:
+    s = stage(1, max_restarts=1)
+    s.publish()
+    for incarnation in range(4):
+        s.wait_until(lambda i=incarnation: (0, i) in s.workers)  # type: ignore[misc]
+        worker = s.workers[0, incarnation]
+        worker.appear()
+        s.wait_until(lambda i=incarnation: s.num_calls(0, i) > 0)  # type: ignore[misc]
+        worker.complete()
+        s.supervisor.get(1, TIMEOUT_S)
+        worker.die()
+    s.wait_until(lambda: (0, 4) in s.workers)
+
+
+def test_benched_worker_leaves_the_rest_working(stage: Callable[..., Stage]) -> None:
+    s = stage(2, max_restarts=0)
+    s.workers[0, 0].die()
+    s.workers[1, 0].appear()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(1) == 2)
+    s.workers[1, 0].complete()
+    assert s.supervisor.get(1, TIMEOUT_S)[0].worker_id == 1
+    worker = s.supervisor.stats()["workers"][0]
+    assert worker["state"] == "benched"
+    assert "actor died" in worker["last_error"]
+
+
+def test_when_no_worker_is_left_get_says_why(stage: Callable[..., Stage]) -> None:
+    s = stage(2, max_restarts=0)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == s.num_calls(1) == 2)
+    s.workers[0, 0].complete()
+    s.workers[0, 0].die()
+    s.workers[1, 0].raise_error()
+    # what was completed is still delivered
+    assert len(s.supervisor.get(1, TIMEOUT_S)) == 1
+    with pytest.raises(WorkerError, match=r"(?s)worker \[0\]: .*actor died.*worker \[1\]: oops"):
+        s.supervisor.get(1, TIMEOUT_S)
+
+
+def test_missing_fragment_ends_the_life(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+    worker = s.workers[0, 0]
+    worker.lose()
+    worker.complete()
+    s.wait_until(lambda: (0, 1) in s.workers)
+    stats = s.supervisor.queue.stats()
+    assert stats["fragments"]["discarded"] == {"out_of_order": 1}
+    assert_balanced(stats)
+
+
+def test_launch_that_raises_reaches_the_learner(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+
+    def launch(config: WorkerConfig) -> ActedWorker:
+        raise ConnectionError("the cluster is gone")
+
+    s.supervisor._launch = launch
+    s.publish()
+    s.workers[0, 0].die()
+    with pytest.raises(WorkerError, match="the cluster is gone"):
+        s.supervisor.get(1, TIMEOUT_S)
+
+
+def test_workers_out_of_reach_are_reported_to_the_learner(stage: Callable[..., Stage]) -> None:
+    def check() -> None:
+        raise ConnectionError("out of reach")
+
+    with pytest.raises(WorkerError, match="out of reach"):
+        stage(1, check=check).supervisor.get(1, TIMEOUT_S)
+
+
+def test_close_wakes_and_counts_what_was_in_flight(stage: Callable[..., Stage]) -> None:
+    s = stage(1)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+    s.workers[0, 0].complete()
+    s.wait_until(lambda: s.supervisor.queue.depth == 1)
+    s.wait_until(lambda: s.num_calls(0) == 3)
+    s.supervisor.close()
+    s.supervisor.close()
+    with pytest.raises(ClosedError):
+        s.supervisor.get(1, TIMEOUT_S)
+    assert s.supervisor.stats()["interrupted"] == {"closed": 2}
+    stats = s.supervisor.queue.stats()
+    assert stats["fragments"]["discarded"] == {"closed": 1}
+    assert_balanced(stats)
+
+
+def test_random_lives_balance_to_the_step(stage: Callable[..., Stage]) -> None:
+    rng = np.random.default_rng(0)
+    s = stage(3, max_restarts=10**9, capacity=5)
+    s.publish()
+    delivered: list[Fragment] = []
+    while len(delivered) < 200:
+        newest = {worker_id: worker for (worker_id, _), worker in sorted(s.workers.items())}
+        for worker in newest.values():
+            if not worker.starting.done():
+                worker.appear()
+        s.wait_until(lambda n=newest: s.supervisor.queue.depth or has_open(n))  # type: ignore[misc]
+        worker = newest[int(rng.integers(3))]
+        if worker.is_open and rng.random() < 0.8:
+            worker.complete()
+        elif worker.is_open:
+            lives = len(s.workers)
+            worker.die()
+            s.wait_until(lambda n=lives: len(s.workers) > n)  # type: ignore[misc]
+        if s.supervisor.queue.depth and rng.random() < 0.5:
+            delivered += s.supervisor.get(1, TIMEOUT_S)
+    assert_exactly_once(delivered)
+    stats = s.supervisor.queue.stats()
+    assert_balanced(stats)
+    assert stats["fragments"]["discarded"] == {}
+    assert stats["fragments"]["delivered"] == len(delivered)
+    assert s.supervisor.stats()["interrupted"]["worker_died"] > 0

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RolloutWorker and its configuration, without Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from counter_world import CounterCollector, make_policy, weights
+
+from rollouts.distributed import RolloutWorker, WeightStore, WorkerConfig
+from rollouts.distributed.weights import LocalWeights
+from rollouts.errors import ProtocolError, SpecError
+
+
+def config(**changes: Any) -> WorkerConfig:
+    return replace(
+        WorkerConfig(
+            env_id="Counter",
+            worker_id=1,
+            incarnation=0,
+            num_envs=2,
+            rollout_length=4,
+            batch_size=None,
+            num_threads=1,
+            seed=5,
+            env_options={},
+        ),
+        **changes,
+    )
+
+
+def worker(**changes: Any) -> RolloutWorker:
+    return RolloutWorker(config(**changes), make_policy, make_collector=CounterCollector)
+
+
+def test_fragments_are_numbered_and_say_where_they_come_from() -> None:
+    each = worker(incarnation=3)
+    offer = LocalWeights(7, weights())
+    infos = [each.collect(offer)[0] for _ in range(3)]
+    assert [info.seq_no for info in infos] == [0, 1, 2]
+    assert (infos[0].worker_id, infos[0].incarnation, infos[0].num_steps) == (1, 3, 8)
+    assert infos[0].min_policy_version == infos[0].max_policy_version == 7
+
+
+def test_weights_that_are_not_newer_are_not_fetched() -> None:
+    class Unfetchable:
+        version = 7
+
+        def fetch(self) -> Any:
+            raise AssertionError("fetched")
+
+    each = worker()
+    each.collect(LocalWeights(7, weights()))
+    info, _ = each.collect(Unfetchable())
+    assert info.max_policy_version == 7
+
+
+def test_nothing_follows_a_failed_fragment() -> None:
+    each = worker(env_options={"fail": ((0,), 1)})
+    offer = LocalWeights(1, weights())
+    each.collect(offer)
+    with pytest.raises(ValueError, match="the counter broke"):
+        each.collect(offer)
+    with pytest.raises(ProtocolError, match="start a new one"):
+        each.collect(offer)
+
+
+def test_seed_of_the_first_life_is_the_run_s_own() -> None:
+    assert config(worker_id=0).env_seed == config(worker_id=9).env_seed == 5
+
+
+def test_seeds_of_later_lives_and_of_policies_all_differ() -> None:
+    configs = [config(seed=s, incarnation=i) for s in range(20) for i in range(1, 20)]
+    assert len({each.env_seed for each in configs} | set(range(20))) == 20 * 19 + 20
+    configs = [config(worker_id=w, incarnation=i) for w in range(20) for i in range(20)]
+    assert len({each.policy_seed for each in configs}) == 400
+
+
+def test_env_ids_of_workers_follow_each_other() -> None:
+    assert [config(worker_id=w, num_envs=8).env_id_offset for w in range(3)] == [0, 8, 16]
+
+
+def test_close_closes_the_environment() -> None:
+    each = worker()
+    each.close()
+    assert each._collector.env.is_closed
+
+
+def test_versions_count_up_and_the_newest_is_kept() -> None:
+    store = WeightStore()
+    assert store.latest is None
+    assert [store.publish(weights(offset)) for offset in (10, 20)] == [1, 2]
+    assert store.version == 2
+    assert store.latest is not None
+    assert store.latest.fetch()["offset"][0] == 20
+
+
+def test_published_weights_do_not_follow_later_training() -> None:
+    store, values = WeightStore(), weights(1)
+    store.publish(values)
+    values["offset"][0] = 99
+    assert store.latest is not None
+    assert store.latest.fetch()["offset"][0] == 1
+
+
+def test_weights_that_are_not_arrays_are_an_error() -> None:
+    with pytest.raises(SpecError, match="expected a numeric numpy array"):
+        WeightStore().publish({"w": np.array([object()])})

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LearnerQueue: order, exactly once, waiting, ways out, and the account."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.learner_queue import LearnerQueue
+
+TIMEOUT_S = 10.0
+
+
+@dataclass
+class Handle:
+    """A fragment that stands for itself."""
+
+    seq_no: int
+    worker_id: int = 0
+    incarnation: int = 0
+    num_steps: int = 10
+    on_resolve: Callable[[float], None] = field(default=lambda timeout_s: None)
+
+    def resolve(self, timeout_s: float) -> Handle:
+        self.on_resolve(timeout_s)
+        return self
+
+
+def seq_nos(fragments: list[Handle]) -> list[int]:
+    return [fragment.seq_no for fragment in fragments]
+
+
+def assert_balanced(queue: LearnerQueue[Handle]) -> dict[str, Any]:
+    stats = queue.stats()
+    for account in (stats["env_steps"], stats["fragments"]):
+        discarded = sum(account["discarded"].values())
+        assert account["produced"] == account["delivered"] + account["queued"] + discarded
+    return stats
+
+
+def in_thread(function: Callable[[], Any]) -> Future[Any]:
+    """Runs `function` on another thread."""
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(function)
+    executor.shutdown(wait=False)
+    return future
+
+
+def test_get_returns_fragments_in_order_of_arrival() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    arrivals = [Handle(0, 1), Handle(0, 0), Handle(1, 0), Handle(1, 1)]
+    for handle in arrivals:
+        assert queue.put(handle)
+    assert queue.get(3) == arrivals[:3]
+    stats = assert_balanced(queue)
+    assert stats["queue_depth"] == 1
+    assert stats["env_steps"] == {"produced": 40, "delivered": 30, "queued": 10, "discarded": {}}
+
+
+def test_repeated_fragment_is_refused_and_counted() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    queue.put(Handle(0))
+    queue.put(Handle(1))
+    assert not queue.put(Handle(0))
+    assert seq_nos(queue.get(2)) == [0, 1]
+    # also when it was delivered long ago
+    assert not queue.put(Handle(1))
+    assert assert_balanced(queue)["fragments"]["discarded"] == {"duplicate": 2}
+
+
+def test_missing_fragment_is_an_error() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    queue.put(Handle(0))
+    with pytest.raises(ProtocolError, match="delivered fragment 2, expected 1"):
+        queue.put(Handle(2))
+    assert assert_balanced(queue)["env_steps"]["discarded"] == {"out_of_order": 10}
+
+
+def test_new_incarnation_starts_counting_again() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    queue.put(Handle(0))
+    queue.put(Handle(0, incarnation=2))
+    queue.put(Handle(1, incarnation=2))
+    # the former life is over
+    assert not queue.put(Handle(1))
+    assert queue.stats()["fragments"]["discarded"] == {"duplicate": 1}
+
+
+def test_put_waits_for_room() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(1)
+    queue.put(Handle(0))
+    with pytest.raises(TimeoutError, match="expected the learner to take some"):
+        queue.put(Handle(1), timeout_s=0)
+    waiting = in_thread(lambda: queue.put(Handle(1), TIMEOUT_S))
+    assert seq_nos(queue.get()) == [0]
+    assert waiting.result(TIMEOUT_S)
+    assert seq_nos(queue.get()) == [1]
+
+
+def test_get_waits_until_all_are_there() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(2)
+    queue.put(Handle(0))
+    with pytest.raises(TimeoutError, match="1 of 2"):
+        queue.get(2, timeout_s=0)
+    waiting = in_thread(lambda: queue.get(2, TIMEOUT_S))
+    queue.put(Handle(1))
+    assert seq_nos(waiting.result(TIMEOUT_S)) == [0, 1]
+
+
+def test_get_of_more_than_capacity_is_an_error() -> None:
+    with pytest.raises(SpecError, match="expected 1 to 2"):
+        LearnerQueue[Handle](2).get(3)
+
+
+def test_taking_is_reported_before_the_arrays_travel() -> None:
+    events: list[str] = []
+    queue: LearnerQueue[Handle] = LearnerQueue(1, on_taken=lambda: events.append("taken"))
+    queue.put(Handle(0, on_resolve=lambda timeout_s: events.append("resolve")))
+    queue.get()
+    assert events == ["taken", "resolve"]
+
+
+def test_lost_fragment_is_counted_and_replaced() -> None:
+    def lose(timeout_s: float) -> None:
+        raise WorkerError("node lost")
+
+    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    queue.put(Handle(0))
+    queue.put(Handle(1, on_resolve=lose))
+    queue.put(Handle(2))
+    assert seq_nos(queue.get(2)) == [0, 2]
+    assert assert_balanced(queue)["fragments"]["discarded"] == {"lost": 1}
+
+
+def test_slow_arrays_go_back_to_the_front_on_timeout() -> None:
+    is_slow = True
+
+    def wait(timeout_s: float) -> None:
+        if is_slow:
+            raise TimeoutError
+
+    queue: LearnerQueue[Handle] = LearnerQueue(3)
+    for handle in (Handle(0), Handle(1, on_resolve=wait), Handle(2)):
+        queue.put(handle)
+    with pytest.raises(TimeoutError):
+        queue.get(2, timeout_s=0)
+    assert assert_balanced(queue)["fragments"]["queued"] == 3
+    is_slow = False
+    assert seq_nos(queue.get(3)) == [0, 1, 2]
+
+
+def test_interrupted_get_loses_nothing() -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupt(timeout_s: float) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    queue: LearnerQueue[Handle] = LearnerQueue(2)
+    queue.put(Handle(0))
+    queue.put(Handle(1, on_resolve=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        queue.get(2)
+    assert seq_nos(queue.get(2)) == [0, 1]
+    assert assert_balanced(queue)["fragments"]["delivered"] == 2
+
+
+def test_fail_serves_what_is_there_first() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(2)
+    queue.put(Handle(0))
+    queue.fail(WorkerError("no worker is left"))
+    assert seq_nos(queue.get()) == [0]
+    for _ in range(2):
+        with pytest.raises(WorkerError, match="no worker is left"):
+            queue.get()
+    with pytest.raises(ClosedError):
+        queue.put(Handle(1))
+
+
+def test_fail_wakes_get() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(1)
+    waiting = in_thread(queue.get)
+    queue.fail(WorkerError("no worker is left"))
+    assert isinstance(waiting.exception(TIMEOUT_S), WorkerError)
+
+
+def test_close_wakes_get_and_put() -> None:
+    empty: LearnerQueue[Handle] = LearnerQueue(1)
+    full: LearnerQueue[Handle] = LearnerQueue(1)
+    full.put(Handle(0))
+    waiting = [in_thread(empty.get), in_thread(lambda: full.put(Handle(1)))]
+    empty.close()
+    full.close()
+    full.close()
+    for each in waiting:
+        assert isinstance(each.exception(TIMEOUT_S), ClosedError)
+    assert assert_balanced(full)["fragments"]["discarded"] == {"closed": 1}
+
+
+def test_close_while_arrays_travel_is_seen() -> None:
+    travelling = threading.Event()
+
+    def travel(timeout_s: float) -> None:
+        travelling.set()
+        raise TimeoutError
+
+    queue: LearnerQueue[Handle] = LearnerQueue(1)
+    queue.put(Handle(0, on_resolve=travel))
+    waiting = in_thread(queue.get)
+    assert travelling.wait(TIMEOUT_S)
+    queue.close()
+    assert isinstance(waiting.exception(TIMEOUT_S), ClosedError)
+    assert assert_balanced(queue)["fragments"]["discarded"] == {"closed": 1}
+
+
+def test_many_producers_and_consumers_deliver_each_fragment_once() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(3)
+
+    def produce(worker_id: int) -> None:
+        for seq_no in range(50):
+            queue.put(Handle(seq_no, worker_id), TIMEOUT_S)
+
+    def consume() -> list[Handle]:
+        return [fragment for _ in range(50) for fragment in queue.get(2, TIMEOUT_S)]
+
+    with ThreadPoolExecutor(6) as executor:
+        producers = [executor.submit(produce, worker_id) for worker_id in range(4)]
+        consumers = [executor.submit(consume) for _ in range(2)]
+        taken = [f for consumer in consumers for f in consumer.result(TIMEOUT_S)]
+        for producer in producers:
+            producer.result(TIMEOUT_S)
+    assert {(f.worker_id, f.seq_no) for f in taken} == {(w, s) for w in range(4) for s in range(50)}
+    assert len(taken) == 200
+    assert assert_balanced(queue)["env_steps"]["delivered"] == 2000
