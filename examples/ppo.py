@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PPO, from top to bottom in one file, fed by Ray workers that each host a native batch of envs.
+
+    python examples/ppo.py                              CartPole-v1, two Ray workers
+    python examples/ppo.py --env-id ALE/Pong-v5         Atari, the same path with a CNN
+    python examples/ppo.py --env-id Pendulum-v1         continuous actions
+    python examples/ppo.py --num-workers 0              in this process, without Ray
+    python examples/ppo.py --resume runs/<run>          goes on where a run stopped
+
+The workers sample while the learner learns, so a batch is usually one update old. That is what the
+probability ratio of PPO corrects for: `log_prob` in the batch is that of the policy that acted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
+from plotting import save_frames, save_training_curves
+from progress import Progress, report
+from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.policy import TorchPolicy, as_tensor
+from rollouts.returns import batch_gae
+
+CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
+
+# what differs from one kind of environment to the next; every value is also an option
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {"target_return": 475.0},
+    "Pendulum-v1": {"total_steps": 300_000, "gamma": 0.9},
+    "ALE/": {
+        "total_steps": 10_000_000,
+        "learning_rate": 2.5e-4,
+        "num_epochs": 4,
+        "num_minibatches": 4,
+        "clip": 0.1,
+        "entropy_coef": 0.01,
+    },
+}
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line; what it leaves open comes from the environment's preset."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--env-id", default="CartPole-v1", help="any id that `rollouts envs` lists")
+    add("--num-workers", type=int, default=2, help="Ray workers; 0 samples in this process")
+    add("--num-envs", type=int, default=8, help="environments per worker")
+    add("--num-threads", type=int, default=1, help="threads that step them, per worker")
+    add("--rollout-length", type=int, default=128, help="steps per environment and fragment")
+    add("--total-steps", type=int, default=1_000_000, help="env-steps to train for at most")
+    add("--target-return", type=float, help="stop at this mean return of 100 episodes")
+    add("--learning-rate", type=float, default=1e-3, help="falls linearly to 0")
+    add("--num-epochs", type=int, default=6, help="passes over each batch")
+    add("--num-minibatches", type=int, default=8, help="gradient steps per pass")
+    add("--gamma", type=float, default=0.99, help="discount per step")
+    add("--gae-lambda", type=float, default=0.95, help="see rollouts.returns.gae")
+    add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
+    add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
+    add("--value-coef", type=float, default=0.5, help="weight of the value loss")
+    add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
+    add("--seed", type=int, default=1, help="of environments, sampling and initial weights")
+    add("--device", default="cpu", help="where the learner's module runs")
+    add("--torch-threads", type=int, default=1, help="threads of the learner")
+    add("--ray-address", help="cluster to join; by default Ray is started here")
+    add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
+    add("--resume", type=Path, help="a run directory, or a checkpoint in one")
+    add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
+    add("--save-frames", type=int, default=0, metavar="N", help="PNG of the last N observations")
+    env_id: str = parser.parse_known_args(argv)[0].env_id
+    for prefix, preset in PRESETS.items():
+        if env_id.startswith(prefix):
+            parser.set_defaults(**preset)
+    return parser.parse_args(argv)
+
+
+class Agent(nn.Module):
+    """Actor and critic: apart for small observations, with a common Nature CNN for pixels."""
+
+    def __init__(self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        assert obs_space.shape is not None
+        self.is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
+        outputs = int(gymnasium.spaces.flatdim(action_space))
+        self.is_pixels = obs_space.dtype == np.uint8 and len(obs_space.shape) == 3
+        head: Callable[[int, int, float], nn.Module]
+        if self.is_pixels:
+            trunk, head, size = nature_cnn(obs_space.shape), layer, 512
+        else:
+            trunk, head, size = nn.Flatten(), mlp, prod(obs_space.shape)
+        self.trunk, self.actor, self.critic = trunk, head(size, outputs, 0.01), head(size, 1, 1.0)
+        if not self.is_discrete:
+            self.log_std = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """Maps obs (B, ...) to (logits, value), or to (mean, log_std, value) for Box actions."""
+        features = self.trunk(obs / 255.0 if self.is_pixels else obs.float())
+        action, value = self.actor(features), self.critic(features)[:, 0]
+        return (action, value) if self.is_discrete else (action, self.log_std, value)
+
+
+def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Module:
+    """A linear layer with orthogonal weights and no bias to begin with."""
+    return orthogonal(nn.Linear(inputs, outputs), gain)
+
+
+def orthogonal(module: nn.Linear | nn.Conv2d, gain: float = 2**0.5) -> nn.Module:
+    """Initialises the weights as Andrychowicz et al. 2021 recommend for PPO."""
+    nn.init.orthogonal_(module.weight, gain)
+    nn.init.constant_(module.get_parameter("bias"), 0.0)
+    return module
+
+
+def mlp(inputs: int, outputs: int, gain: float) -> nn.Module:
+    """Two hidden layers of 64."""
+    hidden = layer(inputs, 64), nn.Tanh(), layer(64, 64), nn.Tanh()
+    return nn.Sequential(*hidden, layer(64, outputs, gain))
+
+
+def nature_cnn(obs_shape: tuple[int, ...]) -> nn.Module:
+    """The network of Mnih et al. 2015 up to its 512 features."""
+    convolutions = nn.Sequential(
+        *(orthogonal(nn.Conv2d(obs_shape[0], 32, 8, stride=4)), nn.ReLU()),
+        *(orthogonal(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU()),
+        *(orthogonal(nn.Conv2d(64, 64, 3, stride=1)), nn.ReLU(), nn.Flatten()),
+    )
+    size = convolutions(torch.zeros(1, *obs_shape)).shape[1]
+    return nn.Sequential(convolutions, layer(size, 512), nn.ReLU())
+
+
+def make_policy(spec: PolicySpec) -> TorchPolicy:
+    """Makes a policy in the process that samples with it; its weights arrive before it acts."""
+    agent = Agent(spec.single_observation_space, spec.single_action_space)
+    return TorchPolicy(agent, spec.single_action_space, seed=spec.seed)
+
+
+class Learner:
+    """The policy that is trained, its optimiser and its random numbers."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        spec = rollouts.env_spec(args.env_id)
+        torch.manual_seed(args.seed)
+        self.agent = Agent(spec.single_observation_space, spec.single_action_space)
+        self.policy = TorchPolicy(self.agent, spec.single_action_space, device=args.device)
+        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.learning_rate, eps=1e-5)
+        self.generator = torch.Generator().manual_seed(args.seed)
+
+    def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
+        """Takes the gradient steps of one PPO update; returns means of what to log."""
+        args = self.args
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+        # (T, B, ...) becomes (T * B, ...): from here on a step no longer knows its neighbours
+        advantage, target = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
+        time_major = (batch.obs, batch.action, batch.log_prob, advantage, target)
+        steps = [as_tensor(x).flatten(0, 1).to(args.device) for x in time_major]
+        size = -(-batch.num_steps // args.num_minibatches)
+
+        logs: list[Tensor] = []
+        for _ in range(args.num_epochs):
+            order = torch.randperm(batch.num_steps, generator=self.generator).to(args.device)
+            for index in torch.split(order, size):
+                loss, log = self.ppo_loss(*(x[index] for x in steps))
+                self.optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                nn.utils.clip_grad_norm_(self.agent.parameters(), args.max_grad_norm)
+                self.optimizer.step()
+                logs.append(log)
+        names = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
+        return dict(zip(names, torch.stack(logs).mean(0).tolist(), strict=True))
+
+    def ppo_loss(
+        self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The clipped objective of Schulman et al. 2017 on one minibatch, and what to log."""
+        args = self.args
+        *params, value = self.agent(obs)
+        log_prob, entropy = self.policy.head.evaluate(params, action)
+        log_ratio = log_prob - old_log_prob
+        ratio = log_ratio.exp()
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+
+        clipped = ratio.clamp(1 - args.clip, 1 + args.clip)
+        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+        value_loss = 0.5 * (value - target).square().mean()
+        bonus = entropy.mean()
+        loss = policy_loss + args.value_coef * value_loss - args.entropy_coef * bonus
+
+        kl = (ratio - 1 - log_ratio).mean()
+        clip_fraction = ((ratio - 1).abs() > args.clip).float().mean()
+        return loss, torch.stack([policy_loss, value_loss, bonus, kl, clip_fraction]).detach()
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        return {
+            "model": self.agent.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "rng": self.generator.get_state(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        self.agent.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["rng"])
+
+
+class Run:
+    """A training run: the learner, how far it is, and the directory of its outputs."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.learner = Learner(args)
+        if args.save_frames and not self.learner.agent.is_pixels:
+            raise ValueError(
+                f"--save-frames needs an env that shows pixels, {args.env_id} does not"
+            )
+        self.progress = Progress()
+        self.last_batch: rollouts.RolloutBatch | None = None
+        self.restarts = 0
+        if args.resume:
+            state = load_checkpoint(args.resume, CHECKPOINT_KIND, env_id=args.env_id)
+            self.learner.load_state(state["learner"])
+            self.progress = Progress(**state["progress"])
+        self.dir = run_dir(args)
+        self.dir.mkdir(parents=True, exist_ok=True)
+
+    def train(self, coordinator: rollouts.RolloutCoordinator, stop: Event) -> None:
+        """Learns until the target, the last env-step or `stop`, saving now and then."""
+        args, progress = self.args, self.progress
+        writer = SummaryWriter(self.dir)
+        bar = tqdm(total=args.total_steps, initial=progress.env_steps, unit="step", unit_scale=True)
+        start = time.perf_counter() - progress.seconds
+        next_save = progress.seconds + args.checkpoint_interval_s
+        version = coordinator.publish_weights(self.learner.policy.weights())
+        with bar, writer:
+            while not (self.is_finished() or stop.is_set()):
+                # the workers go on with the weights they have while these lines learn
+                batch = coordinator.get(num_fragments=max(1, args.num_workers))
+                lag = version - float(batch.policy_version.mean())
+                remaining = 1 - progress.env_steps / args.total_steps
+                logs = self.learner.update(batch, learning_rate=args.learning_rate * remaining)
+                version = coordinator.publish_weights(self.learner.policy.weights())
+
+                progress.add(batch, seconds=time.perf_counter() - start, policy_lag=lag)
+                report(progress, logs, bar=bar, writer=writer)
+                self.last_batch = batch
+                if progress.seconds >= next_save:
+                    self.save()
+                    next_save = progress.seconds + args.checkpoint_interval_s
+        self.restarts = coordinator.stats()["restarts"]
+
+    def is_finished(self) -> bool:
+        """Tells whether the target or the last env-step is reached."""
+        args, progress = self.args, self.progress
+        return progress.has_reached(args.target_return) or progress.env_steps >= args.total_steps
+
+    def save(self) -> None:
+        """Writes the checkpoint."""
+        state = {"learner": self.learner.state(), "progress": asdict(self.progress)}
+        save_checkpoint(
+            self.dir / FILE_NAME, CHECKPOINT_KIND, {**state, "env_id": self.args.env_id}
+        )
+
+    def draw(self) -> None:
+        """Writes the PNG of the training and, if asked for, that of the last observations."""
+        args, progress = self.args, self.progress
+        title = f"PPO on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments"
+        history = progress.history
+        save_training_curves(
+            self.dir / "training.png", history, title=title, target=args.target_return
+        )
+        if args.save_frames and self.last_batch is not None:
+            stacks = self.last_batch.obs[-args.save_frames :, 0]
+            first = self.last_batch.obs.shape[0] - len(stacks)
+            labels = [f"t = {first + row}" for row in range(len(stacks))]
+            save_frames(self.dir / "frames.png", stacks, labels)
+
+    def summary(self) -> str:
+        """One line about the whole run."""
+        progress = self.progress
+        rate = progress.env_steps / max(progress.seconds, 1e-9)
+        result = "no episode ended"
+        if progress.returns:
+            count = len(progress.returns)
+            result = f"mean return {progress.mean_return:.1f} over the last {count} episodes"
+        return (
+            f"{self.args.env_id}: {result}, {progress.env_steps:,} env-steps in "
+            f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s), "
+            f"{self.restarts} worker restarts; outputs in {self.dir}"
+        )
+
+
+def run_dir(args: argparse.Namespace) -> Path:
+    """Where the outputs go: as told, else where the resumed run has them, else a new directory."""
+    if args.run_dir:
+        return Path(args.run_dir)
+    if args.resume:
+        return Path(args.resume if args.resume.is_dir() else args.resume.parent)
+    name = args.env_id.replace("/", "-")
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Event]:
+    """Yields an event that the first Ctrl-C sets; the second raises KeyboardInterrupt as usual."""
+    stop = Event()
+
+    def on_interrupt(*_: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def main() -> int:
+    """Trains; returns 0, 1 where the target was missed, or 130 after Ctrl-C."""
+    args = parse_args()
+    torch.set_num_threads(args.torch_threads)
+    try:
+        run = Run(args)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+    # a resumed run plays other episodes than the ones it was already trained with
+    seeds = np.random.SeedSequence((args.seed, run.progress.updates))
+    with stop_on_interrupt() as stop:
+        try:
+            with rollouts.RolloutCoordinator(
+                args.env_id,
+                make_policy,
+                num_workers=args.num_workers,
+                num_envs_per_worker=args.num_envs,
+                rollout_length=args.rollout_length,
+                num_threads_per_worker=args.num_threads,
+                # one fragment ahead of the learner is enough, more would only be older
+                credits_per_worker=1,
+                seed=int(seeds.generate_state(1)[0]),
+                ray_address=args.ray_address,
+            ) as coordinator:
+                run.train(coordinator, stop)
+        finally:
+            # whatever ended the training, what was learnt is kept
+            run.save()
+            run.draw()
+
+    print(run.summary())
+    if stop.is_set():
+        return 130
+    missed = args.target_return is not None and not run.progress.has_reached(args.target_return)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a training run is, and how it is shown while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from rollouts import RolloutBatch
+
+EPISODES_IN_MEAN = 100
+
+
+@dataclass
+class Progress:
+    """How far the training is; numbers and lists only, for the checkpoint."""
+
+    env_steps: int = 0
+    updates: int = 0  # also the version of the policy, counted over all resumed runs
+    seconds: float = 0.0
+    returns: list[float] = field(default_factory=list)  # of the last 100 episodes
+    history: list[dict[str, float]] = field(default_factory=list)  # one row per update
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last 100 episodes, or of as many as there were."""
+        return float(np.mean(self.returns)) if self.returns else nan
+
+    def has_reached(self, target: float | None) -> bool:
+        """Tells whether the last 100 episodes average `target` or more."""
+        full = len(self.returns) == EPISODES_IN_MEAN
+        return target is not None and full and self.mean_return >= target
+
+    def add(self, batch: RolloutBatch, *, seconds: float, policy_lag: float) -> None:
+        """Counts the batch of one update that ended after `seconds` of training."""
+        self.env_steps += batch.num_steps
+        self.updates += 1
+        self.seconds = seconds
+        self.returns = [*self.returns, *batch.episode_return.tolist()][-EPISODES_IN_MEAN:]
+        # throughput over ten updates: single ones scatter, because fragments arrive in bursts
+        before = self.history[-10:][0] if self.history else {"env_steps": 0, "seconds": 0}
+        rate = (self.env_steps - before["env_steps"]) / (seconds - before["seconds"])
+        row = {"env_steps": self.env_steps, "seconds": seconds, "mean_return": self.mean_return}
+        self.history.append({**row, "env_steps_per_s": rate, "policy_lag": policy_lag})
+
+
+def report(
+    progress: Progress, logs: dict[str, float], *, bar: tqdm[Any], writer: SummaryWriter
+) -> None:
+    """Shows the last update in the progress bar and in TensorBoard."""
+    row = progress.history[-1]
+    bar.update(progress.env_steps - bar.n)
+    bar.set_postfix_str(
+        f"return {progress.mean_return:.1f}, {row['env_steps_per_s']:,.0f} env-steps/s, "
+        f"policy lag {row['policy_lag']:.1f}"
+    )
+    for name in ("mean_return", "env_steps_per_s", "policy_lag"):
+        writer.add_scalar(f"charts/{name}", row[name], progress.env_steps)
+    for name, value in logs.items():
+        writer.add_scalar(f"losses/{name}", value, progress.env_steps)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`examples/ppo.py` as a user runs it: in a process of its own, by its command line."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "ppo.py"
+IN_PROCESS = ("--num-workers", "0", "--num-envs", "16")
+# within reach of a policy that has just begun to learn
+EASY = (*IN_PROCESS, "--target-return", "40")
+LIMIT_S = 240
+
+
+def ppo(*args: object) -> list[str]:
+    # without output buffering, so that the progress bar can be followed
+    return [sys.executable, "-u", str(SCRIPT), *map(str, args)]
+
+
+def run_ppo(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(ppo(*args), capture_output=True, text=True, timeout=LIMIT_S)
+
+
+@contextmanager
+def started_ppo(*args: object) -> Iterator[subprocess.Popen[str]]:
+    """Starts a run that has learnt from at least one batch when the block begins."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(ppo(*args), text=True, start_new_session=True, **pipes) as process:
+        try:
+            seen = ""
+            while "policy lag" not in seen:
+                text = process.stderr.read(1) if process.stderr else ""
+                assert text, f"ended before it learnt anything: {seen}"
+                seen += text
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def env_steps(run_dir: Path) -> int:
+    state = torch.load(run_dir / "checkpoint.pt", weights_only=True)
+    return int(state["progress"]["env_steps"])
+
+
+def ray_workers(ancestor: int) -> list[psutil.Process]:
+    """The rollout workers that descend from the process `ancestor`."""
+    descendants = psutil.Process(ancestor).children(recursive=True)
+    return [process for process in descendants if "RolloutWorker" in " ".join(process.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run without Ray that reached its target."""
+    run_dir = tmp_path_factory.mktemp("ppo") / "run"
+    result = run_ppo(*EASY, "--run-dir", run_dir)
+    assert result.returncode == 0, result.stderr
+    (run_dir / "stdout").write_text(result.stdout)
+    (run_dir / "stderr").write_text(result.stderr)
+    return run_dir
+
+
+def test_a_run_leaves_picture_checkpoint_and_tensorboard_logs(finished_run: Path) -> None:
+    assert (finished_run / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert (finished_run / "checkpoint.pt").is_file()
+    assert list(finished_run.glob("events.out.tfevents.*"))
+    # nothing of the atomic replacement is left behind
+    assert not list(finished_run.glob(".checkpoint*"))
+
+
+def test_a_run_ends_with_one_line_that_says_what_was_reached(finished_run: Path) -> None:
+    line = (finished_run / "stdout").read_text().splitlines()[-1]
+    pattern = (
+        r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, [\d,]+ env-steps in "
+        r"[\d.]+ s of training \([\d,]+ env-steps/s\), 0 worker restarts; outputs in .*run"
+    )
+    match = re.fullmatch(pattern, line)
+    assert match and float(match[1]) >= 40
+
+
+def test_the_progress_bar_shows_return_throughput_and_policy_lag(finished_run: Path) -> None:
+    bar = (finished_run / "stderr").read_text()
+    assert re.search(r"return \d+\.\d, [\d,]+ env-steps/s, policy lag 0\.0", bar)
+
+
+def test_a_missed_target_is_a_failure(tmp_path: Path) -> None:
+    result = run_ppo(*IN_PROCESS, "--total-steps", 4096, "--run-dir", tmp_path)
+    assert result.returncode == 1
+    assert "CartPole-v1: mean return" in result.stdout
+
+
+def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    options = (*IN_PROCESS, "--target-return", "1000", "--run-dir", tmp_path)
+    run_ppo(*options, "--total-steps", 4096)
+    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    run_ppo(*options, "--total-steps", 8192, "--resume", tmp_path)
+    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    steps = [state["progress"]["env_steps"] for state in (before, after)]
+    updates = [state["progress"]["updates"] for state in (before, after)]
+    assert steps == [4096, 8192] and updates == [2, 4]
+    assert after["progress"]["history"][:2] == before["progress"]["history"]
+    # Adam counts its own steps: those of the first run are among them
+    adam = [state["learner"]["optimizer"]["state"][0]["step"] for state in (before, after)]
+    assert adam[1] == 2 * adam[0]
+
+
+def test_a_finished_run_can_be_resumed_and_changes_nothing(finished_run: Path) -> None:
+    before = env_steps(finished_run)
+    result = run_ppo(*EASY, "--resume", finished_run)
+    assert result.returncode == 0, result.stderr
+    assert env_steps(finished_run) == before
+
+
+def test_a_damaged_checkpoint_is_named(finished_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes((finished_run / "checkpoint.pt").read_bytes()[:5000])
+    result = run_ppo(*EASY, "--resume", path)
+    assert result.returncode == 1
+    assert f"error: {path} is not a readable checkpoint" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+class Touch:
+    """Unpickling it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
+    path, trace = tmp_path / "checkpoint.pt", tmp_path / "executed"
+    torch.save({"kind": Touch(trace)}, path)
+    result = run_ppo(*EASY, "--resume", path)
+    assert result.returncode == 1 and "is not a readable checkpoint" in result.stderr
+    path.write_bytes(pickle.dumps(Touch(trace)))
+    result = run_ppo(*EASY, "--resume", path)
+    assert result.returncode == 1 and "is not a readable checkpoint" in result.stderr
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"kind": "something else"}, "another program"), ({"env_id": "Pendulum-v1"}, "env_id")],
+)
+def test_a_checkpoint_of_something_else_is_refused(
+    change: dict[str, str], message: str, finished_run: Path, tmp_path: Path
+) -> None:
+    state = torch.load(finished_run / "checkpoint.pt", weights_only=True)
+    torch.save({**state, **change}, tmp_path / "checkpoint.pt")
+    result = run_ppo(*EASY, "--resume", tmp_path)
+    assert result.returncode == 1 and message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_frames_of_an_environment_without_pixels_are_refused(tmp_path: Path) -> None:
+    result = run_ppo(*EASY, "--save-frames", 4, "--run-dir", tmp_path)
+    assert result.returncode == 1 and "shows pixels" in result.stderr
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_interrupt_saves_a_checkpoint_and_leaves_no_process(
+    num_workers: int, tmp_path: Path
+) -> None:
+    options = ("--num-workers", num_workers, "--target-return", 1000, "--run-dir", tmp_path)
+    with started_ppo(*options) as process:
+        workers = ray_workers(process.pid)
+        assert len(workers) == num_workers
+        # to the whole group, as a terminal does on Ctrl-C
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, stderr
+    assert "CartPole-v1: mean return" in stdout
+    assert env_steps(tmp_path) > 0
+    assert (tmp_path / "training.png").is_file()
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
+
+
+def test_training_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
+    with started_ppo("--target-return", 150, "--run-dir", tmp_path) as process:
+        ray_workers(process.pid)[0].kill()
+        stdout, stderr = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, stderr
+    assert "1 worker restarts" in stdout
+
+
+def test_continuous_actions_take_the_same_path(tmp_path: Path) -> None:
+    options = ("--env-id", "Pendulum-v1", *IN_PROCESS, "--total-steps", 8192)
+    result = run_ppo(*options, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Pendulum-v1: mean return -" in result.stdout
+
+
+def test_atari_takes_the_same_path_and_shows_its_frames(tmp_path: Path) -> None:
+    sizes = ("--num-workers", 0, "--num-envs", 2, "--rollout-length", 16, "--total-steps", 64)
+    options = ("--env-id", "ALE/Pong-v5", *sizes, "--save-frames", 3)
+    result = run_ppo(*options, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
