@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark behind `rollouts bench`: our pool and other libraries in one run.
+
+`peers` knows how each library makes the environment we make, `runner` measures them
+interleaved, `measurement` holds what was measured, `report` writes it down. No library
+but ours is imported before a peer is asked for.
+"""
+
+from __future__ import annotations
+
+from rollouts.bench.measurement import Comparison, Measurement, Settings
+from rollouts.bench.peers import PEERS, OpenEnv, Peer, Rollouts
+from rollouts.bench.runner import compare
+
+__all__ = [
+    "PEERS",
+    "Comparison",
+    "Measurement",
+    "OpenEnv",
+    "Peer",
+    "Rollouts",
+    "Settings",
+    "compare",
+]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a benchmark is asked for and what it found: plain data."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollouts.errors import SpecError
+from rollouts.specs import OptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One point of a benchmark: an environment id, its pool's size, and how long to measure.
+
+    Attributes:
+      env_id: One of `rollouts.env_ids()`.
+      num_envs: Environments N.
+      batch_size: Rows B of a call; N: `step`, less: `recv` and `send`.
+      num_threads: Threads that step, the same for every library that has threads.
+      seed: Seed of the environments and of the random actions.
+      duration_s: About how long one repeat takes for each library.
+      repeats: Repeats per library.
+      env_options: The environment's own options, as for `rollouts.make_vec`.
+    """
+
+    env_id: str
+    num_envs: int
+    batch_size: int
+    num_threads: int
+    seed: int = 0
+    duration_s: float = 1.0
+    repeats: int = 5
+    env_options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks what no library would notice; the pool's own arguments are checked there."""
+        if not (math.isfinite(self.duration_s) and self.duration_s > 0):
+            raise SpecError(f"duration_s must be a number above 0, got {self.duration_s}")
+        if self.repeats < 1:
+            raise SpecError(f"repeats must be at least 1, got {self.repeats}")
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the pool is driven by recv and send."""
+        return self.batch_size < self.num_envs
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The repeats of one library.
+
+    Attributes:
+      library: "rollouts" or the peer's name.
+      version: The library's version.
+      batch_size: Rows per call it was driven with.
+      num_threads: Threads it stepped with.
+      api: The calls that were timed: "step" or "recv/send".
+      calls: Calls of one repeat, the same in every repeat.
+      elapsed_s: Duration of each repeat.
+      options: Options of the environment, in the library's words.
+      notes: What differs from `rollouts`, one sentence each.
+    """
+
+    library: str
+    version: str
+    batch_size: int
+    num_threads: int
+    api: str
+    calls: int
+    elapsed_s: tuple[float, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def env_steps_per_s(self) -> tuple[float, ...]:
+        """Environment steps per second, of each repeat."""
+        return tuple(self.calls * self.batch_size / elapsed for elapsed in self.elapsed_s)
+
+    @property
+    def median(self) -> float:
+        """Median of `env_steps_per_s`."""
+        return statistics.median(self.env_steps_per_s)
+
+    @property
+    def us_per_call(self) -> float:
+        """Median duration of one step, or of one recv with its send, in microseconds."""
+        return statistics.median(self.elapsed_s) / self.calls * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Measurements of one run, taken interleaved.
+
+    Attributes:
+      settings: What was asked for.
+      env_options: Every option in force, those at their default too.
+      measurements: Ours first, then the peers'.
+    """
+
+    settings: Settings
+    env_options: Mapping[str, OptionValue]
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def frames_per_step(self) -> int | None:
+        """Emulator frames of one environment step; None where there are no frames."""
+        frameskip = self.env_options.get("frameskip")
+        return None if frameskip is None else int(frameskip)
+
+    def ratio(self, measurement: Measurement) -> float:
+        """How many times the median of `measurement` ours is."""
+        return self.measurements[0].median / measurement.median

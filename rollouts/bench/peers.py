@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each library makes the environment that `rollouts` makes, option for option."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import wrappers
+
+from rollouts.atari import PREFIX, rom_path
+from rollouts.bench.measurement import Settings
+from rollouts.errors import EngineError, SpecError
+from rollouts.specs import EnvSpec, OptionValue
+from rollouts.vector_env import VectorEnv
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEnv:
+    """An environment of some library, ready to be driven.
+
+    Attributes:
+      library, version: Whose it is.
+      env: Has `step(actions)` or, where batch_size < num_envs, `recv()` and
+        `send(actions, env_id)`, with results as of `rollouts.VectorEnv`.
+      num_envs, batch_size, num_threads: What it was made with, whatever was asked for.
+      start: Begins episodes; in asynchronous mode it leaves all of them in flight.
+      close: Frees it.
+      options: Options of the environment, in the library's words.
+      notes: What differs from ours, one sentence each.
+    """
+
+    library: str
+    version: str
+    env: Any
+    num_envs: int
+    batch_size: int
+    num_threads: int
+    start: Callable[[], object]
+    close: Callable[[], object]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is driven by recv and send."""
+        return self.batch_size < self.num_envs
+
+
+class Peer(Protocol):
+    """A library that can be measured."""
+
+    name: str
+
+    def version(self) -> str:
+        """The installed version. Raises EngineError, saying what to install, if missing."""
+        ...
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        """Makes the environment that `spec` describes, with next-step autoreset.
+
+        Raises:
+          SpecError: The library does not have it, or not with these options.
+          EngineError: The library is missing.
+        """
+        ...
+
+
+class Rollouts:
+    """This library, through its public Python API."""
+
+    name = "rollouts"
+
+    def version(self) -> str:
+        import rollouts
+
+        return rollouts.__version__
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        env = VectorEnv(
+            spec.id,
+            settings.num_envs,
+            batch_size=settings.batch_size,
+            num_threads=settings.num_threads,
+            seed=settings.seed,
+            env_options=settings.env_options,
+        )
+        return OpenEnv(
+            self.name,
+            self.version(),
+            env,
+            num_envs=env.num_envs,
+            batch_size=env.batch_size,
+            num_threads=env.num_threads,
+            start=env.async_reset if settings.is_async else env.reset,
+            close=env.close,
+            options=spec.options,
+        )
+
+
+class EnvPool:
+    """EnvPool's Gymnasium interface."""
+
+    name = "envpool"
+
+    def version(self) -> str:
+        _load("envpool", "envpool", peer=self.name)
+        return importlib.metadata.version("envpool")
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        version = self.version()
+        envpool = importlib.import_module("envpool")
+        if spec.id.startswith(PREFIX):
+            options = envpool_atari_options(spec.options)
+        else:
+            options = _no_options(settings, peer=self.name)
+        if spec.max_episode_steps is not None:
+            options["max_episode_steps"] = spec.max_episode_steps
+        task_id = _task_id(spec.id, envpool.list_all_envs())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            env = envpool.make_gymnasium(
+                task_id,
+                num_envs=settings.num_envs,
+                batch_size=settings.batch_size,
+                num_threads=settings.num_threads,
+                seed=settings.seed % 2**31,
+                **options,
+            )
+            # made on first use, with warnings
+            _ = env.observation_space, env.action_space
+        return OpenEnv(
+            self.name,
+            version,
+            env,
+            num_envs=settings.num_envs,
+            batch_size=settings.batch_size,
+            num_threads=settings.num_threads,
+            start=env.async_reset if settings.is_async else env.reset,
+            close=env.close,
+            options=options,
+        )
+
+
+class Gymnasium:
+    """Gymnasium's SyncVectorEnv: one thread, one environment after the other."""
+
+    name = "gymnasium"
+
+    def version(self) -> str:
+        return importlib.metadata.version("gymnasium")
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        notes = ["SyncVectorEnv: one thread."]
+        if settings.is_async:
+            notes.append("It has no recv and send: `step` of all environments was measured.")
+        if spec.id.startswith(PREFIX):
+            options = gymnasium_atari_options(spec.options)
+            make = _gymnasium_atari_maker(spec, options)
+            notes.append("AtariPreprocessing presses no FIRE after a reset.")
+        else:
+            options = _no_options(settings, peer=self.name)
+            make = functools.partial(_gymnasium_env, spec.id)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            env = gymnasium.vector.SyncVectorEnv([make] * settings.num_envs)
+        return OpenEnv(
+            self.name,
+            self.version(),
+            env,
+            num_envs=settings.num_envs,
+            batch_size=settings.num_envs,
+            num_threads=1,
+            start=lambda: env.reset(seed=settings.seed % 2**31),
+            close=env.close,
+            options=options,
+            notes=tuple(notes),
+        )
+
+
+class Ale:
+    """ale-py's own C++ vector environment; Atari only."""
+
+    name = "ale"
+
+    def version(self) -> str:
+        _load("ale_py.vector_env", "ale-py>=0.11", peer=self.name)
+        return importlib.metadata.version("ale-py")
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        version = self.version()
+        if not spec.id.startswith(PREFIX):
+            raise SpecError(
+                f"peer 'ale' has Atari games only, got env_id {spec.id!r}: "
+                "measure an 'ALE/...-v5' id, or leave this peer out"
+            )
+        options = dict(spec.options)
+        for name in ("mode", "difficulty"):
+            _refuse(self.name, options, name, unless=-1)
+            del options[name]
+        if spec.max_episode_steps is not None:
+            frames = spec.max_episode_steps * int(options["frameskip"])
+            options["max_num_frames_per_episode"] = frames
+        env = importlib.import_module("ale_py.vector_env").AtariVectorEnv(
+            rom_path(spec.id).stem,  # ale-py's name of the game
+            settings.num_envs,
+            batch_size=settings.batch_size,
+            num_threads=settings.num_threads,
+            **options,
+        )
+        driver = _AleDriver(env, seed=settings.seed % 2**31)
+        return OpenEnv(
+            self.name,
+            version,
+            driver,
+            num_envs=settings.num_envs,
+            batch_size=settings.batch_size,
+            num_threads=settings.num_threads,
+            start=driver.async_reset if settings.is_async else driver.reset,
+            close=env.close,
+            options=options,
+        )
+
+
+PEERS: Mapping[str, Peer] = {peer.name: peer for peer in (EnvPool(), Gymnasium(), Ale())}
+
+
+class _AleDriver:
+    """AtariVectorEnv with `async_reset`, and with `send` taking the env_id it knows."""
+
+    def __init__(self, env: Any, *, seed: int) -> None:
+        self._env = env
+        self._seed = seed
+        self.step = env.step
+        self.recv = env.recv
+
+    def reset(self) -> None:
+        self._env.reset(seed=self._seed)
+
+    def async_reset(self) -> None:
+        # its reset also receives the first batch: send that back at once
+        _, info = self._env.reset(seed=self._seed)
+        self._env.send(np.zeros(len(info["env_id"]), np.int64))
+
+    def send(self, actions: Any, env_id: Any) -> None:
+        self._env.send(actions)
+
+
+def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Our Atari options in EnvPool's words.
+
+    Raises:
+      SpecError: A value that EnvPool does not have.
+    """
+    _refuse("envpool", options, "maxpool", unless=True)
+    _refuse("envpool", options, "life_loss_info", unless=False)
+    renamed = {
+        "frameskip": "frame_skip",
+        "grayscale": "gray_scale",
+        "reward_clipping": "reward_clip",
+    }
+    left_out = ("maxpool", "life_loss_info")
+    result = {
+        renamed.get(name, name): value for name, value in options.items() if name not in left_out
+    }
+    return {**result, "use_inter_area_resize": True}
+
+
+def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:
+    """Our Atari options as arguments of Gymnasium's emulator and wrappers, by their names.
+
+    Raises:
+      SpecError: A value that Gymnasium does not have.
+    """
+    _refuse("gymnasium", options, "maxpool", unless=True)
+    _refuse("gymnasium", options, "life_loss_info", unless=False)
+    emulator: dict[str, OptionValue] = {"frameskip": 1}
+    for name in ("repeat_action_probability", "full_action_space", "mode", "difficulty"):
+        # Gymnasium says "the game's own mode" by not naming one
+        if options[name] != -1:
+            emulator[name] = options[name]
+    preprocessing = {
+        "noop_max": options["noop_max"],
+        "frame_skip": options["frameskip"],
+        "screen_size": (options["img_width"], options["img_height"]),
+        "terminal_on_life_loss": options["episodic_life"],
+        "grayscale_obs": options["grayscale"],
+    }
+    return {
+        "make": emulator,
+        "AtariPreprocessing": preprocessing,
+        "ClipReward": (-1.0, 1.0) if options["reward_clipping"] else None,
+        "FrameStackObservation": options["stack_num"],
+    }
+
+
+def _gymnasium_atari_maker(
+    spec: EnvSpec, options: Mapping[str, Any]
+) -> Callable[[], gymnasium.Env[Any, Any]]:
+    gymnasium.register_envs(_load("ale_py", "ale-py", peer="gymnasium"))
+    _load("cv2", "opencv-python-headless", peer="gymnasium")
+
+    def make() -> gymnasium.Env[Any, Any]:
+        env: gymnasium.Env[Any, Any] = gymnasium.make(spec.id, **options["make"])
+        env = wrappers.AtariPreprocessing(env, **options["AtariPreprocessing"])
+        if spec.max_episode_steps is not None:
+            env = wrappers.TimeLimit(env, spec.max_episode_steps)
+        if options["ClipReward"]:
+            env = wrappers.ClipReward(env, *options["ClipReward"])
+        return wrappers.FrameStackObservation(
+            env, options["FrameStackObservation"], padding_type="zero"
+        )
+
+    return make
+
+
+def _gymnasium_env(env_id: str) -> gymnasium.Env[Any, Any]:
+    try:
+        return gymnasium.make(env_id)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise SpecError(f"peer 'gymnasium' has no environment {env_id!r}: {error}") from error
+
+
+def _load(module: str, requirement: str, *, peer: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise EngineError(
+            f"peer {peer!r} needs the module {module!r}, which cannot be imported ({error}): "
+            f"run `pip install {requirement!r}`, or leave this peer out"
+        ) from error
+
+
+def _task_id(env_id: str, task_ids: list[str]) -> str:
+    """EnvPool's name of one of our ids; it writes some games in another case."""
+    wanted = env_id.removeprefix(PREFIX)
+    for task_id in task_ids:
+        if task_id.lower() == wanted.lower():
+            return task_id
+    raise SpecError(f"peer 'envpool' has no environment {wanted!r}: leave this peer out")
+
+
+def _no_options(settings: Settings, *, peer: str) -> dict[str, OptionValue]:
+    """Nothing; an error where the user asked for options that the peer cannot be given."""
+    if settings.env_options:
+        raise SpecError(
+            f"peer {peer!r} has no equal of the options {sorted(settings.env_options)} of "
+            f"{settings.env_id}: leave out the options, or this peer"
+        )
+    return {}
+
+
+def _refuse(
+    peer: str, options: Mapping[str, OptionValue], name: str, *, unless: OptionValue
+) -> None:
+    if options[name] != unless:
+        raise SpecError(
+            f"peer {peer!r} has no equal of {name}={options[name]!r}: it always has "
+            f"{name}={unless!r}. Leave out the option, or this peer"
+        )

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmark results as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollouts.bench.measurement import Comparison, Measurement
+from rollouts.bench.peers import Peer, Rollouts
+from rollouts.cpu_count import usable_cpus
+
+COUNTING = (
+    "One env-step is one row returned by step or recv. Autoreset is next-step everywhere: the "
+    "row with the first observation of a new episode counts as one for every library alike."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a benchmark ran.
+
+    Attributes:
+      cpu_model: As the system names it.
+      usable_cpus: CPUs this process may use.
+      load_1min: Runnable processes, averaged over the minute before; None if unknown.
+      versions: Of the libraries measured, Python and NumPy.
+    """
+
+    cpu_model: str
+    usable_cpus: int
+    load_1min: float | None
+    versions: Mapping[str, str]
+
+
+def describe_machine(peers: Sequence[Peer]) -> Machine:
+    """Describes this machine and what is installed on it.
+
+    Raises:
+      EngineError: A peer is not installed.
+    """
+    versions = {library.name: library.version() for library in (Rollouts(), *peers)}
+    versions |= {"python": platform.python_version(), "numpy": np.__version__}
+    try:
+        load = round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):  # not every system has it
+        load = None
+    return Machine(_cpu_model(), usable_cpus(), load, versions)
+
+
+def header(machine: Machine) -> str:
+    """One line: versions, CPU, and how busy it was before."""
+    versions = [f"{name} {version}" for name, version in machine.versions.items()]
+    cpus = f"{machine.usable_cpus} usable CPU{'s' if machine.usable_cpus > 1 else ''}"
+    load = [] if machine.load_1min is None else [f"load average {machine.load_1min}"]
+    return ", ".join([*versions, machine.cpu_model, cpus, *load])
+
+
+def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
+    """All measurements, one row each.
+
+    Args:
+      comparisons: What was measured.
+      markdown: A Markdown table, to paste; otherwise aligned plain text.
+
+    Returns:
+      Lines without a final newline.
+    """
+    rows = [_row(each, measurement) for each in comparisons for measurement in each.measurements]
+    # without an emulator there are no frames, without a peer no ratio
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    cells = [columns, *([row[name] for name in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    is_text = [name in _TEXT_COLUMNS for name in columns]
+    padded = [
+        [
+            cell.ljust(width) if text else cell.rjust(width)
+            for cell, width, text in zip(line, widths, is_text, strict=True)
+        ]
+        for line in cells
+    ]
+    if not markdown:
+        return "\n".join("  ".join(line).rstrip() for line in padded)
+    rule = [
+        "-" * width if text else "-" * (width - 1) + ":"
+        for width, text in zip(widths, is_text, strict=True)
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
+
+
+def footer(comparisons: Sequence[Comparison], *, command: str) -> str:
+    """What the table's figures are and how to get them again."""
+    settings = comparisons[0].settings
+    plural = "s" if settings.repeats > 1 else ""
+    lines = [
+        f"Median, minimum and maximum of {settings.repeats} repeat{plural} of about "
+        f"{settings.duration_s:g} s, the libraries taking turns; the same random actions for all.",
+        COUNTING,
+    ]
+    notes = {
+        f"{measurement.library}: {note}": None
+        for each in comparisons
+        for measurement in each.measurements
+        for note in measurement.notes
+    }
+    return "\n".join([*lines, *notes, f"Command: {command}"])
+
+
+def to_json(comparisons: Sequence[Comparison], machine: Machine, *, command: str) -> dict[str, Any]:
+    """Everything that was measured, as values that `json.dumps` takes."""
+    return {
+        "command": command,
+        "counting": COUNTING,
+        "machine": {
+            "cpu_model": machine.cpu_model,
+            "usable_cpus": machine.usable_cpus,
+            "load_1min": machine.load_1min,
+            "platform": platform.platform(),
+        },
+        "versions": dict(machine.versions),
+        "results": [_comparison_to_json(each) for each in comparisons],
+    }
+
+
+_TEXT_COLUMNS = frozenset({"environment", "calls", "library"})
+
+
+def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
+    frames = comparison.frames_per_step
+    is_ours = measurement is comparison.measurements[0]
+    return {
+        "environment": comparison.settings.env_id,
+        "num_envs": str(comparison.settings.num_envs),
+        "batch_size": str(measurement.batch_size),
+        "threads": str(measurement.num_threads),
+        "calls": measurement.api,
+        "library": measurement.library,
+        "env-steps/s": _si(measurement.median),
+        "min": _si(min(measurement.env_steps_per_s)),
+        "max": _si(max(measurement.env_steps_per_s)),
+        "us/call": _digits(measurement.us_per_call),
+        "frames/s": "" if frames is None else _si(measurement.median * frames),
+        "rollouts is": "" if is_ours else f"{_digits(comparison.ratio(measurement))}x",
+    }
+
+
+def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
+    settings = comparison.settings
+    return {
+        "env_id": settings.env_id,
+        "settings": {
+            "num_envs": settings.num_envs,
+            "batch_size": settings.batch_size,
+            "num_threads": settings.num_threads,
+            "seed": settings.seed,
+            "duration_s": settings.duration_s,
+            "repeats": settings.repeats,
+            "env_options": dict(comparison.env_options),
+        },
+        "measurements": [
+            _measurement_to_json(comparison, each) for each in comparison.measurements
+        ],
+    }
+
+
+def _measurement_to_json(comparison: Comparison, measurement: Measurement) -> dict[str, Any]:
+    frames = comparison.frames_per_step
+    is_ours = measurement is comparison.measurements[0]
+    rates = measurement.env_steps_per_s
+    return {
+        "library": measurement.library,
+        "version": measurement.version,
+        "api": measurement.api,
+        "batch_size": measurement.batch_size,
+        "num_threads": measurement.num_threads,
+        "options": dict(measurement.options),
+        "notes": list(measurement.notes),
+        "calls_per_repeat": measurement.calls,
+        "repeats": [
+            {"elapsed_s": elapsed, "env_steps_per_s": rate}
+            for elapsed, rate in zip(measurement.elapsed_s, rates, strict=True)
+        ],
+        "env_steps_per_s": {"median": measurement.median, "min": min(rates), "max": max(rates)},
+        "us_per_call": measurement.us_per_call,
+        "frames_per_s": None if frames is None else measurement.median * frames,
+        "rollouts_ratio": None if is_ours else comparison.ratio(measurement),
+    }
+
+
+def _si(value: float) -> str:
+    for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= limit:
+            return _digits(value / limit) + suffix
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, never in scientific notation."""
+    if value <= 0:
+        return "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "unknown CPU"

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures libraries against each other: interleaved repeats of equal loops."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from rollouts.bench.measurement import Comparison, Measurement, Settings
+from rollouts.bench.peers import OpenEnv, Peer, Rollouts
+from rollouts.registry import env_spec
+
+Array = npt.NDArray[Any]
+
+# enough that no library's branch predictor learns them, few enough to stay in the cache
+_ACTION_BATCHES = 16
+
+
+def compare(
+    settings: Settings,
+    peers: Sequence[Peer],
+    *,
+    on_progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Measures ours and the peers in this process, taking turns.
+
+    Args:
+      settings: What to measure, and for how long.
+      peers: Libraries to measure beside ours; may be empty.
+      on_progress: Called with a short line before each repeat.
+
+    Returns:
+      One measurement per library.
+
+    Raises:
+      SpecError: Unknown id or option, or a setting that a peer does not have.
+      EngineError: A library is not installed.
+    """
+    options: dict[str, Any] = dict(settings.env_options)
+    spec = env_spec(settings.env_id, **options)
+    libraries = [Rollouts(), *peers]
+    with contextlib.ExitStack() as stack:
+        # all are open at once, so that turns can be short
+        envs = []
+        for library in libraries:
+            env = library.make(settings, spec)
+            stack.callback(env.close)
+            envs.append(env)
+        space, seed = spec.single_action_space, settings.seed
+        batches = {
+            rows: action_batches(space, rows, seed=seed) for rows in {e.batch_size for e in envs}
+        }
+        measurements = measure(
+            envs,
+            [batches[env.batch_size] for env in envs],
+            duration_s=settings.duration_s,
+            repeats=settings.repeats,
+            on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
+        )
+    return Comparison(settings, spec.options, tuple(measurements))
+
+
+def measure(
+    envs: Sequence[OpenEnv],
+    actions: Sequence[Sequence[Array]],
+    *,
+    duration_s: float,
+    repeats: int,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Measurement]:
+    """Measures open environments, taking turns; does not close them.
+
+    Args:
+      envs: Environments of equal content.
+      actions: For each of them the batches of actions to send, over and over.
+      duration_s: About how long one repeat of one environment takes.
+      repeats: Turns of each environment.
+      on_progress: Called with a short line before each turn.
+
+    Returns:
+      One measurement per environment.
+    """
+    report = on_progress or (lambda line: None)
+    calls = []
+    for env, batches in zip(envs, actions, strict=True):
+        report(f"{env.library}: warm-up")
+        env.start()
+        rate = calls_per_s(env, batches, warm_up_s=duration_s / 2)
+        calls.append(max(_rounds(env), round(duration_s * rate)))
+
+    elapsed_s: list[list[float]] = [[] for _ in envs]
+    for repeat in range(repeats):
+        for index, env in enumerate(envs):
+            report(f"{env.library}: repeat {repeat + 1} of {repeats}")
+            # what others left in flight ends, and our queue is in its steady state again
+            settle = calls[index] // 10 + _rounds(env)
+            run_calls(env, itertools.islice(itertools.cycle(actions[index]), settle))
+            schedule = itertools.islice(itertools.cycle(actions[index]), calls[index])
+            elapsed_s[index].append(run_calls(env, schedule))
+    return [
+        Measurement(
+            library=env.library,
+            version=env.version,
+            batch_size=env.batch_size,
+            num_threads=env.num_threads,
+            api="recv/send" if env.is_async else "step",
+            calls=calls[index],
+            elapsed_s=tuple(elapsed_s[index]),
+            options=env.options,
+            notes=env.notes,
+        )
+        for index, env in enumerate(envs)
+    ]
+
+
+def run_calls(env: OpenEnv, schedule: Iterable[Array]) -> float:
+    """Drives a started environment by one batch of actions after the other.
+
+    Args:
+      env: The environment; in asynchronous mode all of it is in flight, before and after.
+      schedule: Arrays (B, *action_shape).
+
+    Returns:
+      Seconds it took.
+    """
+    # bound methods, and the last batch held during the next call, as in a user's loop
+    if env.is_async:
+        recv, send = env.env.recv, env.env.send
+        started = time.perf_counter()
+        for actions in schedule:
+            batch = recv()
+            send(actions, batch[4]["env_id"])
+        return time.perf_counter() - started
+    step = env.env.step
+    started = time.perf_counter()
+    for actions in schedule:
+        _batch = step(actions)
+    return time.perf_counter() - started
+
+
+def calls_per_s(env: OpenEnv, batches: Sequence[Array], *, warm_up_s: float) -> float:
+    """Warms up a started environment; returns the calls per second of the last loop."""
+    calls = _rounds(env)
+    # in asynchronous mode the first batches wait for the reset, which may load an engine
+    run_calls(env, itertools.islice(itertools.cycle(batches), calls))
+    while True:
+        elapsed = run_calls(env, itertools.islice(itertools.cycle(batches), calls))
+        if elapsed >= warm_up_s / 2:
+            return calls / elapsed
+        calls *= 2
+
+
+def action_batches(space: spaces.Space[Any], batch_size: int, *, seed: int) -> list[Array]:
+    """Random actions, drawn before anything is timed.
+
+    Args:
+      space: Action space of one environment.
+      batch_size: Rows B.
+      seed: The same seed gives the same actions.
+
+    Returns:
+      Arrays (B, *action_shape), dtype as the space's `sample` gives it.
+    """
+    batched = batch_space(space, batch_size)
+    batched.seed(seed % 2**32)
+    return [np.asarray(batched.sample()) for _ in range(_ACTION_BATCHES)]
+
+
+def _rounds(env: OpenEnv) -> int:
+    """Calls in which every environment is stepped twice, about."""
+    return 2 * math.ceil(env.num_envs / env.batch_size)

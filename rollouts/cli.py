@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `rollouts`: `rollouts envs` lists environments, `rollouts bench` measures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium import spaces
+
+import rollouts
+from rollouts import bench
+from rollouts.bench import report
+from rollouts.cpu_count import usable_cpus
+from rollouts.errors import RolloutsError
+from rollouts.registry import env_ids, env_spec
+from rollouts.specs import EnvSpec, OptionValue
+
+# exit statuses that shells know: 128 + the number of SIGINT, SIGPIPE
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+      argv: Arguments without the program's name; None: those of this process.
+
+    Returns:
+      Exit status: 0; 2 for a mistake in the arguments or something not installed.
+    """
+    given = sys.argv[1:] if argv is None else list(argv)
+    args = _parser().parse_args(given)
+    try:
+        if args.command == "envs":
+            _envs(args.filter, as_json=args.json)
+        else:
+            _bench(args, command=shlex.join(["rollouts", *given]))
+        sys.stdout.flush()
+    except RolloutsError as error:
+        print(f"rollouts {args.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # what is still buffered must not fail again when Python exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rollouts", description=rollouts.__doc__)
+    parser.add_argument("--version", action="version", version=f"rollouts {rollouts.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    envs = commands.add_parser("envs", help="list the environments with their spaces")
+    envs.add_argument("--filter", default="", metavar="TEXT", help="only ids with TEXT in them")
+    envs.add_argument("--json", action="store_true", help="print a JSON array instead of a table")
+
+    measure = commands.add_parser(
+        "bench",
+        help="measure env-steps per second, ours and other libraries', in one run",
+        description="Measures stepping with random actions and autoreset. The libraries take "
+        "turns in one process, with the same actions, options and number of threads.",
+    )
+    _add_bench_arguments(measure)
+    return parser
+
+
+def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--num-envs", type=_positive_int, default=64, metavar="N", help="default: 64")
+    add("--num-threads", type=_positive_int, metavar="T",
+        help="for every library that has threads; default: the usable CPUs, at most N")  # fmt: skip
+    add("--batch-size", type=_positive_int, metavar="B",
+        help="below N: measure recv and send; default: N, measure step")  # fmt: skip
+    add("--peer", action="append", default=[], choices=list(bench.PEERS),
+        help="library to measure beside ours; repeat for several")  # fmt: skip
+    add("--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
+        help="option of the environment, such as frameskip=4; repeat for several")  # fmt: skip
+    add("--duration-s", type=float, default=1.0, metavar="S",
+        help="of one repeat of one library, about; default: 1")  # fmt: skip
+    add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
+    add("--seed", type=int, default=0, help="of environments and actions; default: 0")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+
+
+# -- rollouts envs ---------------------------------------------------------------------
+
+
+def _envs(text: str, *, as_json: bool) -> None:
+    ids = [env_id for env_id in env_ids() if text.lower() in env_id.lower()]
+    if as_json:
+        print(json.dumps([_spec_to_json(env_spec(env_id)) for env_id in ids], indent=1))
+        return
+
+    # row by row, because an Atari game is loaded to see its actions; hence fixed widths
+    width = max((len(env_id) for env_id in ids), default=2)
+    line = f"{{:<{width}}}  {{:>9}}  {{:<27}}  {{}}"
+    print(line.format("id", "max_steps", "action space", "observation space"))
+    for env_id in ids:
+        spec = env_spec(env_id)
+        limit = "none" if spec.max_episode_steps is None else str(spec.max_episode_steps)
+        actions = _space_text(spec.single_action_space)
+        print(
+            line.format(env_id, limit, actions, _space_text(spec.single_observation_space)),
+            flush=True,
+        )
+
+
+def _space_text(space: spaces.Space[Any]) -> str:
+    """A space in few characters; bounds only where all elements share them."""
+    if not isinstance(space, spaces.Box):
+        return str(space)
+    text = f"Box {space.shape} {space.dtype}"
+    low, high = space.low.flat[0], space.high.flat[0]
+    if (space.low == low).all() and (space.high == high).all():
+        text += f" in [{low:g}, {high:g}]"
+    return text
+
+
+def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "observation_space": _space_to_json(spec.single_observation_space),
+        "action_space": _space_to_json(spec.single_action_space),
+        "max_episode_steps": spec.max_episode_steps,
+        "reward_threshold": spec.reward_threshold,
+        "options": dict(spec.options),
+        "cpu_only": spec.cpu_only,
+    }
+
+
+def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+    # JSON has no infinity: the text has the bounds
+    result = {
+        "type": type(space).__name__,
+        "shape": list(space.shape or ()),
+        "dtype": str(space.dtype),
+        "text": " ".join(str(space).split()),
+    }
+    return result | ({"n": int(space.n)} if isinstance(space, spaces.Discrete) else {})
+
+
+# -- rollouts bench --------------------------------------------------------------------
+
+
+def _bench(args: argparse.Namespace, *, command: str) -> None:
+    peers = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
+    options: dict[str, Any] = dict(args.option)
+    points = [
+        bench.Settings(
+            env_id=env_id,
+            num_envs=args.num_envs,
+            batch_size=args.batch_size or args.num_envs,
+            num_threads=args.num_threads or min(usable_cpus(), args.num_envs),
+            seed=args.seed,
+            duration_s=args.duration_s,
+            repeats=args.repeats,
+            env_options=options,
+        )
+        for env_id in args.env_id
+    ]
+    # mistakes are found before anything is measured
+    machine = report.describe_machine(peers)
+    for env_id in args.env_id:
+        env_spec(env_id, **options)
+
+    shows_progress = sys.stderr.isatty()
+    try:
+        comparisons = [
+            bench.compare(point, peers, on_progress=_show_progress if shows_progress else None)
+            for point in points
+        ]
+    finally:
+        if shows_progress:
+            _show_progress("")
+
+    if args.json:
+        print(json.dumps(report.to_json(comparisons, machine, command=command), indent=1))
+        return
+    gap = "\n\n"
+    print(report.header(machine), end=gap)
+    print(report.table(comparisons, markdown=args.markdown), end=gap)
+    print(report.footer(comparisons, command=command))
+
+
+def _show_progress(line: str) -> None:
+    """Writes over the last line of the terminal; on stderr, so that stdout can be piped."""
+    print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _positive_int(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
+    return number
+
+
+def _option(text: str) -> tuple[str, OptionValue]:
+    """`KEY=VALUE`, the value being a bool, an int, a float or else text."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    if value.lower() in ("true", "false"):
+        return key, value.lower() == "true"
+    for number in (int, float):
+        try:
+            return key, number(value)
+        except ValueError:
+            continue
+    return key, value

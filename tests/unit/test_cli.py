@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `rollouts`: what it prints, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import rollouts
+from rollouts import bench, cli
+from rollouts.bench import peers
+
+QUICK = ["--num-envs", "4", "--num-threads", "1", "--duration-s", "0.005", "--repeats", "2"]
+BENCH = ["bench", "--env-id", "CartPole-v1", *QUICK]
+
+
+def test_envs_lists_spaces_and_limit_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["envs", "--filter", "pendulum"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert " ".join(row.split()) == "Pendulum-v1 200 Box (1,) float32 in [-2, 2] Box (3,) float32"
+    assert row.index("Box") == head.index("action space")
+    assert row.rindex("Box") == head.index("observation space")
+
+
+def test_envs_lists_every_id(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a spec of an Atari game takes a fifth of a second, and the ids are what matters here
+    spec = rollouts.env_spec("CartPole-v1")
+    monkeypatch.setattr(cli, "env_spec", lambda env_id: spec)
+    assert cli.main(["envs"]) == 0
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == rollouts.env_ids()
+
+
+def test_envs_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["envs", "--filter", "CartPole", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["id"] == "CartPole-v1"
+    assert found["max_episode_steps"] == 500
+    assert found["action_space"]["n"] == 2
+    assert found["observation_space"]["shape"] == [4]
+
+
+def test_a_reader_that_stops_reading_gives_no_traceback() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rollouts", "envs", "--filter", "CartPole"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # closed before the first line is written, as a `head -0` would
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+
+
+def test_bench_prints_table_header_and_footer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*BENCH, "--env-id", "Pendulum-v1", "--peer", "gymnasium"]) == 0
+    head, rows, foot = capsys.readouterr().out.split("\n\n")
+    assert head.startswith(f"rollouts {rollouts.__version__}, gymnasium ")
+    assert [row.split()[0] for row in rows.splitlines()[1:]] == [
+        *["CartPole-v1"] * 2,
+        *["Pendulum-v1"] * 2,
+    ]
+    assert "Command: rollouts bench --env-id CartPole-v1 --num-envs 4" in foot
+
+
+def test_bench_prints_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*BENCH, "--markdown"]) == 0
+    assert "\n| environment | " in capsys.readouterr().out
+
+
+def test_bench_json_is_one_object_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    peer = ["--peer", "gymnasium", "--peer", "gymnasium"]
+    assert cli.main([*BENCH, "--batch-size", "2", *peer, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["versions"]["rollouts"] == rollouts.__version__
+    (result,) = found["results"]
+    assert result["settings"]["batch_size"] == 2
+    # a peer named twice is measured once
+    assert [each["library"] for each in result["measurements"]] == ["rollouts", "gymnasium"]
+    assert all(len(each["repeats"]) == 2 for each in result["measurements"])
+
+
+def test_bench_passes_options_on(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--option", "gravity=3", "--option", "sutton_barto_reward=true"]
+    assert cli.main([*BENCH, *options, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["settings"]["env_options"]["gravity"] == 3
+    assert result["settings"]["env_options"]["sutton_barto_reward"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a=True", True), ("a=3", 3), ("a=-0.5", -0.5), ("a=1e3", 1000.0), ("a=b=c", "b=c")],
+)
+def test_option_values_are_read_as_what_they_look_like(text: str, value: object) -> None:
+    key, found = cli._option(text)
+    assert (key, found, type(found)) == ("a", value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env-id", "CartPoel-v1"], "Did you mean CartPole-v1"),
+        (["--env-id", "CartPole-v1", "--option", "speed=1"], "no option 'speed'"),
+        (["--env-id", "CartPole-v1", "--peer", "ale"], "Atari games only"),
+        (["--env-id", "CartPole-v1", "--num-envs", "2", "--batch-size", "3"], "batch_size must be"),
+        (["--env-id", "CartPole-v1", "--seed", "-1"], "seed must be"),
+        (["--env-id", "CartPole-v1", "--duration-s", "0"], "duration_s must be"),
+    ],
+)
+def test_a_mistake_gives_a_sentence_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("rollouts bench: error: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["bench"],
+        [*BENCH, "--num-envs", "0"],
+        [*BENCH, "--peer", "gym"],
+        [*BENCH, "--option", "gravity"],
+        [*BENCH, "--json", "--markdown"],
+    ],
+)
+def test_arguments_that_cannot_be_read_give_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_missing_peer_gives_a_sentence_and_status_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None is how Python marks a module that must not be imported
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    assert cli.main([*BENCH, "--peer", "envpool"]) == 2
+    assert "pip install 'envpool'" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "compare", interrupted)
+    assert cli.main(BENCH) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_peers_are_not_imported_before_they_are_asked_for() -> None:
+    code = (
+        "import sys, rollouts.cli; "
+        "print([m for m in ('envpool', 'ale_py', 'cv2', 'torch', 'ray') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    assert set(peers.PEERS) == {"envpool", "gymnasium", "ale"}
