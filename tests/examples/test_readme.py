@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's code blocks run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_readme_shows_step_send_recv_and_ray() -> None:
+    assert [("send(" in b, "RolloutCoordinator" in b) for b in BLOCKS] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["step", "send-recv", "ray"])
+def test_readme_block_runs(block: str, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(block)
+    result = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "Error" not in result.stderr

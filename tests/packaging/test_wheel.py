@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel, built and installed into an empty environment, works without the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: object, cwd: Path) -> str:
+    """Runs a command outside this test's environment; returns what it printed."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL"))}
+    result = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
+    (path,) = folder.glob("rollouts-*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that holds the wheel and what it depends on."""
+    folder = tmp_path_factory.mktemp("empty") / "venv"
+    venv.create(folder, with_pip=True)
+    interpreter = folder / "bin" / "python"
+    pip = [interpreter, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt"]
+    run(*pip, "torch", cwd=folder)
+    run(*pip, wheel, cwd=folder)
+    return interpreter
+
+
+def test_wheel_holds_headers_and_adapters_and_no_stray_top_level_package(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "rollouts/include/rollouts/core/step.h" in names
+    assert "rollouts/integrations/__init__.py" in names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"rollouts"}
+
+
+def test_installed_wheel_steps_environments(python: Path, tmp_path: Path) -> None:
+    code = """
+import rollouts
+for env_id in ("CartPole-v1", "Pendulum-v1", "ALE/Pong-v5"):
+    with rollouts.make_vec(env_id, 4, num_threads=2, seed=1) as env:
+        obs, info = env.reset()
+        for _ in range(20):
+            obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        assert env.observation_space.contains(obs), env_id
+print(rollouts.__file__)
+"""
+    where = run(python, "-c", code, cwd=tmp_path).strip()
+    assert str(ROOT) not in where
+
+
+def test_installed_wheel_collects_through_ray(python: Path, tmp_path: Path) -> None:
+    script = tmp_path / "collect.py"
+    script.write_text(
+        """
+import torch
+import rollouts
+
+class ActorCritic(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 3)
+    def forward(self, obs):
+        out = self.body(obs)
+        return out[:, :2], out[:, 2]
+
+def make_policy(spec):
+    return rollouts.TorchPolicy(ActorCritic(), spec.single_action_space)
+
+if __name__ == "__main__":
+    with rollouts.RolloutCoordinator(
+        "CartPole-v1", make_policy, num_workers=1, num_envs_per_worker=8, rollout_length=16
+    ) as coordinator:
+        coordinator.publish_weights(make_policy(rollouts.env_spec("CartPole-v1")).weights())
+        print(coordinator.get(num_fragments=2, timeout_s=120).obs.shape)
+"""
+    )
+    assert run(python, script, cwd=tmp_path).strip().endswith("(16, 16, 4)")
+
+
+def test_command_lists_environments(python: Path, tmp_path: Path) -> None:
+    listing = run(python.parent / "rollouts", "envs", cwd=tmp_path)
+    assert "CartPole-v1" in listing
+    assert "ALE/Pong-v5" in listing
+
+
+def test_source_checkout_without_native_module_says_what_to_do(
+    python: Path, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "rollouts"
+    checkout.mkdir()
+    (checkout / "__init__.py").write_text((ROOT / "rollouts" / "__init__.py").read_text())
+    result = subprocess.run(
+        [python, "-c", "import rollouts"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert "pip install -e ." in result.stderr

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports and includes point one way: integrations, rollouts, _native, pool, envs, core."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "native" / "include" / "rollouts"
+
+# what the headers of a folder may include from rollouts/
+ALLOWED_INCLUDES = {
+    "core": {"core"},
+    "envs": {"core", "envs"},
+    "data": {"core", "data"},
+    "pool": {"core", "pool"},
+}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Full names of the modules that a Python file imports, at any depth."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return names
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^#include [<"]([^>"]+)[>"]', path.read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("folder", sorted(ALLOWED_INCLUDES))
+def test_native_headers_include_only_what_lies_below_them(folder: str) -> None:
+    for header in (INCLUDE / folder).rglob("*.h"):
+        for name in includes(header):
+            if name.startswith("rollouts/"):
+                assert name.split("/")[1] in ALLOWED_INCLUDES[folder], (header, name)
+
+
+def test_only_the_bindings_know_pybind11() -> None:
+    for source in [*(ROOT / "native").rglob("*.h"), *(ROOT / "native").rglob("*.cpp")]:
+        if source.parent.name != "bindings":
+            assert not any("pybind11" in name for name in includes(source)), source
+
+
+def test_only_the_engines_load_foreign_libraries() -> None:
+    for source in (ROOT / "native").rglob("*.cpp"):
+        if source.parent.name != "engines":
+            assert "dlfcn.h" not in includes(source), source
+
+
+def test_only_rollouts_distributed_imports_ray() -> None:
+    for path in python_files("rollouts"):
+        if (ROOT / "rollouts" / "distributed") not in path.parents:
+            assert not {n for n in imported_modules(path) if n.split(".")[0] == "ray"}, path
+
+
+def test_rollouts_does_not_import_integrations() -> None:
+    for path in python_files("rollouts"):
+        names = imported_modules(path)
+        assert not {n for n in names if n.startswith(("rollouts.integrations", "integrations"))}
+
+
+def test_importing_rollouts_loads_no_heavy_library() -> None:
+    heavy = ["torch", "ray", "ale_py", "mujoco", "matplotlib", "envpool"]
+    code = f"import sys, rollouts; print([m for m in {heavy!r} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+    assert result.stdout.strip() == "[]"
