@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data are a function of (seed, env_id, episode) and of the actions, of nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rollouts
+
+LIGHT_IDS = [i for i in rollouts.env_ids() if not rollouts.env_spec(i).cpu_only]
+ALE_IDS = [i for i in ("ALE/Pong-v5",) if i in rollouts.env_ids()]
+
+# few environments run on the caller alone, many in the threads' queue
+SIZES = [12, 1200]
+STEPS = 60
+
+# env_id -> one row of (obs, reward, terminated, truncated, return, length, final_obs) per step
+Trajectories = dict[int, list[tuple]]
+
+
+def actions_for(env: rollouts.VectorEnv, env_id: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """An action per row that depends on the row's env_id and step alone."""
+    mixed = (env_id.astype(np.int64) * 7919 + step * 104729) % 1009
+    if hasattr(env.single_action_space, "n"):
+        return mixed % env.single_action_space.n
+    shape = (len(env_id),) + (1,) * len(env.single_action_space.shape)
+    low, high = env.single_action_space.low, env.single_action_space.high
+    return (low + (mixed / 1009).reshape(shape) * (high - low)).astype(np.float32)
+
+
+def collect(
+    env_id: str,
+    num_envs: int,
+    steps: int = STEPS,
+    *,
+    autoreset_mode: str = "same_step",
+    seed: int = 11,
+    max_episode_steps: int | None = 25,
+    **arguments: object,
+) -> Trajectories:
+    """Steps every environment `steps` times or more, in the order the pool returns them."""
+    data: Trajectories = {}
+    with rollouts.make_vec(
+        env_id,
+        num_envs,
+        seed=seed,
+        autoreset_mode=autoreset_mode,
+        max_episode_steps=max_episode_steps,
+        **arguments,
+    ) as env:
+        first = env.env_id_offset
+        sent_steps = np.zeros(num_envs, dtype=np.int64)
+        env.async_reset()
+        while sent_steps.min() <= steps:
+            batch = env.recv_batch()
+            ended = batch.terminated | batch.truncated
+            for row, one in enumerate(batch.env_id.tolist()):
+                final = None
+                if batch.final_obs is not None and ended[row]:
+                    final = batch.final_obs[row].tobytes()
+                columns = (batch.reward, batch.terminated, batch.truncated, batch.episode_return)
+                data.setdefault(one, []).append(
+                    (
+                        batch.obs[row].tobytes(),
+                        *(column[row].item() for column in (*columns, batch.episode_length)),
+                        final,
+                    )
+                )
+            step = sent_steps[batch.env_id - first]
+            env.send(actions_for(env, batch.env_id, step), batch.env_id)
+            sent_steps[batch.env_id - first] += 1
+    return data
+
+
+def assert_same(left: Trajectories, right: Trajectories) -> None:
+    """Equal in every step that both have: async pools are ahead with some environments."""
+    assert left.keys() == right.keys()
+    for one, rows in left.items():
+        shared = min(len(rows), len(right[one]))
+        assert shared > 0
+        assert rows[:shared] == right[one][:shared], f"env_id {one}"
+
+
+@pytest.mark.parametrize("env_id", LIGHT_IDS)
+@pytest.mark.parametrize("num_envs", SIZES)
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+def test_data_do_not_depend_on_threads_or_batch_size(
+    env_id: str, num_envs: int, autoreset_mode: str
+) -> None:
+    steps = STEPS if num_envs < 100 else 30
+    expected = collect(env_id, num_envs, steps, autoreset_mode=autoreset_mode, num_threads=1)
+    assert all(len(rows) == steps + 1 for rows in expected.values())
+    for num_threads, batch_size in [(2, None), (4, None), (1, 5), (2, num_envs // 3), (4, 7)]:
+        # batches of seven out of many would take long in Python
+        rows = None if batch_size is None else max(batch_size, num_envs // 8)
+        found = collect(
+            env_id,
+            num_envs,
+            steps,
+            autoreset_mode=autoreset_mode,
+            num_threads=num_threads,
+            batch_size=rows,
+        )
+        assert_same(expected, found)
+
+
+@pytest.mark.parametrize("env_id", LIGHT_IDS)
+def test_three_pools_with_offsets_are_one_pool(env_id: str) -> None:
+    expected = collect(env_id, 12)
+    found: Trajectories = {}
+    for worker in range(3):
+        found |= collect(env_id, 4, env_id_offset=4 * worker, batch_size=2, num_threads=2)
+    assert_same(expected, found)
+
+
+@pytest.mark.parametrize("env_id", LIGHT_IDS)
+def test_different_seeds_and_different_environments_differ(env_id: str) -> None:
+    one, other = collect(env_id, 8, 5, seed=1), collect(env_id, 8, 5, seed=2)
+    firsts = [rows[0][0] for rows in [*one.values(), *other.values()]]
+    assert len(set(firsts)) == 16
+
+
+@pytest.mark.parametrize("env_id", LIGHT_IDS)
+def test_episodes_of_one_environment_differ(env_id: str) -> None:
+    with rollouts.make_vec(env_id, 2, seed=1) as env:
+        observations = {env.reset()[0].tobytes() for _ in range(10)}
+    assert len(observations) == 10
+
+
+@pytest.mark.parametrize("env_id", LIGHT_IDS)
+def test_seeds_that_differ_in_high_bits_alone_differ(env_id: str) -> None:
+    with rollouts.make_vec(env_id, 2) as env:
+        low, high = env.reset(seed=1)[0], env.reset(seed=1 + 2**32)[0]
+        assert not np.array_equal(low, high)
+        assert not np.array_equal(low, env.reset(seed=2**64 - 1)[0])
+
+
+@pytest.mark.parametrize("env_id", ALE_IDS)
+def test_games_do_not_depend_on_threads_or_batch_size(env_id: str) -> None:
+    expected = collect(env_id, 3, 12, num_threads=1)
+    assert_same(expected, collect(env_id, 3, 12, num_threads=2, batch_size=2))
+    assert_same(expected, collect(env_id, 3, 12, num_threads=2))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The light environments' headers compile for the GPU, and in the GPU's arithmetic for the host.
+
+NVRTC needs no GPU; `pip install cuda-core cuda-bindings nvidia-cuda-nvrtc` is all it takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import rollouts
+from rollouts import _native
+
+# a kernel in the manner of the GPU pool: every environment's command, one thread each
+KERNEL = """
+#include "rollouts/{header}"
+#include "rollouts/core/step.h"
+
+namespace rollouts {{
+using Env = {type};
+extern "C" __global__ void StepBatch(Env::Config config, StepRules rules, BatchView out,
+                                     Env::State* states, EpisodeClock* clocks,
+                                     const Command* commands, const Env::Action* actions,
+                                     int num_envs) {{
+  const int env = blockIdx.x * blockDim.x + threadIdx.x;
+  if (env >= num_envs) return;
+  LightEnv<Env> ref{{config, states[env]}};
+  RunCommand(commands[env], rules, ref, clocks[env], actions + env * Env::kSpec.action.size(),
+             [&] {{ return RowRef{{out, env}}; }}, [](const RowRef&) {{}});
+}}
+}}
+"""
+
+HOST = """
+#include "rollouts/{header}"
+#include "rollouts/pool/env_batch.h"
+static_assert(std::is_same_v<rollouts::Real, float>);
+template class rollouts::LightEnvBatch<rollouts::{type}>;
+"""
+
+LIGHT = {entry["header"]: entry for entry in _native.registry() if not entry["cpu_only"]}
+
+
+def include_dir() -> Path:
+    """The headers as installed inside the package, else those of the checkout."""
+    installed = Path(rollouts.__file__).parent / "include"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "native" / "include"
+
+
+@pytest.mark.parametrize("header", LIGHT)
+def test_environment_header_compiles_for_a_gpu(header: str) -> None:
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        core = importlib.import_module("cuda.core")
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"needs cuda-core, cuda-bindings and nvidia-cuda-nvrtc: {error}")
+    # functions for the host alone, such as VisitConfig, carry no annotation
+    options = core.ProgramOptions(
+        std="c++20",
+        arch="sm_90",
+        include_path=[str(include_dir())],
+        device_as_default_execution_space=True,
+    )
+    program = core.Program(KERNEL.format(**LIGHT[header]), code_type="c++", options=options)
+    cubin = program.compile("cubin")
+    assert bytes(cubin.code)[:4] == b"\x7fELF"
+    assert b"StepBatch" in bytes(cubin.code)
+
+
+@pytest.mark.parametrize("header", LIGHT)
+def test_environment_header_compiles_in_single_precision_for_the_host(
+    header: str, tmp_path: Path
+) -> None:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    source = tmp_path / "env.cpp"
+    source.write_text(HOST.format(**LIGHT[header]))
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
+    command += ["-DROLLOUTS_REAL=float", f"-I{include_dir()}", str(source)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
