@@ -350,23 +350,21 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
     def _apply_seed(self, seed: int | Sequence[int | None] | None, mask: Array | None) -> None:
         if seed is None:
             return
-        chosen = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask)
         if isinstance(seed, (int, np.integer)):
-            value = _seed(seed)
-            if mask is None:
-                self._pool.seed_all(value)
-            else:
-                for env in chosen.tolist():
-                    self._pool.seed(env, value)
-            return
-        if len(seed) != self.num_envs:
+            seeds: list[int | None] = [_seed(seed)] * self.num_envs
+        elif len(seed) == self.num_envs:
+            seeds = [None if one is None else _seed(one) for one in seed]
+        else:
             raise SpecError(
                 f"seed has {len(seed)} entries, expected an int or one entry for each of the "
                 f"{self.num_envs} environments"
             )
-        for env in chosen.tolist():
-            if seed[env] is not None:
-                self._pool.seed(env, _seed(seed[env]))
+        # every seed was checked before the first one counts
+        chosen = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        for env in chosen:
+            value = seeds[env]
+            if value is not None:
+                self._pool.seed(env, value)
 
     def __enter__(self) -> Self:
         return self

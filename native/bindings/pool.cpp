@@ -364,11 +364,6 @@ void BindPool(py::module_& module) {
       .def("seed", [](PyPool& self, std::int32_t env, std::uint64_t seed) {
         self.pool().Seed(env, seed);
       })
-      .def("seed_all", [](PyPool& self, std::uint64_t seed) {
-        for (std::int32_t env = 0; env < self.pool().options().num_envs; ++env) {
-          self.pool().Seed(env, seed);
-        }
-      })
       .def("get_state", &PyPool::GetState, py::arg("env"))
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
       .def("close", &PyPool::Close)

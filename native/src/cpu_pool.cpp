@@ -20,6 +20,8 @@ constexpr std::int64_t kInlineNs = 10'000;
 // A chunk is worth claiming when it computes this long.
 constexpr std::int64_t kChunkNs = 2'000;
 constexpr std::int32_t kMaxChunk = 1024;
+// Buffers that a pool keeps without asking whether all of them are needed.
+constexpr std::size_t kKeptSlots = 4;
 // Rows of one-byte arrays that share a cache line.
 constexpr std::int32_t kRowsPerLine = 64;
 
@@ -275,11 +277,26 @@ void CpuPool::OpenBuffers(std::int64_t last_sequence) {
     if (slot == slots_.end()) {
       slots_.push_back({std::make_shared<BatchBuffer>(spec_, options_.batch_size, final_obs)});
       slot = slots_.end() - 1;
+    } else {
+      FreeIdleBuffers(slot);
     }
     slot->open = true;
     slot->buffer->written.store(0, std::memory_order_relaxed);
     open_[opened_ % open_.size()].store(slot->buffer.get(), std::memory_order_release);
   }
+}
+
+// Gives memory back after somebody held many batches and dropped them: one idle
+// buffer beside `next` is enough. Called with send_mutex_ held; moves `next` along.
+void CpuPool::FreeIdleBuffers(std::vector<Slot>::iterator& next) {
+  if (slots_.size() <= kKeptSlots) return;
+  const BatchBuffer* const keep = next->buffer.get();
+  std::int32_t idle = 0;
+  std::erase_if(slots_, [&](const Slot& slot) {
+    return slot.buffer.get() != keep && !slot.open && slot.buffer->Reusable() && ++idle > 1;
+  });
+  next = std::find_if(slots_.begin(), slots_.end(),
+                      [&](const Slot& slot) { return slot.buffer.get() == keep; });
 }
 
 void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
@@ -305,11 +322,7 @@ CpuPool::Received CpuPool::Recv(Clock::time_point deadline) {
     }
   }
   // the caller works too: first what waits for it alone, then whatever is left
-  if (synchronous()) {
-    RunInline();
-    while (!closed() && RunChunk()) {
-    }
-  }
+  if (synchronous()) WorkUntil(deadline);
   const std::int64_t sequence = recv_sequence_.load(std::memory_order_relaxed);
   BatchBuffer* buffer = BufferOf(sequence);
   const bool ready = done_event_.WaitUntil(
@@ -345,11 +358,7 @@ void CpuPool::Release(BatchBuffer* buffer) {
 bool CpuPool::Drain(Clock::time_point deadline) {
   const auto recv_lock = LockOpen(recv_mutex_);
   const DrainingFlag draining(*this);
-  if (synchronous()) {
-    RunInline();
-    while (!closed() && RunChunk()) {
-    }
-  }
+  if (synchronous()) WorkUntil(deadline);
   const auto all_written = [&] {
     const std::lock_guard lock(send_mutex_);
     std::int64_t written = 0;
@@ -371,6 +380,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   }
   for (auto& flag : in_flight_) flag.store(0, std::memory_order_relaxed);
   received_ = sent_;
+  ClearFailures();
   recv_sequence_.store(opened_, std::memory_order_release);
   next_row_.store(opened_ * options_.batch_size, std::memory_order_release);
   return true;
@@ -391,6 +401,12 @@ void CpuPool::ThrowIfFailed() {
                  "failed ones are truncated and begin a new episode with their next step");
 }
 
+void CpuPool::ClearFailures() {
+  const std::lock_guard lock(failure_mutex_);
+  failures_.clear();
+  failed_.store(false, std::memory_order_relaxed);
+}
+
 // Publishes finished rows and wakes Recv when the batch is full; Drain waits for
 // less than full batches and so looks at every chunk.
 void CpuPool::FinishRows(BatchBuffer& buffer, std::int32_t count) {
@@ -409,6 +425,14 @@ void CpuPool::RunInline() {
   envs_->Run(inline_envs_, work, rows);
   const std::lock_guard lock(send_mutex_);
   inline_envs_.clear();
+}
+
+// Lets the caller of a synchronous Recv work; at least one chunk, so that a pool
+// without threads moves on. Called with recv_mutex_ held.
+void CpuPool::WorkUntil(Clock::time_point deadline) {
+  RunInline();
+  while (RunChunk() && !closed() && Clock::now() < deadline) {
+  }
 }
 
 // Claims and runs one chunk; false when there was none.
@@ -442,14 +466,18 @@ void CpuPool::Close() {
   work_event_.Notify();
   done_event_.Notify();
 
+  // join without the pool's locks: a Recv that comes now must not wait for slow environments
+  const std::lock_guard close_lock(close_mutex_);
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+
   // take everything out under the locks, destroy it after them
-  std::vector<std::thread> threads;
   std::vector<Slot> slots;
   std::unique_ptr<EnvBatch> envs;
   {
     const std::scoped_lock lock(recv_mutex_, send_mutex_);
-    threads.swap(threads_);
-    for (std::thread& thread : threads) thread.join();
+    threads_.clear();
     slots.swap(slots_);
     envs = std::move(envs_);
   }

@@ -35,7 +35,7 @@ struct PoolOptions {
 //
 // Send, SendReset, Seed and Release take `send_mutex_` briefly and never wait for
 // environments; Recv and Drain hold `recv_mutex_` while they wait. Lock order:
-// recv_mutex_, then send_mutex_. Worker threads take neither.
+// close_mutex_, recv_mutex_, send_mutex_. Worker threads take none of them.
 //
 // Threads may share a pool, but CheckSend, filling the action rows and Send belong
 // together: no other thread's Send or SendReset may come between (the bindings
@@ -121,13 +121,16 @@ class CpuPool {
   void WorkerLoop();
   bool RunChunk();
   void RunInline();
+  void WorkUntil(Clock::time_point deadline);
   std::int32_t ChunkSize(std::int32_t sent) const;
   void Push(std::span<const std::int32_t> envs);
   void OpenBuffers(std::int64_t last_sequence);
   BatchBuffer* BufferOf(std::int64_t sequence) const {
     return open_[sequence % open_.size()].load(std::memory_order_acquire);
   }
+  void FreeIdleBuffers(std::vector<Slot>::iterator& next);
   void ThrowIfFailed();
+  void ClearFailures();
   void FinishRows(BatchBuffer& buffer, std::int32_t count);
   std::string Describe(std::int32_t env) const;
 
@@ -171,7 +174,8 @@ class CpuPool {
   std::vector<std::pair<std::int32_t, std::string>> failures_;  // guarded by failure_mutex_
   std::atomic<bool> failed_{false};
 
-  std::vector<std::thread> threads_;
+  std::mutex close_mutex_;             // taken before all others
+  std::vector<std::thread> threads_;  // joined under close_mutex_
 };
 
 }  // namespace rollouts

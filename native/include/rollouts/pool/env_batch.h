@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -102,7 +103,7 @@ class LightEnvBatch final : public EnvBatch {
 };
 
 // Environments that own an engine. Each failure stays with its environment: its
-// row says truncated, and its next step begins a new episode.
+// row says truncated and shows zeros, and its next step begins a new episode.
 template <typename Env>
 class HeavyEnvBatch final : public EnvBatch {
  public:
@@ -128,6 +129,10 @@ class HeavyEnvBatch final : public EnvBatch {
       const auto fail = [&](const char* what) {
         if (rows.count == 0) take_row();
         clock.ended = true;
+        std::memset(rows.view.ObsRow<std::uint8_t>(rows.first), 0, rows.view.obs_bytes);
+        if (rows.view.final_obs) {
+          std::memset(rows.view.FinalObsRow<std::uint8_t>(rows.first), 0, rows.view.obs_bytes);
+        }
         WriteOutcome(rows.view, rows.first, clock, 0, /*terminated=*/false, /*truncated=*/true);
         source.Fail(env, what);
       };
