@@ -260,11 +260,15 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
 
 std::int32_t CpuPool::ChunkSize(std::int32_t sent) const {
   const std::int64_t cost = std::max(spec_.step_cost_ns, 1);
+  // an engine's step is worth a claim of its own
+  if (cost >= kChunkNs) return 1;
   const std::int64_t worthwhile = (kChunkNs + cost - 1) / cost;
-  std::int64_t chunk = std::max<std::int64_t>(sent / (4 * options_.num_threads), worthwhile);
-  // whole cache lines of the one-byte arrays, so that threads do not share them
-  if (chunk > 1) chunk = (chunk + kRowsPerLine - 1) / kRowsPerLine * kRowsPerLine;
-  return static_cast<std::int32_t>(std::min<std::int64_t>(chunk, kMaxChunk));
+  const std::int64_t chunk = std::max<std::int64_t>(sent / (4 * options_.num_threads), worthwhile);
+  // whole cache lines of the one-byte arrays, so that threads do not share them,
+  // unless that would leave threads without work
+  const std::int64_t lines = (chunk + kRowsPerLine - 1) / kRowsPerLine * kRowsPerLine;
+  const bool enough = lines * options_.num_threads <= sent;
+  return static_cast<std::int32_t>(std::min<std::int64_t>(enough ? lines : chunk, kMaxChunk));
 }
 
 // Makes sequences up to `last_sequence` writable. Called with send_mutex_ held.

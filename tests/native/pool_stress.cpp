@@ -10,6 +10,7 @@
 #include <functional>
 #include <latch>
 #include <map>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 
@@ -67,6 +68,21 @@ struct GateEnv {
  private:
   const Config config_;
   float value_ = 0;
+};
+
+// A heavy environment whose steps return when two of them are under way at once.
+struct MeetingEnv : GateEnv {
+  static inline std::atomic<int> inside{0};
+  static inline std::atomic<int> meetings{0};
+
+  using GateEnv::GateEnv;
+  StepResult Step(const Action*, Rng&) {
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    if (inside.fetch_add(1) + 1 == 2) meetings.fetch_add(1);
+    while (meetings.load() == 0 && Clock::now() < deadline) CpuRelax();
+    inside.fetch_sub(1);
+    return StepResult::Of(1, false);
+  }
 };
 
 void SetGate(bool open) {
@@ -387,6 +403,19 @@ void FailuresStayWithTheirEnvironment(std::int32_t batch_size) {
 void FailuresSync() { FailuresStayWithTheirEnvironment(12); }
 void FailuresAsync() { FailuresStayWithTheirEnvironment(5); }
 
+// A chunk of several environments would leave threads without work.
+void EnginesStepInParallel() {
+  const PoolOptions options = Options(16, 16, 2);
+  CpuPool pool(std::make_unique<HeavyEnvBatch<MeetingEnv>>(MeetingEnv::Config{}, 16), options);
+  SendReset(pool);
+  pool.Release(pool.Recv(Later()).buffer.get());
+  std::vector<std::int32_t> envs(16);
+  std::iota(envs.begin(), envs.end(), 0);
+  Send(pool, envs);
+  pool.Release(pool.Recv(Later()).buffer.get());
+  CHECK(MeetingEnv::meetings.load() > 0);
+}
+
 // Threads start, work a little and end, with work still in the queue.
 void ManyPools() {
   for (int i = 0; i < 150; ++i) {
@@ -413,6 +442,7 @@ int main(int argc, char** argv) {
       {"drain_against_sends_sync", DrainAgainstSendsSync},
       {"drain_against_sends_sync_queued", DrainAgainstSendsSyncQueued},
       {"drain_against_sends_async", DrainAgainstSendsAsync},
+      {"engines_step_in_parallel", EnginesStepInParallel},
       {"failures_sync", FailuresSync},
       {"failures_async", FailuresAsync},
       {"many_pools", ManyPools},

@@ -26,6 +26,7 @@ SCENARIOS = [
     "drain_against_sends_async",
     "drain_against_sends_sync",
     "drain_against_sends_sync_queued",
+    "engines_step_in_parallel",
     "failures_async",
     "failures_sync",
     "held_buffers_do_not_change",
