@@ -5,7 +5,35 @@
 
 #include "registry_includes.inc"
 
+// One function body, compiled for several instruction sets; the loader picks the
+// best that the machine has. Without fused multiply-add contraction all of them
+// give the same bits.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define ROLLOUTS_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define ROLLOUTS_CLONES
+#endif
+
 namespace rollouts {
+
+// The block loops of each light environment: target_clones works on plain functions only.
+#define ROLLOUTS_LIGHT_TYPE(TYPE)                                                              \
+  ROLLOUTS_CLONES void Step##TYPE##Block(const TYPE::Config& config, EnvBlock<TYPE>& block,    \
+                                         std::int32_t count) {                                 \
+    StepBlock<TYPE>(config, block, count);                                                     \
+  }                                                                                            \
+  ROLLOUTS_CLONES void Observe##TYPE##Block(const TYPE::Config& config,                        \
+                                            const EnvBlock<TYPE>& block, std::int32_t count,   \
+                                            TYPE::Obs* obs) {                                  \
+    ObserveBlock<TYPE>(config, block, count, obs);                                             \
+  }                                                                                            \
+  BlockKernels<TYPE> BestKernels(const TYPE::Config&) {                                        \
+    return {Step##TYPE##Block, Observe##TYPE##Block};                                          \
+  }
+#include "registry_vectorized_types.inc"
+#undef ROLLOUTS_LIGHT_TYPE
+
 namespace {
 
 template <typename Env>
@@ -38,7 +66,12 @@ EnvSpec HeavySpec(const Options& options) {
 
 template <typename Env>
 std::unique_ptr<EnvBatch> LightBatch(const Options& options, std::int32_t num_envs) {
-  return std::make_unique<LightEnvBatch<Env>>(ReadConfig<Env>(options), num_envs);
+  const auto config = ReadConfig<Env>(options);
+  if constexpr (Vectorized<Env>) {
+    return std::make_unique<LightEnvBatch<Env>>(config, num_envs, BestKernels(config));
+  } else {
+    return std::make_unique<LightEnvBatch<Env>>(config, num_envs);
+  }
 }
 
 template <typename Env>

@@ -11,6 +11,9 @@
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)
+//   static constexpr bool kVectorized = true   optional: State is Reals only, Step draws
+//       nothing and does not branch, the action has one element; then the CPU pool
+//       steps blocks of environments with vector instructions
 // all ROLLOUTS_HD but VisitConfig. It knows nothing of threads, batches, seeds,
 // time limits or autoreset: core/step.h does.
 //

@@ -64,13 +64,30 @@ ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, EpisodeClock& clock, bool forc
   clock.ended = false;
 }
 
+// What a step came to, once time limits are counted in.
+struct Outcome {
+  double reward = 0;
+  bool terminated = false;
+  bool truncated = false;
+};
+
+// Counts a step of the dynamics into its episode.
+ROLLOUTS_HD inline Outcome EndStep(const StepRules& rules, EpisodeClock& clock,
+                                   const StepResult& result) {
+  ++clock.elapsed_steps;
+  clock.episode_return += result.score;
+  const bool truncated =
+      rules.max_episode_steps > 0 && clock.elapsed_steps >= rules.max_episode_steps;
+  clock.ended = result.terminated || truncated;
+  return {result.reward, result.terminated, truncated};
+}
+
 // Writes everything but the observation of one row.
 ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row,
-                                     const EpisodeClock& clock, double reward, bool terminated,
-                                     bool truncated) {
-  out.reward[row] = reward;
-  out.terminated[row] = terminated;
-  out.truncated[row] = truncated;
+                                     const EpisodeClock& clock, const Outcome& outcome) {
+  out.reward[row] = outcome.reward;
+  out.terminated[row] = outcome.terminated;
+  out.truncated[row] = outcome.truncated;
   out.env_id[row] = static_cast<std::int32_t>(clock.env_id);
   out.episode_return[row] = clock.episode_return;
   out.episode_length[row] = clock.elapsed_steps;
@@ -83,43 +100,46 @@ struct RowRef {
   std::int64_t row;
 };
 
+// Same-step autoreset after a step that ended: keeps the last observation aside and
+// begins the next episode. True when it did.
+template <typename EnvRef>
+ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, EpisodeClock& clock,
+                                        const RowRef& out) {
+  using Obs = typename EnvRef::Obs;
+  if (!clock.ended || rules.autoreset != AutoresetMode::kSameStep) return false;
+  env.Observe(out.view.template FinalObsRow<Obs>(out.row));
+  BeginEpisode(env, clock, /*forced=*/false);
+  return true;
+}
+
+// True when the command is a step of the dynamics, and not a reset, be it asked for
+// or due since the episode ended.
+ROLLOUTS_HD inline bool IsStep(Command command, const EpisodeClock& clock) {
+  return command == Command::kStep && !clock.ended;
+}
+
 // Runs one command on one environment and writes its row. `write_info(row_ref)`
 // writes the environment's own info columns.
 template <typename EnvRef, typename TakeRow, typename WriteInfo>
 ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvRef& env,
                                    EpisodeClock& clock, const typename EnvRef::Action* action,
                                    TakeRow&& take_row, WriteInfo&& write_info) {
-  using Obs = typename EnvRef::Obs;
-  double reward = 0;
-  bool terminated = false;
-  bool truncated = false;
-
-  // a reset asked for, or due since the last step, takes the place of the step
-  const bool begin = command == Command::kReset || (command == Command::kStep && clock.ended);
-  if (begin) {
-    BeginEpisode(env, clock, command == Command::kReset);
-  } else if (command == Command::kStep) {
+  Outcome outcome;
+  const bool step = IsStep(command, clock);
+  if (step) {
     Rng rng(clock.seed, clock.env_id, clock.next_episode - 1, clock.draws);
     const StepResult result = env.Step(action, rng);
     clock.draws = rng.draws();
-    ++clock.elapsed_steps;
-    clock.episode_return += result.score;
-    reward = result.reward;
-    terminated = result.terminated;
-    truncated = rules.max_episode_steps > 0 && clock.elapsed_steps >= rules.max_episode_steps;
-    clock.ended = terminated || truncated;
+    outcome = EndStep(rules, clock, result);
+  } else if (command != Command::kObserve) {
+    BeginEpisode(env, clock, command == Command::kReset);
   }
 
   const RowRef out = take_row();
-  WriteOutcome(out.view, out.row, clock, reward, terminated, truncated);
+  WriteOutcome(out.view, out.row, clock, outcome);
   write_info(out);
-
-  // same-step: keep the last observation aside, show the first of the next episode
-  if (clock.ended && rules.autoreset == AutoresetMode::kSameStep && command == Command::kStep) {
-    env.Observe(out.view.template FinalObsRow<Obs>(out.row));
-    BeginEpisode(env, clock, /*forced=*/false);
-  }
-  env.Observe(out.view.template ObsRow<Obs>(out.row));
+  if (step) ResetInSameStep(rules, env, clock, out);
+  env.Observe(out.view.template ObsRow<typename EnvRef::Obs>(out.row));
 }
 
 }  // namespace rollouts

@@ -2,6 +2,7 @@
 // All environments of a pool behind one virtual call per chunk.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "rollouts/core/step.h"
+#include "rollouts/pool/block.h"
 
 namespace rollouts {
 
@@ -56,34 +58,27 @@ class EnvBatch {
   virtual std::span<std::uint8_t> StateBytes(std::int32_t env) = 0;
 };
 
-// Environments whose whole state is plain data: arrays of it, stepped in a loop.
+// Environments whose whole state is plain data: an array of it, stepped in a loop,
+// in blocks with vector instructions where the environment allows that.
 template <typename Env>
 class LightEnvBatch final : public EnvBatch {
   static_assert(std::is_trivially_copyable_v<typename Env::State>);
   static_assert(std::is_trivially_copyable_v<typename Env::Config>);
+  using Action = typename Env::Action;
 
  public:
-  LightEnvBatch(const typename Env::Config& config, std::int32_t num_envs)
-      : config_(config), lanes_(num_envs) {}
+  LightEnvBatch(const typename Env::Config& config, std::int32_t num_envs,
+                BlockKernels<Env> kernels = BaselineKernels<Env>())
+      : config_(config), kernels_(kernels), lanes_(num_envs) {}
 
   const EnvSpec& spec() const override { return Env::kSpec; }
   EpisodeClock& clock(std::int32_t env) override { return lanes_[env].clock; }
 
   void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override {
-    using Action = typename Env::Action;
-    std::size_t next = 0;
-    while (next < envs.size()) {
-      const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(envs.size() - next));
-      for (std::int32_t i = 0; i < rows.count; ++i) {
-        const std::int32_t env = envs[next + i];
-        Lane& lane = lanes_[env];
-        LightEnv<Env> ref{config_, lane.state};
-        RunCommand(
-            work.commands[env], work.rules, ref, lane.clock,
-            reinterpret_cast<const Action*>(work.actions + env * work.action_bytes),
-            [&] { return RowRef{rows.view, rows.first + i}; }, [](const RowRef&) {});
-      }
-      next += rows.count;
+    while (!envs.empty()) {
+      const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(envs.size()));
+      RunRows(envs.first(rows.count), work, rows.view, rows.first);
+      envs = envs.subspan(rows.count);
       source.Finish(rows);
     }
   }
@@ -98,7 +93,63 @@ class LightEnvBatch final : public EnvBatch {
     typename Env::State state{};
     EpisodeClock clock;
   };
+
+  void RunRows(std::span<const std::int32_t> envs, const Work& work, const BatchView& view,
+               std::int64_t row) {
+    if constexpr (Vectorized<Env>) {
+      for (; !envs.empty(); row += kBlockEnvs) {
+        const std::size_t count = std::min<std::size_t>(kBlockEnvs, envs.size());
+        RunBlock(envs.first(count), work, view, row);
+        envs = envs.subspan(count);
+      }
+    } else {
+      for (const std::int32_t env : envs) RunOne(env, work, {view, row++});
+    }
+  }
+
+  void RunOne(std::int32_t env, const Work& work, const RowRef& out) {
+    Lane& lane = lanes_[env];
+    LightEnv<Env> ref{config_, lane.state};
+    RunCommand(work.commands[env], work.rules, ref, lane.clock, ActionOf(env, work),
+               [&] { return out; }, [](const RowRef&) {});
+  }
+
+  // Steps every environment of the block at once, then looks at each; those that were
+  // to reset take their own way, and what was stepped of them is dropped.
+  void RunBlock(std::span<const std::int32_t> envs, const Work& work, const BatchView& view,
+                std::int64_t first_row) {
+    EnvBlock<Env> block;
+    const auto count = static_cast<std::int32_t>(envs.size());
+    for (std::int32_t i = 0; i < count; ++i) {
+      block.Load(i, lanes_[envs[i]].state);
+      block.action[i] = *ActionOf(envs[i], work);
+    }
+    kernels_.step(config_, block, count);
+
+    for (std::int32_t i = 0; i < count; ++i) {
+      const std::int32_t env = envs[i];
+      Lane& lane = lanes_[env];
+      const RowRef out{view, first_row + i};
+      if (!IsStep(work.commands[env], lane.clock)) {
+        RunOne(env, work, out);
+        block.Load(i, lane.state);
+        continue;
+      }
+      block.Store(i, lane.state);
+      const auto result = StepResult::Of(block.reward[i], block.terminated[i] != 0);
+      WriteOutcome(view, out.row, lane.clock, EndStep(work.rules, lane.clock, result));
+      LightEnv<Env> ref{config_, lane.state};
+      if (ResetInSameStep(work.rules, ref, lane.clock, out)) block.Load(i, lane.state);
+    }
+    kernels_.observe(config_, block, count, view.template ObsRow<typename Env::Obs>(first_row));
+  }
+
+  const Action* ActionOf(std::int32_t env, const Work& work) const {
+    return reinterpret_cast<const Action*>(work.actions + env * work.action_bytes);
+  }
+
   const typename Env::Config config_;
+  const BlockKernels<Env> kernels_;
   std::vector<Lane> lanes_;
 };
 
@@ -133,7 +184,8 @@ class HeavyEnvBatch final : public EnvBatch {
         if (rows.view.final_obs) {
           std::memset(rows.view.FinalObsRow<std::uint8_t>(rows.first), 0, rows.view.obs_bytes);
         }
-        WriteOutcome(rows.view, rows.first, clock, 0, /*terminated=*/false, /*truncated=*/true);
+        WriteOutcome(rows.view, rows.first, clock,
+                     {.reward = 0, .terminated = false, .truncated = true});
         source.Fail(env, what);
       };
       try {

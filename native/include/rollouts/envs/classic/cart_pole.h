@@ -26,6 +26,7 @@ struct CartPole {
   static constexpr double kXThreshold = 2.4;                        // m
   static constexpr double kThetaThreshold = 12 * 2 * kPi / 360;     // rad
 
+  static constexpr bool kVectorized = true;
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kFloat32,
                       .ndim = 1,

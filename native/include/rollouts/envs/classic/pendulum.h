@@ -23,6 +23,7 @@ struct Pendulum {
   static constexpr double kMaxTorque = 2.0;  // N m
   static constexpr double kDt = 0.05;        // s
 
+  static constexpr bool kVectorized = true;
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kFloat32,
                       .ndim = 1,
@@ -58,8 +59,7 @@ struct Pendulum {
     const float torque_acc =
         static_cast<float>(3.0 / (config.mass * (config.length * config.length))) * torque;
 
-    const Real pi = static_cast<Real>(kPi);
-    const Real angle = PythonMod(state.theta + pi, 2 * pi) - pi;
+    const Real angle = WrapAngle(state.theta);
     const Real cost = angle * angle + Real(0.1) * (state.theta_dot * state.theta_dot) +
                       static_cast<Real>(torque_cost);
 
