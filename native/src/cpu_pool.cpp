@@ -297,7 +297,10 @@ void CpuPool::FreeIdleBuffers(std::vector<Slot>::iterator& next) {
   const BatchBuffer* const keep = next->buffer.get();
   std::int32_t idle = 0;
   std::erase_if(slots_, [&](const Slot& slot) {
-    return slot.buffer.get() != keep && !slot.open && slot.buffer->Reusable() && ++idle > 1;
+    const bool is_idle = slot.buffer.get() != keep && !slot.open && slot.buffer->Reusable();
+    if (!is_idle || ++idle == 1) return false;
+    slot.buffer->users.reset();  // the users hold the buffer, as the buffer holds them
+    return true;
   });
   next = std::find_if(slots_.begin(), slots_.end(),
                       [&](const Slot& slot) { return slot.buffer.get() == keep; });

@@ -113,6 +113,9 @@ run(1)
 INTERRUPTED = """
 import os, pathlib, signal, threading
 
+# a shell's background job inherits a SIGINT that is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def interrupt_when_stuck():
     while not pathlib.Path("stuck").exists():
         threading.Event().wait(0.01)

@@ -96,9 +96,11 @@ def test_close_ends_calls_of_other_threads() -> None:
 
 def test_ctrl_c_interrupts_stepping_and_the_pool_goes_on() -> None:
     program = f"""
-        import sys
+        import signal, sys
         sys.path.insert(0, {str(PACKAGE_PARENT)!r})
         import numpy as np, rollouts
+        # a shell's background job inherits a SIGINT that is ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         env = rollouts.make_vec("CartPole-v1", 20_000, batch_size=19_000, num_threads=1, seed=1)
         env.reset()
         actions = np.zeros(19_000, np.int64)
@@ -116,10 +118,13 @@ def test_ctrl_c_interrupts_stepping_and_the_pool_goes_on() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "stepping\n"
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[0] == "interrupted\n"
-        assert process.returncode == 0
+        try:
+            assert process.stdout.readline() == "stepping\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[0] == "interrupted\n"
+            assert process.returncode == 0
+        finally:
+            process.kill()
 
 
 def test_forked_child_is_told_and_exits_cleanly() -> None:
