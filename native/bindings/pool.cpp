@@ -8,6 +8,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -88,22 +89,20 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 
 class PyPool {
  public:
-  PyPool(const std::string& id, const py::dict& env_options, const PoolOptions& options)
-      : all_envs_(options.num_envs) {
+  PyPool(const std::string& id, const py::dict& env_options, const PoolOptions& options) {
     const RegistryEntry& entry = FindEntry(id);
     const Options native_options = OptionsFromDict(env_options);
     {
       const py::gil_scoped_release release;
       pool_ = std::make_unique<CpuPool>(entry.make_batch(native_options, options.num_envs), options);
     }
-    for (std::int32_t i = 0; i < options.num_envs; ++i) all_envs_[i] = i;
   }
 
   CpuPool& pool() { return *pool_; }
 
   void Send(const py::object& actions, const py::object& env_id) {
     std::vector<std::int32_t> ids;
-    std::span<const std::int32_t> envs = all_envs_;
+    std::span<const std::int32_t> envs = pool_->all_envs();
     if (!env_id.is_none()) {
       ids = ReadEnvIds(env_id);
       envs = ids;
@@ -263,14 +262,20 @@ class PyPool {
   void CopyDiscreteAs(const py::array& actions, std::span<const std::int32_t> envs) {
     const auto n = static_cast<std::uint64_t>(pool_->spec().action.n);
     const auto* values = static_cast<const Int*>(actions.data());
-    const auto width = static_cast<std::size_t>(pool_->action_bytes());
+    const auto out_of_range = [&](Int value) { return static_cast<std::uint64_t>(value) >= n; };
+    // one pass that vectorises; the second only to name the row
+    bool bad = false;
+    for (std::size_t i = 0; i < envs.size(); ++i) bad |= out_of_range(values[i]);
+    if (bad) {
+      const Int* first = std::find_if(values, values + envs.size(), out_of_range);
+      throw SpecError("action " + std::to_string(*first) + " in row " +
+                      std::to_string(first - values) + " is out of range, expected 0 to " +
+                      std::to_string(n - 1));
+    }
+    // Discrete actions rest as int32
+    auto* rows = reinterpret_cast<std::int32_t*>(pool_->ActionRow(0));
     for (std::size_t i = 0; i < envs.size(); ++i) {
-      if (static_cast<std::uint64_t>(values[i]) >= n) {
-        throw SpecError("action " + std::to_string(values[i]) + " in row " + std::to_string(i) +
-                        " is out of range, expected 0 to " + std::to_string(n - 1));
-      }
-      const auto value = static_cast<std::int32_t>(values[i]);
-      std::memcpy(pool_->ActionRow(envs[i]), &value, width);
+      rows[envs[i]] = static_cast<std::int32_t>(values[i]);
     }
   }
 
@@ -306,21 +311,24 @@ class PyPool {
     const auto rows = Float(actions);
     pool_->CheckSend(envs);
     const auto size = static_cast<std::size_t>(pool_->spec().action.size());
+    const float* values = rows.data();
+    // one pass that vectorises; the second only to name the row
+    const auto is_bad = [](float x) { return !(std::fabs(x) <= std::numeric_limits<float>::max()); };
+    bool bad = false;
+    for (std::size_t i = 0; i < envs.size() * size; ++i) bad |= is_bad(values[i]);
+    if (bad) {
+      const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
+      throw SpecError("action in row " + std::to_string(at / size) + ", element " +
+                      std::to_string(at % size) + " is " + std::to_string(values[at]) +
+                      ", expected a finite number");
+    }
     for (std::size_t i = 0; i < envs.size(); ++i) {
-      const float* row = rows.data() + i * size;
-      for (std::size_t j = 0; j < size; ++j) {
-        if (!std::isfinite(row[j])) {
-          throw SpecError("action in row " + std::to_string(i) + ", element " + std::to_string(j) +
-                          " is " + std::to_string(row[j]) + ", expected a finite number");
-        }
-      }
-      std::memcpy(pool_->ActionRow(envs[i]), row, size * sizeof(float));
+      std::copy_n(values + i * size, size, reinterpret_cast<float*>(pool_->ActionRow(envs[i])));
     }
     pool_->Send(envs);
   }
 
   std::unique_ptr<CpuPool> pool_;
-  std::vector<std::int32_t> all_envs_;
 };
 
 PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,

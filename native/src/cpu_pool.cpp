@@ -167,6 +167,8 @@ std::string CpuPool::Describe(std::int32_t env) const {
 void CpuPool::CheckSend(std::span<const std::int32_t> envs) {
   const auto lock = LockOpen(send_mutex_);
   const bool disabled = options_.rules.autoreset == AutoresetMode::kDisabled;
+  // all of a pool at rest: no need to look at each
+  if (envs.data() == all_envs_.data() && sent_ == received_ && all_started_ && !disabled) return;
   std::size_t marked = 0;
   std::string problem;
   for (; marked < envs.size(); ++marked) {
@@ -215,6 +217,7 @@ void CpuPool::SendReset(const std::uint8_t* mask) {
     commands_[env] = reset ? Command::kReset : Command::kObserve;
     if (reset) started_[env] = 1;
   }
+  all_started_ |= mask == nullptr;
   Push(all_envs_);
 }
 

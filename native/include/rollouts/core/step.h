@@ -93,10 +93,10 @@ ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row,
   out.episode_length[row] = clock.elapsed_steps;
 }
 
-// Where a row goes; `take_row()` is called once, just before the first write, so
+// Where a row goes; borrows the view. `take_row()` is called once, just before the first write, so
 // that a slow environment does not hold a row while it computes.
 struct RowRef {
-  BatchView view;
+  const BatchView& view;
   std::int64_t row;
 };
 

@@ -130,7 +130,7 @@ class LightEnvBatch final : public EnvBatch {
       const std::int32_t env = envs[i];
       Lane& lane = lanes_[env];
       const RowRef out{view, first_row + i};
-      if (!IsStep(work.commands[env], lane.clock)) {
+      if (!IsStep(work.commands[env], lane.clock)) [[unlikely]] {
         RunOne(env, work, out);
         block.Load(i, lane.state);
         continue;
@@ -139,7 +139,9 @@ class LightEnvBatch final : public EnvBatch {
       const auto result = StepResult::Of(block.reward[i], block.terminated[i] != 0);
       WriteOutcome(view, out.row, lane.clock, EndStep(work.rules, lane.clock, result));
       LightEnv<Env> ref{config_, lane.state};
-      if (ResetInSameStep(work.rules, ref, lane.clock, out)) block.Load(i, lane.state);
+      if (ResetInSameStep(work.rules, ref, lane.clock, out)) [[unlikely]] {
+        block.Load(i, lane.state);
+      }
     }
     kernels_.observe(config_, block, count, view.template ObsRow<typename Env::Obs>(first_row));
   }

@@ -36,7 +36,7 @@ struct Pendulum {
                  .shape = {1},
                  .low = {-kMaxTorque},
                  .high = {kMaxTorque}},
-      .step_cost_ns = 40};
+      .step_cost_ns = 10};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
