@@ -45,6 +45,8 @@ def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:
     dtype = native["dtype"].type
     shape = native["shape"]
     low, high = np.asarray(native["low"]), np.asarray(native["high"])
+    if native["multi_discrete"]:
+        return spaces.MultiDiscrete(high.astype(dtype) + 1, dtype=dtype)
     if not native["elementwise"]:
         low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
     return spaces.Box(

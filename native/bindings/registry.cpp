@@ -25,6 +25,7 @@ py::dict SpaceToDict(const SpaceSpec& space) {
   result["low"] = std::vector<double>(space.low, space.low + bounds);
   result["high"] = std::vector<double>(space.high, space.high + bounds);
   result["elementwise"] = space.elementwise;
+  result["multi_discrete"] = space.multi_discrete;
   result["shape"] = py::tuple(py::cast(shape));
   return result;
 }

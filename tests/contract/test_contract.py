@@ -44,6 +44,18 @@ def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None)
     return generator.uniform(space.low, space.high, (rows, *space.shape)).astype(np.float32)
 
 
+@pytest.fixture
+def limit(env_id: str, num_envs: int) -> int:
+    """The most steps, up to 4, before the last of which no episode ends by itself."""
+    with rollouts.make_vec(env_id, num_envs, seed=1, num_threads=1) as env:
+        env.reset()
+        for step in range(1, 4):
+            _, _, terminated, _, _ = env.step(actions_of(env, step - 1))
+            if terminated.any():
+                return step
+    return 4
+
+
 def step_until_any_end(env: rollouts.VectorEnv, seed: int = 0) -> tuple:
     """Steps until an episode ends; returns that step's five values."""
     for step in range(10_000):
@@ -115,17 +127,17 @@ def test_reset_takes_one_seed_per_environment(env_id: str, num_envs: int) -> Non
                 env.reset(seed=bad)
 
 
-def test_reset_mask_leaves_the_other_rows_alone(env_id: str, num_envs: int) -> None:
+def test_reset_mask_leaves_the_other_rows_alone(env_id: str, num_envs: int, limit: int) -> None:
     with rollouts.make_vec(env_id, num_envs, seed=1, autoreset_mode="disabled") as env:
         env.reset()
-        for step in range(4):
+        for step in range(limit):
             obs, *_, before = env.step(actions_of(env, step))
         mask = np.zeros(num_envs, dtype=np.bool_)
         mask[-1] = True
         options = {"reset_mask": mask}
         after, info = env.reset(options=options)
         np.testing.assert_array_equal(after[:-1], obs[:-1])
-        assert info["episode_length"].tolist() == [4] * (num_envs - 1) + [0]
+        assert info["episode_length"].tolist() == [limit] * (num_envs - 1) + [0]
         np.testing.assert_array_equal(info["episode_return"][:-1], before["episode_return"][:-1])
         assert options == {"reset_mask": mask}
 
@@ -174,24 +186,27 @@ def test_next_step_mode_resets_in_the_step_after_an_end(env_id: str, num_envs: i
 def test_next_step_mode_begins_the_episode_that_reset_would(env_id: str, num_envs: int) -> None:
     with rollouts.make_vec(env_id, num_envs, seed=1, max_episode_steps=2) as env:
         env.reset()
-        step_until_any_end(env)
+        _, _, terminated, truncated, _ = step_until_any_end(env)
         automatic = env.step(actions_of(env))[0]
         env.reset(seed=1)
         same_episode = env.reset()[0]
     # engines may start differently after a reset by hand (Atari without life loss)
+    ended = terminated | truncated
     if env_id in LIGHT_IDS:
-        np.testing.assert_array_equal(automatic, same_episode)
+        np.testing.assert_array_equal(automatic[ended], same_episode[ended])
 
 
-def test_same_step_mode_returns_the_reset_obs_and_the_final_obs(env_id: str, num_envs: int) -> None:
-    arguments = {"seed": 1, "max_episode_steps": 4}
+def test_same_step_mode_returns_the_reset_obs_and_the_final_obs(
+    env_id: str, num_envs: int, limit: int
+) -> None:
+    arguments = {"seed": 1, "max_episode_steps": limit}
     with (
         rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **arguments) as env,
         rollouts.make_vec(env_id, num_envs, autoreset_mode="next_step", **arguments) as slow,
     ):
         env.reset()
         slow.reset()
-        for step in range(4):
+        for step in range(limit):
             actions = actions_of(env, step)
             obs, reward, terminated, truncated, info = env.step(actions)
             last_obs, *outcome, _ = slow.step(actions)
@@ -208,7 +223,7 @@ def test_same_step_mode_returns_the_reset_obs_and_the_final_obs(env_id: str, num
         np.testing.assert_array_equal(info["_final_obs"], ended)
         np.testing.assert_array_equal(info["_final_info"], ended)
         final_info = info["final_info"]
-        assert final_info["episode_length"].tolist() == [4] * num_envs
+        assert final_info["episode_length"].tolist() == [limit] * num_envs
         np.testing.assert_array_equal(final_info["_episode_length"], ended)
         # the next step counts from one again
         assert env.step(actions)[4]["episode_length"].tolist() == [1] * num_envs
@@ -222,10 +237,15 @@ def test_final_obs_is_none_where_no_episode_ended(env_id: str, num_envs: int) ->
         # environment 0 is two steps ahead of the others
         for _ in range(2):
             env.send(actions_of(env, batch=1), [0])
-            assert "final_obs" not in env.recv()[4]
-        _, _, terminated, truncated, info = step_until_any_end(env)
-        ended = terminated | truncated
-        assert ended[0] and not ended.all()
+            _, _, terminated, truncated, info = env.recv()
+            assert ("final_obs" in info) == bool(terminated | truncated)
+        # where episodes are short, all may end together at times
+        for seed in range(100):
+            _, _, terminated, truncated, info = step_until_any_end(env, 1000 * seed)
+            ended = terminated | truncated
+            if not ended.all():
+                break
+        assert ended.any() and not ended.all()
         assert [one is not None for one in info["final_obs"]] == ended.tolist()
         assert info["_final_obs"].tolist() == ended.tolist()
         assert not info["final_info"]["episode_length"][~ended].any()
@@ -251,35 +271,15 @@ def test_disabled_mode_refuses_to_step_an_ended_environment(env_id: str, num_env
         assert (info["episode_length"][ended] == 1).all()
 
 
-def test_episode_is_truncated_at_the_time_limit(env_id: str, num_envs: int) -> None:
-    with rollouts.make_vec(env_id, num_envs, seed=1, max_episode_steps=3) as env:
-        assert env.env_spec.max_episode_steps == 3
+def test_episode_is_truncated_at_the_time_limit(env_id: str, num_envs: int, limit: int) -> None:
+    with rollouts.make_vec(env_id, num_envs, seed=1, max_episode_steps=limit) as env:
+        assert env.env_spec.max_episode_steps == limit
         env.reset()
-        for step in range(1, 4):
-            _, _, terminated, truncated, info = env.step(actions_of(env, step))
-            assert not terminated.any()
-            assert truncated.tolist() == [step == 3] * num_envs
+        for step in range(1, limit + 1):
+            _, _, terminated, truncated, info = env.step(actions_of(env, step - 1))
+            assert step == limit or not terminated.any()
+            assert truncated.tolist() == [step == limit] * num_envs
             assert info["episode_length"].tolist() == [step] * num_envs
-
-
-def test_last_allowed_step_can_both_terminate_and_truncate(env_id: str) -> None:
-    def first_termination(limit: int) -> tuple[int, bool] | None:
-        with rollouts.make_vec(
-            env_id, 1, seed=1, autoreset_mode="disabled", max_episode_steps=limit
-        ) as env:
-            env.reset()
-            for step in range(1, 301):
-                _, _, terminated, truncated, _ = env.step(actions_of(env, 0))
-                if terminated[0]:
-                    return step, bool(truncated[0])
-        return None
-
-    unlimited = first_termination(0)
-    if unlimited is None:
-        pytest.skip(f"{env_id} does not terminate within 300 steps of one action")
-    steps, truncated = unlimited
-    assert not truncated
-    assert first_termination(steps) == (steps, True)
 
 
 def test_episode_return_is_the_sum_of_rewards(env_id: str, num_envs: int) -> None:
@@ -377,16 +377,16 @@ def test_gymnasiums_observation_normaliser_works(env_id: str, num_envs: int) -> 
         assert np.isfinite(obs).all()
 
 
-def test_gymnasiums_info_lists_work(env_id: str, num_envs: int) -> None:
+def test_gymnasiums_info_lists_work(env_id: str, num_envs: int, limit: int) -> None:
     env = rollouts.make_vec(
-        env_id, num_envs, seed=1, autoreset_mode="same_step", max_episode_steps=3
+        env_id, num_envs, seed=1, autoreset_mode="same_step", max_episode_steps=limit
     )
     with closing(DictInfoToList(env)) as wrapped:
         _, infos = wrapped.reset()
         assert [info["env_id"] for info in infos] == list(range(num_envs))
-        for step in range(3):
+        for step in range(limit):
             infos = wrapped.step(actions_of(env, step))[4]
-        assert [info["final_info"]["episode_length"] for info in infos] == [3] * num_envs
+        assert [info["final_info"]["episode_length"] for info in infos] == [limit] * num_envs
         assert all(info["final_obs"] in env.single_observation_space for info in infos)
 
 

@@ -1,150 +1,222 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CartPole-v1 and Pendulum-v1 against Gymnasium: one state, the same actions, to the episode's end.
+"""Classic control against Gymnasium: one state, the same actions, to the episode's end.
 
-The state is copied once, after reset, and never again inside an episode.
+The state is copied once, after reset, and never again inside an episode. The reference is
+given our sine and cosine (native_math.py; tests/native/test_math.py compares them with
+libm's), and then states and observations are equal to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from lockstep import Episode, Policy, get_states, record
+from native_math import compile_sin_and_cos, gymnasium_with
 
 import rollouts
 
-NUM_EPISODES = 100
+NUM_EPISODES = 1000
 
-# Our sine and cosine, which vectorise, are within 2.2e-16 of libm's (test_math.py), and
-# NumPy's may differ from libm's as much. An upright pendulum multiplies an error by
-# exp(0.05 s * sqrt(15) / s) = 1.21 in each step, CartPole's pole by about 1.08, and random
-# actions leave neither upright for more than some 80 steps: 2e-16 * 1.21**80 = 8e-10.
-STATE_TOLERANCE = 1e-9
 # the reference squares the pendulum's float32 torque with powf, which is at times one
 # float32 step off the product: 4.7e-10 for a cost of at most 0.004
 REWARD_TOLERANCE = 5e-10
-# one rounding step of the float32 observation, where two doubles straddle a tie
-OBS_ULPS = 1
 
 
-def random_action(space: gymnasium.Space, generator: np.random.Generator) -> np.ndarray:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return np.asarray(generator.integers(space.n))
-    # beyond the bounds too: the reference clips
-    return generator.uniform(-2.5, 2.5, space.shape).astype(np.float32)
+@dataclass(frozen=True)
+class Task:
+    """The dtype of the reference's state, and a policy that ends episodes unlike chance does."""
+
+    state_dtype: type
+    skilled: Policy
+    bounds: tuple[tuple[float, float], ...]
 
 
-def balancing_action(state: np.ndarray) -> np.ndarray:
-    return np.asarray(int(state[2] + 0.3 * state[3] + 0.05 * state[0] + 0.1 * state[1] > 0))
+def balance(obs: Any, index: Any, generator: Any) -> Any:
+    return (obs @ np.array([0.05, 0.1, 1, 0.3]) > 0).astype(np.int64)
+
+
+def brake(obs: Any, index: Any, generator: Any) -> Any:
+    return -np.sign(obs[:, 2:])
+
+
+def pump_acrobot(obs: Any, index: Any, generator: Any) -> Any:
+    return np.where(obs[:, 5] > 0, 2, 0)
+
+
+def pump_car(obs: Any, index: Any, generator: Any) -> Any:
+    return np.where(obs[:, 1] < 0, 0, 2)
+
+
+def pump_car_softly(obs: Any, index: Any, generator: Any) -> Any:
+    strength = generator.uniform(0.5, 1.5, (len(obs), 1))
+    return (np.where(obs[:, 1:] < 0, -strength, strength)).astype(np.float32)
+
+
+TASKS = {
+    "CartPole-v0": Task(np.float64, balance, ((-0.05, 0.05),) * 4),
+    "CartPole-v1": Task(np.float64, balance, ((-0.05, 0.05),) * 4),
+    "Pendulum-v1": Task(np.float64, brake, ((-np.pi, np.pi), (-1, 1))),
+    "Acrobot-v1": Task(np.float64, pump_acrobot, ((-0.1, 0.1),) * 4),
+    "MountainCar-v0": Task(np.float64, pump_car, ((-0.6, -0.4), (0, 0))),
+    "MountainCarContinuous-v0": Task(np.float32, pump_car_softly, ((-0.6, -0.4), (0, 0))),
+}
+
+
+def mixed(space: gymnasium.Space, skilled: Policy) -> Policy:
+    """Random actions in every other environment, skilled ones in the others."""
+
+    def policy(obs: Any, index: Any, generator: np.random.Generator) -> Any:
+        if isinstance(space, gymnasium.spaces.Discrete):
+            random = generator.integers(space.n, size=len(obs))
+        else:
+            # beyond the bounds too: the references clip
+            random = generator.uniform(-2.5, 2.5, (len(obs), *space.shape)).astype(np.float32)
+        chosen = (index % 2 == 0).reshape(-1, *[1] * (random.ndim - 1))
+        return np.where(chosen, skilled(obs, index, generator), random).astype(random.dtype)
+
+    return policy
+
+
+def follow(reference: Any, first_state: np.ndarray, actions: np.ndarray) -> tuple[Any, ...]:
+    """States (L, D), obs (L, *), rewards (L,) and ends (L,) of the reference."""
+    reference.reset()
+    reference.state = first_state
+    states, obs, rewards, ends = [], [], [], []
+    for action in actions:
+        one_obs, reward, terminated, _, _ = reference.step(action)
+        states.append(reference.state)
+        obs.append(one_obs)
+        rewards.append(reward)
+        ends.append(terminated)
+    return np.array(states), np.array(obs), np.array(rewards), np.array(ends)
+
+
+def assert_follows(reference: Any, episode: Episode, state_dtype: type) -> None:
+    states, obs, rewards, ends = follow(
+        reference, episode.state[0].astype(state_dtype), episode.action
+    )
+    np.testing.assert_array_equal(episode.state[1:], states)
+    np.testing.assert_array_equal(episode.obs[1:], obs)
+    np.testing.assert_allclose(episode.reward, rewards, rtol=0, atol=REWARD_TOLERANCE)
+    assert ends.tolist() == [False] * (len(ends) - 1) + [episode.terminated]
 
 
 def assert_equal_to_gymnasium(
-    env_id: str, policy: Callable[[np.ndarray], np.ndarray] | None, seed: int, episodes: int
+    env_id: str,
+    episodes: int,
+    *,
+    seed: int,
+    change: Callable[[Any], None] = lambda reference: None,
+    reference_options: dict[str, Any] | None = None,
+    **options: Any,
 ) -> dict[str, int]:
-    """Steps both for `episodes` episodes; returns how many ended in each way."""
-    generator = np.random.default_rng(seed)
-    reference = gymnasium.make(env_id)
-    ends = {"terminated": 0, "truncated": 0}
-    # one environment per episode, so that nothing of an episode can leak into the next
-    with rollouts.make_vec(env_id, episodes, seed=seed) as env:
-        env.reset()
-        for index in range(episodes):
-            reference.reset(seed=index)
-            state = np.frombuffer(env._pool.get_state(index), dtype=np.float64)
-            reference.unwrapped.state = state.copy()
-            over = False
-            while not over:
-                state = np.frombuffer(env._pool.get_state(index), dtype=np.float64)
-                action = (
-                    policy(state) if policy else random_action(reference.action_space, generator)
-                )
-                expected = reference.step(action[()] if action.ndim == 0 else action)
-                env.send(action[None], [index])
-                obs, reward, terminated, truncated, _ = env.recv()
-                after = np.frombuffer(env._pool.get_state(index), dtype=np.float64)
-
-                np.testing.assert_allclose(
-                    after, reference.unwrapped.state, rtol=STATE_TOLERANCE, atol=STATE_TOLERANCE
-                )
-                np.testing.assert_array_max_ulp(obs[0], expected[0], OBS_ULPS, np.float32)
-                assert abs(reward[0] - expected[1]) <= REWARD_TOLERANCE
-                assert (terminated[0], truncated[0]) == expected[2:4]
-                over = expected[2] or expected[3]
-            ends["terminated"] += int(expected[2])
-            ends["truncated"] += int(expected[3])
-    return ends
+    """Compares `episodes` episodes; returns how many ended in each way."""
+    task = TASKS[env_id]
+    reference = gymnasium.make(env_id, **(reference_options or {}))
+    change(reference.unwrapped)
+    limit = reference.spec.max_episode_steps
+    policy = mixed(reference.action_space, task.skilled)
+    ours = record(env_id, episodes, policy, np.float64, seed=seed, **options)
+    for episode in ours:
+        assert_follows(reference.unwrapped, episode, task.state_dtype)
+        assert episode.truncated == (len(episode.action) == limit)
+    return {
+        "terminated": sum(episode.terminated for episode in ours),
+        "truncated": sum(episode.truncated for episode in ours),
+    }
 
 
-def test_cart_pole_falls_as_gymnasiums_does() -> None:
-    ends = assert_equal_to_gymnasium("CartPole-v1", None, seed=1, episodes=NUM_EPISODES)
-    assert ends == {"terminated": NUM_EPISODES, "truncated": 0}
+@pytest.fixture(scope="module")
+def sin_and_cos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    return compile_sin_and_cos(tmp_path_factory.mktemp("native_math"))
 
 
-def test_cart_pole_kept_upright_is_truncated_as_gymnasiums_is() -> None:
-    ends = assert_equal_to_gymnasium("CartPole-v1", balancing_action, seed=2, episodes=10)
-    assert ends["truncated"] == 10
+@pytest.fixture
+def same_sines(sin_and_cos: tuple[Any, Any]) -> Iterator[None]:
+    with gymnasium_with(*sin_and_cos):
+        yield
 
 
-def test_pendulum_swings_as_gymnasiums_does() -> None:
-    ends = assert_equal_to_gymnasium("Pendulum-v1", None, seed=3, episodes=NUM_EPISODES)
-    assert ends == {"terminated": 0, "truncated": NUM_EPISODES}
+@pytest.mark.usefixtures("same_sines")
+@pytest.mark.parametrize("env_id", TASKS)
+def test_dynamics_are_gymnasiums_to_the_end_of_a_thousand_episodes(env_id: str) -> None:
+    ends = assert_equal_to_gymnasium(env_id, NUM_EPISODES, seed=1)
+    assert ends["terminated"] + ends["truncated"] >= NUM_EPISODES
+    # both ways to end are among them
+    assert ends["truncated"] >= 100
+    assert ends["terminated"] >= 100 or env_id == "Pendulum-v1"
 
 
+@pytest.mark.usefixtures("same_sines")
 @pytest.mark.parametrize("sutton_barto_reward", [False, True])
 def test_cart_pole_takes_gymnasiums_reward_option(sutton_barto_reward: bool) -> None:
-    reference = gymnasium.make("CartPole-v1", sutton_barto_reward=sutton_barto_reward)
-    with rollouts.make_vec("CartPole-v1", 1, sutton_barto_reward=sutton_barto_reward) as env:
-        env.reset(seed=1)
-        reference.reset(seed=1)
-        reference.unwrapped.state = np.frombuffer(env._pool.get_state(0), dtype=np.float64)
-        over = False
-        while not over:
-            _, expected, over, _, _ = reference.step(1)
-            assert env.step([1])[1][0] == expected
+    option = {"sutton_barto_reward": sutton_barto_reward}
+    assert_equal_to_gymnasium("CartPole-v1", 20, seed=2, reference_options=option, **option)
 
 
+@pytest.mark.usefixtures("same_sines")
 def test_pendulum_takes_another_gravity_as_gymnasiums_does() -> None:
-    reference = gymnasium.make("Pendulum-v1", g=9.81)
-    with rollouts.make_vec("Pendulum-v1", 1, gravity=9.81) as env:
-        env.reset(seed=1)
-        reference.reset(seed=1)
-        reference.unwrapped.state = np.frombuffer(env._pool.get_state(0), dtype=np.float64)
-        for _ in range(50):
-            expected = reference.step(np.array([0.3], np.float32))
-            obs, reward, _, _, _ = env.step(np.array([[0.3]], np.float32))
-            np.testing.assert_array_max_ulp(obs[0], expected[0], OBS_ULPS, np.float32)
-            assert reward[0] == pytest.approx(expected[1], abs=REWARD_TOLERANCE)
+    option = {"g": 9.81}
+    assert_equal_to_gymnasium("Pendulum-v1", 20, seed=3, reference_options=option, gravity=9.81)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "bounds"),
-    [("CartPole-v1", [0.05] * 4), ("Pendulum-v1", [np.pi, 1.0])],
-)
-def test_initial_states_are_uniform_between_gymnasiums_bounds(
-    env_id: str, bounds: list[float]
+@pytest.mark.usefixtures("same_sines")
+def test_acrobot_takes_the_papers_equations_as_gymnasiums_does() -> None:
+    def to_paper(reference: Any) -> None:
+        reference.book_or_nips = "nips"
+
+    assert_equal_to_gymnasium("Acrobot-v1", 50, seed=4, change=to_paper, nips=True)
+
+
+@pytest.mark.usefixtures("same_sines")
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "MountainCarContinuous-v0"])
+@pytest.mark.parametrize("goal_velocity", [0.02, 0.1])
+def test_mountain_cars_must_reach_the_goal_as_fast_as_gymnasiums(
+    env_id: str, goal_velocity: float
 ) -> None:
+    option = {"goal_velocity": goal_velocity}
+    ends = assert_equal_to_gymnasium(env_id, 50, seed=5, reference_options=option, **option)
+    # the second is above the car's greatest speed
+    assert (ends["terminated"] > 0) == (goal_velocity < 0.07)
+
+
+@pytest.mark.parametrize("env_id", TASKS)
+def test_initial_states_are_uniform_between_gymnasiums_bounds(env_id: str) -> None:
     num_envs = 4000
+    task = TASKS[env_id]
     with rollouts.make_vec(env_id, num_envs, seed=5) as env:
         env.reset()
-        states = np.stack(
-            [np.frombuffer(env._pool.get_state(i), dtype=np.float64) for i in range(num_envs)]
-        )
-    for column, bound in zip(states.T, bounds, strict=True):
-        assert -bound <= column.min() < -0.99 * bound
-        assert 0.99 * bound < column.max() < bound
-        # Kolmogorov-Smirnov against the uniform distribution; 1.95 is passed with p = 0.001
-        sorted_unit = np.sort((column + bound) / (2 * bound))
-        steps = np.arange(num_envs + 1) / num_envs
-        distance = max(np.max(steps[1:] - sorted_unit), np.max(sorted_unit - steps[:-1]))
-        assert distance * np.sqrt(num_envs) < 1.95
+        states = get_states(env, np.arange(num_envs), np.float64)
+    random = [low < high for low, high in task.bounds]
+    for column, (low, high) in zip(states.T, task.bounds, strict=True):
+        if low < high:
+            assert_uniform(column, low, high)
+        else:
+            assert (column == low).all()
     # columns, and neighbouring environments, are independent
-    correlation = np.corrcoef(np.hstack([states[:-1], states[1:]]).T)
+    columns = states[:, random]
+    correlation = np.corrcoef(np.hstack([columns[:-1], columns[1:]]).T)
     np.fill_diagonal(correlation, 0)
     assert np.abs(correlation).max() < 4 / np.sqrt(num_envs)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def assert_uniform(sample: np.ndarray, low: float, high: float) -> None:
+    # bounds that are no float32 may be passed by half a float32 step
+    unit = np.sort((sample - low) / (high - low))
+    assert -1e-6 <= unit[0] < 0.01
+    assert 0.99 < unit[-1] < 1 + 1e-6
+    # Kolmogorov-Smirnov against the uniform distribution; 1.95 is passed with p = 0.001
+    steps = np.arange(len(unit) + 1) / len(unit)
+    distance = max(np.max(steps[1:] - unit), np.max(unit - steps[:-1]))
+    assert distance * np.sqrt(len(unit)) < 1.95
+
+
+@pytest.mark.parametrize("env_id", TASKS)
 def test_spaces_and_limits_are_gymnasiums(env_id: str) -> None:
     reference = gymnasium.make(env_id)
     spec = rollouts.env_spec(env_id)

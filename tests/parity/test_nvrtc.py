@@ -43,7 +43,8 @@ static_assert(std::is_same_v<rollouts::Real, float>);
 template class rollouts::LightEnvBatch<rollouts::{type}>;
 """
 
-LIGHT = {entry["header"]: entry for entry in _native.registry() if not entry["cpu_only"]}
+# one per type: ids may share a type, and types a header
+LIGHT = {entry["type"]: entry for entry in _native.registry() if not entry["cpu_only"]}
 
 
 def include_dir() -> Path:
@@ -52,8 +53,8 @@ def include_dir() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / "native" / "include"
 
 
-@pytest.mark.parametrize("header", LIGHT)
-def test_environment_header_compiles_for_a_gpu(header: str) -> None:
+@pytest.mark.parametrize("env_type", LIGHT)
+def test_environment_header_compiles_for_a_gpu(env_type: str) -> None:
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         core = importlib.import_module("cuda.core")
@@ -67,21 +68,21 @@ def test_environment_header_compiles_for_a_gpu(header: str) -> None:
         include_path=[str(include_dir())],
         device_as_default_execution_space=True,
     )
-    program = core.Program(KERNEL.format(**LIGHT[header]), code_type="c++", options=options)
+    program = core.Program(KERNEL.format(**LIGHT[env_type]), code_type="c++", options=options)
     cubin = program.compile("cubin")
     assert bytes(cubin.code)[:4] == b"\x7fELF"
     assert b"StepBatch" in bytes(cubin.code)
 
 
-@pytest.mark.parametrize("header", LIGHT)
+@pytest.mark.parametrize("env_type", LIGHT)
 def test_environment_header_compiles_in_single_precision_for_the_host(
-    header: str, tmp_path: Path
+    env_type: str, tmp_path: Path
 ) -> None:
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("needs a C++ compiler")
     source = tmp_path / "env.cpp"
-    source.write_text(HOST.format(**LIGHT[header]))
+    source.write_text(HOST.format(**LIGHT[env_type]))
     command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
     command += ["-DROLLOUTS_REAL=float", f"-I{include_dir()}", str(source)]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -38,7 +38,7 @@ def test_envs_lists_every_id(
 
 
 def test_envs_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["envs", "--filter", "CartPole", "--json"]) == 0
+    assert cli.main(["envs", "--filter", "CartPole-v1", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found["id"] == "CartPole-v1"
     assert found["max_episode_steps"] == 500

@@ -20,7 +20,9 @@ ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
   return 0;
 }
 
-// Shape and bounds of one row. A Discrete space is `n > 0`; else it is a Box.
+// Shape and bounds of one row. A Discrete space is `n > 0`; else it is a Box, or a
+// MultiDiscrete whose element i takes the values 0 to high[i]. Discrete observations have
+// dtype kInt64, as Gymnasium's.
 struct SpaceSpec {
   static constexpr std::int32_t kMaxDims = 4;
   static constexpr std::int32_t kMaxBounds = 32;  // rows longer than this have one common bound
@@ -29,6 +31,7 @@ struct SpaceSpec {
   std::int32_t n = 0;     // number of values of a Discrete space
   std::int32_t ndim = 0;  // of a Box
   std::int32_t shape[kMaxDims] = {};
+  bool multi_discrete = false;
   bool elementwise = false;  // bounds per element (low[i], high[i]), else low[0], high[0]
   double low[kMaxBounds] = {};
   double high[kMaxBounds] = {};

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Crossing a frozen lake without falling into a hole, as Gymnasium's FrozenLake-v1 and
+// FrozenLake8x8-v1 (gymnasium/envs/toy_text/frozen_lake.py).
+#pragma once
+
+#include "rollouts/core/env.h"
+
+namespace rollouts {
+
+// Start, Frozen, Hole, Goal, row after row.
+struct FrozenLakeMap4x4 {
+  static constexpr std::int32_t kSize = 4;
+  static constexpr char kTiles[] = "SFFF"
+                                   "FHFH"
+                                   "FFFH"
+                                   "HFFG";
+};
+struct FrozenLakeMap8x8 {
+  static constexpr std::int32_t kSize = 8;
+  static constexpr char kTiles[] = "SFFFFFFF"
+                                   "FFFFFFFF"
+                                   "FFFHFFFF"
+                                   "FFFFFHFF"
+                                   "FFFHFFFF"
+                                   "FHHFFFHF"
+                                   "FHFFHFHF"
+                                   "FFFHFFFG";
+};
+
+// One bit for each cell that has the letter.
+ROLLOUTS_HD constexpr std::uint64_t FrozenLakeCells(const char* tiles, char letter) {
+  std::uint64_t cells = 0;
+  for (std::int32_t i = 0; tiles[i] != 0; ++i) {
+    cells |= static_cast<std::uint64_t>(tiles[i] == letter) << i;
+  }
+  return cells;
+}
+
+template <typename Map>
+struct FrozenLakeOn {
+  struct Config {
+    bool is_slippery = true;
+    double success_rate = 1.0 / 3.0;  // of going where the action says, on slippery ice
+    // Gymnasium's reward_schedule=(goal, hole, frozen)
+    double reward_goal = 1;
+    double reward_hole = 0;
+    double reward_frozen = 0;
+  };
+  struct State {
+    std::int32_t row, col;
+  };
+  using Action = std::int32_t;  // 0 left, 1 down, 2 right, 3 up
+  using Obs = std::int64_t;     // row * size + col
+
+  static constexpr std::int32_t kSize = Map::kSize;
+  static constexpr std::uint64_t kHoles = FrozenLakeCells(Map::kTiles, 'H');
+  static constexpr std::uint64_t kGoals = FrozenLakeCells(Map::kTiles, 'G');
+
+  static constexpr EnvSpec kSpec = {
+      .observation = {.dtype = DType::kInt64, .n = kSize * kSize},
+      .action = {.dtype = DType::kInt64, .n = 4},
+      .step_cost_ns = 25};
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("is_slippery", config.is_slippery);
+    visit("success_rate", config.success_rate);
+    visit("reward_goal", config.reward_goal);
+    visit("reward_hole", config.reward_hole);
+    visit("reward_frozen", config.reward_frozen);
+  }
+
+  ROLLOUTS_HD static void Reset(const Config&, State& state, Rng&) { state = State{0, 0}; }
+
+  ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
+                                     Rng& rng) {
+    // slipping turns the action by a quarter to one side or the other
+    std::int32_t direction = *action;
+    if (config.is_slippery) {
+      const double u = rng.Uniform();
+      const double fail_rate = (1.0 - config.success_rate) / 2.0;
+      const std::int32_t turn = u < fail_rate ? 3 : (u < fail_rate + config.success_rate ? 0 : 1);
+      direction = (direction + turn) & 3;
+    }
+
+    // holes and the goal let nobody go
+    const bool stuck = Is(kHoles | kGoals, state);
+    const std::int32_t down = (direction == 1) - (direction == 3);
+    const std::int32_t right = (direction == 2) - (direction == 0);
+    const State moved = {Clip(state.row + down, 0, kSize - 1),
+                         Clip(state.col + right, 0, kSize - 1)};
+    state = stuck ? state : moved;
+
+    const bool goal = Is(kGoals, state);
+    const bool hole = Is(kHoles, state);
+    const double reward =
+        goal ? config.reward_goal : (hole ? config.reward_hole : config.reward_frozen);
+    return StepResult::Of(stuck ? 0.0 : reward, goal || hole);
+  }
+
+  ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
+    *obs = state.row * kSize + state.col;
+  }
+
+ private:
+  ROLLOUTS_HD static bool Is(std::uint64_t cells, const State& state) {
+    return (cells >> (state.row * kSize + state.col)) & 1;
+  }
+};
+
+using FrozenLake = FrozenLakeOn<FrozenLakeMap4x4>;
+using FrozenLake8x8 = FrozenLakeOn<FrozenLakeMap8x8>;
+
+}  // namespace rollouts

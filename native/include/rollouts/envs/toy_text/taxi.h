@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fetching a passenger and taking them to their hotel (Dietterich, "Hierarchical
+// reinforcement learning with the MAXQ value function decomposition", JAIR 2000), as
+// Gymnasium's Taxi-v4 (gymnasium/envs/toy_text/taxi.py). Taxi-v3 has the same rules, but for
+// is_rainy, which before Gymnasium 1.3 let the taxi slide through walls: here it never does.
+#pragma once
+
+#include "rollouts/core/env.h"
+
+namespace rollouts {
+
+struct Taxi {
+  struct Config {
+    bool is_rainy = false;           // the taxi may slide to the side of where it is told to go
+    bool fickle_passenger = false;   // the passenger may change the destination, once
+    double rainy_probability = 0.8;  // of going as told in the rain
+    double fickle_probability = 0.3;  // of being such a passenger
+  };
+  struct State {
+    std::int32_t row, col;
+    std::int32_t passenger;    // waits at stop 0 to 3, or 4: in the taxi
+    std::int32_t destination;  // stop 0 to 3
+    std::int32_t fickle;       // 1: will change the destination on the first move
+  };
+  using Action = std::int32_t;  // 0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off
+  using Obs = std::int64_t;     // ((row * 5 + col) * 5 + passenger) * 4 + destination
+
+  static constexpr std::int32_t kSize = 5;  // rows and columns
+  static constexpr std::int32_t kInTaxi = 4;
+  static constexpr std::int32_t kNowhere = 5;
+
+  static constexpr EnvSpec kSpec = {
+      .observation = {.dtype = DType::kInt64, .n = 500},
+      .action = {.dtype = DType::kInt64, .n = 6},
+      .step_cost_ns = 15};
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("is_rainy", config.is_rainy);
+    visit("fickle_passenger", config.fickle_passenger);
+    visit("rainy_probability", config.rainy_probability);
+    visit("fickle_probability", config.fickle_probability);
+  }
+
+  ROLLOUTS_HD static void Reset(const Config& config, State& state, Rng& rng) {
+    // 25 cells, 4 stops of the passenger, 3 other stops as the destination
+    const auto start = static_cast<std::int32_t>(rng.Below(300));
+    state.row = start / 60;
+    state.col = start / 12 % 5;
+    state.passenger = start / 3 % 4;
+    state.destination = OtherStop(state.passenger, start % 3);
+    state.fickle = config.fickle_passenger && rng.Uniform() < config.fickle_probability;
+  }
+
+  ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
+                                     Rng& rng) {
+    Drive(config, state, *action, rng);
+
+    // the passenger gets on where they wait, off at any stop, and pays at the right one
+    const std::int32_t stop = StopAt(state.row * kSize + state.col);
+    const bool riding = state.passenger == kInTaxi;
+    const bool boards = *action == 4 && stop == state.passenger;
+    const bool leaves = *action == 5 && riding && stop != kNowhere;
+    const bool arrives = leaves && stop == state.destination;
+    const bool illegal = *action >= 4 && !boards && !leaves;
+    state.passenger = boards ? kInTaxi : (leaves ? stop : state.passenger);
+    return StepResult::Of(arrives ? 20.0 : (illegal ? -10.0 : -1.0), arrives);
+  }
+
+  ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
+    *obs = ((state.row * 5 + state.col) * 5 + state.passenger) * 4 + state.destination;
+  }
+
+ private:
+  // Moves the taxi; picking up and dropping off leave it where it is.
+  ROLLOUTS_HD static void Drive(const Config& config, State& state, std::int32_t direction,
+                                Rng& rng) {
+    if (config.is_rainy && direction < 4) {
+      // in the order south, north, east, west, the side to the right is left ^ 1
+      const std::int32_t left = direction < 2 ? direction + 2 : 3 - direction;
+      const double u = rng.Uniform();
+      const double lateral = (1.0 - config.rainy_probability) / 2.0;
+      const bool slides = u >= config.rainy_probability && IsOpen(state, direction);
+      const bool to_left = u < config.rainy_probability + lateral;
+      direction = slides ? (to_left ? left : left ^ 1) : direction;
+    }
+    const std::int32_t open = IsOpen(state, direction);
+    state.row += open * ((direction == 0) - (direction == 1));
+    state.col += open * ((direction == 2) - (direction == 3));
+
+    // a fickle passenger wants to go elsewhere after the first cell
+    if (state.fickle && open && state.passenger == kInTaxi) {
+      state.fickle = 0;
+      state.destination = OtherStop(state.destination, static_cast<std::int32_t>(rng.Below(3)));
+    }
+  }
+
+  // Whether the taxi can leave its cell in a direction.
+  ROLLOUTS_HD static bool IsOpen(const State& state, std::int32_t direction) {
+    // bit `cell`: no wall between that cell and the next one east; five bits a row, last row first
+    constexpr std::uint32_t kOpenEast = 0b01010'01010'01111'01101'01101;
+    const std::int32_t cell = state.row * kSize + state.col;
+    return (direction == 0 && state.row < kSize - 1) || (direction == 1 && state.row > 0) ||
+           (direction == 2 && ((kOpenEast >> cell) & 1)) ||
+           (direction == 3 && ((kOpenEast << 1 >> cell) & 1));
+  }
+
+  // The stop at a cell: R (0, 0), G (0, 4), Y (4, 0), B (4, 3).
+  ROLLOUTS_HD static std::int32_t StopAt(std::int32_t cell) {
+    return cell == 0 ? 0 : (cell == 4 ? 1 : (cell == 20 ? 2 : (cell == 23 ? 3 : kNowhere)));
+  }
+
+  // Number `index` of the three stops that are not `stop`.
+  ROLLOUTS_HD static std::int32_t OtherStop(std::int32_t stop, std::int32_t index) {
+    return index + (index >= stop);
+  }
+};
+
+}  // namespace rollouts
