@@ -252,7 +252,14 @@ class Run:
         """Learns until the target, the last env-step or `stop`, saving now and then."""
         args, progress = self.args, self.progress
         writer = SummaryWriter(self.dir)
-        bar = tqdm(total=args.total_steps, initial=progress.env_steps, unit="step", unit_scale=True)
+        bar = tqdm(
+            total=args.total_steps,
+            initial=progress.env_steps,
+            unit="step",
+            unit_scale=True,
+            # a log file gets a line now and then, a terminal a moving bar
+            mininterval=0.1 if sys.stderr.isatty() else 5.0,
+        )
         start = time.perf_counter() - progress.seconds
         next_save = progress.seconds + args.checkpoint_interval_s
         version = coordinator.publish_weights(self.learner.policy.weights())

@@ -54,11 +54,12 @@ def report(
 ) -> None:
     """Shows the last update in the progress bar and in TensorBoard."""
     row = progress.history[-1]
-    bar.update(progress.env_steps - bar.n)
     bar.set_postfix_str(
         f"return {progress.mean_return:.1f}, {row['env_steps_per_s']:,.0f} env-steps/s, "
-        f"policy lag {row['policy_lag']:.1f}"
+        f"policy lag {row['policy_lag']:.1f}",
+        refresh=False,
     )
+    bar.update(progress.env_steps - bar.n)
     for name in ("mean_return", "env_steps_per_s", "policy_lag"):
         writer.add_scalar(f"charts/{name}", row[name], progress.env_steps)
     for name, value in logs.items():

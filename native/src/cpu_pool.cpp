@@ -16,7 +16,7 @@ using std::chrono::microseconds;
 // two steps, shorter than a policy's inference.
 constexpr microseconds kSpin{30};
 // Rounds of sends that are cheaper than this run on the caller alone.
-constexpr std::int64_t kInlineNs = 10'000;
+constexpr std::int64_t kInlineNs = 20'000;
 // A chunk is worth claiming when it computes this long.
 constexpr std::int64_t kChunkNs = 2'000;
 constexpr std::int32_t kMaxChunk = 1024;
@@ -122,7 +122,8 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
       all_envs_(options.num_envs),
       queue_(options.num_envs),
       // every row in flight has an open buffer, and one may be half received
-      open_(options.num_envs / options.batch_size + 3) {
+      open_(options.num_envs / options.batch_size + 3),
+      whole_next_(options.num_envs) {
   std::iota(all_envs_.begin(), all_envs_.end(), 0);
   inline_envs_.reserve(options.num_envs);
   for (std::int32_t env = 0; env < options.num_envs; ++env) {
@@ -168,7 +169,7 @@ void CpuPool::CheckSend(std::span<const std::int32_t> envs) {
   const auto lock = LockOpen(send_mutex_);
   const bool disabled = options_.rules.autoreset == AutoresetMode::kDisabled;
   // all of a pool at rest: no need to look at each
-  if (envs.data() == all_envs_.data() && sent_ == received_ && all_started_ && !disabled) return;
+  if (IsAll(envs) && sent_ == received_ && all_started_ && !disabled) return;
   std::size_t marked = 0;
   std::string problem;
   for (; marked < envs.size(); ++marked) {
@@ -177,7 +178,7 @@ void CpuPool::CheckSend(std::span<const std::int32_t> envs) {
       problem = Describe(env) + " in row " + std::to_string(marked) + " is not in this pool: its ids are " +
                 std::to_string(options_.env_id_offset) + " to " +
                 std::to_string(options_.env_id_offset + options_.num_envs - 1);
-    } else if (in_flight_[env].load(std::memory_order_relaxed)) {
+    } else if (InFlight(env)) {
       problem = Describe(env) + " in row " + std::to_string(marked) +
                 " was sent already and not received since; call recv first";
     } else if (!started_[env]) {
@@ -231,15 +232,19 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
   if (draining_.load(std::memory_order_relaxed)) {
     throw ProtocolError("another thread resets; send after its reset has returned");
   }
+  const std::int64_t pending = sent_ - received_;
+  if (synchronous() && pending == 0 && IsAll(envs)) {
+    PushAll();
+    return;
+  }
   for (const std::int32_t env : envs) in_flight_[env].store(1, std::memory_order_relaxed);
 
   if (synchronous()) {
-    const std::int64_t pending = sent_ - received_;
     if (pending == 0) OpenBuffers(recv_sequence_.load(std::memory_order_relaxed));
     sent_ += count;
     // cheap rounds wait for Recv, which runs them on the caller's thread
     const bool inline_so_far = pending == static_cast<std::int64_t>(inline_envs_.size());
-    const bool cheap = (pending + count) * spec_.step_cost_ns < kInlineNs;
+    const bool cheap = IsCheap(pending + count);
     round_rows_.store(static_cast<std::int32_t>(pending) + count, std::memory_order_release);
     if (inline_so_far && (cheap || threads_.empty())) {
       inline_envs_.insert(inline_envs_.end(), envs.begin(), envs.end());
@@ -260,6 +265,25 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
   queue_.Push(envs);
   work_event_.Notify();
 }
+
+// A round of the whole synchronous pool, the usual case: rows are environments, so
+// that neither lists nor marks per environment are needed. Called with send_mutex_ held.
+void CpuPool::PushAll() {
+  OpenBuffers(recv_sequence_.load(std::memory_order_relaxed));
+  sent_ += options_.num_envs;
+  whole_round_ = true;
+  round_rows_.store(options_.num_envs, std::memory_order_release);
+  if (threads_.empty() || IsCheap(options_.num_envs)) {
+    whole_inline_ = true;
+    return;
+  }
+  chunk_.store(ChunkSize(options_.num_envs), std::memory_order_relaxed);
+  whole_next_.store(0, std::memory_order_release);
+  work_event_.Notify();
+}
+
+// True for rounds that the caller of Recv runs alone.
+bool CpuPool::IsCheap(std::int64_t count) const { return count * spec_.step_cost_ns < kInlineNs; }
 
 std::int32_t CpuPool::ChunkSize(std::int32_t sent) const {
   const std::int64_t cost = std::max(spec_.step_cost_ns, 1);
@@ -311,7 +335,7 @@ void CpuPool::FreeIdleBuffers(std::vector<Slot>::iterator& next) {
 
 void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
   const auto lock = LockOpen(send_mutex_);
-  if (in_flight_[env].load(std::memory_order_relaxed)) {
+  if (InFlight(env)) {
     throw ProtocolError(Describe(env) + " is in flight; call recv before you seed it");
   }
   envs_->clock(env).Seed(seed);
@@ -347,9 +371,10 @@ CpuPool::Received CpuPool::Recv(Clock::time_point deadline) {
   received_ += rows;
   recv_sequence_.store(sequence + 1, std::memory_order_release);
   const std::int32_t* ids = buffer->view().env_id;
-  for (std::int32_t i = 0; i < rows; ++i) {
+  for (std::int32_t i = 0; i < rows && !whole_round_; ++i) {
     in_flight_[ids[i] - options_.env_id_offset].store(0, std::memory_order_relaxed);
   }
+  whole_round_ = false;
   const auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& candidate) {
     return candidate.buffer.get() == buffer;
   });
@@ -389,6 +414,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
     }
   }
   for (auto& flag : in_flight_) flag.store(0, std::memory_order_relaxed);
+  whole_round_ = false;
   received_ = sent_;
   ClearFailures();
   recv_sequence_.store(opened_, std::memory_order_release);
@@ -429,11 +455,11 @@ void CpuPool::FinishRows(BatchBuffer& buffer, std::int32_t count) {
 
 // Runs the cheap rounds that Send left for the caller. Called with recv_mutex_ held.
 void CpuPool::RunInline() {
-  if (inline_envs_.empty()) return;
+  if (!whole_inline_ && inline_envs_.empty()) return;
   Rows rows(*this, 0);
-  const Work work{commands_.data(), actions_.data(), action_bytes_, options_.rules};
-  envs_->Run(inline_envs_, work, rows);
+  envs_->Run(whole_inline_ ? all_envs_ : inline_envs_, CurrentWork(), rows);
   const std::lock_guard lock(send_mutex_);
+  whole_inline_ = false;
   inline_envs_.clear();
 }
 
@@ -447,18 +473,29 @@ void CpuPool::WorkUntil(Clock::time_point deadline) {
 
 // Claims and runs one chunk; false when there was none.
 bool CpuPool::RunChunk() {
+  const std::int32_t limit = chunk_.load(std::memory_order_relaxed);
+  if (whole_next_.load(std::memory_order_relaxed) < options_.num_envs) {
+    const std::int32_t first = whole_next_.fetch_add(limit, std::memory_order_acq_rel);
+    if (first < options_.num_envs) {
+      const std::int32_t count = std::min(limit, options_.num_envs - first);
+      Rows rows(*this, first);
+      envs_->Run(all_envs().subspan(first, count), CurrentWork(), rows);
+      return true;
+    }
+  }
   std::int32_t envs[kMaxChunk];
-  const auto limit = static_cast<std::size_t>(chunk_.load(std::memory_order_relaxed));
-  const WorkQueue::Claim claim = queue_.TryClaim({envs, limit});
+  const WorkQueue::Claim claim = queue_.TryClaim({envs, static_cast<std::size_t>(limit)});
   if (claim.count == 0) return false;
   Rows rows(*this, claim.position - round_position_.load(std::memory_order_acquire));
-  const Work work{commands_.data(), actions_.data(), action_bytes_, options_.rules};
-  envs_->Run({envs, static_cast<std::size_t>(claim.count)}, work, rows);
+  envs_->Run({envs, static_cast<std::size_t>(claim.count)}, CurrentWork(), rows);
   return true;
 }
 
 void CpuPool::WorkerLoop() {
-  const auto has_work = [this] { return closed() || !queue_.Empty(); };
+  const auto has_work = [this] {
+    return closed() || whole_next_.load(std::memory_order_acquire) < options_.num_envs ||
+           !queue_.Empty();
+  };
   while (true) {
     work_event_.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
     if (closed()) return;
@@ -510,7 +547,7 @@ std::int64_t CpuPool::buffer_bytes() const {
 
 std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
   const auto lock = LockOpen(send_mutex_);
-  if (env < 0 || env >= options_.num_envs || in_flight_[env].load(std::memory_order_relaxed)) {
+  if (env < 0 || env >= options_.num_envs || InFlight(env)) {
     throw ProtocolError(Describe(env) + " is unknown or in flight");
   }
   return envs_->StateBytes(env);

@@ -127,6 +127,18 @@ class CpuPool {
   void WorkUntil(Clock::time_point deadline);
   std::int32_t ChunkSize(std::int32_t sent) const;
   void Push(std::span<const std::int32_t> envs);
+  void PushAll();
+  bool IsAll(std::span<const std::int32_t> envs) const {
+    return envs.data() == all_envs_.data() && envs.size() == all_envs_.size();
+  }
+  bool IsCheap(std::int64_t count) const;
+  // With send_mutex_ held.
+  bool InFlight(std::int32_t env) const {
+    return whole_round_ || in_flight_[env].load(std::memory_order_relaxed);
+  }
+  Work CurrentWork() const {
+    return {commands_.data(), actions_.data(), action_bytes_, options_.rules};
+  }
   void OpenBuffers(std::int64_t last_sequence);
   BatchBuffer* BufferOf(std::int64_t sequence) const {
     return open_[sequence % open_.size()].load(std::memory_order_acquire);
@@ -157,6 +169,8 @@ class CpuPool {
   std::int64_t sent_ = 0;                  // guarded by send_mutex_: rows sent, ever
   std::int64_t received_ = 0;              // guarded by send_mutex_: rows received, ever
   bool receiving_ = false;                 // guarded by send_mutex_: a thread is in Recv
+  bool whole_round_ = false;               // guarded by send_mutex_: all envs are in flight
+  bool whole_inline_ = false;              // as inline_envs_, for all envs
   std::vector<std::int32_t> inline_envs_;  // guarded by send_mutex_ until Recv runs them
 
   std::mutex recv_mutex_;
@@ -168,6 +182,7 @@ class CpuPool {
   std::atomic<std::int64_t> next_row_{0};        // asynchronous: next row to hand out
   std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
   std::atomic<std::int32_t> round_rows_{0};      // synchronous: rows sent in this round
+  std::atomic<std::int32_t> whole_next_;         // synchronous: next env of a whole round
   std::atomic<std::int32_t> chunk_{1};
   std::atomic<bool> stop_{false};
   std::atomic<bool> draining_{false};  // raised under send_mutex_
