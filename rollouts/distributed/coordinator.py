@@ -93,6 +93,10 @@ class RolloutCoordinator:
             max_restarts_per_worker=(max_restarts_per_worker, 0),
             seed=(seed, 0),
         )
+        if not callable(make_policy):
+            raise SpecError(
+                f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
+            )
         if make_collector is None:
             _check_env(env_id, env_options or {})
         self._session: _Closable | None = None

@@ -184,3 +184,5 @@ def test_wrong_option_is_an_error_at_once(ray_session: object) -> None:
         RolloutCoordinator(
             "No-v1", LeaningPolicy, num_workers=1, num_envs_per_worker=1, rollout_length=1
         )
+    with pytest.raises(SpecError, match="make_policy must be a function"):
+        start(None)  # type: ignore[arg-type]
