@@ -4,26 +4,33 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
+import math
 import os
 import shlex
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
 
 import rollouts
 from rollouts import bench
-from rollouts.bench import report
+from rollouts.bench import plot, report
 from rollouts.cpu_count import usable_cpus
-from rollouts.errors import RolloutsError
+from rollouts.errors import RolloutsError, SpecError
 from rollouts.registry import env_ids, env_spec
 from rollouts.specs import EnvSpec, OptionValue
 
 # exit statuses that shells know: 128 + the number of SIGINT, SIGPIPE
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+
+_NUM_ENVS = 64
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         "bench",
         help="measure env-steps per second, ours and other libraries', in one run",
         description="Measures stepping with random actions and autoreset. The libraries take "
-        "turns in one process, with the same actions, options and number of threads.",
+        "turns in one process, with the same actions, options and number of threads. Of "
+        "settings with several values every combination is measured.",
     )
     _add_bench_arguments(measure)
     return parser
@@ -78,11 +86,15 @@ def _parser() -> argparse.ArgumentParser:
 def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
-    add("--num-envs", type=_positive_int, default=64, metavar="N", help="default: 64")
-    add("--num-threads", type=_positive_int, metavar="T",
-        help="for every library that has threads; default: the usable CPUs, at most N")  # fmt: skip
-    add("--batch-size", type=_positive_int, metavar="B",
-        help="below N: measure recv and send; default: N, measure step")  # fmt: skip
+    several: dict[str, Any] = {"nargs": "+", "action": "extend"}
+    add("--num-envs", **several, type=_positive_int, metavar="N",
+        help=f"one or several; default: {_NUM_ENVS}")  # fmt: skip
+    add("--num-threads", **several, type=_positive_int, metavar="T",
+        help="one or several, for every library that has threads; "
+        "default: the usable CPUs, at most N")  # fmt: skip
+    add("--batch-size", **several, type=_batch_size, metavar="B",
+        help="one or several, as numbers or as N, N/2, N/4...; below N: measure recv and send; "
+        "default: N, measure step")  # fmt: skip
     add("--peer", action="append", default=[], choices=list(bench.PEERS),
         help="library to measure beside ours; repeat for several")  # fmt: skip
     add("--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
@@ -91,6 +103,8 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         help="of one repeat of one library, about; default: 1")  # fmt: skip
     add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
     add("--seed", type=int, default=0, help="of environments and actions; default: 0")
+    add("--plot", type=Path, metavar="FILE",
+        help=f"draw the results too; FILE ends in {', '.join(plot.SUFFIXES)}")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
@@ -157,48 +171,89 @@ def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _bench(args: argparse.Namespace, *, command: str) -> None:
+    # mistakes are found before anything is measured
     peers = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
-    options: dict[str, Any] = dict(args.option)
+    points, skipped = _points(args)
+    machine = report.describe_machine(peers)
+    for env_id in args.env_id:
+        env_spec(env_id, **dict(args.option))
+    if args.plot is not None:
+        plot.check(args.plot)
+
+    comparisons = _measure(points, peers)
+    if args.json:
+        found = report.to_json(comparisons, machine, command=command, skipped=skipped)
+        print(json.dumps(found, indent=1))
+    else:
+        gap = "\n\n"
+        print(report.header(machine), end=gap)
+        print(report.table(comparisons, markdown=args.markdown), end=gap)
+        print(report.footer(comparisons, command=command, skipped=skipped))
+    # last, so that a full disk costs the plot only
+    if args.plot is not None:
+        plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
+
+
+def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
+    """Every combination asked for, once, and a sentence for each that is impossible."""
+    possible: dict[tuple[str, int, int, int], None] = {}
+    skipped: dict[str, None] = {}
+    for env_id, num_envs, size, threads in itertools.product(
+        args.env_id,
+        args.num_envs or [_NUM_ENVS],
+        args.batch_size or [Fraction(1)],
+        args.num_threads or [None],
+    ):
+        batch_size = size if isinstance(size, int) else math.ceil(num_envs * size)
+        if batch_size > num_envs:
+            skipped[
+                f"Not measured: batch_size {batch_size} with num_envs {num_envs}, since a batch "
+                "has at most num_envs rows."
+            ] = None
+            continue
+        num_threads = threads or min(usable_cpus(), num_envs)
+        possible[env_id, num_envs, batch_size, num_threads] = None
+    if not possible:
+        raise SpecError(
+            f"batch_size must be from 1 to num_envs, got {min(args.batch_size)} and num_envs "
+            f"{max(args.num_envs or [_NUM_ENVS])}: give a smaller batch_size, or N/2"
+        )
     points = [
         bench.Settings(
             env_id=env_id,
-            num_envs=args.num_envs,
-            batch_size=args.batch_size or args.num_envs,
-            num_threads=args.num_threads or min(usable_cpus(), args.num_envs),
+            num_envs=num_envs,
+            batch_size=batch_size,
+            num_threads=num_threads,
             seed=args.seed,
             duration_s=args.duration_s,
             repeats=args.repeats,
-            env_options=options,
+            env_options=dict(args.option),
         )
-        for env_id in args.env_id
+        for env_id, num_envs, batch_size, num_threads in possible
     ]
-    # mistakes are found before anything is measured
-    machine = report.describe_machine(peers)
-    for env_id in args.env_id:
-        env_spec(env_id, **options)
+    return points, list(skipped)
 
+
+def _measure(
+    points: Sequence[bench.Settings], peers: Sequence[bench.Peer]
+) -> list[bench.Comparison]:
+    """Measures one point after the other; says on a terminal how far it is."""
     shows_progress = sys.stderr.isatty()
+    comparisons = []
     try:
-        comparisons = [
-            bench.compare(point, peers, on_progress=_show_progress if shows_progress else None)
-            for point in points
-        ]
+        for number, point in enumerate(points, start=1):
+            prefix = f"{number}/{len(points)} "
+            show = functools.partial(_show_progress, prefix=prefix) if shows_progress else None
+            comparisons.append(bench.compare(point, peers, on_progress=show))
     finally:
         if shows_progress:
             _show_progress("")
-
-    if args.json:
-        print(json.dumps(report.to_json(comparisons, machine, command=command), indent=1))
-        return
-    gap = "\n\n"
-    print(report.header(machine), end=gap)
-    print(report.table(comparisons, markdown=args.markdown), end=gap)
-    print(report.footer(comparisons, command=command))
+    return comparisons
 
 
-def _show_progress(line: str) -> None:
+def _show_progress(line: str, *, prefix: str = "") -> None:
     """Writes over the last line of the terminal; on stderr, so that stdout can be piped."""
-    print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+    print(f"\r\x1b[K{prefix}{line}", end="", file=sys.stderr, flush=True)
 
 
 def _positive_int(text: str) -> int:
@@ -209,6 +264,19 @@ def _positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
     return number
+
+
+def _batch_size(text: str) -> int | Fraction:
+    """Rows; or a share of num_envs, written N or N/2."""
+    if text == "N":
+        return Fraction(1)
+    try:
+        if text.startswith("N/"):
+            return Fraction(1, _positive_int(text[2:]))
+        return _positive_int(text)
+    except argparse.ArgumentTypeError:
+        expected = "a whole number above 0, or a share of num_envs such as N or N/2"
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
 
 
 def _option(text: str) -> tuple[str, OptionValue]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import platform
@@ -71,7 +72,7 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
       markdown: A Markdown table, to paste; otherwise aligned plain text.
 
     Returns:
-      Lines without a final newline.
+      Lines without a final newline; in plain text the settings of a sweep are set apart.
     """
     rows = [_row(each, measurement) for each in comparisons for measurement in each.measurements]
     # without an emulator there are no frames, without a peer no ratio
@@ -87,7 +88,8 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
         for line in cells
     ]
     if not markdown:
-        return "\n".join("  ".join(line).rstrip() for line in padded)
+        lines = ["  ".join(line).rstrip() for line in padded]
+        return "\n".join(_apart(lines, comparisons) if _is_sweep(comparisons) else lines)
     rule = [
         "-" * width if text else "-" * (width - 1) + ":"
         for width, text in zip(widths, is_text, strict=True)
@@ -95,8 +97,17 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
 
 
-def footer(comparisons: Sequence[Comparison], *, command: str) -> str:
-    """What the table's figures are and how to get them again."""
+def footer(comparisons: Sequence[Comparison], *, command: str, skipped: Sequence[str] = ()) -> str:
+    """What the table's figures are and how to get them again.
+
+    Args:
+      comparisons: What was measured.
+      command: What to type to measure it again.
+      skipped: A sentence for each combination that was not measured.
+
+    Returns:
+      Lines without a final newline.
+    """
     settings = comparisons[0].settings
     plural = "s" if settings.repeats > 1 else ""
     lines = [
@@ -110,10 +121,16 @@ def footer(comparisons: Sequence[Comparison], *, command: str) -> str:
         for measurement in each.measurements
         for note in measurement.notes
     }
-    return "\n".join([*lines, *notes, f"Command: {command}"])
+    return "\n".join([*lines, *notes, *skipped, f"Command: {command}"])
 
 
-def to_json(comparisons: Sequence[Comparison], machine: Machine, *, command: str) -> dict[str, Any]:
+def to_json(
+    comparisons: Sequence[Comparison],
+    machine: Machine,
+    *,
+    command: str,
+    skipped: Sequence[str] = (),
+) -> dict[str, Any]:
     """Everything that was measured, as values that `json.dumps` takes."""
     return {
         "command": command,
@@ -126,10 +143,36 @@ def to_json(comparisons: Sequence[Comparison], machine: Machine, *, command: str
         },
         "versions": dict(machine.versions),
         "results": [_comparison_to_json(each) for each in comparisons],
+        "skipped": list(skipped),
     }
 
 
+def si(value: float) -> str:
+    """Three significant digits with k, M or G."""
+    for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= limit:
+            return _digits(value / limit) + suffix
+    return _digits(value)
+
+
 _TEXT_COLUMNS = frozenset({"environment", "calls", "library"})
+
+
+def _is_sweep(comparisons: Sequence[Comparison]) -> bool:
+    """Whether an environment id was measured with several settings."""
+    return len({each.settings.env_id for each in comparisons}) < len(comparisons)
+
+
+def _apart(lines: Sequence[str], comparisons: Sequence[Comparison]) -> list[str]:
+    """The head and the rows, with an empty line before each setting that has several rows."""
+    head, rows = lines[0], iter(lines[1:])
+    result = [head]
+    for each in comparisons:
+        has_peers = len(each.measurements) > 1
+        is_first = each is comparisons[0]
+        result += [""] if has_peers and not is_first else []
+        result += itertools.islice(rows, len(each.measurements))
+    return result
 
 
 def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
@@ -142,11 +185,11 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "threads": str(measurement.num_threads),
         "calls": measurement.api,
         "library": measurement.library,
-        "env-steps/s": _si(measurement.median),
-        "min": _si(min(measurement.env_steps_per_s)),
-        "max": _si(max(measurement.env_steps_per_s)),
+        "env-steps/s": si(measurement.median),
+        "min": si(min(measurement.env_steps_per_s)),
+        "max": si(max(measurement.env_steps_per_s)),
         "us/call": _digits(measurement.us_per_call),
-        "frames/s": "" if frames is None else _si(measurement.median * frames),
+        "frames/s": "" if frames is None else si(measurement.median * frames),
         "rollouts is": "" if is_ours else f"{_digits(comparison.ratio(measurement))}x",
     }
 
@@ -192,13 +235,6 @@ def _measurement_to_json(comparison: Comparison, measurement: Measurement) -> di
         "frames_per_s": None if frames is None else measurement.median * frames,
         "rollouts_ratio": None if is_ours else comparison.ratio(measurement),
     }
-
-
-def _si(value: float) -> str:
-    for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= limit:
-            return _digits(value / limit) + suffix
-    return _digits(value)
 
 
 def _digits(value: float) -> str:

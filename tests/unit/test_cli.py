@@ -7,6 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +101,99 @@ def test_bench_passes_options_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["settings"]["env_options"]["sutton_barto_reward"] is True
 
 
+def settings(result: dict[str, Any]) -> tuple[int, int, int]:
+    found = result["settings"]
+    return found["num_envs"], found["batch_size"], found["num_threads"]
+
+
+SWEEP = ["bench", "--env-id", "CartPole-v1", "--duration-s", "0.002", "--repeats", "1"]
+
+
+def test_bench_measures_every_combination_once(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--num-envs", "2", "4", "--num-envs", "2", "--batch-size", "N", "N/2", "1"]
+    assert cli.main([*SWEEP, *sizes, "--num-threads", "1", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [settings(result) for result in found["results"]] == [
+        (num_envs, batch_size, num_threads)
+        for num_envs, batch_size in [(2, 2), (2, 1), (4, 4), (4, 2), (4, 1)]
+        for num_threads in (1, 2)
+    ]
+    assert found["skipped"] == []
+
+
+def test_bench_says_which_combinations_are_impossible(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--num-envs", "2", "4", "--batch-size", "1", "3", "--num-threads", "1"]
+    sentence = (
+        "Not measured: batch_size 3 with num_envs 2, since a batch has at most num_envs rows."
+    )
+    assert cli.main([*SWEEP, *sizes, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [settings(result) for result in found["results"]] == [(2, 1, 1), (4, 1, 1), (4, 3, 1)]
+    assert found["skipped"] == [sentence]
+    assert cli.main([*SWEEP, *sizes]) == 0
+    assert sentence in capsys.readouterr().out.splitlines()
+
+
+def test_bench_sets_the_settings_of_a_sweep_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--num-envs", "1", "2", "4", "--num-threads", "1", "--peer", "gymnasium"]
+    assert cli.main([*SWEEP, *sizes]) == 0
+    _, first, *others, _ = capsys.readouterr().out.split("\n\n")
+    groups = [first.splitlines()[1:], *(other.splitlines() for other in others)]
+    assert [[row.split()[1] for row in group] for group in groups] == [
+        ["1", "1"],
+        ["2", "2"],
+        ["4", "4"],
+    ]
+
+
+def test_bench_draws_a_plot_beside_the_json(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    path = tmp_path / "out.png"
+    assert cli.main([*SWEEP, "--num-envs", "1", "2", "--json", "--plot", str(path)]) == 0
+    assert len(json.loads(capfd.readouterr().out)["results"]) == 2
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("out.txt", "give a path that ends in .png, .svg or .pdf"),
+        ("out", "give a path that ends in"),
+        ("no/out.png", "give a path in a folder that exists"),
+    ],
+)
+def test_a_plot_that_cannot_be_written_is_refused_before_measuring(
+    path: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    monkeypatch.setattr(bench, "compare", pytest.fail)
+    assert cli.main([*BENCH, "--plot", str(tmp_path / path)]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plot_without_matplotlib_is_refused_before_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "compare", pytest.fail)
+    for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main([*BENCH, "--plot", str(tmp_path / "out.png")]) == 2
+    assert "pip install 'matplotlib>=3.8'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "value"), [("8", 8), ("N", Fraction(1)), ("N/4", Fraction(1, 4))])
+def test_batch_sizes_are_rows_or_shares_of_num_envs(text: str, value: object) -> None:
+    found = cli._batch_size(text)
+    assert (found, type(found)) == (value, type(value))
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [("a=True", True), ("a=3", 3), ("a=-0.5", -0.5), ("a=1e3", 1000.0), ("a=b=c", "b=c")],
@@ -114,6 +210,10 @@ def test_option_values_are_read_as_what_they_look_like(text: str, value: object)
         (["--env-id", "CartPole-v1", "--option", "speed=1"], "no option 'speed'"),
         (["--env-id", "CartPole-v1", "--peer", "ale"], "Atari games only"),
         (["--env-id", "CartPole-v1", "--num-envs", "2", "--batch-size", "3"], "batch_size must be"),
+        (
+            ["--env-id", "CartPole-v1", "--num-envs", "1", "2", "--batch-size", "3", "4"],
+            "got 3 and num_envs 2",
+        ),
         (["--env-id", "CartPole-v1", "--seed", "-1"], "seed must be"),
         (["--env-id", "CartPole-v1", "--duration-s", "0"], "duration_s must be"),
     ],
@@ -135,6 +235,9 @@ def test_a_mistake_gives_a_sentence_and_status_2(
         [],
         ["bench"],
         [*BENCH, "--num-envs", "0"],
+        [*BENCH, "--num-envs"],
+        [*BENCH, "--batch-size", "N/0"],
+        [*BENCH, "--batch-size", "N2"],
         [*BENCH, "--peer", "gym"],
         [*BENCH, "--option", "gravity"],
         [*BENCH, "--json", "--markdown"],
@@ -170,10 +273,8 @@ def test_ctrl_c_ends_without_a_traceback(
 
 
 def test_peers_are_not_imported_before_they_are_asked_for() -> None:
-    code = (
-        "import sys, rollouts.cli; "
-        "print([m for m in ('envpool', 'ale_py', 'cv2', 'torch', 'ray') if m in sys.modules])"
-    )
+    heavy = ["envpool", "ale_py", "cv2", "torch", "ray", "matplotlib"]
+    code = f"import sys, rollouts.cli; print([m for m in {heavy!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     assert set(peers.PEERS) == {"envpool", "gymnasium", "ale"}
