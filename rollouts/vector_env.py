@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from rollouts import _native
 from rollouts.batch import StepBatch
 from rollouts.cpu_count import usable_cpus
-from rollouts.errors import ProtocolError, SpecError
+from rollouts.errors import DTypeError, ProtocolError, SpecError
 from rollouts.registry import env_spec, resolve
 from rollouts.specs import OptionValue
 
@@ -294,6 +294,59 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         info = dict(zip(self._info_names, arrays[8:], strict=True))
         return StepBatch._make((*arrays[:8], info))
 
+    # -- state ---------------------------------------------------------------------
+
+    def get_state(self, env_id: npt.ArrayLike | None = None) -> list[bytes]:
+        """Saves environments whole: what they do next is a function of state and actions.
+
+        That is the environment itself, its random stream (seed, stream, episode and
+        position in it), elapsed steps, episode return, and whether its episode has ended.
+        Time limit and autoreset mode belong to this VectorEnv and are not part of it.
+
+        Args:
+          env_id: (n,) int, global ids. None: all environments, in order.
+
+        Returns:
+          n states of type bytes, for `set_state` of this or any other VectorEnv of the
+          same environment and options, in any process. The format has a version; other
+          releases of rollouts may refuse it, and an engine's state may need the same
+          release of the engine. With frameskip 1 or 2, the first frame after a restore
+          of ALE/YarsRevenge-v5 may differ in a few pixels (native/.../atari.h).
+
+        Raises:
+          ProtocolError: An environment is in flight or was never reset.
+          SpecError, DTypeError: Not ids of this VectorEnv. ClosedError: it was closed.
+        """
+        ids = self._all_ids() if env_id is None else env_id
+        return self._pool.save_states(ids)
+
+    def set_state(
+        self, env_id: npt.ArrayLike | None, state: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """Puts saved states into environments; the next `step` goes on from there.
+
+        An environment keeps its own env_id and takes everything else over. It also goes on
+        in the random stream that the state was saved in, and so do its later episodes:
+        copies of one state do the same for the same actions until `reset(seed=...)` gives
+        each its own stream again. An environment whose state is set needs no reset.
+        Observations handed out before stay as they are; nothing is observed before the
+        next step, but `reset(options={"reset_mask": ...})` shows unmarked environments.
+
+        Args:
+          env_id: (n,) int, global ids, none twice. None: all environments, in order.
+          state: n states of `get_state`, one per id; the same one may come many times.
+
+        Raises:
+          SpecError: A state is of another environment or other options, truncated,
+            damaged, or of another format version; number of states is not n; bad ids.
+            The checksum finds damage, not malice: load states that you trust.
+          ProtocolError: An environment is in flight or listed twice.
+          DTypeError: A state is not bytes-like. ClosedError: the VectorEnv was closed.
+          Nothing has changed when an error is raised.
+        """
+        ids = self._all_ids() if env_id is None else env_id
+        self._pool.load_states(ids, _as_bytes(state))
+
     @property
     def num_in_flight(self) -> int:
         """Environments sent and not yet received."""
@@ -305,6 +358,9 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         return int(self._pool.buffer_bytes)
 
     # -- helpers -------------------------------------------------------------------
+
+    def _all_ids(self) -> Array:
+        return np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
 
     def _targets(self, env_id: npt.ArrayLike | None) -> npt.ArrayLike | None:
         if env_id is not None or self._synchronous:
@@ -405,6 +461,21 @@ def _add_final(info: Info, final_obs: Array, ended: Array) -> None:
         final_info[f"_{name}"] = ended
     info["final_obs"], info["_final_obs"] = rows, ended
     info["final_info"], info["_final_info"] = final_info, ended
+
+
+def _as_bytes(states: Sequence[bytes | bytearray | memoryview]) -> list[bytes]:
+    if isinstance(states, (bytes, bytearray, memoryview)):
+        raise DTypeError("state is a single state, expected a sequence of one per environment")
+    result = []
+    for index, state in enumerate(states):
+        try:
+            # a copy of what may change while it is loaded
+            result.append(state if type(state) is bytes else memoryview(state).tobytes())
+        except TypeError:
+            raise DTypeError(
+                f"state {index} is of type {type(state).__name__}, expected bytes of get_state"
+            ) from None
+    return result
 
 
 def _int_between(name: str, value: object, low: int, high: int) -> int:

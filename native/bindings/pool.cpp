@@ -16,6 +16,7 @@
 
 #include "bindings.h"
 #include "rollouts/pool/registry.h"
+#include "rollouts/pool/state.h"
 
 namespace py = pybind11;
 
@@ -92,6 +93,7 @@ class PyPool {
   PyPool(const std::string& id, const py::dict& env_options, const PoolOptions& options) {
     const RegistryEntry& entry = FindEntry(id);
     const Options native_options = OptionsFromDict(env_options);
+    state_kind_ = MakeStateKind(entry.type, entry.all_options(native_options));
     {
       const py::gil_scoped_release release;
       pool_ = std::make_unique<CpuPool>(entry.make_batch(native_options, options.num_envs), options);
@@ -160,6 +162,38 @@ class PyPool {
                       std::to_string(state.size()));
     }
     std::memcpy(state.data(), bytes.data(), bytes.size());
+  }
+
+  py::list SaveStates(const py::object& env_id) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    py::list states;
+    for (const std::int32_t env : envs) {
+      const auto sealed = SealState(state_kind_, pool_->SaveState(env));
+      states.append(py::bytes(reinterpret_cast<const char*>(sealed.data()), sealed.size()));
+    }
+    return states;
+  }
+
+  // The caller's list keeps the bytes, which nobody can change, alive.
+  void LoadStates(const py::object& env_id, const std::vector<py::bytes>& sealed) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    if (sealed.size() != envs.size()) {
+      throw SpecError("got " + std::to_string(sealed.size()) + " states for " +
+                      std::to_string(envs.size()) + " environments");
+    }
+    std::vector<std::span<const std::uint8_t>> states;
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      const std::string_view bytes = sealed[i];
+      try {
+        states.push_back(OpenState(
+            state_kind_, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
+      } catch (const SpecError& error) {
+        throw SpecError("state " + std::to_string(i) + " " + error.what());
+      }
+    }
+    // emulators take a while to load
+    const py::gil_scoped_release release;
+    pool_->LoadStates(envs, states);
   }
 
   void Close() {
@@ -329,6 +363,7 @@ class PyPool {
   }
 
   std::unique_ptr<CpuPool> pool_;
+  StateKind state_kind_;
 };
 
 PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
@@ -374,6 +409,8 @@ void BindPool(py::module_& module) {
       })
       .def("get_state", &PyPool::GetState, py::arg("env"))
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
+      .def("save_states", &PyPool::SaveStates, py::arg("env_id"))
+      .def("load_states", &PyPool::LoadStates, py::arg("env_id"), py::arg("states"))
       .def("close", &PyPool::Close)
       .def_property_readonly("info_names", [](PyPool& self) {
         py::tuple names(self.pool().spec().num_infos);

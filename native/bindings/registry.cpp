@@ -38,7 +38,7 @@ py::dict EntryToDict(const RegistryEntry& entry) {
   result["cpu_only"] = entry.cpu_only;
   result["header"] = entry.header;
   result["type"] = entry.type;
-  result["options"] = py::cast(entry.default_options());
+  result["options"] = py::cast(entry.all_options({}));
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "atari_game.h"
 #include "atari_screen.h"
 #include "rollouts/pool/errors.h"
+#include "rollouts/pool/state.h"
 
 namespace rollouts {
 namespace {
@@ -178,6 +179,40 @@ void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
 void Atari::WriteInfo(double* values) const {
   values[0] = lives_;
   values[1] = raw_reward_;
+}
+
+void Atari::SaveState(std::vector<std::uint8_t>& out) const {
+  if (!engine_->ale) throw EngineError("there is no emulator to save: the reset that was to load it failed");
+  StateWriter writer(out);
+  writer.Put(pressed_);
+  writer.Put(lives_);
+  writer.Put(raw_reward_);
+  writer.Put(static_cast<std::uint8_t>(game_over_));
+  writer.Put(static_cast<std::uint8_t>(life_lost_));
+  const std::string emulator = engine_->ale->CloneState()->Serialize();
+  writer.Put(static_cast<std::uint64_t>(emulator.size()));
+  writer.PutBytes({reinterpret_cast<const std::uint8_t*>(emulator.data()), emulator.size()});
+  engine_->screen.Save(writer);
+}
+
+void Atari::LoadState(std::span<const std::uint8_t> state) {
+  StateReader reader(state);
+  const auto pressed = reader.Get<std::int32_t>();
+  const auto lives = reader.Get<std::int32_t>();
+  const auto raw_reward = reader.Get<double>();
+  const bool game_over = reader.Get<std::uint8_t>() != 0;
+  const bool life_lost = reader.Get<std::uint8_t>() != 0;
+  const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
+  const AleState ale_state(std::string(emulator.begin(), emulator.end()));
+
+  if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
+  engine_->screen.Load(reader);
+  engine_->game->Resume(*engine_->ale, ale_state);
+  pressed_ = pressed;
+  lives_ = lives;
+  raw_reward_ = raw_reward;
+  game_over_ = game_over;
+  life_lost_ = life_lost;
 }
 
 }  // namespace rollouts

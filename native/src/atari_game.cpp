@@ -141,13 +141,15 @@ void AtariGame::RestartExactly(Ale& ale) const {
   ale.RestoreState(*start_state_);
 }
 
-void AtariGame::RestartFast(Ale& ale) const {
+void AtariGame::RestartFast(Ale& ale) const { Resume(ale, *start_state_); }
+
+void AtariGame::Resume(Ale& ale, const AleState& state) const {
   // a saved state lacks the TIA's frame buffers and its flag for an unfinished
-  // frame: two frames from the start state bring both to what they are there
-  ale.RestoreState(*start_state_);
+  // frame: two frames from the state bring both to what they are there
+  ale.RestoreState(state);
   ale.Act(kAleNoop);
   ale.Act(kAleNoop);
-  ale.RestoreState(*start_state_);
+  ale.RestoreState(state);
 }
 
 // Plays from the start state without and with fast restarts after several games

@@ -34,6 +34,9 @@ class AtariGame {
   // out, takes 0.1 s and other threads wait for it.
   void Restart(Ale& ale) const;
 
+  // Goes on from a saved state. screen() is stale until the next Act.
+  void Resume(Ale& ale, const AleState& state) const;
+
   const std::vector<AleAction>& minimal_actions() const { return minimal_actions_; }
   const std::vector<AleAction>& legal_actions() const { return legal_actions_; }
   const AlePalette& palette() const { return palette_; }

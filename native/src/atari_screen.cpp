@@ -165,4 +165,27 @@ void AtariScreen::Observe(std::uint8_t* obs) const {
   std::memcpy(obs + tail * bytes, stack_.data(), oldest * bytes);
 }
 
+void AtariScreen::Save(StateWriter& writer) const {
+  // what was captured serves to compute less, and is not needed
+  writer.Put(newest_);
+  writer.PutBytes(pooled_);
+  writer.PutBytes(stack_);
+}
+
+void AtariScreen::Load(StateReader& reader) {
+  const auto newest = reader.Get<std::int32_t>();
+  const auto pooled = reader.GetBytes(pooled_.size());
+  const auto stack = reader.GetBytes(stack_.size());
+  if (newest < 0 || newest >= options_.stack_num || !reader.rest().empty()) {
+    throw SpecError("does not fit the screen");
+  }
+  Clear();
+  newest_ = newest;
+  std::copy(pooled.begin(), pooled.end(), pooled_.begin());
+  std::copy(stack.begin(), stack.end(), stack_.begin());
+  // the newest frame is made of pooled_
+  std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{0});
+  empty_ = false;
+}
+
 }  // namespace rollouts

@@ -8,6 +8,7 @@
 
 #include "engines/ale_abi.h"
 #include "rollouts/envs/atari/area_resize.h"
+#include "rollouts/pool/state.h"
 
 namespace rollouts {
 
@@ -42,6 +43,11 @@ class AtariScreen {
 
   // Writes the stack, oldest frame first: (stack_num, height, width[, 3]) uint8.
   void Observe(std::uint8_t* obs) const;
+
+  // Between two steps. Load throws SpecError, before it changes anything, for a state
+  // of other options.
+  void Save(StateWriter& writer) const;
+  void Load(StateReader& reader);
 
  private:
   // One of the two captured screens, as palette indices.

@@ -46,8 +46,8 @@ typename Env::Config ReadConfig(const Options& options) {
 }
 
 template <typename Env>
-Options DefaultOptions() {
-  typename Env::Config config;
+Options AllOptions(const Options& given) {
+  auto config = ReadConfig<Env>(given);
   OptionLister lister;
   Env::VisitConfig(config, lister);
   return lister.options;
@@ -84,10 +84,10 @@ std::unique_ptr<EnvBatch> HeavyBatch(const Options& options, std::int32_t num_en
 const std::vector<RegistryEntry>& Registry() {
 #define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,          \
-                #TYPE, DefaultOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
+                #TYPE, AllOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
 #define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,           \
-                #TYPE, DefaultOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
+                #TYPE, AllOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
   static const std::vector<RegistryEntry> entries = {
 #include "registry_entries.inc"
   };

@@ -15,6 +15,7 @@ SOURCES = [
     HERE / "pool_stress.cpp",
     NATIVE / "src" / "cpu_pool.cpp",
     NATIVE / "src" / "batch_buffer.cpp",
+    NATIVE / "src" / "state.cpp",
 ]
 SANITIZERS = {"tsan": "thread", "asan": "address,undefined"}
 SCENARIOS = [

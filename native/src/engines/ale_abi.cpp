@@ -47,6 +47,8 @@ struct AleSymbols {
   AleState (*clone_state)(void*, bool);
   void (*restore_state)(void*, const AleState&);
   void (*construct_state)(void*);
+  void (*deserialize_state)(void*, const std::string&);
+  std::string (*serialize_state)(const void*);
   void (*set_log_level)(int);
 
   // Where an ALEState keeps its std::string, the only member that owns memory.
@@ -129,6 +131,8 @@ void ResolveAll(Resolver& resolve, AleSymbols& s) {
   resolve(s.clone_state, ale + "10cloneStateEb");
   resolve(s.restore_state, ale + "12restoreStateERKNS_8ALEStateE");
   resolve(s.construct_state, "_ZN3ale8ALEStateC1Ev");
+  resolve(s.deserialize_state, "_ZN3ale8ALEStateC1ERK" + text);
+  resolve(s.serialize_state, "_ZN3ale8ALEState9serializeB5cxx11Ev");
   resolve(s.set_log_level, "_ZN3ale6Logger7setModeENS0_4modeE");
 }
 
@@ -170,6 +174,18 @@ void CheckLayout(AleSymbols& symbols, std::size_t ale_bytes, std::size_t state_b
   const auto offset = FindEmptyString(probe.data(), state_bytes);
   if (!offset) throw EngineError("ale::ALEState holds no std::string" + Advice(version));
   symbols.state_string_offset = *offset;
+}
+
+// Calls a function of ALE that reads a state. ALE throws strings there, too.
+template <typename Call>
+void RefusedAsError(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    throw EngineError(std::string("ALE refuses the saved state: ") + error.what());
+  } catch (...) {
+    throw EngineError("ALE refuses the saved state");
+  }
 }
 
 }  // namespace
@@ -221,6 +237,12 @@ void AleLibrary::CheckRom(const std::string& rom_path) {
                       "ale-py's single-player ROMs, see rollouts.env_ids()");
   }
 }
+
+AleState::AleState(const std::string& serialized) {
+  RefusedAsError([&] { Symbols().deserialize_state(storage_, serialized); });
+}
+
+std::string AleState::Serialize() const { return Symbols().serialize_state(storage_); }
 
 AleState::~AleState() {
   std::byte* text = storage_ + Symbols().state_string_offset;
@@ -297,6 +319,8 @@ std::unique_ptr<AleState> Ale::CloneState() {
   return std::unique_ptr<AleState>(
       new AleState(Symbols().clone_state(storage_, /*include_rng=*/true)));
 }
-void Ale::RestoreState(const AleState& state) { Symbols().restore_state(storage_, state); }
+void Ale::RestoreState(const AleState& state) {
+  RefusedAsError([&] { Symbols().restore_state(storage_, state); });
+}
 
 }  // namespace rollouts

@@ -37,13 +37,17 @@ class AleLibrary {
 // the same ROM, from several threads at once.
 class AleState {
  public:
+  // What Serialize returned. Throws EngineError for text that ALE cannot read.
+  explicit AleState(const std::string& serialized);
   AleState(const AleState&) = delete;
   AleState& operator=(const AleState&) = delete;
   ~AleState();
 
+  std::string Serialize() const;
+
  private:
   friend class AleLibrary;
-  // Made only as the return value of ALE's cloneState, in place.
+  // Else made only as the return value of ALE's cloneState, in place.
   AleState() = delete;
   static constexpr std::size_t kBytes = 256;  // ale::ALEState of 0.12 has 72
   alignas(std::max_align_t) std::byte storage_[kBytes];
@@ -103,6 +107,8 @@ class Ale {
   // The whole emulator and its random generators, but not its frame buffers:
   // screen() keeps showing the old frame after RestoreState until the next Act.
   std::unique_ptr<AleState> CloneState();
+  // Throws EngineError for a state that ALE cannot restore, and leaves the emulator
+  // undefined then.
   void RestoreState(const AleState& state);
 
  private:

@@ -20,15 +20,19 @@ enum class Command : std::uint8_t {
 // Everything about an environment's episode that its dynamics need not know.
 struct EpisodeClock {
   std::uint64_t seed = 0;
-  std::uint32_t env_id = 0;        // global
+  std::uint32_t env_id = 0;        // global; what its rows are called
   std::uint32_t next_episode = 0;  // number of the next episode since seeding
   std::uint32_t draws = 0;         // random words taken in this episode
   std::int32_t elapsed_steps = 0;
   double episode_return = 0;
   bool ended = false;  // the episode is over and the next one has not begun
+  // Which random stream of the seed it draws from: its own env_id, unless it goes on
+  // from the saved state of another environment.
+  std::uint32_t stream_id = 0;
 
   ROLLOUTS_HD void Seed(std::uint64_t new_seed) {
     seed = new_seed;
+    stream_id = env_id;
     next_episode = 0;
   }
 };
@@ -56,7 +60,7 @@ struct LightEnv {
 // Starts the next episode. `forced`: asked for by the user, not by autoreset.
 template <typename EnvRef>
 ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, EpisodeClock& clock, bool forced) {
-  Rng rng(clock.seed, clock.env_id, clock.next_episode++);
+  Rng rng(clock.seed, clock.stream_id, clock.next_episode++);
   clock.elapsed_steps = 0;
   clock.episode_return = 0;
   env.Reset(rng, forced);
@@ -127,7 +131,7 @@ ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvR
   Outcome outcome;
   const bool step = IsStep(command, clock);
   if (step) {
-    Rng rng(clock.seed, clock.env_id, clock.next_episode - 1, clock.draws);
+    Rng rng(clock.seed, clock.stream_id, clock.next_episode - 1, clock.draws);
     const StepResult result = env.Step(action, rng);
     clock.draws = rng.draws();
     outcome = EndStep(rules, clock, result);

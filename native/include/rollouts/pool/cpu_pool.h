@@ -106,8 +106,18 @@ class CpuPool {
   // Bytes of all batch buffers the pool owns.
   std::int64_t buffer_bytes() const;
 
-  // State of an idle light environment and its episode, for tests and snapshots.
+  // Raw state of an idle light environment, without its episode; for tests.
   std::span<std::uint8_t> StateBytes(std::int32_t env);
+
+  // All that the future of an environment depends on: itself, its random stream and its
+  // episode's statistics. For idle environments that were reset, else ProtocolError.
+  std::vector<std::uint8_t> SaveState(std::int32_t env);
+
+  // Puts states[i] into environment envs[i], which counts as reset then and keeps its
+  // env_id. Throws ProtocolError for environments in flight or listed twice and
+  // SpecError for bytes that are no state of theirs; nothing has changed then.
+  void LoadStates(std::span<const std::int32_t> envs,
+                  std::span<const std::span<const std::uint8_t>> states);
 
  private:
   class Rows;
@@ -120,6 +130,9 @@ class CpuPool {
   };
 
   void CheckUsable() const;
+  void CheckLoadable(std::span<const std::int32_t> envs) const;
+  std::vector<std::uint8_t> SaveIdle(std::int32_t env) const;
+  void LoadIdle(std::int32_t env, std::span<const std::uint8_t> state);
   std::unique_lock<std::mutex> LockOpen(std::mutex& mutex) const;
   void WorkerLoop();
   bool RunChunk();

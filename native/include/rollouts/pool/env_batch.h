@@ -16,6 +16,7 @@
 
 #include "rollouts/core/step.h"
 #include "rollouts/pool/block.h"
+#include "rollouts/pool/errors.h"
 
 namespace rollouts {
 
@@ -54,8 +55,15 @@ class EnvBatch {
   virtual const EnvSpec& spec() const = 0;
   virtual EpisodeClock& clock(std::int32_t env) = 0;
   virtual void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& rows) = 0;
-  // Raw state of a light environment; empty for heavy ones, which have their own snapshots.
+  // Raw state of a light environment; empty for heavy ones, which have SaveState.
   virtual std::span<std::uint8_t> StateBytes(std::int32_t env) = 0;
+
+  // The environment without its clock, in bytes: Save appends to `out`, Load takes them
+  // over. Check throws SpecError for bytes that cannot be a state; where it does
+  // not, Load may still fail in an engine, and leaves the environment undefined.
+  virtual void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const = 0;
+  virtual void CheckState(std::span<const std::uint8_t> state) const = 0;
+  virtual void LoadState(std::int32_t env, std::span<const std::uint8_t> state) = 0;
 };
 
 // Environments whose whole state is plain data: an array of it, stepped in a loop,
@@ -86,6 +94,22 @@ class LightEnvBatch final : public EnvBatch {
   std::span<std::uint8_t> StateBytes(std::int32_t env) override {
     auto& state = lanes_[env].state;
     return {reinterpret_cast<std::uint8_t*>(&state), sizeof(state)};
+  }
+
+  void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const override {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&lanes_[env].state);
+    out.insert(out.end(), bytes, bytes + sizeof(typename Env::State));
+  }
+
+  void CheckState(std::span<const std::uint8_t> state) const override {
+    if (state.size() != sizeof(typename Env::State)) {
+      throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
+                      std::to_string(sizeof(typename Env::State)));
+    }
+  }
+
+  void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {
+    std::memcpy(&lanes_[env].state, state.data(), sizeof(typename Env::State));
   }
 
  private:
@@ -155,6 +179,13 @@ class LightEnvBatch final : public EnvBatch {
   std::vector<Lane> lanes_;
 };
 
+// A heavy environment whose state can be saved; core/env.h has the contract.
+template <typename Env>
+concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_t>& out) {
+  env.SaveState(out);
+  target.LoadState(out);
+};
+
 // Environments that own an engine. Each failure stays with its environment: its
 // row says truncated and shows zeros, and its next step begins a new episode.
 template <typename Env>
@@ -204,6 +235,20 @@ class HeavyEnvBatch final : public EnvBatch {
   }
 
   std::span<std::uint8_t> StateBytes(std::int32_t) override { return {}; }
+
+  void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const override {
+    CheckState({});
+    if constexpr (Saveable<Env>) envs_[env]->SaveState(out);
+  }
+
+  void CheckState(std::span<const std::uint8_t>) const override {
+    if constexpr (!Saveable<Env>) throw SpecError("environments of this kind save no state");
+  }
+
+  void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {
+    CheckState(state);
+    if constexpr (Saveable<Env>) envs_[env]->LoadState(state);
+  }
 
  private:
   void WriteInfo(const Env& env, const RowRef& out) const {

@@ -21,7 +21,7 @@ struct RegistryEntry {
   bool cpu_only = false;
   std::string header;  // relative to include/rollouts, for NVRTC and readers
   std::string type;
-  Options (*default_options)();
+  Options (*all_options)(const Options& given);  // with defaults for the rest
   EnvSpec (*make_spec)(const Options&);
   std::unique_ptr<EnvBatch> (*make_batch)(const Options&, std::int32_t num_envs);
 };

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "rollouts/core/env.h"
 
@@ -81,6 +83,11 @@ class Atari {
   void Observe(Obs* obs) const;
   // lives, raw_reward (before clipping)
   void WriteInfo(double* values) const;
+  // ALE saves no frame buffers: what a frame leaves undrawn is not restored. Known to
+  // show in Yars' Revenge alone, in some pixels of the first frame emulated after a
+  // LoadState, and only a frameskip of 1, or of 2 with maxpool, takes that frame in.
+  void SaveState(std::vector<std::uint8_t>& out) const;
+  void LoadState(std::span<const std::uint8_t> state);
 
  private:
   struct Engine;
