@@ -265,7 +265,8 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
   }
   chunk_.store(ChunkSize(count), std::memory_order_relaxed);
   queue_.Push(envs);
-  work_event_.Notify();
+  // asynchronous, too: what is cheap waits for Recv, which is there sooner than a thread wakes
+  if (synchronous() || !IsCheap(sent_ - received_)) work_event_.Notify();
 }
 
 // A round of the whole synchronous pool, the usual case: rows are environments, so
@@ -357,10 +358,15 @@ CpuPool::Received CpuPool::Recv(Clock::time_point deadline) {
                           std::to_string(pending) + " are in flight; call send or async_reset first");
     }
   }
-  // the caller works too: first what waits for it alone, then whatever is left
-  if (synchronous()) WorkUntil(deadline);
   const std::int64_t sequence = recv_sequence_.load(std::memory_order_relaxed);
   BatchBuffer* buffer = BufferOf(sequence);
+  // the caller works too: first what waits for it alone, then whatever is left; beside
+  // an engine's threads only in synchronous mode, where it is counted as one of them
+  if (synchronous()) {
+    WorkUntil(deadline, [] { return false; });
+  } else if (spec_.step_cost_ns < kChunkNs) {
+    WorkUntil(deadline, [&] { return buffer->written.load(std::memory_order_acquire) >= rows; });
+  }
   const bool ready = done_event_.WaitUntil(
       [&] { return buffer->written.load(std::memory_order_acquire) >= rows || closed(); }, deadline,
       kSpin);
@@ -395,7 +401,7 @@ void CpuPool::Release(BatchBuffer* buffer) {
 bool CpuPool::Drain(Clock::time_point deadline) {
   const auto recv_lock = LockOpen(recv_mutex_);
   const DrainingFlag draining(*this);
-  if (synchronous()) WorkUntil(deadline);
+  if (synchronous() || spec_.step_cost_ns < kChunkNs) WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
     const std::lock_guard lock(send_mutex_);
     std::int64_t written = 0;
@@ -465,11 +471,11 @@ void CpuPool::RunInline() {
   inline_envs_.clear();
 }
 
-// Lets the caller of a synchronous Recv work; at least one chunk, so that a pool
-// without threads moves on. Called with recv_mutex_ held.
-void CpuPool::WorkUntil(Clock::time_point deadline) {
+// Lets the caller of Recv or Drain work until `enough()` or nothing is left; at least
+// one chunk, so that a pool without threads moves on. Called with recv_mutex_ held.
+void CpuPool::WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough) {
   RunInline();
-  while (RunChunk() && !closed() && Clock::now() < deadline) {
+  while (!enough() && RunChunk() && !closed() && Clock::now() < deadline) {
   }
 }
 

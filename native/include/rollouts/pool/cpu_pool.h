@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -137,7 +138,7 @@ class CpuPool {
   void WorkerLoop();
   bool RunChunk();
   void RunInline();
-  void WorkUntil(Clock::time_point deadline);
+  void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
   std::int32_t ChunkSize(std::int32_t sent) const;
   void Push(std::span<const std::int32_t> envs);
   void PushAll();
