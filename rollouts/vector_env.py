@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 import secrets
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -16,20 +15,16 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rollouts import _native
+from rollouts.arguments import add_final, as_bytes, int_between, seed_value, to_autoreset_mode
 from rollouts.batch import StepBatch
 from rollouts.cpu_count import usable_cpus
-from rollouts.errors import DTypeError, ProtocolError, SpecError
+from rollouts.errors import ProtocolError, SpecError
 from rollouts.registry import env_spec, resolve
 from rollouts.specs import OptionValue
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
-_AUTORESET_MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
 # values of the native enum AutoresetMode
 _NATIVE_AUTORESET = {
     AutoresetMode.NEXT_STEP: 0,
@@ -128,13 +123,13 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         """Checks the arguments and starts the threads; see `make_vec`."""
         self.closed = True  # until there is something to close
         options = dict(env_options or {})
-        self.num_envs = _int_between("num_envs", num_envs, 1, 2**24)
+        self.num_envs = int_between("num_envs", num_envs, 1, 2**24)
         rows = num_envs if batch_size is None else batch_size
-        self.batch_size = _int_between("batch_size", rows, 1, num_envs)
+        self.batch_size = int_between("batch_size", rows, 1, num_envs)
         threads = min(usable_cpus(), num_envs) if num_threads is None else num_threads
-        self.num_threads = _int_between("num_threads", threads, 1, 4096)
-        self.env_id_offset = _int_between("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self.num_threads = int_between("num_threads", threads, 1, 4096)
+        self.env_id_offset = int_between("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
+        self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
         recipe = resolve(env_id, max_episode_steps, options)
@@ -161,7 +156,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             batch_size=self.batch_size,
             num_threads=self.num_threads,
             env_id_offset=self.env_id_offset,
-            seed=secrets.randbits(64) if seed is None else _seed(seed),
+            seed=secrets.randbits(64) if seed is None else seed_value(seed),
             autoreset_mode=_NATIVE_AUTORESET[self.autoreset_mode],
             max_episode_steps=recipe.max_episode_steps,
         )
@@ -345,7 +340,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
           Nothing has changed when an error is raised.
         """
         ids = self._all_ids() if env_id is None else env_id
-        self._pool.load_states(ids, _as_bytes(state))
+        self._pool.load_states(ids, as_bytes(state))
 
     @property
     def num_in_flight(self) -> int:
@@ -380,7 +375,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         if self._same_step:
             ended = terminated | truncated
             if ended.any():
-                _add_final(info, final_obs, ended)
+                add_final(info, final_obs, ended)
         return obs, reward, terminated, truncated, info
 
     def _reset_mask(self, options: dict[str, Any] | None) -> Array | None:
@@ -407,9 +402,9 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         if seed is None:
             return
         if isinstance(seed, (int, np.integer)):
-            seeds: list[int | None] = [_seed(seed)] * self.num_envs
+            seeds: list[int | None] = [seed_value(seed)] * self.num_envs
         elif len(seed) == self.num_envs:
-            seeds = [None if one is None else _seed(one) for one in seed]
+            seeds = [None if one is None else seed_value(one) for one in seed]
         else:
             raise SpecError(
                 f"seed has {len(seed)} entries, expected an int or one entry for each of the "
@@ -447,54 +442,3 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
 def _remake(env_id: str, num_envs: int, recipe: dict[str, Any]) -> VectorEnv:
     return VectorEnv(env_id, num_envs, **recipe)
-
-
-def _add_final(info: Info, final_obs: Array, ended: Array) -> None:
-    """Adds final_obs and final_info in Gymnasium's layout; rows without an end are empty."""
-    # an object array, because Gymnasium's wrappers expect None where no episode ended
-    rows = np.full(len(ended), None, dtype=object)
-    for row in np.flatnonzero(ended):
-        rows[row] = final_obs[row]
-    final_info: Info = {}
-    for name, values in info.items():
-        final_info[name] = np.where(ended, values, np.zeros((), values.dtype))
-        final_info[f"_{name}"] = ended
-    info["final_obs"], info["_final_obs"] = rows, ended
-    info["final_info"], info["_final_info"] = final_info, ended
-
-
-def _as_bytes(states: Sequence[bytes | bytearray | memoryview]) -> list[bytes]:
-    if isinstance(states, (bytes, bytearray, memoryview)):
-        raise DTypeError("state is a single state, expected a sequence of one per environment")
-    result = []
-    for index, state in enumerate(states):
-        try:
-            # a copy of what may change while it is loaded
-            result.append(state if type(state) is bytes else memoryview(state).tobytes())
-        except TypeError:
-            raise DTypeError(
-                f"state {index} is of type {type(state).__name__}, expected bytes of get_state"
-            ) from None
-    return result
-
-
-def _int_between(name: str, value: object, low: int, high: int) -> int:
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise SpecError(f"{name} must be an int from {low} to {high}, got {value!r}") from None
-    if not low <= number <= high:
-        raise SpecError(f"{name} must be from {low} to {high}, got {number}")
-    return number
-
-
-def _seed(seed: object) -> int:
-    return _int_between("seed", seed, 0, 2**64 - 1)
-
-
-def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    if isinstance(mode, AutoresetMode):
-        return mode
-    if isinstance(mode, str) and mode.lower() in _AUTORESET_MODES:
-        return _AUTORESET_MODES[mode.lower()]
-    raise SpecError(f"autoreset_mode must be one of {sorted(_AUTORESET_MODES)}, got {mode!r}")

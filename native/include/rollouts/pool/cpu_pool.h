@@ -24,7 +24,9 @@ namespace rollouts {
 struct PoolOptions {
   std::int32_t num_envs = 1;
   std::int32_t batch_size = 1;   // == num_envs: synchronous
-  std::int32_t num_threads = 1;  // in synchronous mode the caller of Recv is one of them
+  // In synchronous mode the caller of Recv is one of them; in asynchronous mode it helps
+  // them with light environments.
+  std::int32_t num_threads = 1;
   std::int32_t env_id_offset = 0;
   std::uint64_t seed = 0;
   StepRules rules;
