@@ -258,7 +258,7 @@ class Run:
             unit="step",
             unit_scale=True,
             # a log file gets a line now and then, a terminal a moving bar
-            mininterval=0.1 if sys.stderr.isatty() else 5.0,
+            mininterval=0.1 if sys.stderr.isatty() else 1.0,
         )
         start = time.perf_counter() - progress.seconds
         next_save = progress.seconds + args.checkpoint_interval_s
