@@ -7,8 +7,6 @@
 #include <numeric>
 #include <system_error>
 
-#include "rollouts/pool/state.h"
-
 namespace rollouts {
 namespace {
 
@@ -559,74 +557,6 @@ std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
     throw ProtocolError(Describe(env) + " is unknown or in flight");
   }
   return envs_->StateBytes(env);
-}
-
-std::vector<std::uint8_t> CpuPool::SaveState(std::int32_t env) {
-  const auto lock = LockOpen(send_mutex_);
-  if (InFlight(env)) {
-    throw ProtocolError(Describe(env) + " is in flight; call recv before you save its state");
-  }
-  if (!started_[env]) {
-    throw ProtocolError(Describe(env) + " was never reset and has no state to save");
-  }
-  return SaveIdle(env);
-}
-
-// Called with send_mutex_ held, like the functions below.
-std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
-  std::vector<std::uint8_t> state;
-  StateWriter writer(state);
-  PutClock(writer, envs_->clock(env));
-  envs_->SaveState(env, state);
-  return state;
-}
-
-void CpuPool::LoadIdle(std::int32_t env, std::span<const std::uint8_t> state) {
-  StateReader reader(state);
-  EpisodeClock& clock = envs_->clock(env);
-  const EpisodeClock loaded = GetClock(reader, clock.env_id);
-  envs_->LoadState(env, reader.rest());
-  clock = loaded;
-}
-
-void CpuPool::CheckLoadable(std::span<const std::int32_t> envs) const {
-  std::vector<std::uint8_t> listed(options_.num_envs, 0);
-  for (const std::int32_t env : envs) {
-    if (InFlight(env)) {
-      throw ProtocolError(Describe(env) + " is in flight; call recv before you set its state");
-    }
-    if (listed[env]) throw ProtocolError(Describe(env) + " is listed twice");
-    listed[env] = 1;
-  }
-}
-
-void CpuPool::LoadStates(std::span<const std::int32_t> envs,
-                         std::span<const std::span<const std::uint8_t>> states) {
-  const auto lock = LockOpen(send_mutex_);
-  CheckLoadable(envs);
-  std::size_t at = 0;
-  std::vector<std::vector<std::uint8_t>> before;
-  try {
-    for (; at < envs.size(); ++at) {
-      StateReader reader(states[at]);
-      GetClock(reader, 0);
-      envs_->CheckState(reader.rest());
-    }
-    // an engine may yet refuse a state: then those before it are put back
-    for (at = 0; at < envs.size(); ++at) {
-      const bool started = started_[envs[at]];
-      before.push_back(started ? SaveIdle(envs[at]) : std::vector<std::uint8_t>());
-      LoadIdle(envs[at], states[at]);
-    }
-  } catch (const std::exception& error) {
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      if (!before[i].empty()) LoadIdle(envs[i], before[i]);
-    }
-    throw SpecError("state " + std::to_string(at) + " for " + Describe(envs[at]) + ": " +
-                    error.what());
-  }
-  for (const std::int32_t env : envs) started_[env] = 1;
-  all_started_ = std::find(started_.begin(), started_.end(), 0) == started_.end();
 }
 
 }  // namespace rollouts

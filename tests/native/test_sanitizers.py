@@ -14,6 +14,7 @@ NATIVE = HERE.parents[1] / "native"
 SOURCES = [
     HERE / "pool_stress.cpp",
     NATIVE / "src" / "cpu_pool.cpp",
+    NATIVE / "src" / "cpu_pool_state.cpp",
     NATIVE / "src" / "batch_buffer.cpp",
     NATIVE / "src" / "state.cpp",
 ]
