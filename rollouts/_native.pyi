@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+# one value for all environments, or a list with one for each
+OptionColumn = bool | int | float | str | Sequence[bool | int | float | str]
 
 class CpuPool:
     info_names: tuple[str, ...]
@@ -17,21 +19,34 @@ class CpuPool:
     def __init__(
         self,
         *,
-        id: str,
-        env_options: Mapping[str, bool | int | float | str],
+        segments: Sequence[tuple[str, int, int, Mapping[str, OptionColumn]]],
+        env_options: Mapping[str, OptionColumn],
         num_envs: int,
         batch_size: int,
         num_threads: int,
         env_id_offset: int,
         seed: int,
         autoreset_mode: int,
-        max_episode_steps: int,
+        on_env_error: int,
+        pin_cpus: Sequence[int],
     ) -> None: ...
-    def send(self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None) -> None: ...
+    def send(
+        self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None, out: dict[str, Array] | None
+    ) -> None: ...
     def recv(self, timeout_s: float | None) -> tuple[Array, ...]: ...
-    def step(self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None) -> tuple[Array, ...]: ...
+    def recv_rows(self, min: int, max: int, timeout_s: float | None) -> tuple[Array, ...]: ...
+    def recv_all(self, timeout_s: float | None) -> tuple[Array, ...]: ...
+    def take_failures(self) -> list[tuple[int, str]]: ...
+    def step(
+        self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None, out: dict[str, Array] | None
+    ) -> tuple[Array, ...]: ...
+    def check_reset(self, mask: npt.NDArray[np.bool_] | None) -> None: ...
     def send_reset(self, mask: npt.NDArray[np.bool_] | None) -> None: ...
-    def drain(self, timeout_s: float | None) -> None: ...
+    def discard(self, timeout_s: float | None) -> None: ...
+    def set_options(
+        self, mask: npt.NDArray[np.bool_] | None, options: Mapping[str, OptionColumn]
+    ) -> None: ...
+    def env_options(self) -> dict[str, list[bool | int | float | str | None]]: ...
     def seed(self, env: int, seed: int, /) -> None: ...
     # raw struct of a light environment, by index: for the oracle tests
     def get_state(self, env: int) -> bytes: ...
@@ -39,7 +54,23 @@ class CpuPool:
     # whole states, by global id: VectorEnv's get_state and set_state
     def save_states(self, env_id: npt.ArrayLike) -> list[bytes]: ...
     def load_states(self, env_id: npt.ArrayLike, states: Sequence[bytes]) -> None: ...
+    # keyword arguments of rollouts.pool_stats.PoolStats
+    def stats(self) -> dict[str, Any]: ...
+    def reset_stats(self) -> None: ...
     def close(self) -> None: ...
+
+class PlainLoop:
+    def __init__(
+        self,
+        id: str,
+        env_options: Mapping[str, Any],
+        num_envs: int,
+        max_episode_steps: int,
+        seed: int,
+    ) -> None: ...
+    # (obs, reward, terminated, truncated), one row per environment; every call writes them again
+    def reset(self) -> tuple[Array, ...]: ...
+    def step(self, actions: Array) -> tuple[Array, ...]: ...
 
 class AleState: ...
 
@@ -61,3 +92,43 @@ def registry() -> list[dict[str, Any]]: ...
 def make_spec(id: str, options: Mapping[str, Any]) -> dict[str, Any]: ...
 def load_ale(so_path: str, version: str) -> None: ...
 def area_resize(image: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]: ...
+
+# (advantage, target), each (T, B) float32, of C-contiguous arrays (T, B), last_value (B,), all
+# float32 or all float64; rollouts/returns.py
+def gae(
+    reward: Array,
+    value: Array,
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+    bootstrap_value: Array,
+    last_value: Array,
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...
+def nstep(
+    reward: Array,
+    value: Array,
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+    bootstrap_value: Array,
+    last_value: Array,
+    *,
+    gamma: float,
+    n: int,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...
+def vtrace(
+    reward: Array,
+    value: Array,
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+    bootstrap_value: Array,
+    last_value: Array,
+    behaviour_log_prob: Array,
+    target_log_prob: Array,
+    *,
+    gamma: float,
+    vtrace_lambda: float,
+    rho_bar: float,
+    c_bar: float,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...

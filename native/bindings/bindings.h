@@ -13,12 +13,14 @@ namespace rollouts {
 void BindErrors(pybind11::module_& module);
 void BindRegistry(pybind11::module_& module);
 void BindPool(pybind11::module_& module);
+void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);
+void BindReturns(pybind11::module_& module);
 
 // NumPy dtype of an array of `dtype`.
 pybind11::dtype NumpyDType(DType dtype);
 
-// A Python dict of str -> bool | int | float | str as native options.
-Options OptionsFromDict(const pybind11::dict& given);
+// A Python dict of str -> bool | int | float | str, or a list of them, as native options.
+OptionColumns OptionColumnsFromDict(const pybind11::dict& given);
 
 }  // namespace rollouts

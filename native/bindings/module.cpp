@@ -6,5 +6,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindErrors(module);
   rollouts::BindRegistry(module);
   rollouts::BindPool(module);
+  rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);
+  rollouts::BindReturns(module);
 }

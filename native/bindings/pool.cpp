@@ -13,8 +13,12 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
+#include "actions.h"
+#include "arrays.h"
 #include "bindings.h"
+#include "pool_options.h"
 #include "rollouts/pool/registry.h"
 #include "rollouts/pool/state.h"
 
@@ -24,130 +28,77 @@ namespace rollouts {
 namespace {
 
 using Clock = CpuPool::Clock;
+using BoolArray = py::array_t<bool, py::array::c_style>;
 
 // Signals (Ctrl-C) are looked at this often while a call waits.
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
-std::string ShapeString(const py::array& array) {
-  return py::str(array.attr("shape")).cast<std::string>();
-}
-
-// The arrays of one buffer, kept as long as the pool keeps the buffer.
-class NumpyUsers final : public BufferUsers {
- public:
-  explicit NumpyUsers(py::tuple arrays) : arrays_(std::move(arrays)) {}
-  ~NumpyUsers() override {
-    const py::gil_scoped_acquire gil;
-    arrays_ = py::tuple();
-  }
-  // Views and tensors made of an array hold a reference to it. Needs the GIL.
-  bool None() const override {
-    if (Py_REFCNT(arrays_.ptr()) > 1) return false;
-    for (const py::handle array : arrays_) {
-      if (!array.is_none() && Py_REFCNT(array.ptr()) > 1) return false;
-    }
-    return true;
-  }
-  const py::tuple& arrays() const { return arrays_; }
-
- private:
-  py::tuple arrays_;
-};
-
-// (obs, reward, terminated, truncated, env_id, episode_return, episode_length,
-//  final_obs or None, *infos) over a buffer's memory.
-py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec) {
-  const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
-    delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);
-  });
-  const BatchView& view = buffer->view();
-  const py::ssize_t rows = buffer->rows();
-  std::vector<py::ssize_t> obs_shape{rows};
-  for (std::int32_t i = 0; i < spec.observation.ndim; ++i) {
-    obs_shape.push_back(spec.observation.shape[i]);
-  }
-  const auto column = [&](const py::dtype& dtype, const void* data) {
-    return py::array(dtype, {rows}, {}, data, owner);
-  };
-  const auto obs = [&](const void* data) -> py::object {
-    if (!data) return py::none();
-    return py::array(NumpyDType(spec.observation.dtype), obs_shape, {}, data, owner);
-  };
-  py::tuple arrays(8 + spec.num_infos);
-  arrays[0] = obs(view.obs);
-  arrays[1] = column(py::dtype::of<double>(), view.reward);
-  arrays[2] = column(py::dtype::of<bool>(), view.terminated);
-  arrays[3] = column(py::dtype::of<bool>(), view.truncated);
-  arrays[4] = column(py::dtype::of<std::int32_t>(), view.env_id);
-  arrays[5] = column(py::dtype::of<double>(), view.episode_return);
-  arrays[6] = column(py::dtype::of<std::int32_t>(), view.episode_length);
-  arrays[7] = obs(view.final_obs);
-  for (std::int32_t i = 0; i < spec.num_infos; ++i) {
-    arrays[8 + i] = column(NumpyDType(spec.infos[i].dtype), view.infos[i]);
-  }
-  return arrays;
-}
-
 class PyPool {
  public:
-  PyPool(const std::string& id, const py::dict& env_options, const PoolOptions& options) {
-    const RegistryEntry& entry = FindEntry(id);
-    const Options native_options = OptionsFromDict(env_options);
-    state_kind_ = MakeStateKind(entry.type, entry.all_options(native_options));
-    {
-      const py::gil_scoped_release release;
-      pool_ = std::make_unique<CpuPool>(entry.make_batch(native_options, options.num_envs), options);
-    }
+  PyPool(std::vector<Segment> segments, const OptionColumns& env_options,
+         const PoolOptions& options)
+      : segments_(std::move(segments)) {
+    const py::gil_scoped_release release;
+    pool_ = std::make_unique<CpuPool>(MakeEnvBatch(segments_, env_options), options);
   }
 
   CpuPool& pool() { return *pool_; }
 
-  void Send(const py::object& actions, const py::object& env_id) {
+  void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
     std::vector<std::int32_t> ids;
     std::span<const std::int32_t> envs = pool_->all_envs();
     if (!env_id.is_none()) {
       ids = ReadEnvIds(env_id);
       envs = ids;
     }
+    std::optional<OutArrays> arrays;
+    if (!out.is_none()) arrays.emplace(out, pool_->spec(), envs.size(), SameStep());
     // conversion may run Python code, which may use the pool: it comes before CheckSend
-    if (pool_->spec().action.n > 0) {
-      SendDiscrete(actions, envs);
-    } else {
-      SendBox(actions, envs);
-    }
+    SendActions(*pool_, actions, envs, arrays ? &arrays->view() : nullptr);
+    if (arrays && !envs.empty()) out_ = std::move(arrays);
   }
 
   py::tuple Recv(std::optional<double> timeout_s) {
-    CpuPool::Received received;
-    Wait(timeout_s, "recv", [&](Clock::time_point deadline) {
-      received = pool_->Recv(deadline);
-      return received.buffer != nullptr;
-    });
-    BatchBuffer& buffer = *received.buffer;
-    if (!buffer.users) {
-      buffer.users = std::make_unique<NumpyUsers>(MakeArrays(received.buffer, pool_->spec()));
-    }
-    const py::tuple arrays = static_cast<NumpyUsers&>(*buffer.users).arrays();
-    pool_->Release(&buffer);
-    // fresh views: what the caller does to an array's shape or flags stays with the caller
-    return FirstRows(arrays, received.rows);
+    return Receive(timeout_s, "recv", [&](Clock::time_point deadline) { return pool_->Recv(deadline); });
   }
 
-  py::tuple Step(const py::object& actions, const py::object& env_id) {
-    Send(actions, env_id);
+  py::tuple RecvRows(std::int32_t min, std::int32_t max, std::optional<double> timeout_s) {
+    return Receive(timeout_s, "recv", [&](Clock::time_point deadline) {
+      return pool_->RecvRows(deadline, {min, max});
+    });
+  }
+
+  py::tuple RecvAll(std::optional<double> timeout_s) {
+    return Receive(timeout_s, "drain",
+                   [&](Clock::time_point deadline) { return pool_->RecvAll(deadline); });
+  }
+
+  py::tuple Step(const py::object& actions, const py::object& env_id, const py::object& out) {
+    Send(actions, env_id, out);
     return Recv(std::nullopt);
   }
 
-  void SendReset(const std::optional<py::array_t<bool, py::array::c_style>>& mask) {
-    if (mask && (mask->ndim() != 1 || mask->shape(0) != pool_->options().num_envs)) {
-      throw SpecError("reset_mask has shape " + ShapeString(*mask) + ", expected (" +
-                      std::to_string(pool_->options().num_envs) + ",)");
-    }
-    pool_->SendReset(mask ? reinterpret_cast<const std::uint8_t*>(mask->data()) : nullptr);
+  // [(env_id, message)] of the rows received last; empty unless on_env_error is "reset".
+  py::list TakeFailures() { return std::exchange(failures_, py::list()); }
+
+  void CheckReset(const std::optional<BoolArray>& mask) const {
+    CheckMask(mask);
+    pool_->CheckReset(MaskData(mask));
   }
 
-  void Drain(std::optional<double> timeout_s) {
-    Wait(timeout_s, "drain", [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
+  void SendReset(const std::optional<BoolArray>& mask) {
+    CheckMask(mask);
+    pool_->SendReset(MaskData(mask));
+  }
+
+  void SetOptions(const std::optional<BoolArray>& mask, const py::dict& options) {
+    CheckMask(mask);
+    pool_->SetOptions(MaskData(mask), OptionColumnsFromDict(options));
+  }
+
+  void Discard(std::optional<double> timeout_s) {
+    Wait(timeout_s, "reset", [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
+    out_.reset();
   }
 
   py::bytes GetState(std::int32_t env) {
@@ -168,7 +119,7 @@ class PyPool {
     const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
     py::list states;
     for (const std::int32_t env : envs) {
-      const auto sealed = SealState(state_kind_, pool_->SaveState(env));
+      const auto sealed = SealState(KindOf(env), pool_->SaveState(env));
       states.append(py::bytes(reinterpret_cast<const char*>(sealed.data()), sealed.size()));
     }
     return states;
@@ -185,8 +136,9 @@ class PyPool {
     for (std::size_t i = 0; i < envs.size(); ++i) {
       const std::string_view bytes = sealed[i];
       try {
-        states.push_back(OpenState(
-            state_kind_, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
+        states.push_back(
+            OpenState(KindOf(envs[i]),
+                      {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
       } catch (const SpecError& error) {
         throw SpecError("state " + std::to_string(i) + " " + error.what());
       }
@@ -197,11 +149,60 @@ class PyPool {
   }
 
   void Close() {
-    const py::gil_scoped_release release;
-    pool_->Close();
+    {
+      const py::gil_scoped_release release;
+      pool_->Close();
+    }
+    out_.reset();  // no thread writes there any more
   }
 
  private:
+  bool SameStep() const {
+    return pool_->options().rules.autoreset == AutoresetMode::kSameStep;
+  }
+
+  template <typename Attempt>
+  py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
+    CpuPool::Received received;
+    Wait(timeout_s, what, [&](Clock::time_point deadline) {
+      received = attempt(deadline);
+      return received.buffer != nullptr;
+    });
+    for (const auto& failure : received.failures) {
+      failures_.append(py::make_tuple(failure.env_id, failure.message));
+    }
+    BatchBuffer& buffer = *received.buffer;
+    if (!received.pooled) return Rows(MakeArrays(received.buffer, pool_->spec()), received);
+    if (!buffer.users) {
+      buffer.users = std::make_unique<NumpyUsers>(MakeArrays(received.buffer, pool_->spec()));
+    }
+    const py::tuple arrays = static_cast<NumpyUsers&>(*buffer.users).arrays();
+    pool_->Release(&buffer);
+    // fresh views: what the caller does to an array's shape or flags stays with the caller
+    py::tuple rows = Rows(arrays, received);
+    if (out_) {
+      out_->PutInto(rows);
+      out_.reset();
+    }
+    return rows;
+  }
+
+  void CheckMask(const std::optional<BoolArray>& mask) const {
+    if (mask && (mask->ndim() != 1 || mask->shape(0) != pool_->options().num_envs)) {
+      throw SpecError("reset_mask has shape " + ShapeString(*mask) + ", expected (" +
+                      std::to_string(pool_->options().num_envs) + ",)");
+    }
+  }
+
+  static const std::uint8_t* MaskData(const std::optional<BoolArray>& mask) {
+    return mask ? reinterpret_cast<const std::uint8_t*>(mask->data()) : nullptr;
+  }
+
+  // Which saved states an environment understands.
+  StateKind KindOf(std::int32_t env) {
+    return MakeStateKind(EntryOf(segments_, env).type, pool_->OptionsOf(env));
+  }
+
   // Calls `attempt(deadline)` without the GIL until it says true, looking at
   // signals now and then. TimeoutError when timeout_s passed.
   template <typename Attempt>
@@ -235,12 +236,12 @@ class PyPool {
     }
   }
 
-  static py::tuple FirstRows(const py::tuple& arrays, std::int32_t rows) {
-    const py::slice first(0, rows, 1);
+  static py::tuple Rows(const py::tuple& arrays, const CpuPool::Received& received) {
+    const py::slice rows(received.first, received.first + received.rows, 1);
     py::tuple result(arrays.size());
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       const py::object array = arrays[i];
-      result[i] = array.is_none() ? array : py::object(array[first]);
+      result[i] = array.is_none() ? array : py::object(array[rows]);
     }
     return result;
   }
@@ -268,108 +269,17 @@ class PyPool {
     return envs;
   }
 
-  static py::array AsArray(const py::object& actions) {
-    auto array = py::array::ensure(actions);
-    if (!array) {
-      PyErr_Clear();
-      throw DTypeError("actions must be an array or a sequence of numbers, got " +
-                       py::str(py::type::of(actions)).cast<std::string>());
-    }
-    if (array.ndim() == 0) {
-      throw DTypeError("actions is a scalar, expected an array with one row per environment");
-    }
-    return array;
-  }
-
-  void CheckShape(const py::array& actions, std::size_t num_rows) const {
-    const SpaceSpec& space = pool_->spec().action;
-    std::vector<py::ssize_t> expected{static_cast<py::ssize_t>(num_rows)};
-    expected.insert(expected.end(), space.shape, space.shape + space.ndim);
-    const std::vector<py::ssize_t> got(actions.shape(), actions.shape() + actions.ndim());
-    if (got == expected) return;
-    throw SpecError("actions has shape " + ShapeString(actions) + ", expected " +
-                    py::str(py::tuple(py::cast(expected))).cast<std::string>() +
-                    ": one row per environment that is stepped");
-  }
-
-  template <typename Int>
-  void CopyDiscreteAs(const py::array& actions, std::span<const std::int32_t> envs) {
-    const auto n = static_cast<std::uint64_t>(pool_->spec().action.n);
-    const auto* values = static_cast<const Int*>(actions.data());
-    const auto out_of_range = [&](Int value) { return static_cast<std::uint64_t>(value) >= n; };
-    // one pass that vectorises; the second only to name the row
-    bool bad = false;
-    for (std::size_t i = 0; i < envs.size(); ++i) bad |= out_of_range(values[i]);
-    if (bad) {
-      const Int* first = std::find_if(values, values + envs.size(), out_of_range);
-      throw SpecError("action " + std::to_string(*first) + " in row " +
-                      std::to_string(first - values) + " is out of range, expected 0 to " +
-                      std::to_string(n - 1));
-    }
-    // Discrete actions rest as int32
-    auto* rows = reinterpret_cast<std::int32_t*>(pool_->ActionRow(0));
-    for (std::size_t i = 0; i < envs.size(); ++i) {
-      rows[envs[i]] = static_cast<std::int32_t>(values[i]);
-    }
-  }
-
-  void SendDiscrete(const py::object& given, std::span<const std::int32_t> envs) {
-    py::array actions = AsArray(given);
-    const char kind = actions.dtype().kind();
-    if (kind != 'i' && kind != 'u') {
-      throw DTypeError("actions has dtype " + py::str(actions.dtype()).cast<std::string>() +
-                       ", expected an integer dtype (the action space is Discrete)");
-    }
-    CheckShape(actions, envs.size());
-    if (py::isinstance<py::array_t<std::int32_t, py::array::c_style>>(actions)) {
-      pool_->CheckSend(envs);
-      CopyDiscreteAs<std::int32_t>(actions, envs);
-    } else {
-      using Int64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
-      const auto converted = Int64(actions);
-      pool_->CheckSend(envs);
-      CopyDiscreteAs<std::int64_t>(converted, envs);
-    }
-    pool_->Send(envs);
-  }
-
-  void SendBox(const py::object& given, std::span<const std::int32_t> envs) {
-    py::array actions = AsArray(given);
-    const char kind = actions.dtype().kind();
-    if (kind != 'f' && kind != 'i' && kind != 'u') {
-      throw DTypeError("actions has dtype " + py::str(actions.dtype()).cast<std::string>() +
-                       ", expected float32 (the action space is a Box)");
-    }
-    CheckShape(actions, envs.size());
-    using Float = py::array_t<float, py::array::c_style | py::array::forcecast>;
-    const auto rows = Float(actions);
-    pool_->CheckSend(envs);
-    const auto size = static_cast<std::size_t>(pool_->spec().action.size());
-    const float* values = rows.data();
-    // one pass that vectorises; the second only to name the row
-    const auto is_bad = [](float x) { return !(std::fabs(x) <= std::numeric_limits<float>::max()); };
-    bool bad = false;
-    for (std::size_t i = 0; i < envs.size() * size; ++i) bad |= is_bad(values[i]);
-    if (bad) {
-      const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
-      throw SpecError("action in row " + std::to_string(at / size) + ", element " +
-                      std::to_string(at % size) + " is " + std::to_string(values[at]) +
-                      ", expected a finite number");
-    }
-    for (std::size_t i = 0; i < envs.size(); ++i) {
-      std::copy_n(values + i * size, size, reinterpret_cast<float*>(pool_->ActionRow(envs[i])));
-    }
-    pool_->Send(envs);
-  }
-
+  std::optional<OutArrays> out_;  // outlives the pool's threads
+  py::list failures_;
   std::unique_ptr<CpuPool> pool_;
-  StateKind state_kind_;
+  const std::vector<Segment> segments_;
 };
 
 PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
                             std::int32_t num_threads, std::int32_t env_id_offset,
                             std::uint64_t seed, std::int32_t autoreset_mode,
-                            std::int32_t max_episode_steps) {
+                            std::int32_t max_episode_steps, std::int32_t on_env_error,
+                            const std::vector<std::int32_t>& pin_cpus) {
   PoolOptions options;
   options.num_envs = num_envs;
   options.batch_size = batch_size;
@@ -378,7 +288,39 @@ PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
   options.seed = seed;
   options.rules.autoreset = static_cast<AutoresetMode>(autoreset_mode);
   options.rules.max_episode_steps = max_episode_steps;
+  options.on_env_error = static_cast<OnEnvError>(on_env_error);
+  options.pin_cpus = pin_cpus;
+  if (!pin_cpus.empty() && std::ssize(pin_cpus) != CpuPool::NumWorkers(options)) {
+    throw SpecError("pin_cpus names " + std::to_string(pin_cpus.size()) + " CPUs, expected " +
+                    std::to_string(CpuPool::NumWorkers(options)) + ": one per worker thread");
+  }
   return options;
+}
+
+// (count, p50, p90, p99, max)
+py::tuple SummaryTuple(const TimeSummary& summary) {
+  return py::make_tuple(summary.count, summary.p50, summary.p90, summary.p99, summary.max);
+}
+
+// What rollouts/pool_stats.py makes a PoolStats of.
+py::dict StatsDict(const CpuPool& pool) {
+  StepStatsSnapshot snapshot;
+  {
+    const py::gil_scoped_release release;
+    snapshot = pool.stats();
+  }
+  py::dict result;
+  result["env_steps"] = snapshot.env_steps;
+  result["num_recvs"] = snapshot.recvs;
+  result["num_env_errors"] = snapshot.env_errors;
+  result["step_time_s"] = SummaryTuple(snapshot.step_time);
+  result["queue_wait_s"] = SummaryTuple(snapshot.queue_wait);
+  result["batch_wait_s"] = SummaryTuple(snapshot.batch_wait);
+  result["env_step_time_s"] = py::array_t<double>(
+      static_cast<py::ssize_t>(snapshot.env_step_time.size()), snapshot.env_step_time.data());
+  result["num_in_flight"] = pool.num_in_flight();
+  result["buffer_bytes"] = pool.buffer_bytes();
+  return result;
 }
 
 }  // namespace
@@ -387,23 +329,37 @@ void BindPool(py::module_& module) {
   py::class_<PyPool>(module, "CpuPool",
                      "A batch of environments stepped by threads. rollouts.VectorEnv checks the "
                      "arguments and documents the behaviour.")
-      .def(py::init([](const std::string& id, const py::dict& env_options, std::int32_t num_envs,
-                       std::int32_t batch_size, std::int32_t num_threads,
+      .def(py::init([](const py::list& segments, const py::dict& env_options,
+                       std::int32_t num_envs, std::int32_t batch_size, std::int32_t num_threads,
                        std::int32_t env_id_offset, std::uint64_t seed,
-                       std::int32_t autoreset_mode, std::int32_t max_episode_steps) {
+                       std::int32_t autoreset_mode, std::int32_t on_env_error,
+                       const std::vector<std::int32_t>& pin_cpus) {
+             std::vector<Segment> read = ReadSegments(segments);
+             // where there are several, each has its own
+             const std::int32_t max_episode_steps = read.at(0).max_episode_steps;
              return std::make_unique<PyPool>(
-                 id, env_options,
+                 std::move(read), OptionColumnsFromDict(env_options),
                  MakePoolOptions(num_envs, batch_size, num_threads, env_id_offset, seed,
-                                 autoreset_mode, max_episode_steps));
+                                 autoreset_mode, max_episode_steps, on_env_error, pin_cpus));
            }),
-           py::kw_only(), py::arg("id"), py::arg("env_options"), py::arg("num_envs"),
+           py::kw_only(), py::arg("segments"), py::arg("env_options"), py::arg("num_envs"),
            py::arg("batch_size"), py::arg("num_threads"), py::arg("env_id_offset"),
-           py::arg("seed"), py::arg("autoreset_mode"), py::arg("max_episode_steps"))
-      .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true))
+           py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"),
+           py::arg("pin_cpus"))
+      .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
+           py::arg("out").none(true))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
-      .def("step", &PyPool::Step, py::arg("actions"), py::arg("env_id").none(true))
+      .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),
+           py::arg("timeout_s").none(true))
+      .def("recv_all", &PyPool::RecvAll, py::arg("timeout_s").none(true))
+      .def("step", &PyPool::Step, py::arg("actions"), py::arg("env_id").none(true),
+           py::arg("out").none(true))
+      .def("take_failures", &PyPool::TakeFailures)
+      .def("check_reset", &PyPool::CheckReset, py::arg("mask").none(true))
       .def("send_reset", &PyPool::SendReset, py::arg("mask").none(true))
-      .def("drain", &PyPool::Drain, py::arg("timeout_s").none(true))
+      .def("set_options", &PyPool::SetOptions, py::arg("mask").none(true), py::arg("options"))
+      .def("env_options", [](PyPool& self) { return OptionsByName(self.pool()); })
+      .def("discard", &PyPool::Discard, py::arg("timeout_s").none(true))
       .def("seed", [](PyPool& self, std::int32_t env, std::uint64_t seed) {
         self.pool().Seed(env, seed);
       })
@@ -411,6 +367,8 @@ void BindPool(py::module_& module) {
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
       .def("save_states", &PyPool::SaveStates, py::arg("env_id"))
       .def("load_states", &PyPool::LoadStates, py::arg("env_id"), py::arg("states"))
+      .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
+      .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)
       .def_property_readonly("info_names", [](PyPool& self) {
         py::tuple names(self.pool().spec().num_infos);

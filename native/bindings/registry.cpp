@@ -38,16 +38,42 @@ py::dict EntryToDict(const RegistryEntry& entry) {
   result["cpu_only"] = entry.cpu_only;
   result["header"] = entry.header;
   result["type"] = entry.type;
-  result["options"] = py::cast(entry.all_options({}));
+  result["options"] = py::cast(entry.default_options());
   return result;
 }
 
 py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
-  const EnvSpec spec = FindEntry(id).make_spec(OptionsFromDict(options));
+  const EnvSpec spec = FindEntry(id).make_spec(OptionColumnsFromDict(options));
   py::dict result;
   result["observation"] = SpaceToDict(spec.observation);
   result["action"] = SpaceToDict(spec.action);
+  py::list infos;
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) {
+    infos.append(py::make_tuple(spec.infos[i].name, NumpyDType(spec.infos[i].dtype)));
+  }
+  result["infos"] = infos;
   return result;
+}
+
+OptionValue ToOptionValue(const std::string& name, const py::handle& value) {
+  // bool first: in Python it is an int too
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
+  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  if (PyIndex_Check(value.ptr())) {
+    const auto number = py::int_(py::reinterpret_borrow<py::object>(value));
+    const std::int64_t fits = PyLong_AsLongLong(number.ptr());
+    if (fits == -1 && PyErr_Occurred()) {
+      PyErr_Clear();
+      throw SpecError("option '" + name + "' must fit 64 bits, got " +
+                      py::str(number).cast<std::string>());
+    }
+    return fits;
+  }
+  if (PyNumber_Check(value.ptr())) {
+    return py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
+  }
+  throw SpecError("option '" + name + "' must be a bool, int, float or str, got " +
+                  py::str(py::type::of(value)).cast<std::string>());
 }
 
 }  // namespace
@@ -63,32 +89,20 @@ py::dtype NumpyDType(DType dtype) {
   throw SpecError("unknown dtype in an environment's spec");
 }
 
-Options OptionsFromDict(const py::dict& given) {
-  Options options;
+OptionColumns OptionColumnsFromDict(const py::dict& given) {
+  OptionColumns columns;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
-    // bool first: in Python it is an int too
-    if (py::isinstance<py::bool_>(value)) {
-      options[name] = value.cast<bool>();
-    } else if (py::isinstance<py::str>(value)) {
-      options[name] = value.cast<std::string>();
-    } else if (PyIndex_Check(value.ptr())) {
-      const auto number = py::int_(py::reinterpret_borrow<py::object>(value));
-      const std::int64_t fits = PyLong_AsLongLong(number.ptr());
-      if (fits == -1 && PyErr_Occurred()) {
-        PyErr_Clear();
-        throw SpecError("option '" + name + "' must fit 64 bits, got " +
-                        py::str(number).cast<std::string>());
-      }
-      options[name] = fits;
-    } else if (PyNumber_Check(value.ptr())) {
-      options[name] = py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
-    } else {
-      throw SpecError("option '" + name + "' must be a bool, int, float or str, got " +
-                      py::str(py::type::of(value)).cast<std::string>());
+    std::vector<OptionValue>& column = columns[name];
+    if (!py::isinstance<py::list>(value)) {
+      column.push_back(ToOptionValue(name, value));
+      continue;
+    }
+    for (const py::handle each : py::reinterpret_borrow<py::list>(value)) {
+      column.push_back(ToOptionValue(name, each));
     }
   }
-  return options;
+  return columns;
 }
 
 void BindRegistry(py::module_& module) {

@@ -110,6 +110,8 @@ std::unique_ptr<Ale> AtariGame::LoadEmulator() const {
   ale->SetInt("random_seed", 0);
   ale->SetFloat("repeat_action_probability", 0.0f);
   ale->SetInt("max_num_frames_per_episode", 0);
+  // ALE ends the process on a ROM that is gone or is not one any more
+  AleLibrary::CheckRom(rom_path_);
   ale->LoadRom(rom_path_);
   ChooseMode(*ale);
   return ale;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/pool/batch_buffer.h"
 
+#include <algorithm>
 #include <cstring>
-#include <new>
+#include <type_traits>
+#include <vector>
 
 namespace rollouts {
 namespace {
@@ -14,38 +16,89 @@ std::int64_t Aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 
 }  // namespace
 
-BatchBuffer::BatchBuffer(const EnvSpec& spec, std::int32_t rows, bool with_final_obs)
-    : rows_(rows) {
-  view_.obs_bytes = spec.observation.bytes();
-
-  // two passes over the same layout: first sizes, then pointers
-  std::uint8_t* base = nullptr;
-  for (int pass = 0; pass < 2; ++pass) {
-    std::int64_t offset = 0;
-    const auto place = [&](auto*& array, std::int64_t row_bytes) {
-      using Array = std::remove_reference_t<decltype(array)>;
-      if (base) array = reinterpret_cast<Array>(base + offset);
-      offset += Aligned(rows * row_bytes);
-    };
-    place(view_.obs, view_.obs_bytes);
-    if (with_final_obs) place(view_.final_obs, view_.obs_bytes);
-    place(view_.reward, 8);
-    place(view_.episode_return, 8);
-    place(view_.env_id, 4);
-    place(view_.episode_length, 4);
-    place(view_.terminated, 1);
-    place(view_.truncated, 1);
-    for (std::int32_t i = 0; i < spec.num_infos; ++i) {
-      place(view_.infos[i], SizeOf(spec.infos[i].dtype));
-    }
-    if (pass == 0) {
-      bytes_ = offset;
-      memory_.reset(static_cast<std::uint8_t*>(
-          ::operator new(static_cast<std::size_t>(offset), std::align_val_t{kAlignment})));
-      base = memory_.get();
-    }
+// Calls visit(array, bytes of one row) for every array of a batch.
+template <typename Visit>
+void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
+  const std::int64_t obs_bytes = spec_.observation.bytes();
+  visit(view.obs, obs_bytes);
+  if (layout_.with_final_obs) visit(view.final_obs, obs_bytes);
+  visit(view.reward, 8);
+  visit(view.episode_return, 8);
+  visit(view.env_id, 4);
+  visit(view.episode_length, 4);
+  visit(view.terminated, 1);
+  visit(view.truncated, 1);
+  for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
+    visit(view.infos[i], SizeOf(spec_.infos[i].dtype));
   }
-  std::memset(base, 0, static_cast<std::size_t>(bytes_));
+}
+
+BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
+    : spec_(spec), layout_(layout) {
+  view_.obs_bytes = spec.observation.bytes();
+  VisitArrays(view_, [&](auto*&, std::int64_t row_bytes) {
+    bytes_ += Aligned(layout.rows * row_bytes);
+  });
+  std::uint8_t* next = memory_.emplace(static_cast<std::size_t>(bytes_)).data();
+  VisitArrays(view_, [&](auto*& array, std::int64_t row_bytes) {
+    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(next);
+    next += Aligned(layout.rows * row_bytes);
+  });
+  target_ = view_;
+  if (layout.out_of_order) {
+    ready_ = std::make_unique<std::atomic<std::int32_t>[]>(static_cast<std::size_t>(layout.rows));
+  }
+}
+
+void BatchBuffer::Begin() {
+  target_ = view_;
+  written_.store(0, std::memory_order_relaxed);
+}
+
+void BatchBuffer::Discard() {
+  for (std::int32_t row = 0; ready_ && row < layout_.rows; ++row) {
+    ready_[row].store(0, std::memory_order_relaxed);
+  }
+}
+
+void BatchBuffer::Redirect(const BatchView& arrays) {
+  const auto redirect = [](auto*& target, auto* array) {
+    if (array) target = array;
+  };
+  redirect(target_.obs, arrays.obs);
+  redirect(target_.final_obs, arrays.final_obs);
+  redirect(target_.reward, arrays.reward);
+  redirect(target_.terminated, arrays.terminated);
+  redirect(target_.truncated, arrays.truncated);
+  redirect(target_.env_id, arrays.env_id);
+  redirect(target_.episode_return, arrays.episode_return);
+  redirect(target_.episode_length, arrays.episode_length);
+}
+
+void BatchBuffer::CopyRows(const BatchBuffer& other, std::int32_t from, std::int32_t count,
+                           std::int32_t to) {
+  BatchView source = other.target_;
+  std::vector<const std::uint8_t*> arrays;
+  VisitArrays(source, [&](auto*& array, std::int64_t row_bytes) {
+    arrays.push_back(reinterpret_cast<const std::uint8_t*>(array) + from * row_bytes);
+  });
+  auto next = arrays.begin();
+  VisitArrays(target_, [&](auto*& array, std::int64_t row_bytes) {
+    std::memcpy(reinterpret_cast<std::uint8_t*>(array) + to * row_bytes, *next++,
+                static_cast<std::size_t>(count * row_bytes));
+  });
+}
+
+void BatchBuffer::Take(std::int64_t row, std::int32_t count) {
+  while (count > 0) {
+    const std::int32_t chunk = ready_[row].load(std::memory_order_relaxed);
+    const std::int32_t taken = std::min(chunk, count);
+    ready_[row].store(0, std::memory_order_relaxed);
+    row += taken;
+    count -= taken;
+    // what is left of the chunk begins further on
+    if (taken < chunk) ready_[row].store(chunk - taken, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace rollouts

@@ -5,23 +5,13 @@
 
 #include <algorithm>
 #include <numeric>
-#include <system_error>
+
+#include "pool_timing.h"
 
 namespace rollouts {
 namespace {
 
-using std::chrono::microseconds;
-
-// How long a thread spins before it parks: longer than the Python code between
-// two steps, shorter than a policy's inference.
-constexpr microseconds kSpin{30};
-// Rounds of sends that are cheaper than this run on the caller alone.
-constexpr std::int64_t kInlineNs = 20'000;
-// A chunk is worth claiming when it computes this long.
-constexpr std::int64_t kChunkNs = 2'000;
 constexpr std::int32_t kMaxChunk = 1024;
-// Buffers that a pool keeps without asking whether all of them are needed.
-constexpr std::size_t kKeptSlots = 4;
 // Rows of one-byte arrays that share a cache line.
 constexpr std::int32_t kRowsPerLine = 64;
 
@@ -40,19 +30,30 @@ SpaceSpec StoredAction(const SpaceSpec& action) {
   return stored;
 }
 
+// Whole cache lines of the one-byte arrays to each thread, if there are enough.
+std::int32_t RangeGranule(const EnvSpec& spec, const PoolOptions& options) {
+  const bool enough = options.num_envs >= options.num_threads * kRowsPerLine;
+  return spec.step_cost_ns < kChunkNs && enough ? kRowsPerLine : 1;
+}
+
 }  // namespace
 
 // Hands out rows to one chunk. Synchronous: the rows of its queue positions;
 // asynchronous: the next free ones.
-class CpuPool::Rows final : public RowSource {
+class CpuPool::ChunkRows final : public RowSource {
  public:
-  Rows(CpuPool& pool, std::int64_t first_row) : pool_(pool), next_(first_row) {}
+  // `whole`: the chunk is of a round that PushAll began.
+  ChunkRows(CpuPool& pool, std::int32_t participant, std::span<const std::int32_t> envs,
+            std::int64_t first_row, bool whole)
+      : pool_(pool),
+        next_(first_row),
+        timer_(pool.stats_, participant, envs, pool.commands_.data(), pool.synchronous(), whole) {}
 
   RowSource::Rows Take(std::int32_t count) override {
     const std::int32_t batch = pool_.options_.batch_size;
     if (pool_.synchronous()) {
-      BatchBuffer* buffer = pool_.BufferOf(pool_.recv_sequence_.load(std::memory_order_acquire));
-      const RowSource::Rows rows{buffer->view(), next_, count, buffer};
+      BatchBuffer* buffer = pool_.buffers_.Of(pool_.recv_sequence_.load(std::memory_order_acquire));
+      const RowSource::Rows rows{buffer->target(), next_, count, buffer};
       next_ += count;
       return rows;
     }
@@ -63,50 +64,26 @@ class CpuPool::Rows final : public RowSource {
       // acquire what the takers of earlier rows saw: that this row's buffer is open
     } while (!pool_.next_row_.compare_exchange_weak(row, row + taken, std::memory_order_acq_rel,
                                                     std::memory_order_relaxed));
-    BatchBuffer* buffer = pool_.BufferOf(row / batch);
-    return {buffer->view(), row % batch, taken, buffer};
+    BatchBuffer* buffer = pool_.buffers_.Of(row / batch);
+    return {buffer->target(), row % batch, taken, buffer};
   }
 
   void Finish(const RowSource::Rows& rows) override {
-    pool_.FinishRows(*static_cast<BatchBuffer*>(rows.buffer), rows.count);
+    timer_.Finish(rows.count);
+    pool_.FinishRows(*static_cast<BatchBuffer*>(rows.buffer), rows.first, rows.count);
   }
 
   void Fail(std::int32_t env, const std::string& message) override {
+    pool_.stats_.AddError();
     const std::lock_guard lock(pool_.failure_mutex_);
-    pool_.failures_.emplace_back(env + pool_.options_.env_id_offset, message);
+    pool_.failures_.push_back({env + pool_.options_.env_id_offset, message});
     pool_.failed_.store(true, std::memory_order_release);
   }
 
  private:
   CpuPool& pool_;
   std::int64_t next_;
-};
-
-// Says, while it lives, that a thread is in Recv.
-class CpuPool::ReceivingFlag {
- public:
-  explicit ReceivingFlag(CpuPool& pool) : pool_(pool) { Set(true); }
-  ~ReceivingFlag() { Set(false); }
-
- private:
-  void Set(bool value) {
-    const std::lock_guard lock(pool_.send_mutex_);
-    pool_.receiving_ = value;
-  }
-  CpuPool& pool_;
-};
-
-// Refuses sends while it lives: Drain forgets what is in flight when it ends.
-class CpuPool::DrainingFlag {
- public:
-  explicit DrainingFlag(CpuPool& pool) : pool_(pool) {
-    const std::lock_guard lock(pool_.send_mutex_);
-    pool_.draining_.store(true, std::memory_order_seq_cst);
-  }
-  ~DrainingFlag() { pool_.draining_.store(false, std::memory_order_seq_cst); }
-
- private:
-  CpuPool& pool_;
+  StepStats::ChunkTimer timer_;
 };
 
 CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
@@ -121,24 +98,22 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
       in_flight_(options.num_envs),
       all_envs_(options.num_envs),
       queue_(options.num_envs),
-      // every row in flight has an open buffer, and one may be half received
-      open_(options.num_envs / options.batch_size + 3),
-      whole_next_(options.num_envs) {
+      buffers_(spec_,
+               {.rows = options.batch_size,
+                .with_final_obs = options.rules.autoreset == AutoresetMode::kSameStep,
+                .out_of_order = !synchronous()},
+               // every row in flight has an open buffer, and one may be half received
+               options.num_envs / options.batch_size + 3),
+      ranges_(options.num_envs, options.num_threads, RangeGranule(spec_, options)),
+      whole_chunk_(ChunkSize(options.num_envs)),
+      stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns) {
   std::iota(all_envs_.begin(), all_envs_.end(), 0);
   inline_envs_.reserve(options.num_envs);
-  for (std::int32_t env = 0; env < options.num_envs; ++env) {
-    EpisodeClock& clock = envs_->clock(env);
-    clock.env_id = static_cast<std::uint32_t>(env + options.env_id_offset);
-    clock.Seed(options.seed);
-  }
-  const std::int32_t workers = options.num_threads - (synchronous() ? 1 : 0);
   try {
-    for (std::int32_t i = 0; i < workers; ++i) threads_.emplace_back([this] { WorkerLoop(); });
-  } catch (const std::system_error& error) {
-    const std::size_t started = threads_.size();
+    StartWorkers();
+  } catch (...) {
     Close();
-    throw SpecError("could not start " + std::to_string(workers) + " threads, only " +
-                    std::to_string(started) + " (" + error.what() + "); ask for less num_threads");
+    throw;
   }
 }
 
@@ -196,14 +171,30 @@ void CpuPool::CheckSend(std::span<const std::int32_t> envs) {
   if (!problem.empty()) throw ProtocolError(problem);
 }
 
-void CpuPool::Send(std::span<const std::int32_t> envs) {
+void CpuPool::Send(std::span<const std::int32_t> envs, const BatchView* out) {
   const auto lock = LockOpen(send_mutex_);
-  for (const std::int32_t env : envs) commands_[env] = Command::kStep;
-  Push(envs);
+  if (out && !synchronous()) {
+    throw ProtocolError("out needs batch_size == num_envs: in asynchronous mode rows are written "
+                        "in the order in which environments finish");
+  }
+  if ((out || redirected_) && sent_ != received_) {
+    throw ProtocolError("a send with out must be the only one before the next recv");
+  }
+  if (IsAll(envs)) {
+    std::fill(commands_.begin(), commands_.end(), Command::kStep);
+  } else {
+    for (const std::int32_t env : envs) commands_[env] = Command::kStep;
+  }
+  Push(envs, out);
 }
 
-void CpuPool::SendReset(const std::uint8_t* mask) {
+void CpuPool::CheckReset(const std::uint8_t* mask) const {
   const auto lock = LockOpen(send_mutex_);
+  CheckResettable(mask);
+}
+
+// Called with send_mutex_ held.
+void CpuPool::CheckResettable(const std::uint8_t* mask) const {
   if (sent_ != received_) {
     throw ProtocolError(std::to_string(sent_ - received_) +
                         " environments are in flight; call recv before you reset");
@@ -213,17 +204,22 @@ void CpuPool::SendReset(const std::uint8_t* mask) {
       throw ProtocolError(Describe(env) + " was never reset, so reset_mask may not leave it out");
     }
   }
+}
+
+void CpuPool::SendReset(const std::uint8_t* mask) {
+  const auto lock = LockOpen(send_mutex_);
+  CheckResettable(mask);
   for (std::int32_t env = 0; env < options_.num_envs; ++env) {
     const bool reset = !mask || mask[env];
     commands_[env] = reset ? Command::kReset : Command::kObserve;
     if (reset) started_[env] = 1;
   }
-  all_started_ |= mask == nullptr;
+  all_started_ = true;
   Push(all_envs_);
 }
 
 // Called with send_mutex_ held.
-void CpuPool::Push(std::span<const std::int32_t> envs) {
+void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
   const auto count = static_cast<std::int32_t>(envs.size());
   if (count == 0) return;
   if (synchronous() && receiving_) {
@@ -233,14 +229,20 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
     throw ProtocolError("another thread resets; send after its reset has returned");
   }
   const std::int64_t pending = sent_ - received_;
-  if (synchronous() && pending == 0 && IsAll(envs)) {
-    PushAll();
-    return;
+  if (synchronous() && pending == 0) {
+    const std::int64_t sequence = recv_sequence_.load(std::memory_order_relaxed);
+    buffers_.Open(sequence);
+    redirected_ = out != nullptr;
+    if (out) buffers_.Of(sequence)->Redirect(*out);
+    if (IsAll(envs)) {
+      PushAll();
+      return;
+    }
   }
   for (const std::int32_t env : envs) in_flight_[env].store(1, std::memory_order_relaxed);
+  stats_.Sent(envs);
 
   if (synchronous()) {
-    if (pending == 0) OpenBuffers(recv_sequence_.load(std::memory_order_relaxed));
     sent_ += count;
     // cheap rounds wait for Recv, which runs them on the caller's thread
     const bool inline_so_far = pending == static_cast<std::int64_t>(inline_envs_.size());
@@ -257,9 +259,7 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
     inline_envs_.clear();
   } else {
     sent_ += count;
-    const std::int64_t last_row =
-        sent_ - received_ - 1 + recv_sequence_.load(std::memory_order_relaxed) * options_.batch_size;
-    OpenBuffers(last_row / options_.batch_size);
+    buffers_.Open((NextReceived() + pending + count - 1) / options_.batch_size);
   }
   chunk_.store(ChunkSize(count), std::memory_order_relaxed);
   queue_.Push(envs);
@@ -270,16 +270,15 @@ void CpuPool::Push(std::span<const std::int32_t> envs) {
 // A round of the whole synchronous pool, the usual case: rows are environments, so
 // that neither lists nor marks per environment are needed. Called with send_mutex_ held.
 void CpuPool::PushAll() {
-  OpenBuffers(recv_sequence_.load(std::memory_order_relaxed));
   sent_ += options_.num_envs;
   whole_round_ = true;
+  stats_.SentAll();
   round_rows_.store(options_.num_envs, std::memory_order_release);
   if (threads_.empty() || IsCheap(options_.num_envs)) {
     whole_inline_ = true;
     return;
   }
-  chunk_.store(ChunkSize(options_.num_envs), std::memory_order_relaxed);
-  whole_next_.store(0, std::memory_order_release);
+  ranges_.Begin();
   work_event_.Notify();
 }
 
@@ -299,41 +298,6 @@ std::int32_t CpuPool::ChunkSize(std::int32_t sent) const {
   return static_cast<std::int32_t>(std::min<std::int64_t>(enough ? lines : chunk, kMaxChunk));
 }
 
-// Makes sequences up to `last_sequence` writable. Called with send_mutex_ held.
-void CpuPool::OpenBuffers(std::int64_t last_sequence) {
-  const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
-  for (; opened_ <= last_sequence; ++opened_) {
-    auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& candidate) {
-      return !candidate.open && candidate.buffer->Reusable();
-    });
-    if (slot == slots_.end()) {
-      slots_.push_back({std::make_shared<BatchBuffer>(spec_, options_.batch_size, final_obs)});
-      slot = slots_.end() - 1;
-    } else {
-      FreeIdleBuffers(slot);
-    }
-    slot->open = true;
-    slot->buffer->written.store(0, std::memory_order_relaxed);
-    open_[opened_ % open_.size()].store(slot->buffer.get(), std::memory_order_release);
-  }
-}
-
-// Gives memory back after somebody held many batches and dropped them: one idle
-// buffer beside `next` is enough. Called with send_mutex_ held; moves `next` along.
-void CpuPool::FreeIdleBuffers(std::vector<Slot>::iterator& next) {
-  if (slots_.size() <= kKeptSlots) return;
-  const BatchBuffer* const keep = next->buffer.get();
-  std::int32_t idle = 0;
-  std::erase_if(slots_, [&](const Slot& slot) {
-    const bool is_idle = slot.buffer.get() != keep && !slot.open && slot.buffer->Reusable();
-    if (!is_idle || ++idle == 1) return false;
-    slot.buffer->users.reset();  // the users hold the buffer, as the buffer holds them
-    return true;
-  });
-  next = std::find_if(slots_.begin(), slots_.end(),
-                      [&](const Slot& slot) { return slot.buffer.get() == keep; });
-}
-
 void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
   const auto lock = LockOpen(send_mutex_);
   if (InFlight(env)) {
@@ -342,128 +306,12 @@ void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
   envs_->clock(env).Seed(seed);
 }
 
-CpuPool::Received CpuPool::Recv(Clock::time_point deadline) {
-  const auto recv_lock = LockOpen(recv_mutex_);
-  std::int32_t rows = options_.batch_size;
-  const ReceivingFlag receiving(*this);
-  {
-    const std::lock_guard lock(send_mutex_);
-    const std::int64_t pending = sent_ - received_;
-    if (synchronous()) rows = static_cast<std::int32_t>(pending);
-    if (pending == 0 || pending < rows) {
-      throw ProtocolError("recv would never return: it waits for " +
-                          std::to_string(options_.batch_size) + " environments and " +
-                          std::to_string(pending) + " are in flight; call send or async_reset first");
-    }
-  }
-  const std::int64_t sequence = recv_sequence_.load(std::memory_order_relaxed);
-  BatchBuffer* buffer = BufferOf(sequence);
-  // the caller works too: first what waits for it alone, then whatever is left; beside
-  // an engine's threads only in synchronous mode, where it is counted as one of them
-  if (synchronous()) {
-    WorkUntil(deadline, [] { return false; });
-  } else if (spec_.step_cost_ns < kChunkNs) {
-    WorkUntil(deadline, [&] { return buffer->written.load(std::memory_order_acquire) >= rows; });
-  }
-  const bool ready = done_event_.WaitUntil(
-      [&] { return buffer->written.load(std::memory_order_acquire) >= rows || closed(); }, deadline,
-      kSpin);
-  if (closed()) throw ClosedError("the pool was closed while recv waited");
-  if (!ready) return {};
-  ThrowIfFailed();
-
-  // hand the batch out
-  const std::lock_guard lock(send_mutex_);
-  received_ += rows;
-  recv_sequence_.store(sequence + 1, std::memory_order_release);
-  const std::int32_t* ids = buffer->view().env_id;
-  for (std::int32_t i = 0; i < rows && !whole_round_; ++i) {
-    in_flight_[ids[i] - options_.env_id_offset].store(0, std::memory_order_relaxed);
-  }
-  whole_round_ = false;
-  const auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& candidate) {
-    return candidate.buffer.get() == buffer;
-  });
-  slot->received = true;
-  return {slot->buffer, rows};
-}
-
-void CpuPool::Release(BatchBuffer* buffer) {
-  const std::lock_guard lock(send_mutex_);
-  for (Slot& slot : slots_) {
-    if (slot.buffer.get() == buffer) slot.open = slot.received = false;
-  }
-  if (closed()) buffer->users.reset();  // Close left it to the receiver
-}
-
-bool CpuPool::Drain(Clock::time_point deadline) {
-  const auto recv_lock = LockOpen(recv_mutex_);
-  const DrainingFlag draining(*this);
-  if (synchronous() || spec_.step_cost_ns < kChunkNs) WorkUntil(deadline, [] { return false; });
-  const auto all_written = [&] {
-    const std::lock_guard lock(send_mutex_);
-    std::int64_t written = 0;
-    for (auto sequence = recv_sequence_.load(); sequence < opened_; ++sequence) {
-      written += BufferOf(sequence)->written.load(std::memory_order_seq_cst);
-    }
-    return written >= sent_ - received_ || closed();
-  };
-  const bool drained = done_event_.WaitUntil(all_written, deadline, kSpin);
-  if (!drained) return false;
-  if (closed()) throw ClosedError("the pool was closed while it drained");
-
-  // nothing runs any more: forget the unread rows and begin a fresh batch
-  const std::lock_guard lock(send_mutex_);
-  for (auto sequence = recv_sequence_.load(); sequence < opened_; ++sequence) {
-    for (Slot& slot : slots_) {
-      if (slot.buffer.get() == BufferOf(sequence)) slot.open = false;
-    }
-  }
-  for (auto& flag : in_flight_) flag.store(0, std::memory_order_relaxed);
-  whole_round_ = false;
-  received_ = sent_;
-  ClearFailures();
-  recv_sequence_.store(opened_, std::memory_order_release);
-  next_row_.store(opened_ * options_.batch_size, std::memory_order_release);
-  return true;
-}
-
-void CpuPool::ThrowIfFailed() {
-  if (!failed_.load(std::memory_order_acquire)) return;
-  const std::lock_guard lock(failure_mutex_);
-  failed_.store(false, std::memory_order_relaxed);
-  std::string message = std::to_string(failures_.size()) + " environment(s) failed: ";
-  for (std::size_t i = 0; i < failures_.size() && i < 4; ++i) {
-    message += (i ? "; env_id " : "env_id ") + std::to_string(failures_[i].first) + ": " +
-               failures_[i].second;
-  }
-  failures_.clear();
-  throw EnvError(message +
-                 ". The other environments go on: the next recv returns the batch, in which the "
-                 "failed ones are truncated and begin a new episode with their next step");
-}
-
-void CpuPool::ClearFailures() {
-  const std::lock_guard lock(failure_mutex_);
-  failures_.clear();
-  failed_.store(false, std::memory_order_relaxed);
-}
-
-// Publishes finished rows and wakes Recv when the batch is full; Drain waits for
-// less than full batches and so looks at every chunk.
-void CpuPool::FinishRows(BatchBuffer& buffer, std::int32_t count) {
-  const std::int32_t target = synchronous() ? round_rows_.load(std::memory_order_acquire)
-                                            : options_.batch_size;
-  const std::int32_t written =
-      buffer.written.fetch_add(count, std::memory_order_seq_cst) + count;
-  if (written >= target || draining_.load(std::memory_order_seq_cst)) done_event_.Notify();
-}
-
 // Runs the cheap rounds that Send left for the caller. Called with recv_mutex_ held.
 void CpuPool::RunInline() {
   if (!whole_inline_ && inline_envs_.empty()) return;
-  Rows rows(*this, 0);
-  envs_->Run(whole_inline_ ? all_envs_ : inline_envs_, CurrentWork(), rows);
+  const std::span<const std::int32_t> envs = whole_inline_ ? all_envs_ : inline_envs_;
+  ChunkRows rows(*this, CallerParticipant(), envs, 0, whole_inline_);
+  envs_->Run(envs, CurrentWork(), rows);
   const std::lock_guard lock(send_mutex_);
   whole_inline_ = false;
   inline_envs_.clear();
@@ -473,39 +321,37 @@ void CpuPool::RunInline() {
 // one chunk, so that a pool without threads moves on. Called with recv_mutex_ held.
 void CpuPool::WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough) {
   RunInline();
-  while (!enough() && RunChunk() && !closed() && Clock::now() < deadline) {
+  while (!enough() && RunChunk(CallerParticipant()) && !closed() && Clock::now() < deadline) {
   }
 }
 
 // Claims and runs one chunk; false when there was none.
-bool CpuPool::RunChunk() {
-  const std::int32_t limit = chunk_.load(std::memory_order_relaxed);
-  if (whole_next_.load(std::memory_order_relaxed) < options_.num_envs) {
-    const std::int32_t first = whole_next_.fetch_add(limit, std::memory_order_acq_rel);
-    if (first < options_.num_envs) {
-      const std::int32_t count = std::min(limit, options_.num_envs - first);
-      Rows rows(*this, first);
-      envs_->Run(all_envs().subspan(first, count), CurrentWork(), rows);
-      return true;
-    }
+bool CpuPool::RunChunk(std::int32_t participant) {
+  const EnvRange range = ranges_.TryClaim(participant, whole_chunk_);
+  if (range.count > 0) {
+    const std::span<const std::int32_t> envs = all_envs().subspan(range.first, range.count);
+    ChunkRows rows(*this, participant, envs, range.first, /*whole=*/true);
+    envs_->Run(envs, CurrentWork(), rows);
+    return true;
   }
-  std::int32_t envs[kMaxChunk];
-  const WorkQueue::Claim claim = queue_.TryClaim({envs, static_cast<std::size_t>(limit)});
+  std::int32_t storage[kMaxChunk];
+  const std::int32_t limit = chunk_.load(std::memory_order_relaxed);
+  const WorkQueue::Claim claim = queue_.TryClaim({storage, static_cast<std::size_t>(limit)});
   if (claim.count == 0) return false;
-  Rows rows(*this, claim.position - round_position_.load(std::memory_order_acquire));
-  envs_->Run({envs, static_cast<std::size_t>(claim.count)}, CurrentWork(), rows);
+  const std::span<const std::int32_t> envs{storage, static_cast<std::size_t>(claim.count)};
+  const std::int64_t first_row = claim.position - round_position_.load(std::memory_order_acquire);
+  ChunkRows rows(*this, participant, envs, first_row, /*whole=*/false);
+  envs_->Run(envs, CurrentWork(), rows);
   return true;
 }
 
-void CpuPool::WorkerLoop() {
-  const auto has_work = [this] {
-    return closed() || whole_next_.load(std::memory_order_acquire) < options_.num_envs ||
-           !queue_.Empty();
-  };
+void CpuPool::WorkerLoop(std::int32_t worker) {
+  const std::int32_t participant = WorkerParticipant(worker);
+  const auto has_work = [this] { return closed() || !ranges_.Empty() || !queue_.Empty(); };
   while (true) {
     work_event_.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
     if (closed()) return;
-    RunChunk();
+    RunChunk(participant);
   }
 }
 
@@ -526,17 +372,15 @@ void CpuPool::Close() {
   }
 
   // take everything out under the locks, destroy it after them
-  std::vector<Slot> slots;
+  std::vector<std::shared_ptr<BatchBuffer>> buffers;
   std::unique_ptr<EnvBatch> envs;
   {
     const std::scoped_lock lock(recv_mutex_, send_mutex_);
     threads_.clear();
-    slots.swap(slots_);
+    buffers = buffers_.Clear();
     envs = std::move(envs_);
   }
-  for (Slot& slot : slots) {
-    if (!slot.received) slot.buffer->users.reset();
-  }
+  for (const auto& buffer : buffers) buffer->users.reset();
 }
 
 std::int32_t CpuPool::num_in_flight() const {
@@ -546,9 +390,7 @@ std::int32_t CpuPool::num_in_flight() const {
 
 std::int64_t CpuPool::buffer_bytes() const {
   const std::lock_guard lock(send_mutex_);
-  std::int64_t total = 0;
-  for (const Slot& slot : slots_) total += slot.buffer->bytes();
-  return total;
+  return buffers_.bytes();
 }
 
 std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {

@@ -27,6 +27,16 @@ std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
   return state;
 }
 
+// Empty for an environment that has nothing to lose: never reset, or its reset failed.
+std::vector<std::uint8_t> CpuPool::SaveToPutBack(std::int32_t env) const {
+  if (!started_[env]) return {};
+  try {
+    return SaveIdle(env);
+  } catch (const EngineError&) {
+    return {};
+  }
+}
+
 void CpuPool::LoadIdle(std::int32_t env, std::span<const std::uint8_t> state) {
   StateReader reader(state);
   EpisodeClock& clock = envs_->clock(env);
@@ -56,12 +66,11 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
     for (; at < envs.size(); ++at) {
       StateReader reader(states[at]);
       GetClock(reader, 0);
-      envs_->CheckState(reader.rest());
+      envs_->CheckState(envs[at], reader.rest());
     }
     // an engine may yet refuse a state: then those before it are put back
     for (at = 0; at < envs.size(); ++at) {
-      const bool started = started_[envs[at]];
-      before.push_back(started ? SaveIdle(envs[at]) : std::vector<std::uint8_t>());
+      before.push_back(SaveToPutBack(envs[at]));
       LoadIdle(envs[at], states[at]);
     }
   } catch (const std::exception& error) {

@@ -2,81 +2,63 @@
 #include "rollouts/pool/registry.h"
 
 #include <limits>
+#include <utility>
 
 #include "registry_includes.inc"
-
-// One function body, compiled for several instruction sets; the loader picks the
-// best that the machine has. Without fused multiply-add contraction all of them
-// give the same bits. `flatten`, because a call left in the loop stops the vectoriser.
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define ROLLOUTS_CLONES \
-  __attribute__((flatten, target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define ROLLOUTS_CLONES __attribute__((flatten))
-#endif
+#include "rollouts/pool/mixed_env_batch.h"
 
 namespace rollouts {
 
-// The block loops of each light environment: target_clones works on plain functions only.
-#define ROLLOUTS_LIGHT_TYPE(TYPE)                                                              \
-  ROLLOUTS_CLONES void Step##TYPE##Block(const TYPE::Config& config, EnvBlock<TYPE>& block,    \
-                                         std::int32_t count) {                                 \
-    StepBlock<TYPE>(config, block, count);                                                     \
-  }                                                                                            \
-  ROLLOUTS_CLONES void Observe##TYPE##Block(const TYPE::Config& config,                        \
-                                            const EnvBlock<TYPE>& block, std::int32_t count,   \
-                                            TYPE::Obs* obs) {                                  \
-    ObserveBlock<TYPE>(config, block, count, obs);                                             \
-  }                                                                                            \
-  BlockKernels<TYPE> BestKernels(const TYPE::Config&) {                                        \
-    return {Step##TYPE##Block, Observe##TYPE##Block};                                          \
-  }
+// defined in block_kernels.cpp
+#define ROLLOUTS_LIGHT_TYPE(TYPE) BlockKernels<TYPE> BestKernels(const TYPE::Config&);
 #include "registry_vectorized_types.inc"
 #undef ROLLOUTS_LIGHT_TYPE
 
 namespace {
 
 template <typename Env>
-typename Env::Config ReadConfig(const Options& options) {
-  typename Env::Config config;
-  OptionReader reader(options);
-  Env::VisitConfig(config, reader);
-  reader.CheckAllTaken();
-  return config;
+Options DefaultOptions() {
+  return ListOptions<Env>({});
 }
 
 template <typename Env>
-Options AllOptions(const Options& given) {
-  auto config = ReadConfig<Env>(given);
-  OptionLister lister;
-  Env::VisitConfig(config, lister);
-  return lister.options;
-}
-
-template <typename Env>
-EnvSpec LightSpec(const Options& options) {
-  ReadConfig<Env>(options);  // unknown options are errors here too
+EnvSpec LightSpec(const OptionColumns& options) {
+  ReadConfig<Env>(options, 0);  // unknown options are errors here too
   return Env::kSpec;
 }
 
 template <typename Env>
-EnvSpec HeavySpec(const Options& options) {
-  return Env::MakeSpec(ReadConfig<Env>(options));
+EnvSpec HeavySpec(const OptionColumns& options) {
+  return Env::MakeSpec(ReadConfig<Env>(options, 0));
 }
 
 template <typename Env>
-std::unique_ptr<EnvBatch> LightBatch(const Options& options, std::int32_t num_envs) {
-  const auto config = ReadConfig<Env>(options);
+std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t first_row,
+                                     std::int32_t num_envs) {
+  auto configs = ReadConfigs<Env>(options, first_row, num_envs);
   if constexpr (Vectorized<Env>) {
-    return std::make_unique<LightEnvBatch<Env>>(config, num_envs, BestKernels(config));
+    const auto kernels = BestKernels(configs[0]);
+    return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs, kernels);
   } else {
-    return std::make_unique<LightEnvBatch<Env>>(config, num_envs);
+    return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs);
   }
 }
 
 template <typename Env>
-std::unique_ptr<EnvBatch> HeavyBatch(const Options& options, std::int32_t num_envs) {
-  return std::make_unique<HeavyEnvBatch<Env>>(ReadConfig<Env>(options), num_envs);
+std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t first_row,
+                                     std::int32_t num_envs) {
+  return std::make_unique<HeavyEnvBatch<Env>>(ReadConfigs<Env>(options, first_row, num_envs),
+                                              num_envs);
+}
+
+std::unique_ptr<EnvBatch> MakeSegment(const Segment& segment, const OptionColumns& options,
+                                      std::int32_t first_row) {
+  if (segment.internal.empty()) {
+    return segment.entry->make_batch(options, first_row, segment.num_envs);
+  }
+  OptionColumns all = options;
+  all.insert(segment.internal.begin(), segment.internal.end());
+  return segment.entry->make_batch(all, first_row, segment.num_envs);
 }
 
 }  // namespace
@@ -84,10 +66,10 @@ std::unique_ptr<EnvBatch> HeavyBatch(const Options& options, std::int32_t num_en
 const std::vector<RegistryEntry>& Registry() {
 #define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,          \
-                #TYPE, AllOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
+                #TYPE, DefaultOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
 #define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,           \
-                #TYPE, AllOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
+                #TYPE, DefaultOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
   static const std::vector<RegistryEntry> entries = {
 #include "registry_entries.inc"
   };
@@ -101,6 +83,19 @@ const RegistryEntry& FindEntry(const std::string& id) {
     if (entry.id == id) return entry;
   }
   throw SpecError("unknown environment '" + id + "'; rollouts.env_ids() lists what there is");
+}
+
+std::unique_ptr<EnvBatch> MakeEnvBatch(std::span<const Segment> segments,
+                                       const OptionColumns& options) {
+  if (segments.size() == 1) return MakeSegment(segments[0], options, 0);
+  std::vector<MixedEnvBatch::Part> parts;
+  std::int32_t first = 0;
+  for (const Segment& segment : segments) {
+    parts.push_back({first, segment.num_envs, segment.max_episode_steps,
+                     MakeSegment(segment, options, first)});
+    first += segment.num_envs;
+  }
+  return std::make_unique<MixedEnvBatch>(std::move(parts));
 }
 
 }  // namespace rollouts

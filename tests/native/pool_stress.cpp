@@ -2,159 +2,14 @@
 // Exercises CpuPool from many threads at once. test_sanitizers.py builds it with
 // ThreadSanitizer and with AddressSanitizer + UndefinedBehaviorSanitizer; each
 // scenario is an argument. Exit status 0: every Check held and no sanitizer spoke.
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <latch>
-#include <map>
-#include <numeric>
-#include <random>
-#include <stdexcept>
-
-#include "rollouts/envs/classic/cart_pole.h"
-#include "rollouts/pool/cpu_pool.h"
+#include "pool_stress.h"
 
 namespace rollouts {
 namespace {
 
-using Clock = CpuPool::Clock;
-using Received = CpuPool::Received;
-
-#define CHECK(condition)                                                        \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                             \
-    }                                                                           \
-  } while (false)
-
-Clock::time_point Soon() { return Clock::now() + std::chrono::milliseconds(20); }
-Clock::time_point Later() { return Clock::now() + std::chrono::seconds(60); }
-
-// A heavy environment whose steps wait while the gate is shut, and fail on demand.
-struct GateEnv {
-  struct Config {
-    bool throws = false;
-  };
-  using Action = std::int32_t;
-  using Obs = float;
-  static inline std::atomic<bool> open{true};
-
-  static EnvSpec MakeSpec(const Config&) {
-    EnvSpec spec = CartPole::kSpec;
-    spec.step_cost_ns = 100'000;
-    return spec;
-  }
-  explicit GateEnv(const Config& config) : config_(config) {}
-  void Reset(Rng& rng, bool) {
-    if (config_.throws && rng.Below(8) == 0) throw std::runtime_error("reset broke");
-    value_ = 0;
-  }
-  StepResult Step(const Action*, Rng& rng) {
-    open.wait(false);
-    if (config_.throws && rng.Below(8) == 0) throw std::runtime_error("step broke");
-    if (config_.throws && rng.Below(8) == 0) throw 7;  // not a std::exception
-    ++value_;
-    return StepResult::Of(1, rng.Below(10) == 0);
-  }
-  void Observe(Obs* obs) const {
-    for (int i = 0; i < 4; ++i) obs[i] = value_;
-  }
-  void WriteInfo(double*) const {}
-
- private:
-  const Config config_;
-  float value_ = 0;
-};
-
-// A heavy environment whose steps return when two of them are under way at once.
-struct MeetingEnv : GateEnv {
-  static inline std::atomic<int> inside{0};
-  static inline std::atomic<int> meetings{0};
-
-  using GateEnv::GateEnv;
-  StepResult Step(const Action*, Rng&) {
-    const auto deadline = Clock::now() + std::chrono::seconds(20);
-    if (inside.fetch_add(1) + 1 == 2) meetings.fetch_add(1);
-    while (meetings.load() == 0 && Clock::now() < deadline) CpuRelax();
-    inside.fetch_sub(1);
-    return StepResult::Of(1, false);
-  }
-};
-
-void SetGate(bool open) {
-  GateEnv::open.store(open);
-  GateEnv::open.notify_all();
-}
-
-PoolOptions Options(std::int32_t num_envs, std::int32_t batch_size, std::int32_t threads,
-                    AutoresetMode mode = AutoresetMode::kSameStep) {
-  PoolOptions options;
-  options.num_envs = num_envs;
-  options.batch_size = batch_size;
-  options.num_threads = threads;
-  options.env_id_offset = 1000;
-  options.seed = 3;
-  options.rules = {mode, 50};
-  return options;
-}
-
-std::unique_ptr<CpuPool> MakeCartPoles(const PoolOptions& options) {
-  return std::make_unique<CpuPool>(
-      std::make_unique<LightEnvBatch<CartPole>>(CartPole::Config{}, options.num_envs), options);
-}
-
-std::unique_ptr<CpuPool> MakeGates(const PoolOptions& options, bool throws = false) {
-  return std::make_unique<CpuPool>(
-      std::make_unique<HeavyEnvBatch<GateEnv>>(GateEnv::Config{throws}, options.num_envs), options);
-}
-
-// CheckSend, filling the rows and Send belong together, and SendReset may not come
-// between; Python's callers have the GIL for it.
-std::mutex api_mutex;
-
-void SendReset(CpuPool& pool) {
-  const std::lock_guard lock(api_mutex);
-  pool.SendReset(nullptr);
-}
-
-void Send(CpuPool& pool, const std::vector<std::int32_t>& envs) {
-  const std::lock_guard lock(api_mutex);
-  pool.CheckSend(envs);
-  for (const std::int32_t env : envs) {
-    const std::int32_t action = env % 2;
-    std::memcpy(pool.ActionRow(env), &action, sizeof(action));
-  }
-  pool.Send(envs);
-}
-
-std::vector<std::int32_t> Envs(const CpuPool& pool, const Received& received) {
-  const std::int32_t* ids = received.buffer->view().env_id;
-  std::vector<std::int32_t> envs(ids, ids + received.rows);
-  for (std::int32_t& env : envs) env -= pool.options().env_id_offset;
-  return envs;
-}
-
-// Somebody outside the pool who may look at a buffer at any time.
-// Owns the buffer that owns it, as the bindings' arrays do: the pool breaks the cycle.
-struct Holder final : BufferUsers {
-  explicit Holder(std::shared_ptr<BatchBuffer> given) : buffer(std::move(given)) {}
-  bool None() const override { return holds.load(std::memory_order_acquire) == 0; }
-  std::shared_ptr<BatchBuffer> buffer;
-  std::atomic<int> holds{0};
-};
-
-Holder& HolderOf(const std::shared_ptr<BatchBuffer>& buffer) {
-  if (!buffer->users) buffer->users = std::make_unique<Holder>(buffer);
-  return static_cast<Holder&>(*buffer->users);
-}
-
 // Rounds of random subsets, cheap ones (run by Recv) and dear ones (queued), in one pool.
 void SyncRounds() {
-  const auto pool = MakeCartPoles(Options(1500, 1500, 3));
+  const auto pool = MakeCartPoles(MakeOptions(1500, 1500, 3));
   std::mt19937 random(1);
   SendReset(*pool);
   pool->Release(pool->Recv(Later()).buffer.get());
@@ -181,9 +36,88 @@ void SyncRounds() {
   }
 }
 
+// Receives of any size against threads that fill buffers out of order, with drains; each
+// environment's steps are counted, so that a row lost, doubled or read early shows.
+void PartsOfBatchesAsync() {
+  const std::int32_t num_envs = 90;
+  const auto pool = std::make_unique<CpuPool>(
+      std::make_unique<HeavyEnvBatch<GateEnv>>(std::vector{GateEnv::Config{}}, num_envs),
+      MakeOptions(num_envs, 20, 3, AutoresetMode::kNextStep));
+  std::mt19937 random(5);
+  SendReset(*pool);
+  std::vector<std::int32_t> length(num_envs, -1);
+  for (int round = 0; round < 3000; ++round) {
+    Received received;
+    if (round % 50 == 49) {
+      received = pool->RecvAll(Later());
+      CHECK(pool->num_in_flight() == 0);
+    } else {
+      const std::int32_t in_flight = pool->num_in_flight();
+      const std::int32_t min = 1 + static_cast<std::int32_t>(random() % in_flight);
+      const std::int32_t max = min + static_cast<std::int32_t>(random() % num_envs);
+      received = pool->RecvRows(Later(), {min, max});
+      CHECK(received.rows >= min && received.rows <= max);
+    }
+    const BatchView& view = received.buffer->view();
+    std::vector<std::int32_t> envs;
+    for (std::int32_t i = received.first; i < received.first + received.rows; ++i) {
+      const std::int32_t env = view.env_id[i] - pool->options().env_id_offset;
+      const bool begins = view.episode_length[i] == 0;
+      CHECK(begins || view.episode_length[i] == length[env] + 1);
+      CHECK(view.ObsRow<float>(i)[0] == static_cast<float>(view.episode_length[i]));
+      length[env] = view.episode_length[i];
+      envs.push_back(env);
+    }
+    pool->Release(received.buffer.get());
+    if (round % 400 == 399) {
+      CHECK(pool->Drain(Later()));
+      SendReset(*pool);
+      std::fill(length.begin(), length.end(), -1);
+    } else {
+      std::shuffle(envs.begin(), envs.end(), random);
+      Send(*pool, envs);
+    }
+  }
+}
+
+// Rounds into arrays of the caller, which the pool forgets with the round.
+void RoundsIntoGivenArrays() {
+  const std::int32_t num_envs = 1500;
+  const auto pool = MakeCartPoles(MakeOptions(num_envs, num_envs, 3));
+  SendReset(*pool);
+  pool->Release(pool->Recv(Later()).buffer.get());
+  for (int round = 0; round < 100; ++round) {
+    const auto rows = static_cast<std::size_t>(round % 2 ? num_envs : 700);
+    auto obs = std::make_unique<float[]>(4 * rows);
+    auto reward = std::make_unique<double[]>(rows);
+    BatchView out;
+    out.obs = reinterpret_cast<std::uint8_t*>(obs.get());
+    out.reward = reward.get();
+    const std::lock_guard lock(api_mutex);
+    const auto envs = pool->all_envs().first(rows);
+    pool->CheckSend(envs);
+    pool->Send(envs, &out);
+    bool refused = false;
+    try {
+      pool->Send(pool->all_envs().last(1));
+    } catch (const ProtocolError&) {
+      refused = true;
+    }
+    CHECK(refused);
+    if (round % 5 == 4) {
+      CHECK(pool->Drain(Later()));
+      continue;
+    }
+    const Received received = pool->Recv(Later());
+    CHECK(received.buffer->target().obs == out.obs && received.rows == static_cast<int>(rows));
+    CHECK(std::count(reward.get(), reward.get() + rows, 1.0) == static_cast<int>(rows));
+    pool->Release(received.buffer.get());
+  }
+}
+
 // One thread receives and hands the rows to two others, which send them again.
 void AsyncSendersAndReceiver() {
-  const auto pool = MakeCartPoles(Options(96, 20, 3));
+  const auto pool = MakeCartPoles(MakeOptions(96, 20, 3));
   SendReset(*pool);
   std::mutex mutex;
   std::deque<std::vector<std::int32_t>> idle;  // guarded by mutex
@@ -228,7 +162,7 @@ void AsyncSendersAndReceiver() {
 
 // Buffers somebody holds are not written: their contents stay what they were.
 void HeldBuffersDoNotChange() {
-  const auto pool = MakeCartPoles(Options(64, 16, 3));
+  const auto pool = MakeCartPoles(MakeOptions(64, 16, 3));
   std::mt19937 random(2);
   SendReset(*pool);
   struct Held {
@@ -253,19 +187,6 @@ void HeldBuffersDoNotChange() {
     }
   }
   CHECK(pool->buffer_bytes() < 40 * held[0].buffer->bytes());
-}
-
-// Calls `body` until the pool is closed; calls in an impossible order are allowed.
-void UntilClosed(const std::function<void()>& body) {
-  while (true) {
-    try {
-      body();
-    } catch (const ClosedError&) {
-      return;
-    } catch (const ProtocolError&) {
-      std::this_thread::yield();
-    }
-  }
 }
 
 // Close comes while other threads use every entry point, in and out of waits.
@@ -302,15 +223,15 @@ void CloseWhileOthersWork(const PoolOptions& options) {
   }
 }
 
-void CloseWhileOthersWorkSync() { CloseWhileOthersWork(Options(32, 32, 2, AutoresetMode::kDisabled)); }
-void CloseWhileOthersWorkSyncQueued() { CloseWhileOthersWork(Options(2000, 2000, 3)); }
-void CloseWhileOthersWorkAsync() { CloseWhileOthersWork(Options(40, 7, 3, AutoresetMode::kNextStep)); }
+void CloseWhileOthersWorkSync() { CloseWhileOthersWork(MakeOptions(32, 32, 2, AutoresetMode::kDisabled)); }
+void CloseWhileOthersWorkSyncQueued() { CloseWhileOthersWork(MakeOptions(2000, 2000, 3)); }
+void CloseWhileOthersWorkAsync() { CloseWhileOthersWork(MakeOptions(40, 7, 3, AutoresetMode::kNextStep)); }
 
 // Recv waits on an environment that does not finish; Close wakes it all the same.
 void CloseWakesRecv() {
   for (const std::int32_t batch_size : {4, 2}) {
     SetGate(true);
-    const auto pool = MakeGates(Options(4, batch_size, 4));
+    const auto pool = MakeGates(MakeOptions(4, batch_size, 4));
     SendReset(*pool);
     for (int i = 0; i < 4 / batch_size; ++i) pool->Release(pool->Recv(Later()).buffer.get());
     SetGate(false);
@@ -375,14 +296,14 @@ void DrainAgainstSends(const PoolOptions& options) {
   CHECK(received.rows == options.batch_size);
 }
 
-void DrainAgainstSendsSync() { DrainAgainstSends(Options(450, 450, 2)); }
-void DrainAgainstSendsSyncQueued() { DrainAgainstSends(Options(1200, 1200, 3)); }
-void DrainAgainstSendsAsync() { DrainAgainstSends(Options(480, 240, 3)); }
+void DrainAgainstSendsSync() { DrainAgainstSends(MakeOptions(450, 450, 2)); }
+void DrainAgainstSendsSyncQueued() { DrainAgainstSends(MakeOptions(1200, 1200, 3)); }
+void DrainAgainstSendsAsync() { DrainAgainstSends(MakeOptions(480, 240, 3)); }
 
 // Failing environments are reported, truncated, and the pool goes on.
 void FailuresStayWithTheirEnvironment(std::int32_t batch_size) {
   SetGate(true);
-  const auto pool = MakeGates(Options(12, batch_size, 3), /*throws=*/true);
+  const auto pool = MakeGates(MakeOptions(12, batch_size, 3), /*throws=*/true);
   SendReset(*pool);
   int failures = 0;
   for (int batch = 0; batch < 400;) {
@@ -405,8 +326,8 @@ void FailuresAsync() { FailuresStayWithTheirEnvironment(5); }
 
 // A chunk of several environments would leave threads without work.
 void EnginesStepInParallel() {
-  const PoolOptions options = Options(16, 16, 2);
-  CpuPool pool(std::make_unique<HeavyEnvBatch<MeetingEnv>>(MeetingEnv::Config{}, 16), options);
+  const PoolOptions options = MakeOptions(16, 16, 2);
+  CpuPool pool(std::make_unique<HeavyEnvBatch<MeetingEnv>>(std::vector{MeetingEnv::Config{}}, 16), options);
   SendReset(pool);
   pool.Release(pool.Recv(Later()).buffer.get());
   std::vector<std::int32_t> envs(16);
@@ -416,11 +337,90 @@ void EnginesStepInParallel() {
   CHECK(MeetingEnv::meetings.load() > 0);
 }
 
+// Rounds of the whole pool, which threads take from their own ranges and each other's:
+// every environment is stepped once in each, and stats may be read and cleared meanwhile.
+void WholeRounds() {
+  SetGate(true);
+  for (const std::int32_t threads : {2, 3, 5}) {
+    for (const std::int32_t num_envs : {3, 37, 3000}) {
+      const PoolOptions options = MakeOptions(num_envs, num_envs, threads, AutoresetMode::kNextStep);
+      const auto pool = num_envs < 100 ? MakeGates(options) : MakeCartPoles(options);
+      std::atomic<bool> stop{false};
+      std::thread reader([&] {
+        for (std::int64_t last = 0; !stop;) {
+          const std::int64_t steps = pool->stats().env_steps;
+          CHECK(steps >= last && steps <= 200 * num_envs);
+          last = steps;
+          std::this_thread::yield();  // or on few cores the others wait for the lock
+        }
+      });
+      SendReset(*pool);
+      for (int round = 0; round <= 200; ++round) {
+        const Received received = pool->Recv(Later());
+        std::vector<std::int32_t> expected(num_envs);
+        std::iota(expected.begin(), expected.end(), 0);
+        CHECK(Envs(*pool, received) == expected);
+        pool->Release(received.buffer.get());
+        CHECK(pool->stats().env_steps == round * num_envs);
+        if (round == 200) break;
+        pool->CheckSend(pool->all_envs());
+        std::memset(pool->ActionRow(0), 0, num_envs * pool->action_bytes());
+        pool->Send(pool->all_envs());
+      }
+      stop = true;
+      reader.join();
+    }
+  }
+}
+
+// Stats are cleared from one thread and read from another while a third steps.
+void StatsAgainstSteps() {
+  SetGate(true);
+  const auto pool = MakeGates(MakeOptions(12, 5, 3));
+  std::atomic<bool> stop{false};
+  std::thread clearer([&] {
+    while (!stop) pool->ResetStats();
+  });
+  std::thread reader([&] {
+    while (!stop) CHECK(pool->stats().env_step_time.size() == 12);
+  });
+  SendReset(*pool);
+  for (int batch = 0; batch < 400; ++batch) {
+    const Received received = pool->Recv(Later());
+    const auto envs = Envs(*pool, received);
+    pool->Release(received.buffer.get());
+    Send(*pool, envs);
+  }
+  CHECK(pool->Drain(Later()));
+  stop = true;
+  clearer.join();
+  reader.join();
+  pool->ResetStats();
+  CHECK(pool->stats().env_steps == 0 && pool->stats().step_time.count == 0);
+}
+
+// An environment that cannot be made, on whatever thread, is the constructor's error.
+void MakingFails() {
+  for (const std::int32_t threads : {1, 2, 4}) {
+    for (const std::int32_t batch_size : {12, 6}) {
+      RefusedEnv::made = 0;
+      bool refused = false;
+      try {
+        CpuPool pool(std::make_unique<HeavyEnvBatch<RefusedEnv>>(std::vector{RefusedEnv::Config{}}, 12),
+                     MakeOptions(12, batch_size, threads));
+      } catch (const EngineError&) {
+        refused = true;
+      }
+      CHECK(refused);
+    }
+  }
+}
+
 // Threads start, work a little and end, with work still in the queue.
 void ManyPools() {
   for (int i = 0; i < 150; ++i) {
     const std::int32_t batch_size = i % 2 ? 16 : 64;
-    const auto pool = MakeCartPoles(Options(64, batch_size, 1 + i % 4));
+    const auto pool = MakeCartPoles(MakeOptions(64, batch_size, 1 + i % 4));
     if (i % 3) SendReset(*pool);
     if (i % 3 == 2) pool->Release(pool->Recv(Later()).buffer.get());
   }
@@ -431,7 +431,7 @@ void ManyPools() {
 
 int main(int argc, char** argv) {
   using namespace rollouts;
-  const std::map<std::string, void (*)()> scenarios = {
+  Scenarios scenarios = {
       {"sync_rounds", SyncRounds},
       {"async_senders_and_receiver", AsyncSendersAndReceiver},
       {"held_buffers_do_not_change", HeldBuffersDoNotChange},
@@ -445,8 +445,14 @@ int main(int argc, char** argv) {
       {"engines_step_in_parallel", EnginesStepInParallel},
       {"failures_sync", FailuresSync},
       {"failures_async", FailuresAsync},
+      {"making_fails", MakingFails},
       {"many_pools", ManyPools},
+      {"parts_of_batches_async", PartsOfBatchesAsync},
+      {"rounds_into_given_arrays", RoundsIntoGivenArrays},
+      {"stats_against_steps", StatsAgainstSteps},
+      {"whole_rounds", WholeRounds},
   };
+  scenarios.merge(ThreadScenarios());
   const auto found = argc == 2 ? scenarios.find(argv[1]) : scenarios.end();
   if (found == scenarios.end()) {
     for (const auto& [name, run] : scenarios) std::printf("%s\n", name.c_str());

@@ -13,11 +13,18 @@ HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "native"
 SOURCES = [
     HERE / "pool_stress.cpp",
-    NATIVE / "src" / "cpu_pool.cpp",
-    NATIVE / "src" / "cpu_pool_state.cpp",
+    HERE / "pool_stress_threads.cpp",
+    *sorted((NATIVE / "src").glob("cpu_pool*.cpp")),
     NATIVE / "src" / "batch_buffer.cpp",
+    NATIVE / "src" / "buffer_ring.cpp",
+    NATIVE / "src" / "options.cpp",
+    NATIVE / "src" / "page_memory.cpp",
+    NATIVE / "src" / "placement.cpp",
     NATIVE / "src" / "state.cpp",
+    NATIVE / "src" / "step_stats.cpp",
 ]
+# a scenario takes seconds; on a busy machine a sanitizer makes many of them
+HANG_LIMIT_S = 600
 SANITIZERS = {"tsan": "thread", "asan": "address,undefined"}
 SCENARIOS = [
     "async_senders_and_receiver",
@@ -25,6 +32,10 @@ SCENARIOS = [
     "close_while_others_work_async",
     "close_while_others_work_sync",
     "close_while_others_work_sync_queued",
+    "close_while_stepping_async",
+    "close_while_stepping_sync",
+    "close_while_stepping_sync_queued",
+    "closers_race",
     "drain_against_sends_async",
     "drain_against_sends_sync",
     "drain_against_sends_sync_queued",
@@ -32,8 +43,18 @@ SCENARIOS = [
     "failures_async",
     "failures_sync",
     "held_buffers_do_not_change",
+    "making_fails",
     "many_pools",
+    "many_receivers_async",
+    "many_receivers_sync",
+    "many_receivers_sync_queued",
+    "one_thread_is_first_in_first_out",
+    "parts_of_batches_async",
+    "rounds_into_given_arrays",
+    "slow_environment_holds_nobody_up",
+    "stats_against_steps",
     "sync_rounds",
+    "whole_rounds",
 ]
 
 GXX = shutil.which("g++")
@@ -73,7 +94,10 @@ def test_pool_is_free_of_races_and_memory_errors(
     stress_programs: dict[str, Path], scenario: str, sanitizer: str
 ) -> None:
     result = subprocess.run(
-        [stress_programs[sanitizer], scenario], capture_output=True, text=True, timeout=60
+        [stress_programs[sanitizer], scenario],
+        capture_output=True,
+        text=True,
+        timeout=HANG_LIMIT_S,
     )
     if "unexpected memory mapping" in result.stderr:
         pytest.skip("this kernel's address layout is one that ThreadSanitizer cannot use")

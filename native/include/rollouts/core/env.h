@@ -8,13 +8,20 @@
 //   using Obs = ...;     element type of the observation
 //   static constexpr EnvSpec kSpec
 //   template <class V> static void VisitConfig(Config&, V& visit)   option names
+//   template <class C> static void CheckConfig(const Config&, C& check)   optional: what its
+//       options may be; `check` is a ConfigCheck (pool/options.h)
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)
-//   static constexpr bool kVectorized = true   optional: State is Reals only, Step draws
-//       nothing and does not branch, the action has one element; then the CPU pool
+//   static constexpr bool kVectorized = true   optional: State is Reals only or int32s only,
+//       Step does not branch but on options, the action has one element; then the CPU pool
 //       steps blocks of environments with vector instructions
-// all ROLLOUTS_HD but VisitConfig. It knows nothing of threads, batches, seeds,
+//   static bool StepDraws(const Config&)   with kVectorized: whether Step may draw under these
+//       options, at most 4 words in most steps. Step is a template over the Rng then, and
+//       uses Uniform() and Below() alone. Without it Step draws nothing
+//   static constexpr const char* kStateNames[]   where State is Reals: their names; one
+//       that is not finite after a step is reported as this environment's failure
+// all ROLLOUTS_HD but VisitConfig and CheckConfig. It knows nothing of threads, batches, seeds,
 // time limits or autoreset: core/step.h does.
 //
 // A heavy environment (CPU_ONLY) hosts an engine and is a class with

@@ -104,6 +104,20 @@ struct RowRef {
   std::int64_t row;
 };
 
+// Writes the row of an environment that failed: zeros, truncated. Its next step begins a new
+// episode.
+ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
+  clock.ended = true;
+  const BatchView& view = out.view;
+  std::uint8_t* const obs = view.ObsRow<std::uint8_t>(out.row);
+  for (std::int64_t i = 0; i < view.obs_bytes; ++i) obs[i] = 0;
+  if (view.final_obs) {
+    std::uint8_t* const final_obs = view.FinalObsRow<std::uint8_t>(out.row);
+    for (std::int64_t i = 0; i < view.obs_bytes; ++i) final_obs[i] = 0;
+  }
+  WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
+}
+
 // Same-step autoreset after a step that ended: keeps the last observation aside and
 // begins the next episode. True when it did.
 template <typename EnvRef>

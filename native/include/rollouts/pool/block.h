@@ -6,34 +6,40 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "rollouts/core/env.h"
+#include "rollouts/pool/configs.h"
+#include "rollouts/pool/draws.h"
 
 namespace rollouts {
 
-inline constexpr std::int32_t kBlockEnvs = 64;
-
-// An environment that declares kVectorized; core/env.h says what it promises.
+// A light environment whose state is Reals with these names; they are to stay finite.
 template <typename Env>
-concept Vectorized = requires { requires Env::kVectorized; };
+concept Watched = requires { Env::kStateNames; };
 
 // States, actions and results of up to kBlockEnvs environments. The values are
 // copies; the pool loads them before the step and stores them after it.
 template <typename Env>
 struct EnvBlock {
   using State = typename Env::State;
-  static constexpr std::size_t kFields = sizeof(State) / sizeof(Real);
-  using Fields = std::array<Real, kFields>;
+  using Field = std::conditional_t<Watched<Env>, Real, std::int32_t>;
+  static constexpr std::size_t kFields = sizeof(State) / sizeof(Field);
+  using Fields = std::array<Field, kFields>;
+  struct Nothing {};
 
-  alignas(64) Real state[kFields][kBlockEnvs];
+  alignas(64) Field state[kFields][kBlockEnvs];
   alignas(64) typename Env::Action action[kBlockEnvs];
   alignas(64) double reward[kBlockEnvs];
-  // as wide as the reward, so that one loop can write both
-  alignas(64) double terminated[kBlockEnvs];
+  // 1 where terminated, else 0, and NaN where the step does not count: the state is not
+  // finite any more, or it took more words than were drawn. As wide as the reward, so that
+  // one loop can write both
+  alignas(64) double ended[kBlockEnvs];
+  [[no_unique_address]] std::conditional_t<DrawsInSteps<Env>, Draws, Nothing> draws;
 
   void Load(std::int32_t i, const State& from) {
-    static_assert(sizeof(State) % sizeof(Real) == 0 && alignof(State) == alignof(Real));
+    static_assert(sizeof(State) % sizeof(Field) == 0 && alignof(State) == alignof(Field));
     const auto fields = std::bit_cast<Fields>(from);
     for (std::size_t f = 0; f < kFields; ++f) state[f][i] = fields[f];
   }
@@ -43,40 +49,75 @@ struct EnvBlock {
     return std::bit_cast<State>(fields);
   }
   void Store(std::int32_t i, State& to) const { to = Get(i); }
+
+  // What the step of environment i draws from, and what is left of it afterwards.
+  [[gnu::always_inline]] auto GetRng(std::int32_t i) const {
+    if constexpr (DrawsInSteps<Env>) {
+      return draws.Lane(i);
+    } else {
+      return Rng(0, 0, 0);
+    }
+  }
+  template <typename AnyRng>
+  [[gnu::always_inline]] double KeepRng(std::int32_t i, const AnyRng& rng) {
+    if constexpr (DrawsInSteps<Env>) {
+      draws.taken[i] = rng.taken;
+      return rng.valid() ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+    } else {
+      return 0.0;
+    }
+  }
 };
 
-// The loops over a block, compiled for some instruction set.
+// The loops over a block, compiled for some instruction set: for environments that share
+// one Config, and for environments with one each.
 template <typename Env>
 struct BlockKernels {
-  void (*step)(const typename Env::Config&, EnvBlock<Env>&, std::int32_t count) = nullptr;
-  void (*observe)(const typename Env::Config&, const EnvBlock<Env>&, std::int32_t count,
-                  typename Env::Obs* obs) = nullptr;
+  template <typename ConfigsOf>
+  using Step = void (*)(const ConfigsOf&, EnvBlock<Env>&, std::int32_t count);
+  template <typename ConfigsOf>
+  using Observe = void (*)(const ConfigsOf&, const EnvBlock<Env>&, std::int32_t count,
+                           typename Env::Obs* obs);
+  Step<SameConfig<Env>> step = nullptr;
+  Observe<SameConfig<Env>> observe = nullptr;
+  Step<ConfigLanes<Env>> step_each = nullptr;
+  Observe<ConfigLanes<Env>> observe_each = nullptr;
 };
 
-template <typename Env>
-[[gnu::always_inline]] inline void StepBlock(const typename Env::Config& config,
-                                             EnvBlock<Env>& block, std::int32_t count) {
-  Rng no_draws(0, 0, 0);
+// `given[i]` is the Config of the block's environment i.
+template <typename Env, typename ConfigsOf>
+[[gnu::always_inline]] inline void StepBlock(const ConfigsOf& given, EnvBlock<Env>& block,
+                                             std::int32_t count) {
+  // a copy, because loads through a reference in a branch stop the vectoriser
+  const ConfigsOf configs = given;
 #pragma GCC ivdep
   for (std::int32_t i = 0; i < count; ++i) {
+    auto rng = block.GetRng(i);
     auto state = block.Get(i);
-    const StepResult result = Env::Step(config, state, &block.action[i], no_draws);
+    const typename Env::Action action = block.action[i];
+    const StepResult result = Env::Step(configs[i], state, &action, rng);
     const auto fields = std::bit_cast<typename EnvBlock<Env>::Fields>(state);
-    for (std::size_t f = 0; f < fields.size(); ++f) block.state[f][i] = fields[f];
+    Real ended = result.terminated ? Real(1) : Real(0);
+    for (std::size_t f = 0; f < fields.size(); ++f) {
+      block.state[f][i] = fields[f];
+      if constexpr (Watched<Env>) {
+        ended += fields[f] * Real(0);
+      }
+    }
     block.reward[i] = result.reward;
-    block.terminated[i] = result.terminated ? 1.0 : 0.0;
+    block.ended[i] = ended + block.KeepRng(i, rng);
   }
 }
 
-template <typename Env>
-[[gnu::always_inline]] inline void ObserveBlock(const typename Env::Config& config,
+template <typename Env, typename ConfigsOf>
+[[gnu::always_inline]] inline void ObserveBlock(const ConfigsOf& configs,
                                                 const EnvBlock<Env>& block, std::int32_t count,
                                                 typename Env::Obs* obs) {
   constexpr std::int64_t kSize = Env::kSpec.observation.size();
 #pragma GCC ivdep
   for (std::int32_t i = 0; i < count; ++i) {
     const auto state = block.Get(i);
-    Env::Observe(config, state, obs + i * kSize);
+    Env::Observe(configs[i], state, obs + i * kSize);
   }
 }
 
@@ -84,12 +125,12 @@ template <typename Env>
 template <typename Env>
 BlockKernels<Env> BaselineKernels() {
   if constexpr (Vectorized<Env>) {
-    return {[](const auto& config, auto& block, std::int32_t count) {
-              StepBlock<Env>(config, block, count);
-            },
-            [](const auto& config, const auto& block, std::int32_t count, auto* obs) {
-              ObserveBlock<Env>(config, block, count, obs);
-            }};
+    const auto step = [](const auto& configs, auto& block, std::int32_t count) {
+      StepBlock<Env>(configs, block, count);
+    };
+    const auto observe = [](const auto& configs, const auto& block, std::int32_t count,
+                            auto* obs) { ObserveBlock<Env>(configs, block, count, obs); };
+    return {step, observe, step, observe};
   } else {
     return {};
   }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -13,13 +14,19 @@
 #include <thread>
 #include <vector>
 
-#include "rollouts/pool/batch_buffer.h"
+#include "rollouts/pool/buffer_ring.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/event.h"
+#include "rollouts/pool/options.h"
+#include "rollouts/pool/round_ranges.h"
+#include "rollouts/pool/step_stats.h"
 #include "rollouts/pool/work_queue.h"
 
 namespace rollouts {
+
+// What happens when an environment fails; its row is truncated either way.
+enum class OnEnvError : std::int32_t { kRaise, kReset };
 
 struct PoolOptions {
   std::int32_t num_envs = 1;
@@ -27,14 +34,16 @@ struct PoolOptions {
   // In synchronous mode the caller of Recv is one of them; in asynchronous mode it helps
   // them with light environments.
   std::int32_t num_threads = 1;
+  std::vector<std::int32_t> pin_cpus;  // one per worker thread; empty: they run anywhere
   std::int32_t env_id_offset = 0;
   std::uint64_t seed = 0;
+  OnEnvError on_env_error = OnEnvError::kRaise;
   StepRules rules;
 };
 
 // Synchronous (batch_size == num_envs): Recv returns every environment sent
 // since the last Recv, in the order sent. Asynchronous: Recv returns the first
-// batch_size environments to finish.
+// batch_size environments to finish, RecvRows more or fewer.
 //
 // Send, SendReset, Seed and Release take `send_mutex_` briefly and never wait for
 // environments; Recv and Drain hold `recv_mutex_` while they wait. Lock order:
@@ -47,9 +56,24 @@ class CpuPool {
  public:
   using Clock = Event::Clock;
 
+  struct Failure {
+    std::int32_t env_id;  // global
+    std::string message;
+  };
+
+  // Rows [first, first + rows) of a buffer.
   struct Received {
     std::shared_ptr<BatchBuffer> buffer;
+    std::int32_t first = 0;
     std::int32_t rows = 0;
+    bool pooled = true;  // false: a copy, which the pool knows nothing of
+    std::vector<Failure> failures = {};  // of these rows, unless they were thrown
+  };
+
+  // How many rows Recv waits for and how many it may return; asynchronous mode.
+  struct Rows {
+    std::int32_t min;
+    std::int32_t max;
   };
 
   CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options);
@@ -75,12 +99,26 @@ class CpuPool {
   void CheckSend(std::span<const std::int32_t> envs);
 
   // Starts stepping the environments with the actions in their rows. Never
-  // blocks. CheckSend must have accepted the same environments.
-  void Send(std::span<const std::int32_t> envs);
+  // blocks. CheckSend must have accepted the same environments. `out`: arrays of
+  // envs.size() rows, written in place of the pool's where not null; they stay valid
+  // until the batch was received, drained or Close has returned. Synchronous mode only,
+  // and the round has no other Send then.
+  void Send(std::span<const std::int32_t> envs, const BatchView* out = nullptr);
 
   // Starts new episodes where mask[env] != 0 (null: everywhere). With a mask the
   // other environments write their current observation again.
   void SendReset(const std::uint8_t* mask);
+
+  // Throws what SendReset would throw now.
+  void CheckReset(const std::uint8_t* mask) const;
+  // All options of an environment, those at their default too.
+  Options OptionsOf(std::int32_t env);
+
+  // Gives the environments that SendReset(mask) would reset other options: columns of one
+  // value, or one for each environment of the pool; what is not named stays. They must be
+  // reset before they are stepped. Throws SpecError where an option does not exist, does
+  // not fit or would change the spaces, and ProtocolError as SendReset; nothing has changed then.
+  void SetOptions(const std::uint8_t* mask, const OptionColumns& options);
 
   // Seeds an idle environment's random stream; its next reset begins episode 0.
   void Seed(std::int32_t env, std::uint64_t seed);
@@ -88,11 +126,18 @@ class CpuPool {
   // Waits for the next batch. The buffer stays the caller's until Release (and
   // then until its `users` are none). Ways out: the batch; Close -> ClosedError;
   // nothing in flight that could fill it -> ProtocolError; an environment failed
-  // -> EnvError (the batch then comes with the next Recv); `deadline` -> an empty
-  // Received.
+  // -> EnvError (the batch then comes with the next Recv), unless on_env_error is
+  // kReset; `deadline` -> an empty Received.
   Received Recv(Clock::time_point deadline);
 
-  // Lets the pool reuse the buffer once its users are none.
+  // As Recv, for rows.min to rows.max rows, in asynchronous mode. Rows that lie in two
+  // buffers are copied when fewer than rows.min lie in the first.
+  Received RecvRows(Clock::time_point deadline, Rows rows);
+
+  // As Recv, for everything in flight, which may be nothing.
+  Received RecvAll(Clock::time_point deadline);
+
+  // Lets the pool reuse a received buffer once its users are none.
   void Release(BatchBuffer* buffer);
 
   // Waits until nothing is in flight and discards what was not received; false
@@ -109,6 +154,15 @@ class CpuPool {
   // Bytes of all batch buffers the pool owns.
   std::int64_t buffer_bytes() const;
 
+  // Threads that step beside the caller of Recv.
+  static std::int32_t NumWorkers(const PoolOptions& options) {
+    return options.num_threads - (options.batch_size == options.num_envs ? 1 : 0);
+  }
+
+  // Counts and times of what was stepped; from any thread, at any time, also after Close.
+  StepStatsSnapshot stats() const { return stats_.Read(); }
+  void ResetStats() { stats_.Reset(); }
+
   // Raw state of an idle light environment, without its episode; for tests.
   std::span<std::uint8_t> StateBytes(std::int32_t env);
 
@@ -123,31 +177,38 @@ class CpuPool {
                   std::span<const std::span<const std::uint8_t>> states);
 
  private:
-  class Rows;
+  class ChunkRows;
   class ReceivingFlag;
   class DrainingFlag;
-  struct Slot {
-    std::shared_ptr<BatchBuffer> buffer;
-    bool open = false;      // being filled, or received and not yet released
-    bool received = false;  // its `users` are the receiver's to touch
-  };
+  class EagerFlag;
 
   void CheckUsable() const;
+  void CheckResettable(const std::uint8_t* mask) const;
   void CheckLoadable(std::span<const std::int32_t> envs) const;
   std::vector<std::uint8_t> SaveIdle(std::int32_t env) const;
+  std::vector<std::uint8_t> SaveToPutBack(std::int32_t env) const;
   void LoadIdle(std::int32_t env, std::span<const std::uint8_t> state);
   std::unique_lock<std::mutex> LockOpen(std::mutex& mutex) const;
-  void WorkerLoop();
-  bool RunChunk();
+  void StartWorkers();
+  void MakeEnvs(std::int32_t participant);
+  bool StartWorker(std::int32_t worker, std::promise<void>& made);
+  void WorkerLoop(std::int32_t worker);
+  bool RunChunk(std::int32_t participant);
   void RunInline();
   void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
   std::int32_t ChunkSize(std::int32_t sent) const;
-  void Push(std::span<const std::int32_t> envs);
+  void Push(std::span<const std::int32_t> envs, const BatchView* out = nullptr);
   void PushAll();
   bool IsAll(std::span<const std::int32_t> envs) const {
     return envs.data() == all_envs_.data() && envs.size() == all_envs_.size();
   }
   bool IsCheap(std::int64_t count) const;
+  // Whoever steps is a participant: in synchronous mode the caller of Recv, who is 0, and
+  // the workers; in asynchronous mode the workers, and the caller, who comes last.
+  std::int32_t CallerParticipant() const { return synchronous() ? 0 : options_.num_threads; }
+  std::int32_t WorkerParticipant(std::int32_t worker) const {
+    return worker + (synchronous() ? 1 : 0);
+  }
   // With send_mutex_ held.
   bool InFlight(std::int32_t env) const {
     return whole_round_ || in_flight_[env].load(std::memory_order_relaxed);
@@ -155,14 +216,19 @@ class CpuPool {
   Work CurrentWork() const {
     return {commands_.data(), actions_.data(), action_bytes_, options_.rules};
   }
-  void OpenBuffers(std::int64_t last_sequence);
-  BatchBuffer* BufferOf(std::int64_t sequence) const {
-    return open_[sequence % open_.size()].load(std::memory_order_acquire);
-  }
-  void FreeIdleBuffers(std::vector<Slot>::iterator& next);
+  Received RecvRound(Clock::time_point deadline);
+  Received RecvOutOfOrder(Clock::time_point deadline, Rows rows);
+  std::int32_t ReadyRows(std::int64_t first, std::int32_t most) const;
+  Received Copied(std::int64_t first, std::int32_t rows) const;
+  void MarkReceived(Received& received);
   void ThrowIfFailed();
+  void TakeFailures(Received& received);
   void ClearFailures();
-  void FinishRows(BatchBuffer& buffer, std::int32_t count);
+  void FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count);
+  // With recv_mutex_ held.
+  std::int64_t NextReceived() const {
+    return recv_sequence_.load(std::memory_order_relaxed) * options_.batch_size + recv_row_;
+  }
   std::string Describe(std::int32_t env) const;
 
   const PoolOptions options_;
@@ -180,33 +246,37 @@ class CpuPool {
   std::vector<std::int32_t> all_envs_;
 
   mutable std::mutex send_mutex_;
-  std::vector<Slot> slots_;                // guarded by send_mutex_
-  std::int64_t opened_ = 0;                // guarded by send_mutex_: sequences opened
   std::int64_t sent_ = 0;                  // guarded by send_mutex_: rows sent, ever
   std::int64_t received_ = 0;              // guarded by send_mutex_: rows received, ever
   bool receiving_ = false;                 // guarded by send_mutex_: a thread is in Recv
   bool whole_round_ = false;               // guarded by send_mutex_: all envs are in flight
   bool whole_inline_ = false;              // as inline_envs_, for all envs
+  bool redirected_ = false;                // guarded by send_mutex_: the round has an `out`
   std::vector<std::int32_t> inline_envs_;  // guarded by send_mutex_ until Recv runs them
 
   std::mutex recv_mutex_;
   std::atomic<std::int64_t> recv_sequence_{0};  // written under both mutexes
+  std::int32_t recv_row_ = 0;  // guarded by both: rows of that batch received before
 
   // shared with the worker threads
   WorkQueue queue_;
-  std::vector<std::atomic<BatchBuffer*>> open_;  // ring: sequence -> buffer being filled
+  BufferRing buffers_;
   std::atomic<std::int64_t> next_row_{0};        // asynchronous: next row to hand out
   std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
   std::atomic<std::int32_t> round_rows_{0};      // synchronous: rows sent in this round
-  std::atomic<std::int32_t> whole_next_;         // synchronous: next env of a whole round
+  RoundRanges ranges_;             // synchronous: what is left of a whole round
+  const std::int32_t whole_chunk_;  // synchronous: what is claimed of it at once
   std::atomic<std::int32_t> chunk_{1};
   std::atomic<bool> stop_{false};
   std::atomic<bool> draining_{false};  // raised under send_mutex_
+  std::atomic<bool> eager_{false};     // someone waits for less than whole batches
   Event work_event_;
   Event done_event_;
 
+  StepStats stats_;
+
   std::mutex failure_mutex_;
-  std::vector<std::pair<std::int32_t, std::string>> failures_;  // guarded by failure_mutex_
+  std::vector<Failure> failures_;  // guarded by failure_mutex_
   std::atomic<bool> failed_{false};
 
   std::mutex close_mutex_;             // taken before all others

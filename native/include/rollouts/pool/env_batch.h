@@ -3,12 +3,18 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -16,7 +22,11 @@
 
 #include "rollouts/core/step.h"
 #include "rollouts/pool/block.h"
+#include "rollouts/pool/configs.h"
 #include "rollouts/pool/errors.h"
+#include "rollouts/pool/options.h"
+#include "rollouts/pool/spec_difference.h"
+#include "rollouts/pool/page_memory.h"
 
 namespace rollouts {
 
@@ -53,6 +63,10 @@ class EnvBatch {
  public:
   virtual ~EnvBatch() = default;
   virtual const EnvSpec& spec() const = 0;
+  // Makes environments, each once and before anything else is asked of it. Called from
+  // several threads at once, by each for what it will mostly step. Does nothing where
+  // the constructor has made them all.
+  virtual void Make(std::int32_t /*first*/, std::int32_t /*count*/) {}
   virtual EpisodeClock& clock(std::int32_t env) = 0;
   virtual void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& rows) = 0;
   // Raw state of a light environment; empty for heavy ones, which have SaveState.
@@ -62,8 +76,76 @@ class EnvBatch {
   // over. Check throws SpecError for bytes that cannot be a state; where it does
   // not, Load may still fail in an engine, and leaves the environment undefined.
   virtual void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const = 0;
-  virtual void CheckState(std::span<const std::uint8_t> state) const = 0;
+  virtual void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const = 0;
   virtual void LoadState(std::int32_t env, std::span<const std::uint8_t> state) = 0;
+
+  // All options of an environment, those at their default too.
+  virtual Options OptionsOf(std::int32_t env) const = 0;
+
+  // Builds what the environments need to have other options; what is returned, and cannot
+  // fail, puts it in place. They are to be reset next. The options of `env` are row
+  // first_row + env of `given`. Throws SpecError, and what engines throw.
+  virtual std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
+                                               const OptionColumns& given,
+                                               std::int32_t first_row) = 0;
+};
+
+// RunCommand of an environment that may throw: it fails then, and the others go on. In same-step
+// mode the next episode begins in the failed row, as after any end. `take_row` may be called
+// twice and returns the same row; `write_no_info` writes zeros.
+template <typename EnvRef, typename TakeRow, typename WriteInfo, typename WriteNoInfo>
+void RunOrFail(std::int32_t env, const Work& work, EnvRef& ref, EpisodeClock& clock,
+               RowSource& source, TakeRow&& take_row, WriteInfo&& write_info,
+               WriteNoInfo&& write_no_info) {
+  using Action = typename EnvRef::Action;
+  const bool step = IsStep(work.commands[env], clock);
+  const auto fail = [&](const char* what) {
+    const RowRef row = take_row();
+    WriteFailure(row, clock);
+    write_no_info(row);
+    source.Fail(env, what);
+    if (!step || work.rules.autoreset != AutoresetMode::kSameStep) return;
+    try {
+      BeginEpisode(ref, clock, /*forced=*/false);
+      ref.Observe(row.view.template ObsRow<typename EnvRef::Obs>(row.row));
+    } catch (...) {
+      WriteFailure(row, clock);  // it fails again, and its next step tries once more
+    }
+  };
+  try {
+    RunCommand(work.commands[env], work.rules, ref, clock,
+               reinterpret_cast<const Action*>(work.actions + env * work.action_bytes), take_row,
+               write_info);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("an exception that is not a std::exception");
+  }
+}
+
+// A light environment as the pool steps it.
+template <typename Env>
+struct PoolEnv : LightEnv<Env> {
+  // Throws when the state is not finite any more.
+  StepResult Step(const typename Env::Action* action, Rng& rng) {
+    const StepResult result = LightEnv<Env>::Step(action, rng);
+    if constexpr (Watched<Env>) {
+      const auto fields = std::bit_cast<typename EnvBlock<Env>::Fields>(this->state);
+      static_assert(std::size(Env::kStateNames) == fields.size());
+      for (std::size_t f = 0; f < fields.size(); ++f) {
+        if (!std::isfinite(fields[f])) [[unlikely]] ThrowNotFinite(Env::kStateNames[f], fields[f]);
+      }
+    }
+    return result;
+  }
+
+ private:
+  [[noreturn, gnu::cold, gnu::noinline]] static void ThrowNotFinite(const char* name, Real value) {
+    const std::string shown = std::isnan(value) ? "nan" : (value < 0 ? "-inf" : "inf");
+    throw std::runtime_error(std::string("its state is not finite after a step (") + name + " = " +
+                             shown +
+                             "); its options may be beyond what its integrator can stand");
+  }
 };
 
 // Environments whose whole state is plain data: an array of it, stepped in a loop,
@@ -75,17 +157,25 @@ class LightEnvBatch final : public EnvBatch {
   using Action = typename Env::Action;
 
  public:
-  LightEnvBatch(const typename Env::Config& config, std::int32_t num_envs,
+  // `configs`: one for all environments, or one for each.
+  LightEnvBatch(std::vector<typename Env::Config> configs, std::int32_t num_envs,
                 BlockKernels<Env> kernels = BaselineKernels<Env>())
-      : config_(config), kernels_(kernels), lanes_(num_envs) {}
+      : configs_(std::move(configs)),
+        kernels_(kernels),
+        num_envs_(static_cast<std::size_t>(num_envs)),
+        memory_(num_envs_ * sizeof(Lane)),
+        lanes_(reinterpret_cast<Lane*>(memory_.data())) {}
 
   const EnvSpec& spec() const override { return Env::kSpec; }
+  void Make(std::int32_t first, std::int32_t count) override {
+    for (std::int32_t i = first; i < first + count; ++i) new (lanes_ + i) Lane();
+  }
   EpisodeClock& clock(std::int32_t env) override { return lanes_[env].clock; }
 
   void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override {
     while (!envs.empty()) {
       const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(envs.size()));
-      RunRows(envs.first(rows.count), work, rows.view, rows.first);
+      RunRows(envs.first(rows.count), work, rows.view, rows.first, source);
       envs = envs.subspan(rows.count);
       source.Finish(rows);
     }
@@ -101,7 +191,7 @@ class LightEnvBatch final : public EnvBatch {
     out.insert(out.end(), bytes, bytes + sizeof(typename Env::State));
   }
 
-  void CheckState(std::span<const std::uint8_t> state) const override {
+  void CheckState(std::int32_t, std::span<const std::uint8_t> state) const override {
     if (state.size() != sizeof(typename Env::State)) {
       throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
                       std::to_string(sizeof(typename Env::State)));
@@ -112,71 +202,139 @@ class LightEnvBatch final : public EnvBatch {
     std::memcpy(&lanes_[env].state, state.data(), sizeof(typename Env::State));
   }
 
+  Options OptionsOf(std::int32_t env) const override { return ListOptions<Env>(configs_[env]); }
+
+  std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
+                                       const OptionColumns& given,
+                                       std::int32_t first_row) override {
+    std::vector<typename Env::Config> next;
+    if (configs_.same() && envs.size() == num_envs_ && !DifferByRow(given)) {
+      next = {ReadConfig<Env>(given, 0, configs_[0])};
+    } else {
+      const auto num_envs = static_cast<std::int32_t>(num_envs_);
+      next.reserve(num_envs_);
+      for (std::int32_t env = 0; env < num_envs; ++env) next.push_back(configs_[env]);
+      for (const std::int32_t env : envs) {
+        next[env] = ReadConfig<Env>(given, first_row + env, configs_[env]);
+      }
+    }
+    const auto prepared = std::make_shared<Configs<Env>>(std::move(next));
+    return [this, prepared] { configs_ = std::move(*prepared); };
+  }
+
  private:
   struct Lane {
     typename Env::State state{};
     EpisodeClock clock;
   };
+  static_assert(std::is_trivially_destructible_v<Lane>);
 
   void RunRows(std::span<const std::int32_t> envs, const Work& work, const BatchView& view,
-               std::int64_t row) {
+               std::int64_t row, RowSource& source) {
     if constexpr (Vectorized<Env>) {
       for (; !envs.empty(); row += kBlockEnvs) {
         const std::size_t count = std::min<std::size_t>(kBlockEnvs, envs.size());
-        RunBlock(envs.first(count), work, view, row);
+        RunBlock(envs.first(count), work, view, row, source);
         envs = envs.subspan(count);
       }
     } else {
-      for (const std::int32_t env : envs) RunOne(env, work, {view, row++});
+      for (const std::int32_t env : envs) RunOne(env, work, {view, row++}, source);
     }
   }
 
-  void RunOne(std::int32_t env, const Work& work, const RowRef& out) {
+  void RunOne(std::int32_t env, const Work& work, const RowRef& out, RowSource& source) {
     Lane& lane = lanes_[env];
-    LightEnv<Env> ref{config_, lane.state};
-    RunCommand(work.commands[env], work.rules, ref, lane.clock, ActionOf(env, work),
-               [&] { return out; }, [](const RowRef&) {});
+    PoolEnv<Env> ref{{configs_[env], lane.state}};
+    RunOrFail(env, work, ref, lane.clock, source, [&] { return out; }, [](const RowRef&) {},
+              [](const RowRef&) {});
   }
 
-  // Steps every environment of the block at once, then looks at each; those that were
-  // to reset take their own way, and what was stepped of them is dropped.
+  // Draws what the steps of a block draw first.
+  void DrawSteps(std::span<const std::int32_t> envs, Draws& draws) const
+    requires DrawsInSteps<Env>
+  {
+    if (configs_.same() && !Env::StepDraws(configs_[0])) {
+      draws = {};
+      return;
+    }
+    const auto count = static_cast<std::int32_t>(envs.size());
+    for (std::int32_t i = 0; i < count; ++i) {
+      const EpisodeClock& clock = lanes_[envs[i]].clock;
+      draws.Load(i, clock.seed, clock.stream_id, clock.next_episode - 1, clock.draws);
+    }
+    DrawBlocks(draws, count);
+  }
+
+  // Steps every environment of the block at once, then looks at each. What was stepped of
+  // those that were to reset is dropped. Those whose step does not count come last, each on
+  // its own.
   void RunBlock(std::span<const std::int32_t> envs, const Work& work, const BatchView& view,
-                std::int64_t first_row) {
+                std::int64_t first_row, RowSource& source) {
     EnvBlock<Env> block;
     const auto count = static_cast<std::int32_t>(envs.size());
     for (std::int32_t i = 0; i < count; ++i) {
       block.Load(i, lanes_[envs[i]].state);
       block.action[i] = *ActionOf(envs[i], work);
     }
-    kernels_.step(config_, block, count);
+    if constexpr (DrawsInSteps<Env>) DrawSteps(envs, block.draws);
+    const SameConfig<Env> same{configs_[0]};
+    typename Configs<Env>::Gathered gathered;
+    ConfigLanes<Env> each;
+    if (configs_.same()) {
+      kernels_.step(same, block, count);
+    } else {
+      each = configs_.Lanes(envs, gathered);
+      kernels_.step_each(each, block, count);
+    }
 
+    static_assert(kBlockEnvs <= 64);
+    std::uint64_t apart = 0;
     for (std::int32_t i = 0; i < count; ++i) {
-      const std::int32_t env = envs[i];
-      Lane& lane = lanes_[env];
+      Lane& lane = lanes_[envs[i]];
+      LightEnv<Env> ref{configs_[envs[i]], lane.state};
       const RowRef out{view, first_row + i};
-      if (!IsStep(work.commands[env], lane.clock)) [[unlikely]] {
-        RunOne(env, work, out);
+      const Command command = work.commands[envs[i]];
+      if (!IsStep(command, lane.clock)) [[unlikely]] {
+        if (command != Command::kObserve) {
+          BeginEpisode(ref, lane.clock, command == Command::kReset);
+        }
+        WriteOutcome(view, out.row, lane.clock, {});
         block.Load(i, lane.state);
         continue;
       }
+      if (std::isnan(block.ended[i])) [[unlikely]] {
+        apart |= std::uint64_t{1} << i;
+        continue;
+      }
       block.Store(i, lane.state);
-      const auto result = StepResult::Of(block.reward[i], block.terminated[i] != 0);
+      if constexpr (DrawsInSteps<Env>) lane.clock.draws += block.draws.taken[i];
+      const auto result = StepResult::Of(block.reward[i], block.ended[i] != 0);
       WriteOutcome(view, out.row, lane.clock, EndStep(work.rules, lane.clock, result));
-      LightEnv<Env> ref{config_, lane.state};
       if (ResetInSameStep(work.rules, ref, lane.clock, out)) [[unlikely]] {
         block.Load(i, lane.state);
       }
     }
-    kernels_.observe(config_, block, count, view.template ObsRow<typename Env::Obs>(first_row));
+    auto* obs = view.template ObsRow<typename Env::Obs>(first_row);
+    if (configs_.same()) {
+      kernels_.observe(same, block, count, obs);
+    } else {
+      kernels_.observe_each(each, block, count, obs);
+    }
+    for (; apart != 0; apart &= apart - 1) {
+      const std::int32_t i = std::countr_zero(apart);
+      RunOne(envs[i], work, {view, first_row + i}, source);
+    }
   }
 
   const Action* ActionOf(std::int32_t env, const Work& work) const {
     return reinterpret_cast<const Action*>(work.actions + env * work.action_bytes);
   }
 
-  const typename Env::Config config_;
+  Configs<Env> configs_;
   const BlockKernels<Env> kernels_;
-  std::vector<Lane> lanes_;
+  const std::size_t num_envs_;
+  const PageMemory memory_;
+  Lane* const lanes_;
 };
 
 // A heavy environment whose state can be saved; core/env.h has the contract.
@@ -191,45 +349,37 @@ concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_
 template <typename Env>
 class HeavyEnvBatch final : public EnvBatch {
  public:
-  HeavyEnvBatch(const typename Env::Config& config, std::int32_t num_envs)
-      : spec_(Env::MakeSpec(config)), clocks_(num_envs) {
-    envs_.reserve(num_envs);
-    for (std::int32_t i = 0; i < num_envs; ++i) envs_.push_back(std::make_unique<Env>(config));
-  }
+  // `configs`: one for all environments, or one for each.
+  HeavyEnvBatch(std::vector<typename Env::Config> configs, std::int32_t num_envs)
+      : spec_(CommonSpec(configs)),
+        configs_(std::move(configs)),
+        envs_(num_envs),
+        clocks_(num_envs) {}
 
   const EnvSpec& spec() const override { return spec_; }
+  void Make(std::int32_t first, std::int32_t count) override {
+    for (std::int32_t i = first; i < first + count; ++i) {
+      // one at a time: an engine's constructor may write what is global in the engine
+      const std::lock_guard lock(make_mutex_);
+      envs_[i] = std::make_unique<Env>(ConfigOf(i));
+    }
+  }
   EpisodeClock& clock(std::int32_t env) override { return clocks_[env].value; }
 
   void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override {
-    using Action = typename Env::Action;
     for (const std::int32_t env : envs) {
       RowSource::Rows rows;
       const auto take_row = [&] {
-        rows = source.Take(1);
+        if (rows.count == 0) rows = source.Take(1);
         return RowRef{rows.view, rows.first};
       };
-      const auto write_info = [&](const RowRef& out) { WriteInfo(*envs_[env], out); };
-      EpisodeClock& clock = clocks_[env].value;
-      const auto fail = [&](const char* what) {
-        if (rows.count == 0) take_row();
-        clock.ended = true;
-        std::memset(rows.view.ObsRow<std::uint8_t>(rows.first), 0, rows.view.obs_bytes);
-        if (rows.view.final_obs) {
-          std::memset(rows.view.FinalObsRow<std::uint8_t>(rows.first), 0, rows.view.obs_bytes);
-        }
-        WriteOutcome(rows.view, rows.first, clock,
-                     {.reward = 0, .terminated = false, .truncated = true});
-        source.Fail(env, what);
+      const auto write_info = [&](const RowRef& out) {
+        double values[EnvSpec::kMaxInfos] = {};
+        envs_[env]->WriteInfo(values);
+        WriteInfo(values, out);
       };
-      try {
-        RunCommand(work.commands[env], work.rules, *envs_[env], clock,
-                   reinterpret_cast<const Action*>(work.actions + env * work.action_bytes),
-                   take_row, write_info);
-      } catch (const std::exception& error) {
-        fail(error.what());
-      } catch (...) {
-        fail("an exception that is not a std::exception");
-      }
+      RunOrFail(env, work, *envs_[env], clocks_[env].value, source, take_row, write_info,
+                [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
       source.Finish(rows);
     }
   }
@@ -237,23 +387,77 @@ class HeavyEnvBatch final : public EnvBatch {
   std::span<std::uint8_t> StateBytes(std::int32_t) override { return {}; }
 
   void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const override {
-    CheckState({});
+    CheckState(env, {});
     if constexpr (Saveable<Env>) envs_[env]->SaveState(out);
   }
 
-  void CheckState(std::span<const std::uint8_t>) const override {
+  void CheckState(std::int32_t, std::span<const std::uint8_t>) const override {
     if constexpr (!Saveable<Env>) throw SpecError("environments of this kind save no state");
   }
 
   void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {
-    CheckState(state);
+    CheckState(env, state);
     if constexpr (Saveable<Env>) envs_[env]->LoadState(state);
   }
 
+  Options OptionsOf(std::int32_t env) const override { return ListOptions<Env>(ConfigOf(env)); }
+
+  // An environment whose options change is built anew.
+  std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
+                                       const OptionColumns& given,
+                                       std::int32_t first_row) override {
+    // before the change, which must not run out of memory
+    if (configs_.size() == 1) configs_.resize(envs_.size(), typename Env::Config(configs_[0]));
+    const auto changes = std::make_shared<std::vector<Change>>();
+    for (const std::int32_t env : envs) {
+      auto config = ReadConfig<Env>(given, first_row + env, ConfigOf(env));
+      if (ListOptions<Env>(config) == OptionsOf(env)) continue;
+      const std::string difference = SpecDifference(spec_, Env::MakeSpec(config));
+      if (!difference.empty()) {
+        throw SpecError("these options would change the " + difference +
+                        "; make a new pool for them");
+      }
+      auto built = std::make_unique<Env>(config);
+      changes->push_back({env, std::move(config), std::move(built)});
+    }
+    return [this, changes] {
+      for (Change& change : *changes) {
+        std::swap(configs_[change.env], change.config);
+        std::swap(envs_[change.env], change.built);
+      }
+    };
+  }
+
  private:
-  void WriteInfo(const Env& env, const RowRef& out) const {
-    double values[EnvSpec::kMaxInfos] = {};
-    env.WriteInfo(values);
+  struct Change {
+    std::int32_t env;
+    typename Env::Config config;
+    std::unique_ptr<Env> built;
+  };
+
+  // The spec that all have, but for its cost, which is that of the slowest.
+  static EnvSpec CommonSpec(const std::vector<typename Env::Config>& configs) {
+    EnvSpec common = Env::MakeSpec(configs[0]);
+    for (std::size_t i = 1; i < configs.size(); ++i) {
+      const EnvSpec spec = Env::MakeSpec(configs[i]);
+      const std::string difference = SpecDifference(common, spec);
+      if (!difference.empty()) {
+        throw SpecError("the environments of a pool must have equal spaces, and the options of " +
+                        std::string("environments 0 and ") + std::to_string(i) +
+                        " make them differ in the " + difference);
+      }
+      common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
+    }
+    return common;
+  }
+
+  const typename Env::Config& ConfigOf(std::int32_t env) const {
+    return configs_[configs_.size() == 1 ? 0 : env];
+  }
+
+  static constexpr double kNoInfo[EnvSpec::kMaxInfos] = {};
+
+  void WriteInfo(const double* values, const RowRef& out) const {
     for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
       if (spec_.infos[i].dtype == DType::kInt32) {
         static_cast<std::int32_t*>(out.view.infos[i])[out.row] =
@@ -269,6 +473,8 @@ class HeavyEnvBatch final : public EnvBatch {
     EpisodeClock value;
   };
   const EnvSpec spec_;
+  std::vector<typename Env::Config> configs_;
+  std::mutex make_mutex_;
   std::vector<std::unique_ptr<Env>> envs_;
   std::vector<PaddedClock> clocks_;
 };

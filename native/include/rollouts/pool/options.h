@@ -16,16 +16,25 @@ namespace rollouts {
 using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
 using Options = std::map<std::string, OptionValue>;
 
-// Writes given options into a Config; collects the names that exist.
+// Options of several environments: of each name one value for all of them, or a value
+// for each.
+using OptionColumns = std::map<std::string, std::vector<OptionValue>>;
+
+// True when some option has a value for each environment.
+bool DifferByRow(const OptionColumns& given);
+
+// Writes the options of one row into a Config; collects the names that exist.
 class OptionReader {
  public:
-  explicit OptionReader(const Options& given) : given_(given) {}
+  OptionReader(const OptionColumns& given, std::int32_t row) : given_(given), row_(row) {}
 
   template <typename T>
   void operator()(const char* name, T& field) {
     names_.push_back(name);
     const auto found = given_.find(name);
-    if (found != given_.end()) Assign(name, found->second, field);
+    if (found == given_.end()) return;
+    const auto& values = found->second;
+    Assign(name, values.size() == 1 ? values[0] : values[static_cast<std::size_t>(row_)], field);
   }
 
   // Throws SpecError when an option was given that no field took.
@@ -57,9 +66,26 @@ class OptionReader {
     }
   }
 
-  const Options& given_;
-  std::vector<std::string> names_;
+  const OptionColumns& given_;
+  const std::int32_t row_;
+  std::vector<const char*> names_;
 };
+
+// What an environment says of its options' values. Each throws SpecError with the
+// option, its value and what it must be.
+class ConfigCheck {
+ public:
+  void Finite(const char* name, double value);
+  void Positive(const char* name, double value);     // and finite
+  void Probability(const char* name, double value);  // 0 to 1
+};
+
+// Throws SpecError for a Config that the environment cannot run with.
+template <typename Env>
+void CheckConfig(const typename Env::Config& config) {
+  ConfigCheck check;
+  if constexpr (requires { Env::CheckConfig(config, check); }) Env::CheckConfig(config, check);
+}
 
 // Reads a Config's fields: the defaults, when called on a fresh one.
 class OptionLister {
@@ -78,5 +104,45 @@ class OptionLister {
   }
   Options options;
 };
+
+// Writes the options given for row `row` over `config`. Every Config that an environment
+// gets comes from here. Throws SpecError for options that do not exist or do not fit; the
+// message says which row, where rows differ.
+template <typename Env>
+typename Env::Config ReadConfig(const OptionColumns& given, std::int32_t row,
+                                typename Env::Config config = {}) {
+  try {
+    OptionReader reader(given, row);
+    Env::VisitConfig(config, reader);
+    reader.CheckAllTaken();
+    CheckConfig<Env>(config);
+  } catch (const SpecError& error) {
+    if (!DifferByRow(given)) throw;
+    throw SpecError("options of row " + std::to_string(row) + ": " + error.what());
+  }
+  return config;
+}
+
+// The Configs of `num_envs` rows that begin at `first_row`: a single one where all of
+// them are equal because every option has one value.
+template <typename Env>
+std::vector<typename Env::Config> ReadConfigs(const OptionColumns& given, std::int32_t first_row,
+                                              std::int32_t num_envs) {
+  std::vector<typename Env::Config> configs;
+  const std::int32_t count = DifferByRow(given) ? num_envs : 1;
+  configs.reserve(count);
+  for (std::int32_t i = 0; i < count; ++i) {
+    configs.push_back(ReadConfig<Env>(given, first_row + i));
+  }
+  return configs;
+}
+
+// All options of an environment, those at their default too.
+template <typename Env>
+Options ListOptions(typename Env::Config config) {
+  OptionLister lister;
+  Env::VisitConfig(config, lister);
+  return lister.options;
+}
 
 }  // namespace rollouts

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,19 @@ struct RegistryEntry {
   bool cpu_only = false;
   std::string header;  // relative to include/rollouts, for NVRTC and readers
   std::string type;
-  Options (*all_options)(const Options& given);  // with defaults for the rest
-  EnvSpec (*make_spec)(const Options&);
-  std::unique_ptr<EnvBatch> (*make_batch)(const Options&, std::int32_t num_envs);
+  Options (*default_options)();
+  EnvSpec (*make_spec)(const OptionColumns&);  // of the first row
+  // Environments whose options are rows first_row, first_row + 1, ...
+  std::unique_ptr<EnvBatch> (*make_batch)(const OptionColumns&, std::int32_t first_row,
+                                          std::int32_t num_envs);
+};
+
+// Consecutive environments of one entry in a pool.
+struct Segment {
+  const RegistryEntry* entry = nullptr;
+  std::int32_t num_envs = 0;
+  std::int32_t max_episode_steps = 0;  // 0: no limit
+  OptionColumns internal;              // options that users do not give, such as a ROM's path
 };
 
 // Every entry, in the order of envs.cmake.
@@ -31,5 +42,10 @@ const std::vector<RegistryEntry>& Registry();
 
 // Throws SpecError when there is no such id.
 const RegistryEntry& FindEntry(const std::string& id);
+
+// All environments of a pool, in the order of the segments. Columns of `options` have one
+// value or one for each environment of the pool. Throws SpecError where the spaces differ.
+std::unique_ptr<EnvBatch> MakeEnvBatch(std::span<const Segment> segments,
+                                       const OptionColumns& options);
 
 }  // namespace rollouts

@@ -27,6 +27,7 @@ struct CartPole {
   static constexpr double kThetaThreshold = 12 * 2 * kPi / 360;     // rad
 
   static constexpr bool kVectorized = true;
+  static constexpr const char* kStateNames[] = {"x", "x_dot", "theta", "theta_dot"};
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kFloat32,
                       .ndim = 1,
@@ -45,6 +46,15 @@ struct CartPole {
     visit("pole_half_length", config.pole_half_length);
     visit("force_mag", config.force_mag);
     visit("sutton_barto_reward", config.sutton_barto_reward);
+  }
+
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Finite("gravity", config.gravity);
+    check.Positive("mass_cart", config.mass_cart);
+    check.Positive("mass_pole", config.mass_pole);
+    check.Positive("pole_half_length", config.pole_half_length);
+    check.Finite("force_mag", config.force_mag);
   }
 
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng& rng) {
@@ -79,7 +89,6 @@ struct CartPole {
     state.theta += tau * state.theta_dot;
     state.theta_dot += tau * theta_acc;
 
-    // written so that a non-finite state ends the episode
     const bool inside = state.x >= static_cast<Real>(-kXThreshold) &&
                         state.x <= static_cast<Real>(kXThreshold) &&
                         state.theta >= static_cast<Real>(-kThetaThreshold) &&

@@ -26,6 +26,7 @@ struct MountainCar {
   static constexpr double kGravity = 0.0025;
 
   static constexpr bool kVectorized = true;
+  static constexpr const char* kStateNames[] = {"position", "velocity"};
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kFloat32,
                       .ndim = 1,
@@ -39,6 +40,11 @@ struct MountainCar {
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("goal_velocity", config.goal_velocity);
+  }
+
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Finite("goal_velocity", config.goal_velocity);
   }
 
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng& rng) {

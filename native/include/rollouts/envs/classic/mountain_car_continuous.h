@@ -28,6 +28,7 @@ struct MountainCarContinuous {
   static constexpr double kGravity = 0.0025;
 
   static constexpr bool kVectorized = true;
+  static constexpr const char* kStateNames[] = {"position", "velocity"};
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kFloat32,
                       .ndim = 1,
@@ -41,6 +42,11 @@ struct MountainCarContinuous {
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("goal_velocity", config.goal_velocity);
+  }
+
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Finite("goal_velocity", config.goal_velocity);
   }
 
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng& rng) {
@@ -62,19 +68,20 @@ struct MountainCarContinuous {
     const Real power = static_cast<Real>(kPower);
     const float inside = *action * static_cast<float>(kPower) - static_cast<float>(slope);
     const float beyond = static_cast<float>((*action < 0 ? -power : power) - slope);
-    const bool clipped = *action < -1.0f || *action > 1.0f;
+    // `|` and `&`, because a branch would stop the vectoriser
+    const bool clipped = (*action < -1.0f) | (*action > 1.0f);
     const float acceleration = clipped ? beyond : inside;
 
     const float velocity = Clip(last_velocity + acceleration, -max_speed, max_speed);
     const float position =
         Clip(last_position + velocity, min_position, static_cast<float>(kMaxPosition));
     // the left wall is inelastic
-    const bool stopped = position == min_position && velocity < 0;
+    const bool stopped = (position == min_position) & (velocity < 0);
     const float kept_velocity = stopped ? 0.0f : velocity;
     state.position = position;
     state.velocity = kept_velocity;
-    const bool terminated = position >= static_cast<float>(kGoalPosition) &&
-                            kept_velocity >= static_cast<float>(config.goal_velocity);
+    const bool terminated = (position >= static_cast<float>(kGoalPosition)) &
+                            (kept_velocity >= static_cast<float>(config.goal_velocity));
 
     // the cost is of the action as given, not as clipped
     const double cost = static_cast<double>(*action) * static_cast<double>(*action) * 0.1;

@@ -24,6 +24,7 @@ struct Pendulum {
   static constexpr double kDt = 0.05;        // s
 
   static constexpr bool kVectorized = true;
+  static constexpr const char* kStateNames[] = {"theta", "theta_dot"};
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kFloat32,
                       .ndim = 1,
@@ -43,6 +44,13 @@ struct Pendulum {
     visit("gravity", config.gravity);
     visit("mass", config.mass);
     visit("length", config.length);
+  }
+
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Finite("gravity", config.gravity);
+    check.Positive("mass", config.mass);
+    check.Positive("length", config.length);
   }
 
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng& rng) {

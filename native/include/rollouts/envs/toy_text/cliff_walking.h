@@ -22,22 +22,26 @@ struct CliffWalkingOf {
   static constexpr std::int32_t kRows = 4;
   static constexpr std::int32_t kCols = 12;
 
+  static constexpr bool kVectorized = true;
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kInt64, .n = kRows * kCols},
       .action = {.dtype = DType::kInt64, .n = 4},
-      .step_cost_ns = kSlippery ? 25 : 8};
+      .step_cost_ns = kSlippery ? 16 : 5};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("is_slippery", config.is_slippery);
   }
 
+  ROLLOUTS_HD static bool StepDraws(const Config& config) { return config.is_slippery; }
+
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng&) {
     state = State{kRows - 1, 0};
   }
 
+  template <typename AnyRng>
   ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
-                                     Rng& rng) {
+                                     AnyRng& rng) {
     std::int32_t direction = *action;
     if (config.is_slippery) {
       direction = (direction + 3 + static_cast<std::int32_t>(rng.Below(3))) & 3;
@@ -49,10 +53,10 @@ struct CliffWalkingOf {
 
     // who falls down the cliff is back at the start
     const bool bottom = row == kRows - 1;
-    const bool fallen = bottom && col > 0 && col < kCols - 1;
+    const bool fallen = bottom & (col > 0) & (col < kCols - 1);
     state.row = row;
     state.col = fallen ? 0 : col;
-    return StepResult::Of(fallen ? -100.0 : -1.0, bottom && col == kCols - 1);
+    return StepResult::Of(fallen ? -100.0 : -1.0, bottom & (col == kCols - 1));
   }
 
   ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {

@@ -56,10 +56,11 @@ struct FrozenLakeOn {
   static constexpr std::uint64_t kHoles = FrozenLakeCells(Map::kTiles, 'H');
   static constexpr std::uint64_t kGoals = FrozenLakeCells(Map::kTiles, 'G');
 
+  static constexpr bool kVectorized = true;
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kInt64, .n = kSize * kSize},
       .action = {.dtype = DType::kInt64, .n = 4},
-      .step_cost_ns = 25};
+      .step_cost_ns = 15};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -70,32 +71,42 @@ struct FrozenLakeOn {
     visit("reward_frozen", config.reward_frozen);
   }
 
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Probability("success_rate", config.success_rate);
+    check.Finite("reward_goal", config.reward_goal);
+    check.Finite("reward_hole", config.reward_hole);
+    check.Finite("reward_frozen", config.reward_frozen);
+  }
+
+  ROLLOUTS_HD static bool StepDraws(const Config& config) { return config.is_slippery; }
+
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng&) { state = State{0, 0}; }
 
+  template <typename AnyRng>
   ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
-                                     Rng& rng) {
+                                     AnyRng& rng) {
     // slipping turns the action by a quarter to one side or the other
     std::int32_t direction = *action;
     if (config.is_slippery) {
       const double u = rng.Uniform();
       const double fail_rate = (1.0 - config.success_rate) / 2.0;
-      const std::int32_t turn = u < fail_rate ? 3 : (u < fail_rate + config.success_rate ? 0 : 1);
+      const std::int32_t turn = 3 + (u >= fail_rate) + (u >= fail_rate + config.success_rate);
       direction = (direction + turn) & 3;
     }
 
     // holes and the goal let nobody go
-    const bool stuck = Is(kHoles | kGoals, state);
+    const std::int32_t free = 1 - Has(kHoles | kGoals, state);
     const std::int32_t down = (direction == 1) - (direction == 3);
     const std::int32_t right = (direction == 2) - (direction == 0);
-    const State moved = {Clip(state.row + down, 0, kSize - 1),
-                         Clip(state.col + right, 0, kSize - 1)};
-    state = stuck ? state : moved;
+    state.row = Clip(state.row + free * down, 0, kSize - 1);
+    state.col = Clip(state.col + free * right, 0, kSize - 1);
 
-    const bool goal = Is(kGoals, state);
-    const bool hole = Is(kHoles, state);
+    const bool goal = Has(kGoals, state);
+    const bool hole = Has(kHoles, state);
     const double reward =
         goal ? config.reward_goal : (hole ? config.reward_hole : config.reward_frozen);
-    return StepResult::Of(stuck ? 0.0 : reward, goal || hole);
+    return StepResult::Of(free ? reward : 0.0, goal | hole);
   }
 
   ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
@@ -103,8 +114,13 @@ struct FrozenLakeOn {
   }
 
  private:
-  ROLLOUTS_HD static bool Is(std::uint64_t cells, const State& state) {
-    return (cells >> (state.row * kSize + state.col)) & 1;
+  // Whether the state's cell is one of `cells`. Shifts of 64 bits and tests of one bit would not
+  // vectorise, so the bit of the cell becomes the sign of a half.
+  ROLLOUTS_HD static bool Has(std::uint64_t cells, const State& state) {
+    const std::int32_t cell = state.row * kSize + state.col;
+    const auto low = static_cast<std::uint32_t>(cells);
+    const auto high = static_cast<std::uint32_t>(cells >> 32);
+    return static_cast<std::int32_t>((cell < 32 ? low : high) << (31 - (cell & 31))) < 0;
   }
 };
 

@@ -21,10 +21,11 @@ struct NChain {
 
   static constexpr std::int32_t kLength = 5;  // Gym's default n
 
+  static constexpr bool kVectorized = true;
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kInt64, .n = kLength},
       .action = {.dtype = DType::kInt64, .n = 2},
-      .step_cost_ns = 25};
+      .step_cost_ns = 12};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -33,10 +34,20 @@ struct NChain {
     visit("large", config.large);
   }
 
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Probability("slip", config.slip);
+    check.Finite("small", config.small);
+    check.Finite("large", config.large);
+  }
+
+  ROLLOUTS_HD static bool StepDraws(const Config&) { return true; }
+
   ROLLOUTS_HD static void Reset(const Config&, State& state, Rng&) { state.position = 0; }
 
+  template <typename AnyRng>
   ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
-                                     Rng& rng) {
+                                     AnyRng& rng) {
     const bool slips = rng.Uniform() < config.slip;
     const bool back = (*action == 1) != slips;
     const bool at_end = state.position == kLength - 1;

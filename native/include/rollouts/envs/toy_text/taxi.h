@@ -42,6 +42,12 @@ struct Taxi {
     visit("fickle_probability", config.fickle_probability);
   }
 
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Probability("rainy_probability", config.rainy_probability);
+    check.Probability("fickle_probability", config.fickle_probability);
+  }
+
   ROLLOUTS_HD static void Reset(const Config& config, State& state, Rng& rng) {
     // 25 cells, 4 stops of the passenger, 3 other stops as the destination
     const auto start = static_cast<std::int32_t>(rng.Below(300));

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actions.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+py::array AsArray(const py::object& actions) {
+  auto array = py::array::ensure(actions);
+  if (!array) {
+    PyErr_Clear();
+    throw DTypeError("actions must be an array or a sequence of numbers, got " +
+                     py::str(py::type::of(actions)).cast<std::string>());
+  }
+  if (array.ndim() == 0) {
+    throw DTypeError("actions is a scalar, expected an array with one row per environment");
+  }
+  return array;
+}
+
+void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_rows) {
+  const SpaceSpec& space = pool.spec().action;
+  std::vector<py::ssize_t> expected{static_cast<py::ssize_t>(num_rows)};
+  expected.insert(expected.end(), space.shape, space.shape + space.ndim);
+  const std::vector<py::ssize_t> got(actions.shape(), actions.shape() + actions.ndim());
+  if (got == expected) return;
+  throw SpecError("actions has shape " + ShapeString(actions) + ", expected " +
+                  py::str(py::tuple(py::cast(expected))).cast<std::string>() +
+                  ": one row per environment that is stepped");
+}
+
+template <typename Int>
+void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std::int32_t> envs) {
+  const auto n = static_cast<std::uint32_t>(pool.spec().action.n);
+  const auto* values = static_cast<const Int*>(actions.data());
+  // discrete actions rest as int32
+  auto* rows = reinterpret_cast<std::int32_t*>(pool.ActionRow(0));
+  const bool all = envs.data() == pool.all_envs().data();
+  // checked while they are copied, which harms no idle environment; as 32-bit comparisons
+  // and plain words, with which the loop over all vectorises everywhere
+  std::uint64_t high_bits = 0;
+  std::uint32_t bad = 0;
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const auto low_bits = static_cast<std::uint32_t>(values[i]);
+    high_bits |= static_cast<std::uint64_t>(values[i]) ^ low_bits;
+    bad |= low_bits >= n;
+    rows[all ? i : envs[i]] = static_cast<std::int32_t>(low_bits);
+  }
+  if (bad == 0 && high_bits == 0) return;
+  const Int* first = std::find_if(values, values + envs.size(), [&](Int value) {
+    return static_cast<std::uint64_t>(value) >= n;
+  });
+  throw SpecError("action " + std::to_string(*first) + " in row " +
+                  std::to_string(first - values) + " is out of range, expected 0 to " +
+                  std::to_string(n - 1));
+}
+
+void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
+                  const BatchView* out) {
+  py::array actions = AsArray(given);
+  const char kind = actions.dtype().kind();
+  if (kind != 'i' && kind != 'u') {
+    throw DTypeError("actions has dtype " + py::str(actions.dtype()).cast<std::string>() +
+                     ", expected an integer dtype (the action space is Discrete)");
+  }
+  CheckShape(pool, actions, envs.size());
+  if (py::isinstance<py::array_t<std::int32_t, py::array::c_style>>(actions)) {
+    pool.CheckSend(envs);
+    CopyDiscreteAs<std::int32_t>(pool, actions, envs);
+  } else {
+    using Int64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+    const auto converted = Int64(actions);
+    pool.CheckSend(envs);
+    CopyDiscreteAs<std::int64_t>(pool, converted, envs);
+  }
+  pool.Send(envs, out);
+}
+
+void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
+             const BatchView* out) {
+  py::array actions = AsArray(given);
+  const char kind = actions.dtype().kind();
+  if (kind != 'f' && kind != 'i' && kind != 'u') {
+    throw DTypeError("actions has dtype " + py::str(actions.dtype()).cast<std::string>() +
+                     ", expected float32 (the action space is a Box)");
+  }
+  CheckShape(pool, actions, envs.size());
+  using Float = py::array_t<float, py::array::c_style | py::array::forcecast>;
+  const auto rows = Float(actions);
+  pool.CheckSend(envs);
+  const auto size = static_cast<std::size_t>(pool.spec().action.size());
+  const float* values = rows.data();
+  // one pass that vectorises; the second only to name the row
+  const auto is_bad = [](float x) { return !(std::fabs(x) <= std::numeric_limits<float>::max()); };
+  bool bad = false;
+  for (std::size_t i = 0; i < envs.size() * size; ++i) bad |= is_bad(values[i]);
+  if (bad) {
+    const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
+    throw SpecError("action in row " + std::to_string(at / size) + ", element " +
+                    std::to_string(at % size) + " is " + std::to_string(values[at]) +
+                    ", expected a finite number");
+  }
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    std::copy_n(values + i * size, size, reinterpret_cast<float*>(pool.ActionRow(envs[i])));
+  }
+  pool.Send(envs, out);
+}
+
+}  // namespace
+
+void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::int32_t> envs,
+                 const BatchView* out) {
+  if (pool.spec().action.n > 0) {
+    SendDiscrete(pool, actions, envs, out);
+  } else {
+    SendBox(pool, actions, envs, out);
+  }
+}
+
+}  // namespace rollouts

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arrays.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "bindings.h"
+#include "rollouts/pool/errors.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+// The order of MakeArrays.
+constexpr const char* kNames[] = {"obs",    "reward",         "terminated",     "truncated",
+                                  "env_id", "episode_return", "episode_length", "final_obs"};
+
+py::dtype FieldDType(std::size_t field, const EnvSpec& spec) {
+  switch (field) {
+    case 1: case 5: return py::dtype::of<double>();
+    case 2: case 3: return py::dtype::of<bool>();
+    case 4: case 6: return py::dtype::of<std::int32_t>();
+    default: return NumpyDType(spec.observation.dtype);
+  }
+}
+
+std::vector<py::ssize_t> FieldShape(std::size_t field, const EnvSpec& spec, py::ssize_t rows) {
+  std::vector<py::ssize_t> shape{rows};
+  if (field == 0 || field == 7) {
+    const SpaceSpec& space = spec.observation;
+    shape.insert(shape.end(), space.shape, space.shape + space.ndim);
+  }
+  return shape;
+}
+
+// The pointers of a view, in the order of kNames.
+std::array<void*, 8> Pointers(const BatchView& view) {
+  return {view.obs,    view.reward,         view.terminated,     view.truncated,
+          view.env_id, view.episode_return, view.episode_length, view.final_obs};
+}
+
+}  // namespace
+
+std::string ShapeString(const py::array& array) {
+  return py::str(array.attr("shape")).cast<std::string>();
+}
+
+py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec) {
+  const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
+    delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);
+  });
+  const BatchView& view = buffer->view();
+  const auto pointers = Pointers(view);
+  py::tuple arrays(pointers.size() + spec.num_infos);
+  for (std::size_t field = 0; field < pointers.size(); ++field) {
+    arrays[field] = pointers[field]
+                        ? py::object(py::array(FieldDType(field, spec),
+                                               FieldShape(field, spec, buffer->rows()), {},
+                                               pointers[field], owner))
+                        : py::none();
+  }
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) {
+    arrays[pointers.size() + i] = py::array(NumpyDType(spec.infos[i].dtype), {buffer->rows()}, {},
+                                            view.infos[i], owner);
+  }
+  return arrays;
+}
+
+NumpyUsers::~NumpyUsers() {
+  const py::gil_scoped_acquire gil;
+  arrays_ = py::tuple();
+}
+
+bool NumpyUsers::None() const {
+  if (Py_REFCNT(arrays_.ptr()) > 1) return false;
+  return std::all_of(arrays_.begin(), arrays_.end(), [](const py::handle array) {
+    return array.is_none() || Py_REFCNT(array.ptr()) == 1;
+  });
+}
+
+OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t rows,
+                     bool with_final_obs) {
+  if (!py::isinstance<py::dict>(out)) {
+    throw DTypeError("out must be a dict of arrays such as {'obs': array}, got " +
+                     py::str(py::type::of(out)).cast<std::string>());
+  }
+  for (const auto& [key, value] : py::cast<py::dict>(out)) {
+    const auto name = py::str(key).cast<std::string>();
+    const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+    if (found == std::end(kNames)) {
+      throw SpecError("out has the unknown key '" + name + "'; expected some of obs, reward, "
+                      "terminated, truncated, env_id, episode_return, episode_length, final_obs");
+    }
+    const auto field = static_cast<std::size_t>(found - std::begin(kNames));
+    if (field == 7 && !with_final_obs) {
+      throw SpecError("out['final_obs'] needs autoreset_mode='same_step'");
+    }
+    if (!py::isinstance<py::array>(value)) {
+      throw DTypeError("out['" + name + "'] must be a NumPy array, got " +
+                       py::str(py::type::of(value)).cast<std::string>());
+    }
+    const auto array = py::reinterpret_borrow<py::array>(value);
+    const py::dtype dtype = FieldDType(field, spec);
+    const auto shape = FieldShape(field, spec, static_cast<py::ssize_t>(rows));
+    const bool fits = array.dtype().equal(dtype) &&
+                      std::equal(shape.begin(), shape.end(), array.shape(),
+                                 array.shape() + array.ndim());
+    constexpr int kLayout =
+        py::detail::npy_api::NPY_ARRAY_ALIGNED_ | py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_;
+    if (!fits || (array.flags() & kLayout) != kLayout || !array.writeable()) {
+      throw SpecError("out['" + name + "'] has shape " + ShapeString(array) + " and dtype " +
+                      py::str(array.dtype()).cast<std::string>() + ", expected " +
+                      py::str(py::tuple(py::cast(shape))).cast<std::string>() + " and " +
+                      py::str(dtype).cast<std::string>() +
+                      ", C-contiguous, aligned and writable: one row per environment sent");
+    }
+    arrays_[field] = array;
+  }
+  const auto pointer = [&](std::size_t field) -> void* {
+    return arrays_[field] ? py::reinterpret_borrow<py::array>(arrays_[field]).mutable_data() : nullptr;
+  };
+  view_.obs = static_cast<std::uint8_t*>(pointer(0));
+  view_.reward = static_cast<double*>(pointer(1));
+  view_.terminated = static_cast<std::uint8_t*>(pointer(2));
+  view_.truncated = static_cast<std::uint8_t*>(pointer(3));
+  view_.env_id = static_cast<std::int32_t*>(pointer(4));
+  view_.episode_return = static_cast<double*>(pointer(5));
+  view_.episode_length = static_cast<std::int32_t*>(pointer(6));
+  view_.final_obs = static_cast<std::uint8_t*>(pointer(7));
+}
+
+void OutArrays::PutInto(py::tuple& fields) const {
+  for (std::size_t field = 0; field < kFields; ++field) {
+    if (arrays_[field]) fields[field] = arrays_[field];
+  }
+}
+
+}  // namespace rollouts

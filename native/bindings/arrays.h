@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches as NumPy arrays: the pool's own, and those that a caller gives as `out`.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "rollouts/pool/batch_buffer.h"
+
+namespace rollouts {
+
+std::string ShapeString(const pybind11::array& array);
+
+// (obs, reward, terminated, truncated, env_id, episode_return, episode_length,
+//  final_obs or None, *infos) over a buffer's memory, which they keep alive.
+pybind11::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec);
+
+// The arrays of one buffer, kept as long as the pool keeps the buffer.
+class NumpyUsers final : public BufferUsers {
+ public:
+  explicit NumpyUsers(pybind11::tuple arrays) : arrays_(std::move(arrays)) {}
+  ~NumpyUsers() override;
+  // Views and tensors made of an array hold a reference to it. Needs the GIL.
+  bool None() const override;
+  const pybind11::tuple& arrays() const { return arrays_; }
+
+ private:
+  pybind11::tuple arrays_;
+};
+
+// A caller's arrays, into which environments write in place of the pool's buffer.
+class OutArrays {
+ public:
+  // `out`: a dict of name -> array. Throws SpecError or DTypeError unless each has a
+  // field's name and exactly its shape (rows, ...) and dtype, C-contiguous and writable.
+  OutArrays(const pybind11::object& out, const EnvSpec& spec, std::size_t rows, bool with_final_obs);
+
+  // Null where no array was given.
+  const BatchView& view() const { return view_; }
+
+  // Puts them in the places of a received tuple where MakeArrays has the fields.
+  void PutInto(pybind11::tuple& fields) const;
+
+ private:
+  static constexpr std::size_t kFields = 8;
+  std::array<pybind11::object, kFields> arrays_;
+  BatchView view_;
+};
+
+}  // namespace rollouts

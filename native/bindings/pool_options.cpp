@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pool_options.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "bindings.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+
+std::vector<Segment> ReadSegments(const py::list& given) {
+  using Fields = std::tuple<std::string, std::int32_t, std::int32_t, py::dict>;
+  std::vector<Segment> segments;
+  for (const py::handle each : given) {
+    const auto [id, num_envs, limit, internal] = each.cast<Fields>();
+    segments.push_back({&FindEntry(id), num_envs, limit, OptionColumnsFromDict(internal)});
+  }
+  return segments;
+}
+
+const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env) {
+  std::int32_t end = 0;
+  const auto own = std::find_if(segments.begin(), segments.end(), [&](const Segment& segment) {
+    end += segment.num_envs;
+    return env < end;
+  });
+  return *own->entry;
+}
+
+py::dict OptionsByName(CpuPool& pool) {
+  const auto num_envs = static_cast<std::size_t>(pool.options().num_envs);
+  std::map<std::string, py::list> columns;
+  for (std::size_t env = 0; env < num_envs; ++env) {
+    for (const auto& [name, value] : pool.OptionsOf(static_cast<std::int32_t>(env))) {
+      auto column = columns.find(name);
+      if (column == columns.end()) {
+        column = columns.emplace(name, py::list(num_envs)).first;
+        for (std::size_t i = 0; i < num_envs; ++i) column->second[i] = py::none();
+      }
+      column->second[env] = py::cast(value);
+    }
+  }
+  return py::cast(columns);
+}
+
+}  // namespace rollouts

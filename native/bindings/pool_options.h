@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which environments a pool is made of, and their options, from and to Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rollouts/pool/cpu_pool.h"
+#include "rollouts/pool/registry.h"
+
+namespace rollouts {
+
+// Of tuples (id, num_envs, max_episode_steps, internal options). Throws SpecError for
+// an unknown id.
+std::vector<Segment> ReadSegments(const pybind11::list& given);
+
+// The entry of one of the pool's environments.
+const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env);
+
+// A list with the value of each environment by option name; None where it has no such option.
+pybind11::dict OptionsByName(CpuPool& pool);
+
+}  // namespace rollouts

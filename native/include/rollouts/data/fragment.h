@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// T steps of B environments, as the return estimators read them.
+#pragma once
+
+#include <cstdint>
+
+namespace rollouts {
+
+// Estimators go through the columns in blocks of this many: their running sums stay in
+// registers and the first-level cache, and nothing is allocated.
+inline constexpr std::int64_t kColumnBlock = 64;
+
+// Borrowed, C-contiguous, time-major arrays. Where an episode ended at row t, row t + 1 (or
+// last_value) belongs to the next episode and is no part of its return.
+template <typename Float>
+struct Fragment {
+  std::int64_t steps;                // T
+  std::int64_t envs;                 // B
+  const Float* reward;               // (T, B)
+  const Float* value;                // (T, B)   V(obs[t])
+  const std::uint8_t* terminated;    // (T, B)   0 or 1
+  const std::uint8_t* truncated;     // (T, B)   0 or 1
+  const Float* bootstrap_value;      // (T, B)   V(final_obs), read where truncated & ~terminated
+  const Float* last_value;           // (B,)     V of the observation after row T - 1
+
+  [[gnu::always_inline]] bool Ended(std::int64_t i) const {
+    return (terminated[i] | truncated[i]) != 0;
+  }
+  // The value after the last step of an episode, where Ended(i).
+  [[gnu::always_inline]] double EndValue(std::int64_t i) const {
+    return terminated[i] != 0 ? 0.0 : static_cast<double>(bootstrap_value[i]);
+  }
+};
+
+// Two results of an estimator.
+struct Returns {
+  float* advantage;  // (T, B)
+  float* target;     // (T, B)   what the value function should predict
+};
+
+}  // namespace rollouts

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The random words of a block of environments, drawn with vector instructions.
+#pragma once
+
+#include <cstdint>
+
+#include "rollouts/core/rng.h"
+#include "rollouts/pool/configs.h"
+
+namespace rollouts {
+
+// What Env::Step takes for an Rng in a loop over a block: the next words of a stream, as far
+// as they were drawn. Gives the numbers that Rng gives while `valid()`.
+struct LaneRng {
+  std::uint32_t word0, word1, word2, word3;
+  std::int32_t left;  // words that were drawn
+  std::int32_t taken = 0;
+  std::int32_t rejected = 0;
+
+  // False once it ran out of words, or Below met one that Rng would reject.
+  [[gnu::always_inline]] bool valid() const { return (taken <= left) & !rejected; }
+
+  [[gnu::always_inline]] std::uint32_t NextWord() {
+    const std::uint32_t low = taken == 0 ? word0 : word1;
+    const std::uint32_t high = taken == 2 ? word2 : word3;
+    return taken++ < 2 ? low : high;
+  }
+
+  [[gnu::always_inline]] double Uniform() {
+    const std::uint32_t first = NextWord();
+    return UniformOf(first, NextWord());
+  }
+
+  [[gnu::always_inline]] std::uint32_t Below(std::uint32_t n) {
+    const std::uint64_t product = std::uint64_t{NextWord()} * n;
+    rejected |= static_cast<std::uint32_t>(product) < (0u - n) % n;
+    return static_cast<std::uint32_t>(product >> 32);
+  }
+};
+
+// Philox counters of up to kBlockEnvs random streams and, after DrawBlocks, what they
+// give. Field by field, as Philox4x32 takes them.
+struct Draws {
+  alignas(64) std::uint32_t index[kBlockEnvs];
+  alignas(64) std::uint32_t stream_id[kBlockEnvs];
+  alignas(64) std::uint32_t episode[kBlockEnvs];
+  alignas(64) std::uint32_t key0[kBlockEnvs];
+  alignas(64) std::uint32_t key1[kBlockEnvs];
+  alignas(64) std::uint32_t word[4][kBlockEnvs];  // the next words first
+  alignas(64) std::int32_t left[kBlockEnvs];      // how many of them there are
+  alignas(64) std::int32_t taken[kBlockEnvs];     // how many the step took
+
+  // The counter that `rng.NextWord()` of a stream would use.
+  void Load(std::int32_t i, std::uint64_t seed, std::uint32_t stream, std::uint32_t in_episode,
+            std::uint32_t draws) {
+    index[i] = Rng::BlockIndex(draws);
+    stream_id[i] = stream;
+    episode[i] = in_episode;
+    key0[i] = static_cast<std::uint32_t>(seed);
+    key1[i] = static_cast<std::uint32_t>(seed >> 32);
+    left[i] = 4 - static_cast<std::int32_t>(draws % 4);
+  }
+  [[gnu::always_inline]] LaneRng Lane(std::int32_t i) const {
+    return {word[0][i], word[1][i], word[2][i], word[3][i], left[i]};
+  }
+};
+
+// Philox4x32 of every counter, with vector instructions.
+void DrawBlocks(Draws& draws, std::int32_t count);
+
+}  // namespace rollouts

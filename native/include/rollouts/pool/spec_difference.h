@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two environments would have to agree in to share a pool's arrays.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#include "rollouts/core/spec.h"
+
+namespace rollouts {
+
+inline bool SameSpace(const SpaceSpec& a, const SpaceSpec& b) {
+  const auto equal = [](const auto& left, const auto& right) {
+    return std::equal(std::begin(left), std::end(left), std::begin(right));
+  };
+  return a.dtype == b.dtype && a.n == b.n && a.ndim == b.ndim && equal(a.shape, b.shape) &&
+         a.multi_discrete == b.multi_discrete && a.elementwise == b.elementwise &&
+         equal(a.low, b.low) && equal(a.high, b.high);
+}
+
+// The first thing that differs, such as "action space"; empty where nothing does. The cost
+// of a step may differ.
+inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
+  if (!SameSpace(a.observation, b.observation)) return "observation space";
+  if (!SameSpace(a.action, b.action)) return "action space";
+  bool same_infos = a.num_infos == b.num_infos;
+  for (std::int32_t i = 0; i < a.num_infos && same_infos; ++i) {
+    same_infos = a.infos[i].dtype == b.infos[i].dtype &&
+                 std::strcmp(a.infos[i].name, b.infos[i].name) == 0;
+  }
+  return same_infos ? "" : "info columns";
+}
+
+}  // namespace rollouts

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times that decide who works, and how long a thread waits awake.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace rollouts {
+
+// How long a thread spins before it parks: longer than the Python code between
+// two steps, shorter than a policy's inference.
+inline constexpr std::chrono::microseconds kSpin{30};
+// Rounds of sends that are cheaper than this run on the caller alone.
+inline constexpr std::int64_t kInlineNs = 20'000;
+// A chunk is worth claiming when it computes this long.
+inline constexpr std::int64_t kChunkNs = 2'000;
+
+}  // namespace rollouts
