@@ -31,16 +31,19 @@ from rollouts.errors import (
     SpecError,
     WorkerError,
 )
+from rollouts.make import make_vec
+from rollouts.pool_stats import PoolStats
 from rollouts.registry import env_ids, env_spec
 from rollouts.specs import EnvSpec
-from rollouts.vector_env import VectorEnv, make_vec
+from rollouts.vector_env import VectorEnv
 
 if TYPE_CHECKING:
     from rollouts.collector import Collector
     from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.learner_queue import LearnerQueue
-    from rollouts.policy import Policy, PolicyOutput, TorchPolicy
+    from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy, TorchPolicy
+    from rollouts.recurrent import RecurrentTorchPolicy
 
 __version__ = "0.1.0"
 
@@ -50,6 +53,8 @@ _LAZY = {
     "LearnerQueue": "rollouts.learner_queue",
     "Policy": "rollouts.policy",
     "PolicyOutput": "rollouts.policy",
+    "RecurrentPolicy": "rollouts.policy",
+    "RecurrentTorchPolicy": "rollouts.recurrent",
     "RolloutCoordinator": "rollouts.distributed.coordinator",
     "RolloutWorker": "rollouts.distributed.worker",
     "TorchPolicy": "rollouts.policy",
@@ -65,7 +70,10 @@ __all__ = [
     "LearnerQueue",
     "Policy",
     "PolicyOutput",
+    "PoolStats",
     "ProtocolError",
+    "RecurrentPolicy",
+    "RecurrentTorchPolicy",
     "RolloutBatch",
     "RolloutCoordinator",
     "RolloutWorker",

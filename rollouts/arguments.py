@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.errors import DTypeError, SpecError
+from rollouts.specs import OptionValue
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -21,6 +22,17 @@ _AUTORESET_MODES = {
     "same_step": AutoresetMode.SAME_STEP,
     "disabled": AutoresetMode.DISABLED,
 }
+
+
+def add_errors(info: Info, env_id: Array, failures: Sequence[tuple[int, str]]) -> None:
+    """Adds env_error in Gymnasium's layout if an environment failed."""
+    if not failures:
+        return
+    errors = np.full(len(env_id), None, dtype=object)
+    for failed, message in failures:
+        errors[env_id == failed] = message
+    info["env_error"] = errors
+    info["_env_error"] = np.isin(env_id, [failed for failed, _ in failures])
 
 
 def add_final(info: Info, final_obs: Array, ended: Array) -> None:
@@ -53,6 +65,54 @@ def as_bytes(states: Sequence[bytes | bytearray | memoryview]) -> list[bytes]:
     return result
 
 
+def option_columns(
+    options: Mapping[str, Any], num_envs: int
+) -> dict[str, OptionValue | list[OptionValue]]:
+    """Reads options that may differ by environment: single values, and lists of num_envs.
+
+    Raises:
+      SpecError: Not num_envs values, or an array of more than one axis.
+    """
+    return {name: _option_column(name, value, num_envs) for name, value in options.items()}
+
+
+def _option_column(name: str, value: Any, num_envs: int) -> OptionValue | list[OptionValue]:
+    expected = f"expected a single value or one for each of the {num_envs} environments"
+    if isinstance(value, np.ndarray):
+        if value.ndim > 1:
+            raise SpecError(f"option {name!r} has shape {value.shape}, {expected}")
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        return _plain(value)
+    if len(value) != num_envs:
+        raise SpecError(f"option {name!r} has {len(value)} values, {expected}")
+    # a single value is stepped with faster than a list
+    return _plain(value[0]) if len(value) == 1 else [_plain(each) for each in value]
+
+
+def option_array(column: Sequence[OptionValue | None]) -> OptionValue | Array | None:
+    """The value that all share, else an array of them; of dtype object where some are None."""
+    if all(value == column[0] for value in column):
+        return column[0]
+    return np.array(column, dtype=object if None in column else None)
+
+
+def first_value(name: str, value: Any) -> OptionValue:
+    """The first environment's value of an option that may be given per environment.
+
+    Raises:
+      SpecError: A sequence without values, or an array of more than one axis.
+    """
+    count = max(1, len(value)) if isinstance(value, (list, tuple)) else max(1, np.size(value))
+    column = _option_column(name, value, count)
+    return column[0] if isinstance(column, list) else column
+
+
+def _plain(value: Any) -> OptionValue:
+    # the native core checks the type; it knows Python's, and not NumPy's bool
+    return value.item() if isinstance(value, np.generic) else value  # type: ignore[no-any-return]
+
+
 def int_between(name: str, value: object, low: int, high: int) -> int:
     """Returns `value` as an int; SpecError names the argument when it is none or outside."""
     try:
@@ -64,9 +124,30 @@ def int_between(name: str, value: object, low: int, high: int) -> int:
     return number
 
 
+def one_of(name: str, value: object, choices: Sequence[str]) -> int:
+    """Returns the index of `value` in `choices`; SpecError when it is none of them."""
+    if isinstance(value, str) and value in choices:
+        return choices.index(value)
+    raise SpecError(f"{name} must be one of {list(choices)}, got {value!r}")
+
+
 def seed_value(value: object) -> int:
     """Returns a seed of the native core: 64 bits, not negative."""
     return int_between("seed", value, 0, 2**64 - 1)
+
+
+def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """Reads what reset takes as seed: one for each environment, or none at all."""
+    if seed is None:
+        return []
+    if isinstance(seed, (int, np.integer)):
+        return [seed_value(seed)] * num_envs
+    if len(seed) == num_envs:
+        return [None if one is None else seed_value(one) for one in seed]
+    raise SpecError(
+        f"seed has {len(seed)} entries, expected an int or one entry for each of the "
+        f"{num_envs} environments"
+    )
 
 
 def to_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:

@@ -71,6 +71,7 @@ class RolloutBatch:
       episode_length    (E,) int32
       episode_env_id    (E,) int32
       extras            name -> (T, B, ...)   whatever else the policy returned
+      policy_state      tuple of (B, ...)     of a recurrent policy, before row 0
     """
 
     obs: Array
@@ -89,6 +90,7 @@ class RolloutBatch:
     episode_length: NDArray[np.int32]
     episode_env_id: NDArray[np.int32]
     extras: dict[str, Array] = field(default_factory=dict)
+    policy_state: tuple[Array, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks that every array has the leading shape (T, B), (B,) or (E,) it should have."""
@@ -105,6 +107,8 @@ class RolloutBatch:
             _check_leading(name, getattr(self, name), leading)
         for name, array in self.extras.items():
             _check_leading(f"extras[{name!r}]", array, (steps, rows))
+        for index, array in enumerate(self.policy_state):
+            _check_leading(f"policy_state[{index}]", array, (rows,))
 
     @property
     def num_steps(self) -> int:
@@ -114,8 +118,9 @@ class RolloutBatch:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
-        arrays = [getattr(self, f.name) for f in fields(self) if f.name != "extras"]
-        return sum(array.nbytes for array in (*arrays, *self.extras.values()))
+        several = ("extras", "policy_state")
+        arrays = [getattr(self, f.name) for f in fields(self) if f.name not in several]
+        return sum(a.nbytes for a in (*arrays, *self.extras.values(), *self.policy_state))
 
     @classmethod
     def concatenate(cls, batches: Sequence[RolloutBatch]) -> RolloutBatch:
@@ -125,7 +130,8 @@ class RolloutBatch:
         in several columns: two rollouts of one environment are two columns.
 
         Raises:
-          SpecError: no batches, or they differ in T or in the names of their extras.
+          SpecError: no batches, or they differ in T, in the names of their extras or in the length
+            of their policy_state.
         """
         if not batches:
             raise SpecError("concatenate() got no batches, expected at least one")
@@ -145,6 +151,10 @@ class RolloutBatch:
                 name: np.concatenate([batch.extras[name] for batch in batches], axis=1)
                 for name in first.extras
             },
+            policy_state=tuple(
+                np.concatenate(states)
+                for states in zip(*(batch.policy_state for batch in batches), strict=True)
+            ),
         )
 
 
@@ -182,4 +192,10 @@ def _check_joinable(index: int, batch: RolloutBatch, first: RolloutBatch) -> Non
         raise SpecError(
             f"batch {index} has extras {sorted(batch.extras)}, expected {sorted(first.extras)} "
             "as in batch 0: collect all batches with the same kind of policy"
+        )
+    if len(batch.policy_state) != len(first.policy_state):
+        raise SpecError(
+            f"batch {index} has {len(batch.policy_state)} arrays of policy_state, expected "
+            f"{len(first.policy_state)} as in batch 0: collect all batches with the same kind of "
+            "policy"
         )

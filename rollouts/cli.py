@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `rollouts`: `rollouts envs` lists environments, `rollouts bench` measures."""
+"""The command `rollouts`.
+
+`envs` lists environments, `bench` and `bench-collect` measure, `top` watches a job.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,10 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts import bench
-from rollouts.bench import plot, report
+from rollouts.bench import collect, plot, report
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import RolloutsError, SpecError
+from rollouts.metrics import top
 from rollouts.registry import env_ids, env_spec
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -40,15 +44,20 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 2 for a mistake in the arguments or something not installed.
+      Exit status: 0; 1 where `top` found the run dead; 2 for a mistake in the arguments or
+      something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     args = _parser().parse_args(given)
     try:
         if args.command == "envs":
             _envs(args.filter, as_json=args.json)
-        else:
+        elif args.command == "top":
+            return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
+        elif args.command == "bench":
             _bench(args, command=shlex.join(["rollouts", *given]))
+        else:
+            _bench_collect(args, command=shlex.join(["rollouts", *given]))
         sys.stdout.flush()
     except RolloutsError as error:
         print(f"rollouts {args.command}: error: {error}", file=sys.stderr)
@@ -80,6 +89,29 @@ def _parser() -> argparse.ArgumentParser:
         "settings with several values every combination is measured.",
     )
     _add_bench_arguments(measure)
+
+    collecting = commands.add_parser(
+        "bench-collect",
+        help="measure what the coordinator costs: a Ray worker beside the same collector",
+        description="Measures the env-steps per second that a learner receives from one Ray worker "
+        "and its queue, from the same Collector in this process, and from other libraries' "
+        "runners. They take turns in one run; while one works the others rest.",
+    )
+    _add_bench_collect_arguments(collecting)
+
+    watch = commands.add_parser(
+        "top",
+        help="show a running job in the terminal",
+        description="Shows the throughput, the workers, the queue, waits, policy lag and losses "
+        "of a run whose MetricsReporter has a StatusFileSink, such as examples/ppo.py. Reads the "
+        "run's status.json on this machine. Exit status: 0, or 1 where the run's process is gone.",
+    )
+    watch.add_argument("--run-dir", type=Path, default=Path(), metavar="DIR",
+        help="a run, or a directory of runs of which the newest is shown; "
+        "default: the working directory and its runs/")  # fmt: skip
+    watch.add_argument("--once", action="store_true", help="print one frame and end")
+    watch.add_argument("--interval-s", type=_positive_float, default=1.0, metavar="S",
+        help="seconds between frames; default: 1")  # fmt: skip
     return parser
 
 
@@ -97,14 +129,39 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         "default: N, measure step")  # fmt: skip
     add("--peer", action="append", default=[], choices=list(bench.PEERS),
         help="library to measure beside ours; repeat for several")  # fmt: skip
+    _add_common_arguments(parser)
+    add("--plot", type=Path, metavar="FILE",
+        help=f"draw the results too; FILE ends in {', '.join(plot.SUFFIXES)}")  # fmt: skip
+
+
+def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--num-envs", type=_positive_int, default=_NUM_ENVS, metavar="N",
+        help=f"default: {_NUM_ENVS}")  # fmt: skip
+    add("--num-threads", type=_positive_int, default=1, metavar="T",
+        help="of the pool and of torch, in the worker and in process; default: 1")  # fmt: skip
+    add("--rollout-length", type=_positive_int, default=128, metavar="T",
+        help="steps of each environment per rollout; default: 128")  # fmt: skip
+    add("--policy", choices=["network", "random"], default="network",
+        help="network: two layers of 64 for vectors, a small CNN for images; random: actions "
+        "drawn before, which costs nothing; default: network")  # fmt: skip
+    add("--peer", action="append", default=[], choices=list(collect.PEERS),
+        help="to measure beside ours; repeat for several")  # fmt: skip
+    add("--peer-num-envs", type=_positive_int, metavar="N",
+        help="environments of a peer; an actor for each takes memory; default: N")  # fmt: skip
+    _add_common_arguments(parser)
+
+
+def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of both kinds of measuring."""
+    add = parser.add_argument
     add("--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
         help="option of the environment, such as frameskip=4; repeat for several")  # fmt: skip
     add("--duration-s", type=float, default=1.0, metavar="S",
         help="of one repeat of one library, about; default: 1")  # fmt: skip
     add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
     add("--seed", type=int, default=0, help="of environments and actions; default: 0")
-    add("--plot", type=Path, metavar="FILE",
-        help=f"draw the results too; FILE ends in {', '.join(plot.SUFFIXES)}")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
@@ -180,18 +237,76 @@ def _bench(args: argparse.Namespace, *, command: str) -> None:
     if args.plot is not None:
         plot.check(args.plot)
 
-    comparisons = _measure(points, peers)
-    if args.json:
-        found = report.to_json(comparisons, machine, command=command, skipped=skipped)
-        print(json.dumps(found, indent=1))
-    else:
-        gap = "\n\n"
-        print(report.header(machine), end=gap)
-        print(report.table(comparisons, markdown=args.markdown), end=gap)
-        print(report.footer(comparisons, command=command, skipped=skipped))
+    comparisons = _measure(
+        points, lambda point, show: bench.compare(point, peers, on_progress=show)
+    )
+    _print_report(
+        args,
+        comparisons,
+        machine,
+        command=command,
+        counting=report.COUNTING,
+        skipped=skipped,
+    )
     # last, so that a full disk costs the plot only
     if args.plot is not None:
         plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
+
+
+def _bench_collect(args: argparse.Namespace, *, command: str) -> None:
+    # mistakes are found before anything is started
+    points = [
+        bench.Settings(
+            env_id=env_id,
+            num_envs=args.num_envs,
+            batch_size=args.num_envs,
+            num_threads=args.num_threads,
+            seed=args.seed,
+            duration_s=args.duration_s,
+            repeats=args.repeats,
+            env_options=dict(args.option),
+        )
+        for env_id in dict.fromkeys(args.env_id)
+    ]
+    for env_id in args.env_id:
+        env_spec(env_id, **dict(args.option))
+    machine = report.describe_machine([])
+
+    def measure(
+        settings: bench.Settings, on_progress: Callable[[str], None] | None
+    ) -> bench.Comparison:
+        return collect.compare_collecting(
+            settings,
+            rollout_length=args.rollout_length,
+            policy=args.policy,
+            peers=args.peer,
+            peer_num_envs=args.peer_num_envs,
+            on_progress=on_progress,
+        )
+
+    _print_report(
+        args, _measure(points, measure), machine, command=command, counting=collect.COUNTING
+    )
+
+
+def _print_report(
+    args: argparse.Namespace,
+    comparisons: Sequence[bench.Comparison],
+    machine: report.Machine,
+    *,
+    command: str,
+    counting: str,
+    skipped: Sequence[str] = (),
+) -> None:
+    """Prints what was measured in the form that was asked for."""
+    texts: dict[str, Any] = {"command": command, "counting": counting, "skipped": skipped}
+    if args.json:
+        print(json.dumps(report.to_json(comparisons, machine, **texts), indent=1))
+        return
+    gap = "\n\n"
+    print(report.header(machine), end=gap)
+    print(report.table(comparisons, markdown=args.markdown), end=gap)
+    print(report.footer(comparisons, **texts))
 
 
 def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
@@ -235,7 +350,8 @@ def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
 
 
 def _measure(
-    points: Sequence[bench.Settings], peers: Sequence[bench.Peer]
+    points: Sequence[bench.Settings],
+    measure: Callable[[bench.Settings, Callable[[str], None] | None], bench.Comparison],
 ) -> list[bench.Comparison]:
     """Measures one point after the other; says on a terminal how far it is."""
     shows_progress = sys.stderr.isatty()
@@ -244,7 +360,7 @@ def _measure(
         for number, point in enumerate(points, start=1):
             prefix = f"{number}/{len(points)} "
             show = functools.partial(_show_progress, prefix=prefix) if shows_progress else None
-            comparisons.append(bench.compare(point, peers, on_progress=show))
+            comparisons.append(measure(point, show))
     finally:
         if shows_progress:
             _show_progress("")
@@ -263,6 +379,16 @@ def _positive_int(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
+    return number
+
+
+def _positive_float(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return number
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.errors import SpecError
+from rollouts.policy_calls import make_policy_calls
+from rollouts.vector_env import VectorEnv
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput
@@ -105,14 +107,20 @@ class Collector:
         self.rollout_length = rollout_length
         self._bounds = _finite_bounds(env.single_action_space)
         self._is_async = env.batch_size < env.num_envs
+        # our own pool writes observations into the rollout; others' are copied
+        self._writes_in_place = isinstance(env, VectorEnv) and not self._is_async
         # environments of an asynchronous pool may be up to T + 1 steps into the next rollout
         self._arena_steps = (2 if self._is_async else 1) * rollout_length + int(self._is_async)
+        self._calls = make_policy_calls(
+            policy, num_envs=env.num_envs, rollout_length=rollout_length
+        )
         self.reset()
 
     def reset(self) -> None:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
         env = self.env
         self._arena = _Arena(self._arena_steps, env.num_envs, env.single_observation_space)
+        self._calls.reset()
         self._must_reset = True
         # asynchronous pools: the row of the arena at which each environment's next obs belongs
         self._next_row = np.zeros(env.num_envs, np.intp)
@@ -144,13 +152,17 @@ class Collector:
             arena.obs[0] = env.recv_batch().obs
             self._must_reset = False
         for t in range(self.rollout_length):
-            # the arena's row is the policy's input: one copy of each observation, no more
-            output = self.policy.act(arena.obs[t])
+            output = self._calls.act(arena.obs[t], None, t)
             arena.write_choice(t, None, output, self.policy.policy_version)
-            env.send(self._env_action(output.action))
-            step = env.recv_batch()
-            arena.write_outcome(t, None, step, self._bootstrap(step))
-            arena.obs[t + 1] = step.obs
+            action = self._env_action(output.action)
+            if self._writes_in_place:
+                cast(VectorEnv, env).send(action, out={"obs": arena.obs[t + 1]})
+                step = env.recv_batch()
+            else:
+                env.send(action)
+                step = env.recv_batch()
+                arena.obs[t + 1] = step.obs
+            self._write_outcome(t, None, step)
 
     def _collect_async(self) -> None:
         if self._must_reset:
@@ -173,10 +185,9 @@ class Collector:
         # an environment's first observation after a reset is the outcome of nothing
         stepped = now > 0
         if stepped.all():
-            arena.write_outcome(now - 1, rows, step, self._bootstrap(step))
+            self._write_outcome(now - 1, rows, step)
         elif stepped.any():
-            part = _select(step, stepped)
-            arena.write_outcome(now[stepped] - 1, rows[stepped], part, self._bootstrap(part))
+            self._write_outcome(now[stepped] - 1, rows[stepped], _select(step, stepped))
 
         # as long as nobody has to wait the policy sees the pool's own array
         going = now < self.rollout_length
@@ -203,8 +214,8 @@ class Collector:
             self._act_on(rows, self._arena.obs[self._next_row[rows] - 1, rows])
 
     def _act_on(self, rows: NDArray[np.intp], obs: Array) -> None:
-        output = self.policy.act(obs)
         at = self._next_row[rows] - 1
+        output = self._calls.act(obs, rows, at)
         self._arena.write_choice(at, rows, output, self.policy.policy_version)
         self._waiting[rows] = False
         env_id = (rows + self.env.env_id_offset).astype(np.int32)
@@ -213,27 +224,43 @@ class Collector:
     def _env_action(self, action: Array) -> Array:
         return action if self._bounds is None else action.clip(*self._bounds)
 
-    def _bootstrap(self, step: StepBatch) -> NDArray[np.float32] | None:
+    def _write_outcome(self, t: Row, rows: Rows, step: StepBatch) -> None:
+        self._arena.write_outcome(t, rows, step, self._bootstrap(step, rows))
+        self._calls.see_ends(step, rows)
+
+    def _bootstrap(self, step: StepBatch, rows: Rows) -> NDArray[np.float32] | None:
         """Values (B,) the final observations of truncated episodes; None where there are none."""
         cut = step.truncated & ~step.terminated
+        if "_env_error" in step.info:
+            cut &= ~step.info["_env_error"]  # a failed environment has no final observation
         if not cut.any():
             return None
         assert step.final_obs is not None
         bootstrap = np.zeros(len(cut), np.float32)
-        bootstrap[cut] = self.policy.value(step.final_obs[cut])
+        cut_rows = np.flatnonzero(cut) if rows is None else rows[cut]
+        bootstrap[cut] = self._calls.final_value(step.final_obs[cut], cut_rows)
         return bootstrap
 
     def _take_rollout(self) -> RolloutBatch:
         """Hands the arena's first T rows out and moves what lies beyond to a new arena."""
         steps, full = self.rollout_length, self._arena
         env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
-        batch = full.first_steps(steps, env_id, self.policy.value(full.obs[steps]))
+        batch = full.first_steps(steps, env_id, self._last_value(), self._calls.take_states())
 
         # one observation per environment, and in an asynchronous pool what was run ahead
         self._next_row -= steps if self._is_async else 0
         beyond = int(self._next_row.max()) if self._is_async else 1
         self._arena = full.next_arena(slice(steps, steps + beyond))
         return batch
+
+    def _last_value(self) -> NDArray[np.float32]:
+        """Values (N,) the observation after row T - 1 of each environment."""
+        steps, arena = self.rollout_length, self._arena
+        if not self._is_async:
+            return self._calls.last_value(arena.obs[steps], None, None)
+        # an environment that ran ahead acted on this observation and valued it then
+        is_known = ~(self._waiting & (self._next_row == steps + 1))
+        return self._calls.last_value(arena.obs[steps], arena.choice["value"][steps], is_known)
 
 
 class _Arena:
@@ -283,7 +310,11 @@ class _Arena:
         outcome["episode_length"][at] = step.episode_length
 
     def first_steps(
-        self, steps: int, env_id: NDArray[np.int32], last_value: NDArray[np.float32]
+        self,
+        steps: int,
+        env_id: NDArray[np.int32],
+        last_value: NDArray[np.float32],
+        policy_state: tuple[Array, ...],
     ) -> RolloutBatch:
         """Returns views of the first `steps` rows, and of the observation after them."""
         outcome = {name: array[:steps] for name, array in self.outcome.items()}
@@ -299,6 +330,7 @@ class _Arena:
             episode_length=episode_length[ended],
             episode_env_id=env_id[np.nonzero(ended)[1]],
             extras={name: array[:steps] for name, array in self.extras.items()},
+            policy_state=policy_state,
             **outcome,
             **{name: array[:steps] for name, array in self.choice.items()},
         )
@@ -325,7 +357,7 @@ def _moved(array: Array, beyond: slice) -> Array:
 
 
 def _select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
-    """Returns the rows of a step where `mask` (B,) holds, without its info."""
+    """Returns the rows of a step where `mask` (B,) holds."""
     return StepBatch(
         obs=step.obs[mask],
         reward=step.reward[mask],
@@ -335,7 +367,7 @@ def _select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
         episode_return=step.episode_return[mask],
         episode_length=step.episode_length[mask],
         final_obs=None if step.final_obs is None else step.final_obs[mask],
-        info={},
+        info={name: values[mask] for name, values in step.info.items()},
     )
 
 

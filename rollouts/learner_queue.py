@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from rollouts.account import Account
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 # how long one attempt to fetch arrays may block before `get` looks for close() again
@@ -34,6 +36,10 @@ class FragmentHandle(Protocol[F_co]):
     def seq_no(self) -> int: ...
     @property
     def num_steps(self) -> int: ...
+    @property
+    def min_policy_version(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
 
     def resolve(self, timeout_s: float) -> F_co:
         """Fetches the fragment; may be called again after a TimeoutError.
@@ -43,6 +49,15 @@ class FragmentHandle(Protocol[F_co]):
           WorkerError: the arrays are lost for good.
         """
         ...
+
+
+class QueueLevels(NamedTuple):
+    """How full a queue is, in fragments, and how many are asked for."""
+
+    capacity: int
+    depth: int
+    wanted: int  # what waiting `get` calls lack, including what is queued
+    num_taken: int  # by `get` so far, without what it put back or found lost
 
 
 class LearnerQueue(Generic[F]):
@@ -59,30 +74,61 @@ class LearnerQueue(Generic[F]):
     produced = delivered + queued + sum(discarded by reason).
     """
 
-    def __init__(self, capacity: int, *, on_taken: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        on_change: Callable[[], None] | None = None,
+        is_stale: Callable[[FragmentHandle[F]], bool] | None = None,
+    ) -> None:
         """Makes an empty queue.
 
         Args:
-          capacity: Most fragments held at a time.
-          on_taken: Called without the lock, on the consumer's thread, whenever room became free.
+          capacity: Most fragments held at a time, and most that one `get` can ask for.
+          on_change: Called without the lock, on the consumer's thread, whenever a `get` begins to
+            want fragments and whenever room became free.
+          is_stale: Tells which fragments are too old to be delivered; takes no lock.
         """
-        if capacity < 1:
-            raise SpecError(f"capacity is {capacity}, expected at least 1")
-        self.capacity = capacity
-        self._on_taken = on_taken
+        self._capacity = _checked_capacity(capacity)
+        self._on_change = on_change or (lambda: None)
+        self._is_stale = is_stale or (lambda handle: False)
         self._changed = threading.Condition(threading.Lock())
         self._items: deque[FragmentHandle[F]] = deque()
         self._expected: dict[int, tuple[int, int]] = {}
         self._failure: Exception | None = None
         self._closed = False
-        self._steps = _Account()
-        self._fragments = _Account()
+        self._claims: set[_Claim[F]] = set()
+        self._num_taken = 0
+        self._steps = Account()
+        self._fragments = Account()
+
+    @property
+    def capacity(self) -> int:
+        """Most fragments held at a time; a `get` that already waits for more still has room."""
+        with self._changed:
+            return self._capacity
+
+    @capacity.setter
+    def capacity(self, capacity: int) -> None:
+        with self._changed:
+            self._capacity = _checked_capacity(capacity)
+            self._changed.notify_all()
 
     @property
     def depth(self) -> int:
         """Fragments waiting to be taken."""
         with self._changed:
             return len(self._items)
+
+    def levels(self) -> QueueLevels:
+        """Returns what whoever fills the queue has to know, all from one moment."""
+        with self._changed:
+            return QueueLevels(
+                capacity=self._capacity,
+                depth=len(self._items),
+                wanted=self._total_lacking,
+                num_taken=self._num_taken,
+            )
 
     @property
     def closed(self) -> bool:
@@ -101,7 +147,7 @@ class LearnerQueue(Generic[F]):
         Returns:
           True if it was queued; False if it was refused as a repetition, and counted as discarded.
         Raises:
-          TimeoutError: no room within timeout_s; the fragment may be put again.
+          TimeoutError: no room within timeout_s; the fragment may be put again. Not counted yet.
           ProtocolError: the worker's fragments before this one are missing; it was discarded.
           ClosedError: the queue was closed or failed.
         """
@@ -111,10 +157,38 @@ class LearnerQueue(Generic[F]):
                 raise ClosedError("the learner queue is closed: no more fragments are accepted")
             if not self._has_room:
                 raise TimeoutError(
-                    f"the learner queue held {self.capacity} fragments for {timeout_s} s, "
+                    f"the learner queue held {self._capacity} fragments for {timeout_s} s, "
                     "expected the learner to take some"
                 )
             return self._admit(handle)
+
+    def admit(self, handle: FragmentHandle[F]) -> bool:
+        """Does what `put` does, but never waits: for who makes no more than `levels` allows."""
+        with self._changed:
+            if self._is_over:
+                raise ClosedError("the learner queue is closed: no more fragments are accepted")
+            return self._admit(handle)
+
+    def refuse(self, handle: FragmentHandle[F], reason: str) -> None:
+        """Counts a completed fragment that can no longer be queued as discarded. Never blocks."""
+        with self._changed:
+            self._count_produced(handle)
+            self._count_discarded(handle, reason)
+
+    def drop_stale(self) -> int:
+        """Discards, as "stale", what is queued and too old; returns how many. Never blocks."""
+        with self._changed:
+            fresh: deque[FragmentHandle[F]] = deque()
+            for handle in self._items:
+                if self._is_stale(handle):
+                    self._count_discarded(handle, "stale")
+                else:
+                    fresh.append(handle)
+            dropped = len(self._items) - len(fresh)
+            self._items = fresh
+            if dropped:
+                self._changed.notify_all()
+            return dropped
 
     def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> list[F]:
         """Takes the oldest fragments and fetches their arrays: all `num_fragments` or none.
@@ -132,28 +206,32 @@ class LearnerQueue(Generic[F]):
           ClosedError: the queue was closed.
           Exception: what `fail` was given, once too few fragments are left.
         """
-        if not 1 <= num_fragments <= self.capacity:
-            raise SpecError(
-                f"num_fragments is {num_fragments}, expected 1 to {self.capacity}: more are never "
-                "queued together; raise max_queued_fragments to take more at a time"
-            )
+        with self._changed:
+            if not 1 <= num_fragments <= self._capacity:
+                raise SpecError(
+                    f"num_fragments is {num_fragments}, expected 1 to {self._capacity}: more are "
+                    "never queued together; raise max_queued_fragments to take more at a time"
+                )
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        taken: list[FragmentHandle[F]] = []
+        claim: _Claim[F] = _Claim(num_fragments)
         fragments: list[F] = []
         try:
+            with self._changed:
+                self._claims.add(claim)
+            self._on_change()
             # a fragment found lost is replaced by a later one, hence the loop
-            while len(fragments) < num_fragments:
-                self._take(num_fragments - len(fragments), deadline, into=taken)
-                while len(fragments) < len(taken):
-                    handle = taken[len(fragments)]
+            while claim.num_lacking or len(fragments) < len(claim.taken):
+                self._take(claim, deadline)
+                while len(fragments) < len(claim.taken):
+                    handle = claim.taken[len(fragments)]
                     try:
                         fragments.append(self._resolve(handle, deadline))
                     except WorkerError:
-                        taken.remove(handle)
-                        self._discard(handle, "lost")
-            self._deliver(taken)
+                        self._lose(claim, handle)
+                        self._on_change()
+            self._deliver(claim)
         except BaseException:
-            self._put_back(taken)
+            self._put_back(claim)
             raise
         return fragments
 
@@ -164,6 +242,16 @@ class LearnerQueue(Generic[F]):
                 self._failure = error
             self._changed.notify_all()
 
+    def wait_until_over(self, timeout_s: float | None) -> bool:
+        """Waits for `fail` or `close`; tells whether either came within timeout_s."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over, timeout_s)
+
+    def recover(self) -> None:
+        """Takes `fail` back: fragments come again."""
+        with self._changed:
+            self._failure = None
+
     def close(self) -> None:
         """Wakes every waiter with ClosedError and discards what is queued. Idempotent."""
         with self._changed:
@@ -173,7 +261,8 @@ class LearnerQueue(Generic[F]):
             self._changed.notify_all()
 
     def stats(self) -> dict[str, Any]:
-        """Returns {"env_steps": account, "fragments": account, "queue_depth": int}.
+        """Returns {"env_steps": account, "fragments": account, "queue_depth": int,
+        "queued_bytes": int}.
 
         An account is {"produced", "delivered", "queued", "discarded": {reason: n}}, all from one
         moment; a fragment that `get` is fetching still counts as queued.
@@ -183,6 +272,7 @@ class LearnerQueue(Generic[F]):
                 "env_steps": self._steps.as_dict(),
                 "fragments": self._fragments.as_dict(),
                 "queue_depth": len(self._items),
+                "queued_bytes": sum(handle.nbytes for handle in self._items),
             }
 
     @property
@@ -191,17 +281,18 @@ class LearnerQueue(Generic[F]):
 
     @property
     def _has_room(self) -> bool:
-        return len(self._items) < self.capacity
+        return len(self._items) < max(self._capacity, self._total_lacking)
+
+    @property
+    def _total_lacking(self) -> int:
+        return sum(claim.num_lacking for claim in self._claims)
 
     def _admit(self, handle: FragmentHandle[F]) -> bool:
         incarnation, seq_no = self._expected.get(handle.worker_id, (-1, 0))
         # a new incarnation starts counting again
         if handle.incarnation > incarnation:
             incarnation, seq_no = handle.incarnation, 0
-        self._steps.produced += handle.num_steps
-        self._fragments.produced += 1
-        self._steps.queued += handle.num_steps
-        self._fragments.queued += 1
+        self._count_produced(handle)
         if handle.incarnation < incarnation or handle.seq_no < seq_no:
             self._count_discarded(handle, "duplicate")
             return False
@@ -216,21 +307,34 @@ class LearnerQueue(Generic[F]):
         self._changed.notify_all()
         return True
 
-    def _take(self, num: int, deadline: float | None, *, into: list[FragmentHandle[F]]) -> None:
-        """Waits until `num` fragments are queued and moves them into `into`."""
-        with self._changed:
-            remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            self._changed.wait_for(lambda: self._is_over or len(self._items) >= num, remaining_s)
-            if self._closed:
-                raise ClosedError("the learner queue is closed")
-            if len(self._items) < num:
-                if self._failure is not None:
-                    raise self._failure.with_traceback(None)
-                raise TimeoutError(f"{len(self._items)} of {num} fragments were ready in time")
-            into.extend(self._items.popleft() for _ in range(num))
-            self._changed.notify_all()
-        if self._on_taken is not None:
-            self._on_taken()
+    def _take(self, claim: _Claim[F], deadline: float | None) -> None:
+        """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""
+        while True:
+            # what is dropped makes room, which must be known before waiting for more
+            if self.drop_stale():
+                self._on_change()
+            with self._changed:
+                remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self._changed.wait_for(
+                    lambda: self._is_over or len(self._items) >= claim.num_lacking, remaining_s
+                )
+                if self._closed:
+                    raise ClosedError("the learner queue is closed")
+                if len(self._items) < claim.num_lacking:
+                    if self._failure is not None:
+                        raise self._failure.with_traceback(None)
+                    raise TimeoutError(
+                        f"{len(self._items)} of {claim.num_lacking} fragments were ready in time"
+                    )
+                if any(self._is_stale(handle) for handle in self._items):
+                    continue
+                while claim.num_lacking:
+                    claim.taken.append(self._items.popleft())
+                    claim.num_lacking -= 1
+                    self._num_taken += 1
+                self._changed.notify_all()
+            break
+        self._on_change()
 
     def _resolve(self, handle: FragmentHandle[F], deadline: float | None) -> F:
         """Fetches in slices, so that close() and the deadline are seen while arrays travel."""
@@ -244,52 +348,50 @@ class LearnerQueue(Generic[F]):
                 if remaining_s <= _RESOLVE_SLICE_S:
                     raise
 
-    def _deliver(self, handles: list[FragmentHandle[F]]) -> None:
+    def _deliver(self, claim: _Claim[F]) -> None:
         with self._changed:
+            self._claims.discard(claim)
             # emptied on the way, so that an interrupt from here on puts nothing back
-            while handles:
-                self._steps.deliver(handles.pop().num_steps)
+            while claim.taken:
+                self._steps.deliver(claim.taken.pop().num_steps)
                 self._fragments.deliver(1)
 
-    def _put_back(self, handles: list[FragmentHandle[F]]) -> None:
+    def _put_back(self, claim: _Claim[F]) -> None:
         with self._changed:
+            self._claims.discard(claim)
+            self._num_taken -= len(claim.taken)
             if self._closed:
-                for handle in handles:
+                for handle in claim.taken:
                     self._count_discarded(handle, "closed")
             else:
-                self._items.extendleft(reversed(handles))
+                self._items.extendleft(reversed(claim.taken))
             self._changed.notify_all()
 
-    def _discard(self, handle: FragmentHandle[F], reason: str) -> None:
+    def _lose(self, claim: _Claim[F], handle: FragmentHandle[F]) -> None:
         with self._changed:
-            self._count_discarded(handle, reason)
+            claim.taken.remove(handle)
+            claim.num_lacking += 1
+            self._num_taken -= 1
+            self._count_discarded(handle, "lost")
+
+    def _count_produced(self, handle: FragmentHandle[F]) -> None:
+        self._steps.produce(handle.num_steps)
+        self._fragments.produce(1)
 
     def _count_discarded(self, handle: FragmentHandle[F], reason: str) -> None:
         self._steps.discard(handle.num_steps, reason)
         self._fragments.discard(1, reason)
 
 
-class _Account:
-    """Counts env-steps or fragments until they are delivered or discarded; the queue locks."""
+def _checked_capacity(capacity: int) -> int:
+    if capacity < 1:
+        raise SpecError(f"capacity is {capacity}, expected at least 1")
+    return capacity
 
-    def __init__(self) -> None:
-        self.produced = 0
-        self.queued = 0
-        self.delivered = 0
-        self.discarded: Counter[str] = Counter()
 
-    def deliver(self, amount: int) -> None:
-        self.queued -= amount
-        self.delivered += amount
+@dataclass(slots=True, eq=False)
+class _Claim(Generic[F]):
+    """What one `get` call lacks and has; the queue locks."""
 
-    def discard(self, amount: int, reason: str) -> None:
-        self.queued -= amount
-        self.discarded[reason] += amount
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "produced": self.produced,
-            "delivered": self.delivered,
-            "queued": self.queued,
-            "discarded": dict(self.discarded),
-        }
+    num_lacking: int
+    taken: list[FragmentHandle[F]] = field(default_factory=list)

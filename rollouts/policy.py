@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rollouts.errors import SpecError
 
 Array = NDArray[Any]
+Rows = NDArray[np.intp] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,28 @@ class Policy(Protocol):
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
         """Takes over the values of `weights`, which may be read-only, and their version."""
+        ...
+
+
+class RecurrentPolicy(Policy, Protocol):
+    """A policy that remembers: one state per environment, carried from step to step.
+
+    `Collector` calls the methods below in place of `act` and `value`. In each, `rows` (B,) names
+    the environments of the B observations, none twice, by their index in the pool; None means all
+    of them in order. `begins` (B,) bool tells which observations are the first of an episode: for
+    these the state is that of a start, whatever the environment's last episode left.
+    """
+
+    def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
+        """Chooses an action for each row of `obs` and moves the states of `rows` on."""
+        ...
+
+    def value_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Estimates the return (B,) from each row of `obs`; leaves the states as they are."""
+        ...
+
+    def states(self, rows: Rows, begins: NDArray[np.bool_]) -> tuple[Array, ...]:
+        """Returns copies (B, ...) of the states that the next observations of `rows` meet."""
         ...
 
 
@@ -110,12 +133,7 @@ class TorchPolicy:
     def act(self, obs: Array) -> PolicyOutput:
         """Samples an action for each row of `obs`, in one forward pass."""
         *params, value = self.module(self._to_tensor(obs))
-        action, log_prob = self.head.sample(params, self._generator)
-        return PolicyOutput(
-            action.cpu().numpy().astype(self.head.dtype, copy=False),
-            log_prob.cpu().numpy(),
-            value.reshape(-1).cpu().numpy(),
-        )
+        return self._sample(params, value)
 
     @torch.inference_mode()
     def value(self, obs: Array) -> NDArray[np.float32]:
@@ -134,6 +152,14 @@ class TorchPolicy:
         state = {name: as_tensor(np.asarray(array)) for name, array in weights.items()}
         self.module.load_state_dict(state)
         self.policy_version = version
+
+    def _sample(self, params: Sequence[Tensor], value: Tensor) -> PolicyOutput:
+        action, log_prob = self.head.sample(params, self._generator)
+        return PolicyOutput(
+            action.cpu().numpy().astype(self.head.dtype, copy=False),
+            log_prob.cpu().numpy(),
+            value.reshape(-1).cpu().numpy(),
+        )
 
     def _to_tensor(self, obs: Array) -> Tensor:
         return as_tensor(obs).to(self._device)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollouts import _native, atari
+from rollouts.arguments import first_value
 from rollouts.errors import SpecError
-from rollouts.specs import EnvSpec, OptionValue, space_from_native
+from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 
 # options that name files of an engine; rollouts fills them in, users do not
 _INTERNAL_OPTIONS = frozenset({"rom_path"})
@@ -19,12 +20,29 @@ _INTERNAL_OPTIONS = frozenset({"rom_path"})
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that the native core needs to make an environment."""
+    """All that the native core needs to make an environment.
+
+    Attributes:
+      native_id: Of the entry in native/envs.cmake.
+      options: As given.
+      internal: Options that rollouts fills in.
+      max_episode_steps: 0: no limit.
+      entry: The line of native/envs.cmake, as `_native.registry` returns it.
+    """
 
     native_id: str
     options: dict[str, OptionValue]
+    internal: dict[str, OptionValue]
     max_episode_steps: int
     entry: Mapping[str, Any]
+
+    def option_names(self) -> list[str]:
+        """Names of the options that users may give."""
+        return sorted(set(self.entry["options"]) - _INTERNAL_OPTIONS)
+
+    def native_spec(self) -> dict[str, Any]:
+        """Spaces and info columns as the native core describes them."""
+        return _native.make_spec(self.native_id, {**self.options, **self.internal})
 
 
 def env_ids() -> list[str]:
@@ -40,14 +58,15 @@ def env_ids() -> list[str]:
 
 
 def env_spec(
-    env_id: str, *, max_episode_steps: int | None = None, **env_options: OptionValue
+    env_id: str, *, max_episode_steps: int | None = None, **env_options: OptionColumn
 ) -> EnvSpec:
     """Describes an environment without making one.
 
     Args:
       env_id: One of `env_ids()`.
       max_episode_steps: Time limit in place of the id's own; 0 means none.
-      env_options: The environment's own options, as for `make_vec`.
+      env_options: The environment's own options, as for `make_vec`; of a sequence the
+        first value counts.
 
     Returns:
       Its spaces, limits and options.
@@ -55,8 +74,13 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
-    recipe = resolve(env_id, max_episode_steps, env_options)
-    native = _native.make_spec(recipe.native_id, recipe.options)
+    options = {name: first_value(name, value) for name, value in env_options.items()}
+    return describe(env_id, resolve(env_id, max_episode_steps, options))
+
+
+def describe(env_id: str, recipe: Recipe) -> EnvSpec:
+    """The public description of an id that was resolved to `recipe`."""
+    native = recipe.native_spec()
     threshold = recipe.entry["reward_threshold"]
     options = {**recipe.entry["options"], **recipe.options}
     return EnvSpec(
@@ -65,7 +89,7 @@ def env_spec(
         single_action_space=space_from_native(native["action"]),
         max_episode_steps=recipe.max_episode_steps or None,
         reward_threshold=None if math.isnan(threshold) else threshold,
-        options={key: value for key, value in options.items() if key not in _INTERNAL_OPTIONS},
+        options={name: options[name] for name in recipe.option_names()},
         cpu_only=recipe.entry["cpu_only"],
         header=recipe.entry["header"],
     )
@@ -97,13 +121,14 @@ def resolve(
             raise SpecError(
                 f"{env_id} has no option {name!r}; it takes: {', '.join(sorted(known)) or 'none'}"
             )
+    internal: dict[str, OptionValue] = {}
     if env_id.startswith(atari.PREFIX):
-        options["rom_path"] = str(atari.rom_path(env_id))
+        internal["rom_path"] = str(atari.rom_path(env_id))
 
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     if not hasattr(limit, "__index__") or not 0 <= limit < 2**31:
         raise SpecError(f"max_episode_steps must be 0 (no limit) or a positive int, got {limit!r}")
-    return Recipe(entry["id"], options, limit, entry)
+    return Recipe(entry["id"], options, internal, limit, entry)
 
 
 def _suggestion(env_id: str) -> str:

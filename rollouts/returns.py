@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Return estimators over time-major rollouts."""
+"""Return estimators over time-major rollouts, in native code and without the GIL.
+
+`rollouts.returns_torch` has the same functions on tensors. All of them read where episodes end in
+the same way: nothing of what follows row t counts where an episode ended at t; a terminated step
+has no future, a truncated one has the future that `bootstrap_value` estimates, and the two together
+count as terminated. Sums run in float64, so that long rollouts lose nothing to rounding.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.errors import SpecError
 
 FloatArray = NDArray[np.floating[Any]]
+Returns = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def gae(
@@ -24,11 +32,8 @@ def gae(
     last_value: FloatArray,
     gamma: float,
     gae_lambda: float,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Generalised advantage estimation, vectorised over B.
-
-    The recursion stops where an episode ended. A terminated step has no future; a truncated one
-    has the future that `bootstrap_value` estimates; the two together count as terminated.
+) -> Returns:
+    """Generalised advantage estimation.
 
     Args:
       reward           (T, B)
@@ -42,52 +47,170 @@ def gae(
     Returns:
       advantage        (T, B) float32
       target           (T, B) float32   advantage + value, what the value function should predict
-      Sums run in float64, so that long rollouts lose nothing to rounding.
     Raises:
       SpecError: an array has another shape than (T, B) or (B,).
     Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using GAE", equation 16.
     """
-    _check_shapes(reward, value, terminated, truncated, bootstrap_value, last_value)
-    baseline = value.astype(np.float64)
-    ended = terminated | truncated
-
-    # the value after each step: the next row's within an episode, the stand-in or 0 at its end
-    next_value = np.concatenate([baseline[1:], last_value[None].astype(np.float64)])
-    next_value = np.where(ended, np.where(terminated, 0.0, bootstrap_value), next_value)
-    advantage = reward + gamma * next_value - baseline
-
-    # what is left is the recursion, which nothing but time itself makes sequential
-    decay = np.where(ended, 0.0, gamma * gae_lambda)
-    for t in range(len(advantage) - 2, -1, -1):
-        advantage[t] += decay[t] * advantage[t + 1]
-    return advantage.astype(np.float32), (advantage + baseline).astype(np.float32)
+    arrays = _checked(reward, value, terminated, truncated, bootstrap_value, last_value)
+    return _native.gae(*arrays, gamma=gamma, gae_lambda=gae_lambda)
 
 
-def batch_gae(
-    batch: RolloutBatch, *, gamma: float, gae_lambda: float
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Calls `gae` with the arrays of a rollout; returns the same."""
-    return gae(
-        batch.reward,
-        batch.value,
-        terminated=batch.terminated,
-        truncated=batch.truncated,
-        bootstrap_value=batch.bootstrap_value,
-        last_value=batch.last_value,
-        gamma=gamma,
-        gae_lambda=gae_lambda,
+def nstep(
+    reward: FloatArray,
+    value: FloatArray,
+    *,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    bootstrap_value: FloatArray,
+    last_value: FloatArray,
+    gamma: float,
+    n: int,
+) -> Returns:
+    """n-step returns: n rewards and the value after them, less where an episode ends before.
+
+    The last n - 1 rows end with `last_value` after fewer rewards. With n >= T every row has the
+    discounted return up to the end of its episode or of the rollout.
+
+    Args:
+      n:               steps, at least 1; the time it takes grows with min(n, T)
+      the others:      as in `gae`
+    Returns:
+      advantage        (T, B) float32   target - value
+      target           (T, B) float32
+    Raises:
+      SpecError: an array has another shape than (T, B) or (B,), or n < 1.
+    Source: Sutton and Barto 2018, "Reinforcement Learning", equation 7.1.
+    """
+    arrays = _checked(reward, value, terminated, truncated, bootstrap_value, last_value)
+    return _native.nstep(*arrays, gamma=gamma, n=n)
+
+
+def vtrace(
+    reward: FloatArray,
+    value: FloatArray,
+    *,
+    behaviour_log_prob: FloatArray,
+    target_log_prob: FloatArray,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    bootstrap_value: FloatArray,
+    last_value: FloatArray,
+    gamma: float,
+    vtrace_lambda: float = 1.0,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+) -> Returns:
+    """V-trace: values and advantages of one policy from the steps of another.
+
+    With equal policies, bounds of at least 1 and vtrace_lambda 1, the target is the n-step return
+    to the end of the rollout.
+
+    Args:
+      value               (T, B)   V(obs[t]) of the policy that learns, as should be last_value and,
+                                   where that can be had, bootstrap_value
+      behaviour_log_prob  (T, B)   log-probability of the action, of the policy that acted
+      target_log_prob     (T, B)   the same of the policy that learns
+      vtrace_lambda:      scales the trace, as lambda does in `gae`
+      rho_bar:            bound of the probability ratio in each temporal difference; decides which
+                          policy's value is learnt, from that of the actor (0) to that of the
+                          learner (infinity)
+      c_bar:              bound of the ratio in the trace, at most rho_bar in the paper
+      the others:         as in `gae`
+    Returns:
+      advantage           (T, B) float32   rho_t (r_t + gamma target[t + 1] - V(obs[t])), the weight
+                                           of grad log pi(a_t) in the policy gradient
+      target              (T, B) float32
+    Raises:
+      SpecError: an array has another shape than (T, B) or (B,).
+    Source: Espeholt et al. 2018, "IMPALA", equation 1, remark 2 and section 4.2.
+    """
+    arrays = _checked(
+        reward,
+        value,
+        terminated,
+        truncated,
+        bootstrap_value,
+        last_value,
+        behaviour_log_prob=behaviour_log_prob,
+        target_log_prob=target_log_prob,
+    )
+    return _native.vtrace(
+        *arrays, gamma=gamma, vtrace_lambda=vtrace_lambda, rho_bar=rho_bar, c_bar=c_bar
     )
 
 
-def _check_shapes(reward: FloatArray, *others: NDArray[Any]) -> None:
-    *time_major, last_value = others
+def batch_gae(batch: RolloutBatch, *, gamma: float, gae_lambda: float) -> Returns:
+    """Calls `gae` with the arrays of a rollout; returns the same."""
+    return gae(batch.reward, batch.value, **_ends(batch), gamma=gamma, gae_lambda=gae_lambda)
+
+
+def batch_nstep(batch: RolloutBatch, *, gamma: float, n: int) -> Returns:
+    """Calls `nstep` with the arrays of a rollout; returns the same."""
+    return nstep(batch.reward, batch.value, **_ends(batch), gamma=gamma, n=n)
+
+
+def batch_vtrace(
+    batch: RolloutBatch,
+    *,
+    value: FloatArray,
+    last_value: FloatArray,
+    target_log_prob: FloatArray,
+    gamma: float,
+    vtrace_lambda: float = 1.0,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+) -> Returns:
+    """Calls `vtrace` with a rollout and what the learner thinks of its steps; returns the same.
+
+    The value after a truncation is the acting policy's, as the rollout does not keep final_obs.
+    """
+    return vtrace(
+        batch.reward,
+        value,
+        behaviour_log_prob=batch.log_prob,
+        target_log_prob=target_log_prob,
+        **_ends(batch) | {"last_value": last_value},
+        gamma=gamma,
+        vtrace_lambda=vtrace_lambda,
+        rho_bar=rho_bar,
+        c_bar=c_bar,
+    )
+
+
+def _ends(batch: RolloutBatch) -> dict[str, NDArray[Any]]:
+    names = ("terminated", "truncated", "bootstrap_value", "last_value")
+    return {name: getattr(batch, name) for name in names}
+
+
+def _checked(
+    reward: FloatArray,
+    value: FloatArray,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    bootstrap_value: FloatArray,
+    last_value: FloatArray,
+    **more: FloatArray,
+) -> list[NDArray[Any]]:
+    """Returns the arrays in this order as native code takes them: contiguous, of one float type."""
     if reward.ndim != 2:
         raise SpecError(f"reward has shape {reward.shape}, expected (T, B): time first")
-    names = ("value", "terminated", "truncated", "bootstrap_value")
-    for name, array in zip(names, time_major, strict=True):
+    time_major: dict[str, NDArray[Any]] = {
+        "value": value,
+        "terminated": terminated,
+        "truncated": truncated,
+        "bootstrap_value": bootstrap_value,
+        **more,
+    }
+    for name, array in time_major.items():
         if array.shape != reward.shape:
             raise SpecError(f"{name} has shape {array.shape}, expected {reward.shape} as reward")
     if last_value.shape != reward.shape[1:]:
         raise SpecError(
             f"last_value has shape {last_value.shape}, expected {reward.shape[1:]}: one per column"
         )
+    floats = (reward, value, bootstrap_value, last_value, *more.values())
+    is_single = all(array.dtype == np.float32 for array in floats)
+    dtype = np.float32 if is_single else np.float64
+    ends = [np.ascontiguousarray(flags, np.bool_) for flags in (terminated, truncated)]
+    first, second, *rest = [np.ascontiguousarray(array, dtype) for array in floats]
+    return [first, second, *ends, *rest]

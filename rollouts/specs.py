@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 OptionValue = bool | int | float | str
+# of several environments: one value for all, or one for each
+OptionColumn = OptionValue | Sequence[OptionValue] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class EnvSpec:
       single_action_space: Space of one environment's action.
       max_episode_steps: Steps after which an episode is truncated; None: never.
       reward_threshold: Mean return at which the task counts as solved; None: not defined.
-      options: Keyword options of `make_vec` for this id, with the values in force.
+      options: Keyword options of `make_vec` for this id, with the values in force; of those
+        given per environment the first (`VectorEnv.env_options` has all).
       cpu_only: True when the environment hosts an engine that cannot run on a GPU.
       header: Native header with the rules, relative to `rollouts/include/rollouts`.
     """

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
+from rollouts import _native
 from rollouts.atari import PREFIX, rom_path
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
@@ -161,13 +162,8 @@ class Gymnasium:
         notes = ["SyncVectorEnv: one thread."]
         if settings.is_async:
             notes.append("It has no recv and send: `step` of all environments was measured.")
-        if spec.id.startswith(PREFIX):
-            options = gymnasium_atari_options(spec.options)
-            make = _gymnasium_atari_maker(spec, options)
-            notes.append("AtariPreprocessing presses no FIRE after a reset.")
-        else:
-            options = _no_options(settings, peer=self.name)
-            make = functools.partial(_gymnasium_env, spec.id)
+        make, options, differences = gymnasium_maker(settings, spec)
+        notes += differences
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             env = gymnasium.vector.SyncVectorEnv([make] * settings.num_envs)
@@ -229,7 +225,37 @@ class Ale:
         )
 
 
-PEERS: Mapping[str, Peer] = {peer.name: peer for peer in (EnvPool(), Gymnasium(), Ale())}
+class PlainLoop:
+    """A C++ loop over our own light environments, one thread and no pool: what a step costs."""
+
+    name = "loop"
+
+    def version(self) -> str:
+        return Rollouts().version()
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        notes = ["One thread."]
+        if settings.is_async:
+            notes.append("It has no recv and send: `step` of all environments was measured.")
+        limit, seed = spec.max_episode_steps or 0, settings.seed % 2**64
+        env = _native.PlainLoop(spec.id, spec.options, settings.num_envs, limit, seed)
+        return OpenEnv(
+            self.name,
+            self.version(),
+            env,
+            num_envs=settings.num_envs,
+            batch_size=settings.num_envs,
+            num_threads=1,
+            start=env.reset,
+            close=lambda: None,
+            options=spec.options,
+            notes=tuple(notes),
+        )
+
+
+PEERS: Mapping[str, Peer] = {
+    peer.name: peer for peer in (EnvPool(), Gymnasium(), Ale(), PlainLoop())
+}
 
 
 class _AleDriver:
@@ -251,6 +277,23 @@ class _AleDriver:
 
     def send(self, actions: Any, env_id: Any) -> None:
         self._env.send(actions)
+
+
+def gymnasium_maker(
+    settings: Settings, spec: EnvSpec
+) -> tuple[Callable[[], gymnasium.Env[Any, Any]], dict[str, Any], list[str]]:
+    """How Gymnasium makes one environment, its options, and what differs from ours.
+
+    Raises:
+      SpecError: Gymnasium does not have it, or not with these options.
+      EngineError: A library it needs for Atari is missing.
+    """
+    if spec.id.startswith(PREFIX):
+        options = gymnasium_atari_options(spec.options)
+        differs = ["AtariPreprocessing presses no FIRE after a reset."]
+        return _gymnasium_atari_maker(spec, options), options, differs
+    none = _no_options(settings, peer="gymnasium")
+    return functools.partial(_gymnasium_env, spec.id), none, []
 
 
 def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:

@@ -19,8 +19,9 @@ from rollouts.bench.peers import Peer, Rollouts
 from rollouts.cpu_count import usable_cpus
 
 COUNTING = (
-    "One env-step is one row returned by step or recv. Autoreset is next-step everywhere: the "
-    "row with the first observation of a new episode counts as one for every library alike."
+    "The same random actions for all. One env-step is one row returned by step or recv. Autoreset "
+    "is next-step everywhere: the row with the first observation of a new episode counts as one "
+    "for every library alike."
 )
 
 
@@ -97,12 +98,19 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
 
 
-def footer(comparisons: Sequence[Comparison], *, command: str, skipped: Sequence[str] = ()) -> str:
+def footer(
+    comparisons: Sequence[Comparison],
+    *,
+    command: str,
+    counting: str = COUNTING,
+    skipped: Sequence[str] = (),
+) -> str:
     """What the table's figures are and how to get them again.
 
     Args:
       comparisons: What was measured.
       command: What to type to measure it again.
+      counting: What an env-step is.
       skipped: A sentence for each combination that was not measured.
 
     Returns:
@@ -112,8 +120,8 @@ def footer(comparisons: Sequence[Comparison], *, command: str, skipped: Sequence
     plural = "s" if settings.repeats > 1 else ""
     lines = [
         f"Median, minimum and maximum of {settings.repeats} repeat{plural} of about "
-        f"{settings.duration_s:g} s, the libraries taking turns; the same random actions for all.",
-        COUNTING,
+        f"{settings.duration_s:g} s, the libraries taking turns.",
+        counting,
     ]
     notes = {
         f"{measurement.library}: {note}": None
@@ -129,12 +137,13 @@ def to_json(
     machine: Machine,
     *,
     command: str,
+    counting: str = COUNTING,
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything that was measured, as values that `json.dumps` takes."""
     return {
         "command": command,
-        "counting": COUNTING,
+        "counting": counting,
         "machine": {
             "cpu_model": machine.cpu_model,
             "usable_cpus": machine.usable_cpus,

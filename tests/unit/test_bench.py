@@ -18,6 +18,7 @@ from rollouts.bench.peers import envpool_atari_options, gymnasium_atari_options
 from rollouts.bench.report import Machine, footer, header, table, to_json
 from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import EngineError, SpecError
+from rollouts.registry import env_spec
 
 Array = NDArray[Any]
 
@@ -144,6 +145,21 @@ def test_compare_measures_envpool(env_id: str, batch_size: int) -> None:
     ours, peer = compare(settings, [PEERS["envpool"]]).measurements
     assert (peer.batch_size, peer.api) == (batch_size, ours.api)
     assert peer.median > 0
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def test_compare_measures_the_plain_loop(env_id: str) -> None:
+    settings = Settings(env_id, 4, 4, 2, duration_s=0.01, repeats=1)
+    _, loop = compare(settings, [PEERS["loop"]]).measurements
+    assert (loop.library, loop.batch_size, loop.num_threads, loop.api) == ("loop", 4, 1, "step")
+    assert loop.median > 0
+
+
+def test_the_plain_loop_takes_the_options_of_the_environment() -> None:
+    spec = env_spec("CartPole-v1", sutton_barto_reward=True)
+    loop = PEERS["loop"].make(Settings("CartPole-v1", 2, 2, 1), spec)
+    loop.start()
+    assert loop.env.step(np.zeros(2, np.int64))[1].tolist() == [0, 0]
 
 
 def test_every_environment_is_closed_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:

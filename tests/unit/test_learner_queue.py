@@ -14,7 +14,7 @@ import pytest
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.learner_queue import LearnerQueue
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 120.0
 
 
 @dataclass
@@ -25,6 +25,8 @@ class Handle:
     worker_id: int = 0
     incarnation: int = 0
     num_steps: int = 10
+    nbytes: int = 100
+    min_policy_version: int = 0
     on_resolve: Callable[[float], None] = field(default=lambda timeout_s: None)
 
     def resolve(self, timeout_s: float) -> Handle:
@@ -118,12 +120,12 @@ def test_get_of_more_than_capacity_is_an_error() -> None:
         LearnerQueue[Handle](2).get(3)
 
 
-def test_taking_is_reported_before_the_arrays_travel() -> None:
+def test_wanting_and_taking_are_reported_before_the_arrays_travel() -> None:
     events: list[str] = []
-    queue: LearnerQueue[Handle] = LearnerQueue(1, on_taken=lambda: events.append("taken"))
+    queue: LearnerQueue[Handle] = LearnerQueue(1, on_change=lambda: events.append("change"))
     queue.put(Handle(0, on_resolve=lambda timeout_s: events.append("resolve")))
     queue.get()
-    assert events == ["taken", "resolve"]
+    assert events == ["change", "change", "resolve"]
 
 
 def test_lost_fragment_is_counted_and_replaced() -> None:
@@ -238,3 +240,87 @@ def test_many_producers_and_consumers_deliver_each_fragment_once() -> None:
     assert {(f.worker_id, f.seq_no) for f in taken} == {(w, s) for w in range(4) for s in range(50)}
     assert len(taken) == 200
     assert assert_balanced(queue)["env_steps"]["delivered"] == 2000
+
+
+def test_admitting_never_waits() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(1)
+    assert queue.admit(Handle(0)) and queue.admit(Handle(1))
+    assert not queue.admit(Handle(0))
+    queue.close()
+    with pytest.raises(ClosedError):
+        queue.admit(Handle(2))
+    assert assert_balanced(queue)["fragments"]["discarded"] == {"duplicate": 1, "closed": 2}
+
+
+def test_refused_fragments_are_counted() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(1)
+    queue.close()
+    queue.refuse(Handle(0), "closed")
+    assert assert_balanced(queue)["env_steps"]["discarded"] == {"closed": 10}
+
+
+def test_stale_fragments_are_dropped_and_replaced_in_get() -> None:
+    newest = 1
+    queue: LearnerQueue[Handle] = LearnerQueue(
+        4, is_stale=lambda handle: newest - handle.min_policy_version > 1
+    )
+    for seq_no in range(2):
+        queue.put(Handle(seq_no, min_policy_version=seq_no))
+    newest = 2
+    with pytest.raises(TimeoutError, match="1 of 2"):
+        queue.get(2, timeout_s=0)
+    assert assert_balanced(queue)["fragments"]["discarded"] == {"stale": 1}
+    queue.put(Handle(2, min_policy_version=2))
+    assert seq_nos(queue.get(2)) == [1, 2]
+
+
+def test_levels_say_what_a_waiting_get_lacks() -> None:
+    levels: list[tuple[int, ...]] = []
+    queue: LearnerQueue[Handle] = LearnerQueue(3, on_change=lambda: levels.append(queue.levels()))
+    queue.put(Handle(0))
+    queue.put(Handle(1))
+    queue.get(2)
+    with pytest.raises(TimeoutError):
+        queue.get(3, timeout_s=0)
+    assert queue.levels() == (3, 0, 0, 2)
+    # capacity, depth, wanted, num_taken: wanting, having taken, wanting again
+    assert levels == [(3, 2, 2, 0), (3, 0, 0, 2), (3, 0, 3, 2)]
+
+
+def test_losing_a_fragment_is_reported_as_wanting_another() -> None:
+    def lose(timeout_s: float) -> None:
+        raise WorkerError("node lost")
+
+    wanted: list[int] = []
+    queue: LearnerQueue[Handle] = LearnerQueue(
+        2, on_change=lambda: wanted.append(queue.levels().wanted)
+    )
+    queue.put(Handle(0, on_resolve=lose))
+    with pytest.raises(TimeoutError):
+        queue.get(1, timeout_s=0)
+    assert wanted == [1, 0, 1]
+    assert queue.levels().num_taken == 0
+
+
+def test_waiting_get_keeps_its_room_when_the_capacity_shrinks() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(3)
+    wanting = threading.Event()
+    queue._on_change = wanting.set
+    waiting = in_thread(lambda: queue.get(3, TIMEOUT_S))
+    assert wanting.wait(TIMEOUT_S)
+    queue.capacity = 1
+    for seq_no in range(3):
+        queue.put(Handle(seq_no), timeout_s=0)
+    assert len(waiting.result(TIMEOUT_S)) == 3
+    with pytest.raises(SpecError, match="capacity is 0"):
+        queue.capacity = 0
+
+
+def test_recovered_queue_accepts_and_serves_again() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(1)
+    assert not queue.wait_until_over(0)
+    queue.fail(WorkerError("no worker is left"))
+    assert queue.wait_until_over(TIMEOUT_S)
+    queue.recover()
+    queue.put(Handle(0))
+    assert seq_nos(queue.get()) == [0]

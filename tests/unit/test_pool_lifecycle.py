@@ -24,7 +24,7 @@ def zeros(rows: int) -> np.ndarray:
 PACKAGE_PARENT = Path(rollouts.__file__).parents[1]
 
 
-def run_python(program: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run_python(program: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
     """Runs a program in a process of its own that imports the same `rollouts`."""
     head = f"import sys\nsys.path.insert(0, {str(PACKAGE_PARENT)!r})\n"
     return subprocess.run(
@@ -121,7 +121,7 @@ def test_ctrl_c_interrupts_stepping_and_the_pool_goes_on() -> None:
         try:
             assert process.stdout.readline() == "stepping\n"
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60)[0] == "interrupted\n"
+            assert process.communicate(timeout=300)[0] == "interrupted\n"
             assert process.returncode == 0
         finally:
             process.kill()

@@ -75,7 +75,7 @@ def test_rollouts_does_not_import_integrations() -> None:
 
 
 def test_importing_rollouts_loads_no_heavy_library() -> None:
-    heavy = ["torch", "ray", "ale_py", "mujoco", "matplotlib", "envpool"]
+    heavy = ["torch", "ray", "ale_py", "mujoco", "matplotlib", "envpool", "rich", "tensorboard"]
     code = f"import sys, rollouts; print([m for m in {heavy!r} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make_vec`: where users begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gymnasium.vector import AutoresetMode
+
+from rollouts.specs import OptionColumn
+from rollouts.vector_env import VectorEnv
+
+
+def make_vec(
+    env_id: str | Sequence[str],
+    num_envs: int | None = None,
+    *,
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+    seed: int | None = None,
+    autoreset_mode: str | AutoresetMode = "next_step",
+    env_id_offset: int = 0,
+    max_episode_steps: int | None = None,
+    on_env_error: str = "raise",
+    pin_threads: bool | Sequence[int] = False,
+    **env_options: OptionColumn,
+) -> VectorEnv:
+    """Makes a batch of environments that C++ threads step.
+
+    Args:
+      env_id: One of `rollouts.env_ids()`, such as "CartPole-v1" or "ALE/Pong-v5", or a
+        sequence of N ids whose spaces and info columns are equal: a mixed pool. Each
+        environment has its own id's time limit and defaults. Pools step fastest where
+        equal ids are neighbours.
+      num_envs: Number of environments N; None: 1, or as many as there are ids.
+      batch_size: Rows B of a recv. None or N: synchronous, every environment steps
+        together. Less than N: asynchronous, recv returns the first B to finish.
+      num_threads: Threads that step; None: as many as this process may use (affinity
+        mask and cgroup quota), at most N.
+      seed: Seed of all random streams, 0 <= seed < 2**64; None: from the system's
+        entropy. The data depend on (seed, env_id, episode) alone, not on threads or
+        batch_size.
+      autoreset_mode: "next_step" (Gymnasium's default), "same_step" (the last
+        observation comes as final_obs) or "disabled" (reset by reset_mask).
+      env_id_offset: Global id of the first environment; workers of one job take
+        consecutive ranges, so that no two environments share a random stream.
+      max_episode_steps: Time limit in place of the id's own; 0: none.
+      on_env_error: What an environment's failure does, such as an exception in its engine.
+        Its row is truncated and its next episode begins as after any end; beside that
+        "raise" raises EnvError in recv, before the batch, "reset" reports it in
+        info["env_error"].
+      pin_threads: True keeps worker thread i on the i-th CPU of this process' affinity
+        mask, in synchronous mode after the first, which is left to the caller of step:
+        that thread is never pinned. A sequence names the worker threads' CPUs (one less
+        than num_threads in synchronous mode). Linux only.
+      env_options: Options of the environments; `rollouts.env_spec(env_id).options`
+        lists them with their defaults. A list, tuple or (N,) array gives each
+        environment its own value. All ids of a mixed pool must take them.
+
+    Returns:
+      The vector environment. It owns threads: close it or use it in a `with`.
+
+    Raises:
+      SpecError: Unknown id or option, a value out of range, not one value per
+        environment, or environments whose spaces differ; for pin_threads also fewer
+        CPUs than threads, or CPUs that this process may not use.
+      EngineError: The engine behind the id is missing or not supported.
+
+    Example:
+      with rollouts.make_vec("CartPole-v1", 64, seed=1) as env:
+          obs, info = env.reset()
+          obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
+      rollouts.make_vec("CartPole-v1", 64, pole_half_length=np.linspace(0.4, 0.6, 64))
+      rollouts.make_vec(["ALE/Pong-v5"] * 8 + ["ALE/Breakout-v5"] * 8, full_action_space=True)
+    """
+    return VectorEnv(
+        env_id,
+        num_envs,
+        batch_size=batch_size,
+        num_threads=num_threads,
+        seed=seed,
+        autoreset_mode=autoreset_mode,
+        env_id_offset=env_id_offset,
+        max_episode_steps=max_episode_steps,
+        on_env_error=on_env_error,
+        pin_threads=pin_threads,
+        env_options=env_options,
+    )

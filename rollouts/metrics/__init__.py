@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeing a running job: numbers of `RolloutCoordinator.stats`, read at an interval, sent to sinks.
+
+    sinks = [StatusFileSink(run_dir), TensorBoardSink(run_dir)]
+    with MetricsReporter(coordinator.stats, sinks):
+        ...  # train
+
+`table.py` lists the metrics and where in the stats each is found. `rollouts top` shows what
+StatusFileSink wrote. Ray's Prometheus endpoint is fed by
+`rollouts.distributed.ray_metrics.RayMetricsSink`.
+"""
+
+from rollouts.metrics.reporter import MetricsReporter, Sink
+from rollouts.metrics.sample import Reading, Sample
+from rollouts.metrics.status import StatusFileSink
+from rollouts.metrics.table import METRICS, Metric
+from rollouts.metrics.tensorboard import TensorBoardSink
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "MetricsReporter",
+    "Reading",
+    "Sample",
+    "Sink",
+    "StatusFileSink",
+    "TensorBoardSink",
+]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look at the stats, with what the counters gained since the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollouts.metrics.table import METRICS, Metric, Path, flatten, match
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One metric, for one value of its label.
+
+    `increase` is what a counter gained since the last sample, and all of it in the first; 0 for a
+    gauge. `per_s` is the same per second; None for a gauge and in the first sample.
+    """
+
+    metric: Metric
+    label: str | None
+    value: float
+    increase: float = 0.0
+    per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one look found."""
+
+    stats: Mapping[str, Any]
+    readings: tuple[Reading, ...]
+    other: Mapping[Path, float]  # numbers that the table does not know
+    is_last: bool = False
+
+    def value(self, name: str) -> float | None:
+        """Returns the value of a metric without a label; None if the stats do not have it."""
+        return next((r.value for r in self.readings if r.metric.name == name), None)
+
+
+class Sampler:
+    """Turns stats into samples, remembering the counters. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str | None], float] = {}
+        self._time_s: float | None = None
+
+    def sample(self, stats: Mapping[str, Any], time_s: float, *, is_last: bool = False) -> Sample:
+        """Looks at `stats`, which were read at `time_s` seconds of a clock that never goes back."""
+        numbers = flatten(stats)
+        elapsed_s = None if self._time_s is None else time_s - self._time_s
+        readings = []
+        known: set[Path] = set()
+        for metric in METRICS:
+            for path, label in match(metric, numbers).items():
+                known.add(path)
+                readings.append(self._read(metric, label, numbers[path], elapsed_s))
+        self._time_s = time_s
+        other = {path: value for path, value in numbers.items() if path not in known}
+        return Sample(stats, tuple(readings), other, is_last)
+
+    def _read(
+        self, metric: Metric, label: str | None, value: float, elapsed_s: float | None
+    ) -> Reading:
+        if metric.kind == "gauge":
+            return Reading(metric, label, value)
+        key = (metric.name, label)
+        before = self._before.get(key, 0.0)
+        self._before[key] = value
+        # a counter that fell was started anew
+        increase = value - before if value >= before else value
+        return Reading(metric, label, value, increase, increase / elapsed_s if elapsed_s else None)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status file of a run: what `rollouts top` reads. A local file; nothing listens anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rollouts.errors import SpecError
+from rollouts.metrics.sample import Sample
+from rollouts.metrics.table import workers_of
+
+FILE_NAME = "status.json"
+_FORMAT = "rollouts status 1"
+
+# news may come this much later than they should before a run counts as silent
+_PATIENCE = 3.0
+_PATIENCE_S = 5.0
+
+State = Literal["running", "finished", "gone", "silent"]
+
+
+class StatusFileSink:
+    """Keeps `<run_dir>/status.json` up to date, replacing it whole each time.
+
+    The file is JSON, readable by this user only, and holds the last sample.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        *,
+        interval_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Makes the directory.
+
+        Args:
+          run_dir: Of the run's outputs.
+          interval_s: Of the reporter; readers take the run for silent some time after it.
+          clock: Seconds since the epoch.
+        """
+        self._path = Path(run_dir) / FILE_NAME
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._interval_s = interval_s
+        self._clock = clock
+        self._start_s = clock()
+
+    def write(self, sample: Sample) -> None:
+        """Replaces the file."""
+        status = {
+            "format": _FORMAT,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "start_s": self._start_s,
+            "time_s": self._clock(),
+            "interval_s": self._interval_s,
+            "finished": sample.is_last,
+            "metrics": [
+                {"name": r.metric.name, "label": r.label, "value": r.value, "per_s": r.per_s}
+                for r in sample.readings
+                if math.isfinite(r.value)
+            ],
+            "workers": [
+                _worker({**worker, "worker_id": worker_id})
+                for worker_id, worker in workers_of(sample.stats).items()
+            ],
+        }
+        _replace(self._path, json.dumps(status, allow_nan=False))
+
+    def close(self) -> None:
+        """Does nothing: the last sample said that the run is finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A status file that was read. `metrics` maps (name, label) to (value, per_s)."""
+
+    path: Path
+    pid: int
+    host: str
+    start_s: float
+    time_s: float
+    interval_s: float
+    finished: bool
+    metrics: Mapping[tuple[str, str | None], tuple[float, float | None]]
+    workers: tuple[Mapping[str, Any], ...]
+
+    def value(self, name: str, label: str | None = None) -> float | None:
+        """Returns a metric's value; None if the run does not report it."""
+        return self.metrics.get((name, label), (None, None))[0]
+
+    def per_s(self, name: str, label: str | None = None) -> float | None:
+        """Returns what a counter gained per second; None if that is not known."""
+        return self.metrics.get((name, label), (None, None))[1]
+
+    def labels(self, name: str) -> dict[str, float]:
+        """Returns label -> value of a metric with a label."""
+        return {
+            label: value
+            for (other, label), (value, _) in self.metrics.items()
+            if other == name and label is not None
+        }
+
+    def state(self, now_s: float) -> State:
+        """Says whether the run goes on.
+
+        finished  it said so itself
+        gone      its process is no longer on this machine, and it did not say goodbye
+        silent    the process may be there, but the last news are old
+        running   none of these
+        """
+        if self.finished:
+            return "finished"
+        if self.host == socket.gethostname() and not _is_alive(self.pid):
+            return "gone"
+        late = now_s - self.time_s > _PATIENCE * self.interval_s + _PATIENCE_S
+        return "silent" if late else "running"
+
+
+def read_status(path: Path) -> Status:
+    """Reads a status file.
+
+    Raises:
+      SpecError: there is none, or it is not a status file of this version.
+    """
+    try:
+        data = json.loads(path.read_text())
+        if data["format"] != _FORMAT:
+            raise ValueError(f"its format is {data['format']!r}, expected {_FORMAT!r}")
+        return Status(
+            path=path,
+            pid=int(data["pid"]),
+            host=str(data["host"]),
+            start_s=float(data["start_s"]),
+            time_s=float(data["time_s"]),
+            interval_s=float(data["interval_s"]),
+            finished=bool(data["finished"]),
+            metrics={
+                (str(m["name"]), None if m["label"] is None else str(m["label"])): (
+                    float(m["value"]),
+                    None if m["per_s"] is None else float(m["per_s"]),
+                )
+                for m in data["metrics"]
+            },
+            workers=tuple(_worker(worker) for worker in data["workers"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SpecError(
+            f"{path} is not a readable status file ({type(error).__name__}: {error}): "
+            "expected one written by StatusFileSink of this version of rollouts"
+        ) from error
+
+
+def find_status(directory: Path, now_s: float) -> Status:
+    """Finds the run to show: of `directory` itself, or the newest below it, living ones first.
+
+    Args:
+      directory: A run's directory, a directory of runs, or one that has them in `runs/`.
+      now_s: Seconds since the epoch.
+    Raises:
+      SpecError: there is no run.
+    """
+    if (directory / FILE_NAME).is_file():
+        return read_status(directory / FILE_NAME)
+    found = []
+    for path in [*directory.glob(f"*/{FILE_NAME}"), *directory.glob(f"runs/*/{FILE_NAME}")]:
+        # a damaged file of one run does not hide the others
+        with contextlib.suppress(SpecError):
+            found.append(read_status(path))
+    if not found:
+        raise SpecError(
+            f"no {FILE_NAME} in {directory}, its directories or its runs/: give the directory of a "
+            "run with --run-dir; a run writes the file if its MetricsReporter has a StatusFileSink"
+        )
+    return max(found, key=lambda s: (s.state(now_s) == "running", s.time_s))
+
+
+def _worker(worker: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader needs to know of a worker beside its numbers."""
+    keys = ("worker_id", "incarnation", "state", "pid", "host", "node", "last_error")
+    return {key: worker.get(key) for key in keys}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _replace(path: Path, text: str) -> None:
+    # in the same directory, because only within a file system is a rename atomic
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

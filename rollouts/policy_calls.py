@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a Collector calls its policy: with observations alone or, if it remembers, with whose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.batch import StepBatch
+
+if TYPE_CHECKING:
+    from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
+
+Array = NDArray[Any]
+Rows = NDArray[np.intp] | None
+
+
+class PolicyCalls(Protocol):
+    """`rows` (B,) are the environments' indices in the pool; None means all in order."""
+
+    def reset(self) -> None:
+        """Every environment's next observation is the first of an episode."""
+        ...
+
+    def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
+        """Acts on `obs` (B, ...), which are rows `at` of the current rollout and those after it."""
+        ...
+
+    def see_ends(self, step: StepBatch, rows: Rows) -> None:
+        """Takes note of the episodes that `step` ended."""
+        ...
+
+    def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Values final observations; called before `see_ends` hears of their ends."""
+        ...
+
+    def last_value(
+        self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        """Values (N,) the observations after a rollout; `known` has those already acted on."""
+        ...
+
+    def take_states(self) -> tuple[Array, ...]:
+        """Returns the states (N, ...) before row 0 of the rollout, and goes on to the next one."""
+        ...
+
+
+def make_policy_calls(policy: Policy, *, num_envs: int, rollout_length: int) -> PolicyCalls:
+    """Picks by whether the policy has the methods of `rollouts.policy.RecurrentPolicy`."""
+    if hasattr(policy, "act_rows"):
+        return _RecurrentCalls(cast("RecurrentPolicy", policy), num_envs, rollout_length)
+    return _PlainCalls(policy)
+
+
+class _PlainCalls:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def reset(self) -> None:
+        """Nothing is remembered."""
+
+    def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
+        return self._policy.act(obs)
+
+    def see_ends(self, step: StepBatch, rows: Rows) -> None:
+        """Nothing is remembered."""
+
+    def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        return self._policy.value(obs)
+
+    def last_value(
+        self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        return self._policy.value(obs)
+
+    def take_states(self) -> tuple[Array, ...]:
+        return ()
+
+
+class _RecurrentCalls:
+    # an environment of an asynchronous pool may open the next rollout, and the one after it
+    _ROLLOUTS = 3
+
+    def __init__(self, policy: RecurrentPolicy, num_envs: int, rollout_length: int) -> None:
+        self._policy = policy
+        self._num_envs = num_envs
+        self._rollout_length = rollout_length
+        self.reset()
+
+    def reset(self) -> None:
+        self._begins = np.ones(self._num_envs, np.bool_)
+        self._states: tuple[Array, ...] = ()
+
+    def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
+        begins = self._begins if rows is None else self._begins[rows]
+        self._keep_states(rows, begins, np.broadcast_to(at, begins.shape))
+        return self._policy.act_rows(obs, rows, begins)
+
+    def see_ends(self, step: StepBatch, rows: Rows) -> None:
+        self._begins[slice(None) if rows is None else rows] = step.terminated | step.truncated
+
+    def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        return self._policy.value_rows(obs, rows, np.zeros(len(rows), np.bool_))
+
+    def last_value(
+        self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        if known is None or is_known is None:
+            return self._policy.value_rows(obs, None, self._begins)
+        # who acted on it has a later state by now
+        value = np.array(known, np.float32)
+        rows = np.flatnonzero(~is_known)
+        if rows.size:
+            value[rows] = self._policy.value_rows(obs[rows], rows, self._begins[rows])
+        return value
+
+    def take_states(self) -> tuple[Array, ...]:
+        taken = tuple(kept[0].copy() for kept in self._states)
+        for kept in self._states:
+            kept[:-1] = kept[1:]
+        return taken
+
+    def _keep_states(self, rows: Rows, begins: NDArray[np.bool_], at: NDArray[np.intp]) -> None:
+        """Keeps the states of the rows that open a rollout."""
+        opens = at % self._rollout_length == 0
+        if not opens.any():
+            return
+        chosen = np.flatnonzero(opens) if rows is None else rows[opens]
+        states = self._policy.states(chosen, begins[opens])
+        if not self._states:
+            shape = (self._ROLLOUTS, self._num_envs)
+            self._states = tuple(np.zeros((*shape, *s.shape[1:]), s.dtype) for s in states)
+        for kept, state in zip(self._states, states, strict=True):
+            kept[at[opens] // self._rollout_length, chosen] = state

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From ids and options, which may differ by environment, to what the native pool is made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rollouts.arguments import int_between
+from rollouts.errors import SpecError
+from rollouts.registry import Recipe, describe, resolve
+from rollouts.specs import EnvSpec, OptionValue
+
+# one value for all environments, or a list with one for each
+Columns = Mapping[str, OptionValue | list[OptionValue]]
+Segment = tuple[str, int, int, dict[str, OptionValue | list[OptionValue]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRecipe:
+    """The environments of a pool.
+
+    Attributes:
+      runs: (id, number of environments that follow each other) in the pool's order.
+      specs: What each id stands for.
+      segments: (native id, number of environments, time limit, internal options) for
+        `_native.CpuPool`.
+      option_names: Options that some environment takes.
+    """
+
+    runs: list[tuple[str, int]]
+    specs: dict[str, EnvSpec]
+    segments: list[Segment]
+    option_names: frozenset[str]
+
+
+def read_ids(env_id: str | Sequence[str], num_envs: int | None) -> tuple[list[str], int]:
+    """The ids as a list, of one or one for each environment, and the number of environments.
+
+    Raises:
+      SpecError: No ids, or not as many as num_envs.
+    """
+    if isinstance(env_id, str) or not isinstance(env_id, Sequence):
+        ids = [env_id]  # what is no id is refused by name later
+        return ids, int_between("num_envs", 1 if num_envs is None else num_envs, 1, 2**24)
+    ids = list(env_id)
+    if not ids or (num_envs is not None and num_envs != len(ids)):
+        raise SpecError(
+            f"env_id has {len(ids)} ids, expected one for each environment"
+            + (f" (num_envs is {num_envs})" if num_envs is not None else "")
+        )
+    return ids, len(ids)
+
+
+def resolve_pool(
+    ids: Sequence[str], num_envs: int, max_episode_steps: int | None, columns: Columns
+) -> PoolRecipe:
+    """Finds the native recipes of a pool's ids and checks that they can share a pool.
+
+    Args:
+      ids: One id for all environments, or one for each.
+      num_envs: Number of environments N.
+      max_episode_steps: Time limit of all in place of each id's own; 0 means none.
+      columns: Options of all environments.
+
+    Raises:
+      SpecError: Unknown id or option, or ids whose spaces differ.
+    """
+    if len(ids) == 1:
+        runs = [(ids[0], num_envs)]
+    else:
+        runs = [(one, len(list(same))) for one, same in itertools.groupby(ids)]
+    recipes: dict[str, Recipe] = {}
+    first = 0
+    for one, count in runs:
+        if not isinstance(one, str) or one not in recipes:
+            options = {
+                name: column[first] if isinstance(column, list) else column
+                for name, column in columns.items()
+            }
+            recipes[one] = resolve(one, max_episode_steps, options)
+        first += count
+    specs = {one: describe(one, recipe) for one, recipe in recipes.items()}
+    _check_equal_spaces(recipes, specs)
+    return PoolRecipe(
+        runs,
+        specs,
+        _segments(runs, recipes, num_envs),
+        frozenset(name for recipe in recipes.values() for name in recipe.option_names()),
+    )
+
+
+def _check_equal_spaces(recipes: Mapping[str, Recipe], specs: Mapping[str, EnvSpec]) -> None:
+    def parts(one: str) -> dict[str, Any]:
+        infos = recipes[one].native_spec()["infos"]
+        return {
+            "observation space": specs[one].single_observation_space,
+            "action space": specs[one].single_action_space,
+            "info columns": [f"{name} ({dtype})" for name, dtype in infos],
+        }
+
+    if len(specs) == 1:
+        return
+    first, *others = specs
+    for other in others:
+        theirs = parts(other)
+        for name, ours in parts(first).items():
+            if theirs[name] != ours:
+                games = "full_action_space" in recipes[other].option_names()
+                hint = "; full_action_space=True gives all Atari games the same one"
+                raise SpecError(
+                    f"environments of one pool must have equal spaces: the {name} of {first} is "
+                    f"{ours}, that of {other} is {theirs[name]}"
+                    + (hint if games and name == "action space" else "")
+                )
+
+
+def _segments(
+    runs: Sequence[tuple[str, int]], recipes: Mapping[str, Recipe], num_envs: int
+) -> list[Segment]:
+    """Joins neighbours that differ in internal options at most, such as two Atari games."""
+
+    def shared(run: tuple[str, int]) -> tuple[str, int]:
+        recipe = recipes[run[0]]
+        return recipe.native_id, recipe.max_episode_steps
+
+    segments: list[Segment] = []
+    first = 0
+    for (native_id, limit), group in itertools.groupby(runs, shared):
+        members = list(group)
+        internal: dict[str, OptionValue | list[OptionValue]] = dict(recipes[members[0][0]].internal)
+        if len(members) > 1:
+            # columns are indexed by the pool's rows, whichever segment reads them
+            for name, value in recipes[members[0][0]].internal.items():
+                rows = [value] * first
+                for one, count in members:
+                    rows += [recipes[one].internal[name]] * count
+                internal[name] = rows + [value] * (num_envs - len(rows))
+        count = sum(count for _, count in members)
+        segments.append((native_id, count, limit, internal))
+        first += count
+    return segments

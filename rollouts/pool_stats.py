@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pool's time goes into: `PoolStats`, which `VectorEnv.stats()` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class TimePercentiles:
+    """Durations in seconds, from histograms whose buckets are 6 % wide.
+
+    Attributes:
+      count: Durations that were measured.
+      p50, p90, p99, max: Percentiles; NaN when count is 0.
+    """
+
+    count: int
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+# identity, not equality: arrays have no single truth value
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolStats:
+    """Counts and times since the VectorEnv was made or its `reset_stats` was called.
+
+    Counts are of everything. Times are measured at every step where a step takes a
+    microsecond or more; lighter environments are timed when they are sent by one of 32
+    sends, chosen at random, and then in chunks, whose time is shared out equally.
+
+    Attributes:
+      env_steps: Steps of single environments that were computed, received or not; a step
+        that begins the next episode (next-step autoreset) counts, `reset` does not.
+      num_recvs: Batches received, those of `step` and `reset` among them.
+      num_env_errors: Times an environment failed.
+      step_time_s: Time to compute one environment's step.
+      queue_wait_s: Time from sending an environment until a thread began it, resets too.
+      batch_wait_s: Time that a call of `recv` or `step` waited for a batch: what the
+        learner lost to the environments, its own part of the stepping included.
+      env_step_time_s: (N,) float64, mean time of a step per environment, in order of
+        env_id; NaN where none was timed. The largest are the stragglers.
+      num_in_flight: Environments sent and not yet received, now.
+      buffer_bytes: Bytes of all batch buffers the pool owns, now.
+    """
+
+    env_steps: int
+    num_recvs: int
+    num_env_errors: int
+    step_time_s: TimePercentiles
+    queue_wait_s: TimePercentiles
+    batch_wait_s: TimePercentiles
+    env_step_time_s: npt.NDArray[np.float64]
+    num_in_flight: int
+    buffer_bytes: int
+
+    @classmethod
+    def from_native(cls, values: Mapping[str, Any]) -> PoolStats:
+        """Makes it of what the native pool says."""
+        fields: dict[str, Any] = dict(values)
+        for name in ("step_time_s", "queue_wait_s", "batch_wait_s"):
+            fields[name] = TimePercentiles(*fields[name])
+        return cls(**fields)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies with memory: `RecurrentTorchPolicy` acts, `unroll` runs a rollout again to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.policy import PolicyOutput, Rows, TorchPolicy, as_tensor
+
+Array = NDArray[Any]
+State = tuple[Tensor, ...]
+
+
+class RecurrentTorchPolicy(TorchPolicy):
+    """A `RecurrentPolicy` around a module with memory, such as an LSTM or a GRU.
+
+    The module has
+
+      initial_state() -> tuple of (...)          one environment's state when an episode begins,
+                                                 on the module's device
+      forward(obs (B, ...), state) -> (*action_outputs, value, new_state)
+
+    with the outputs that `TorchPolicy` describes. A state is a tuple of tensors, in `forward` with
+    the leading dimension B; `new_state` has the shapes and dtypes of `state`. The module must not
+    write to what it is given.
+
+    The policy keeps one state per environment, which the weights of its time left there; newer
+    weights go on from it. It belongs to one pool, as rows are that pool's.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        action_space: gymnasium.Space[Any],
+        *,
+        seed: int | Sequence[int] = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Arguments and errors: as `TorchPolicy`."""
+        super().__init__(module, action_space, seed=seed, device=device)
+        self._states: State = ()
+
+    def act(self, obs: Array) -> PolicyOutput:
+        """Refuses: whose observations these are decides what the policy remembers.
+
+        Raises:
+          ProtocolError: always; call `act_rows`, as `Collector` does.
+        """
+        raise ProtocolError(_WHOSE.format("act"))
+
+    def value(self, obs: Array) -> NDArray[np.float32]:
+        """Refuses, as `act` does; call `value_rows`."""
+        raise ProtocolError(_WHOSE.format("value"))
+
+    @torch.inference_mode()
+    def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
+        """Samples an action for each row of `obs`; see `RecurrentPolicy`."""
+        *params, value, state = self.module(self._to_tensor(obs), self._state_of(rows, begins))
+        self._keep(rows, state)
+        return self._sample(params, value)
+
+    @torch.inference_mode()
+    def value_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Returns the module's value (B,) for each row of `obs`; see `RecurrentPolicy`."""
+        value: Tensor = self.module(self._to_tensor(obs), self._state_of(rows, begins))[-2]
+        result: NDArray[np.float32] = value.reshape(-1).cpu().numpy()
+        return result
+
+    @torch.inference_mode()
+    def states(self, rows: Rows, begins: NDArray[np.bool_]) -> tuple[Array, ...]:
+        """Returns copies (B, ...) of the states as NumPy arrays; see `RecurrentPolicy`."""
+        return tuple(s.cpu().numpy() for s in self._state_of(rows, begins))
+
+    def _state_of(self, rows: Rows, begins: NDArray[np.bool_]) -> State:
+        """The states (B, ...) that the observations of `rows` meet."""
+        initial = initial_state(self.module)
+        self._grow(len(begins) if rows is None else int(rows.max(initial=-1)) + 1, initial)
+        index = self._index(rows, len(begins))
+        state = tuple(s[index] for s in self._states)
+        return reset_where(as_tensor(begins).to(self._device), initial, state)
+
+    def _index(self, rows: Rows, size: int) -> Tensor | slice:
+        return slice(size) if rows is None else as_tensor(rows).to(self._device)
+
+    def _grow(self, num_envs: int, initial: State) -> None:
+        """Makes room for `num_envs` environments."""
+        if not self._states:
+            self._states = tuple(s.new_empty((0, *s.shape)) for s in initial)
+        missing = num_envs - len(self._states[0])
+        if missing > 0:
+            self._states = tuple(
+                torch.cat([old, first.expand(missing, *first.shape)])
+                for old, first in zip(self._states, initial, strict=True)
+            )
+
+    def _keep(self, rows: Rows, state: State) -> None:
+        expected = [(tuple(s.shape[1:]), s.dtype) for s in self._states]
+        if [(tuple(s.shape[1:]), s.dtype) for s in state] != expected:
+            raise SpecError(
+                f"the module returned a state of {[(tuple(s.shape), s.dtype) for s in state]}, "
+                f"expected (B, ...) of {expected} as in its initial_state()"
+            )
+        for kept, new in zip(self._states, state, strict=True):
+            kept[self._index(rows, len(new))] = new
+
+
+def unroll(
+    step: Callable[[Tensor, State], tuple[Any, ...]],
+    inputs: Tensor,
+    state: State,
+    *,
+    ended: Tensor,
+    initial_state: State,
+) -> tuple[Any, ...]:
+    """Runs `step` over the T rows of a rollout, with new states where episodes began.
+
+    Gives what the policy saw when it collected, if the weights are the same, and is differentiable.
+
+    Args:
+      step: maps (input (B, ...), state) to (*outputs, new_state): a module as
+        `RecurrentTorchPolicy` describes it or, which is faster, its recurrent cell alone, between
+        an encoder and heads that take all T * B rows at once.
+      inputs         (T, B, ...)
+      state          tuple of (B, ...)   before row 0: RolloutBatch.policy_state
+      ended          (T, B) bool         terminated | truncated
+      initial_state  tuple of (...)      of one environment, as the module returns it
+    Returns:
+      *outputs       (T, B, ...) each, where `step` returned (B, ...)
+      state          tuple of (B, ...)   after row T - 1, with which last_obs is valued
+    Raises:
+      SpecError: inputs, ended and state do not agree in T and B.
+    """
+    if ended.shape != inputs.shape[:2]:
+        raise SpecError(
+            f"ended has shape {tuple(ended.shape)}, expected {tuple(inputs.shape[:2])} as inputs"
+        )
+    if len(state) != len(initial_state) or any(len(s) != inputs.shape[1] for s in state):
+        raise SpecError(
+            f"state has shapes {[tuple(s.shape) for s in state]}, expected {len(initial_state)} "
+            f"tensors with {inputs.shape[1]} rows: is it policy_state of the same batch?"
+        )
+    rows: list[tuple[Tensor, ...]] = []
+    for row, row_ended in zip(inputs, ended, strict=True):
+        *outputs, state = step(row, state)
+        rows.append(tuple(outputs))
+        state = reset_where(row_ended, initial_state, state)
+    return (*(torch.stack(column) for column in zip(*rows, strict=True)), state)
+
+
+def initial_state(module: nn.Module) -> State:
+    """Returns what the module's `initial_state` method returns, a tuple of (...)."""
+    state: State = module.initial_state()  # type: ignore[operator]
+    return state
+
+
+def reset_where(begins: Tensor, initial: State, state: State) -> State:
+    """Returns `state` (B, ...) with `initial` (...) in the rows where `begins` (B,) holds."""
+    return tuple(
+        torch.where(begins.view(-1, *[1] * first.ndim), first, s)
+        for first, s in zip(initial, state, strict=True)
+    )
+
+
+_WHOSE = (
+    "{0}() of a recurrent policy was called without whose observations these are: call {0}_rows() "
+    "with the environments' rows and which of them begin an episode, as rollouts.Collector does"
+)

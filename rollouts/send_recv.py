@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What VectorEnv offers beside Gymnasium: the two halves of `step`, whole states, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts import _native
+from rollouts.arguments import add_errors, add_final, as_bytes, int_between
+from rollouts.batch import StepBatch
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.pool_stats import PoolStats
+
+Array = npt.NDArray[Any]
+Info = dict[str, Any]
+
+
+class SendRecv:
+    """Sends actions to a native pool and receives batches; VectorEnv sets the attributes."""
+
+    num_envs: int
+    batch_size: int
+    env_id_offset: int
+    _pool: _native.CpuPool
+    _info_names: tuple[str, ...]
+    _synchronous: bool
+    _same_step: bool
+    _reports_errors: bool
+    _last_env_id: Array | None
+
+    def async_reset(self) -> None:
+        """Starts a new episode everywhere without waiting; `recv` returns the first obs.
+
+        Raises:
+          ClosedError: The environment was closed.
+        """
+        self._pool.discard(None)
+        self._pool.send_reset(None)
+
+    def send(
+        self,
+        actions: npt.ArrayLike,
+        env_id: npt.ArrayLike | None = None,
+        *,
+        out: dict[str, Array] | None = None,
+    ) -> None:
+        """Starts stepping environments and returns at once.
+
+        Args:
+          actions: (n, *action_shape), one row per environment.
+          env_id: (n,) int, global ids as in `info["env_id"]`. None: all environments in
+            synchronous mode, those of the last `recv` otherwise.
+          out: Arrays that the environments write in place of the pool's own, by the names
+            obs, reward, terminated, truncated, env_id, episode_return, episode_length and
+            final_obs, any of them: n rows, the dtype that recv returns, C-contiguous,
+            such as row t + 1 of a rollout's (T + 1, B, ...) array. The recv returns them;
+            until then they belong to the pool. Synchronous mode only.
+
+        Raises:
+          As `step`. Nothing is sent when an error is raised.
+        """
+        self._pool.send(actions, self._targets(env_id), out)
+
+    def recv(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> tuple[Array, Array, Array, Array, Info]:
+        """Waits for the next batch.
+
+        Args:
+          timeout_s: Seconds to wait; None waits for ever.
+          min_envs, max_envs: Return as soon as min_envs environments have finished, with
+            what has by then, at most max_envs. If one is None it is batch_size, or the
+            other one if that leaves them in order. Asynchronous mode only. Arrays are
+            copies if the rows asked for lie in two of the pool's buffers.
+
+        Returns:
+          As `step`. In synchronous mode the rows sent since the last recv, in the order
+          sent; in asynchronous mode the first environments to finish.
+
+        Raises:
+          TimeoutError: No batch within timeout_s. ProtocolError: too few environments
+          are in flight to fill a batch. SpecError: not 1 <= min_envs <= max_envs <=
+          num_envs, or synchronous mode. EnvError, ClosedError: as `step`.
+        """
+        return self._five(self._recv(timeout_s, min_envs, max_envs))
+
+    def recv_batch(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> StepBatch:
+        """Waits for the next batch and returns its plain arrays; see `recv`.
+
+        Returns:
+          StepBatch; final_obs is dense, valid where terminated | truncated in same-step
+          mode, None in the others.
+        """
+        arrays = self._recv(timeout_s, min_envs, max_envs)
+        if not self._synchronous:
+            self._last_env_id = arrays[4].copy()
+        info = dict(zip(self._info_names, arrays[8:], strict=True))
+        if self._reports_errors:
+            add_errors(info, arrays[4], self._pool.take_failures())
+        return StepBatch._make((*arrays[:8], info))
+
+    def drain(self, timeout_s: float | None = None) -> tuple[Array, Array, Array, Array, Info]:
+        """Waits for everything in flight and returns it as one batch, as `recv` does.
+
+        Then every environment is at rest, so that `get_state`, `set_state` and another
+        thread's `send` find none of them in flight.
+
+        Returns:
+          As `step`, with as many rows as environments were in flight, maybe none.
+
+        Raises:
+          TimeoutError, EnvError, ClosedError: As `recv`.
+        """
+        return self._five(self._pool.recv_all(timeout_s))
+
+    def get_state(self, env_id: npt.ArrayLike | None = None) -> list[bytes]:
+        """Saves environments whole: what they do next is a function of state and actions.
+
+        That is the environment itself, its random stream (seed, stream, episode and
+        position in it), elapsed steps, episode return, and whether its episode has ended.
+        Time limit and autoreset mode belong to this VectorEnv and are not part of it.
+
+        Args:
+          env_id: (n,) int, global ids. None: all environments, in order.
+
+        Returns:
+          n states of type bytes, for `set_state` of this or any other VectorEnv of the
+          same environment and options, in any process. The format has a version; other
+          releases of rollouts may refuse it, and an engine's state may need the same
+          release of the engine. With frameskip 1 or 2, the first frame after a restore
+          of ALE/YarsRevenge-v5 may differ in a few pixels (native/.../atari.h).
+
+        Raises:
+          ProtocolError: An environment is in flight or was never reset.
+          SpecError, DTypeError: Not ids of this VectorEnv. ClosedError: it was closed.
+        """
+        ids = self._all_ids() if env_id is None else env_id
+        return self._pool.save_states(ids)
+
+    def set_state(
+        self, env_id: npt.ArrayLike | None, state: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """Puts saved states into environments; the next `step` goes on from there.
+
+        An environment keeps its own env_id and takes everything else over. It also goes on
+        in the random stream that the state was saved in, and so do its later episodes:
+        copies of one state do the same for the same actions until `reset(seed=...)` gives
+        each its own stream again. An environment whose state is set needs no reset.
+        Observations handed out before stay as they are; nothing is observed before the
+        next step, but `reset(options={"reset_mask": ...})` shows unmarked environments.
+
+        Args:
+          env_id: (n,) int, global ids, none twice. None: all environments, in order.
+          state: n states of `get_state`, one per id; the same one may come many times.
+
+        Raises:
+          SpecError: A state is of another environment or other options, truncated,
+            damaged, or of another format version; number of states is not n; bad ids.
+            The checksum finds damage, not malice: load states that you trust.
+          ProtocolError: An environment is in flight or listed twice.
+          DTypeError: A state is not bytes-like. ClosedError: the VectorEnv was closed.
+          Nothing has changed when an error is raised.
+        """
+        ids = self._all_ids() if env_id is None else env_id
+        self._pool.load_states(ids, as_bytes(state))
+
+    @property
+    def num_in_flight(self) -> int:
+        """Environments sent and not yet received."""
+        return int(self._pool.num_in_flight)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all batch buffers the pool owns."""
+        return int(self._pool.buffer_bytes)
+
+    def stats(self) -> PoolStats:
+        """Counts and times since construction or `reset_stats`: steps, waits, stragglers.
+
+        Cheap next to a step of many environments; callable from any thread at any time,
+        also after `close`. Other threads go on stepping meanwhile, so numbers taken while
+        environments are in flight may be a step apart.
+        """
+        return PoolStats.from_native(self._pool.stats())
+
+    def reset_stats(self) -> None:
+        """Begins the counts and times of `stats` anew. From any thread, at any time."""
+        self._pool.reset_stats()
+
+    def _recv(
+        self, timeout_s: float | None, min_envs: int | None, max_envs: int | None
+    ) -> tuple[Array, ...]:
+        if min_envs is None and max_envs is None:
+            return self._pool.recv(timeout_s)
+        if self._synchronous:
+            raise SpecError(
+                "min_envs and max_envs need an asynchronous environment (batch_size < num_envs); "
+                f"this one has batch_size {self.batch_size} and num_envs {self.num_envs}"
+            )
+        if min_envs is None:
+            min_envs = min(self.batch_size, int_between("max_envs", max_envs, 1, self.num_envs))
+        least = int_between("min_envs", min_envs, 1, self.num_envs)
+        most = max(self.batch_size, least) if max_envs is None else max_envs
+        most = int_between("max_envs", most, least, self.num_envs)
+        return self._pool.recv_rows(least, most, timeout_s)
+
+    def _all_ids(self) -> Array:
+        return np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
+
+    def _targets(self, env_id: npt.ArrayLike | None) -> npt.ArrayLike | None:
+        if env_id is not None or self._synchronous:
+            return env_id
+        if self._last_env_id is None:
+            raise ProtocolError("nothing was received yet; call async_reset() and recv() first")
+        return self._last_env_id
+
+    def _five(self, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Info]:
+        obs, reward, terminated, truncated, env_id, returns, lengths, final_obs = arrays[:8]
+        info: Info = {"env_id": env_id, "episode_return": returns, "episode_length": lengths}
+        if self._info_names:
+            info.update(zip(self._info_names, arrays[8:], strict=True))
+        if not self._synchronous and len(env_id):
+            # a copy, because a view would keep the whole batch's buffer from being reused
+            self._last_env_id = env_id.copy()
+        if self._same_step:
+            ended = terminated | truncated
+            if ended.any():
+                add_final(info, final_obs, ended)
+        if self._reports_errors:
+            add_errors(info, env_id, self._pool.take_failures())
+        return obs, reward, terminated, truncated, info
