@@ -3,33 +3,44 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rollouts.batch import RolloutBatch
+from rollouts.distributed.checks import check_counts, check_env, check_inference
+from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.lag import LagMeter, LagPolicy, LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
-from rollouts.distributed.supervisor import Supervisor
-from rollouts.distributed.weights import Weights, WeightStore, local_offer, ray_offer
+from rollouts.distributed.merge import MergeOrder
+from rollouts.distributed.placement import Placement, Strategy
+from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.waits import WaitClock
+from rollouts.distributed.weight_transport import Array
+from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig
-from rollouts.errors import ClosedError, EngineError, ProtocolError, SpecError
+from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner_queue import LearnerQueue
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RolloutCoordinator:
-    """Starts workers, keeps them busy, and merges their fragments in the order of arrival.
+    """Starts workers, keeps them busy, and merges their fragments into one stream.
 
     Each worker hosts one native pool and one policy. Fragments stay where they were made until the
     learner takes them; a slow learner makes the workers wait. A completed fragment is delivered
     exactly once. A worker that dies is started again with new episodes and fresh seeds, and what it
     had not completed is dropped whole and counted.
 
-    `publish_weights`, `get`, `stats` and `close` may be called from different threads; with
-    `num_workers=0` only `close` and `stats` may run beside a `get`.
+    All methods may be called from different threads; with `num_workers=0` only `close` and `stats`
+    may run beside a `get`.
+
+    A worker that raises, dies, hangs or does not start is killed and started again as its next
+    incarnation. An EnvError is no exception: its pool may be damaged, so it is not used again.
 
     Args:
       env_id: Any of `rollouts.env_ids()`.
@@ -47,13 +58,42 @@ class RolloutCoordinator:
         one `get` can take; None for num_workers * credits_per_worker.
       credits_per_worker: Most calls in flight per worker. With 2 a worker never waits for the
         driver, with 1 it starts each fragment with the newest weights.
+      sync_mode: "synchronous": workers collect only while a `get` waits, with the newest weights;
+        every step has lag 0. "one_step_lag": they collect the next batch while the learner learns
+        from the last one, with the weights it began with; lag 1 at most. "free_running": they
+        never wait for the learner but for room.
+      max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
+        newest; None sets no limit. The two other modes set it.
+      lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;
+        None for "drop" if there is a max_policy_lag.
+      merge: "arrival", or "ordered": round robin by worker_id, for debugging. Unless a worker
+        fails, a `get` times out or a fragment grows stale, the fragments and their weights are
+        then the same in every run.
       ray_address: Cluster to join. None uses the Ray this process is connected to, or
         RAY_ADDRESS, or starts one on this machine with just the CPUs the workers need.
       num_cpus_per_worker: What Ray reserves; None for num_threads_per_worker.
-      max_restarts_per_worker: Failures in a row without a completed fragment after which a
-        worker is not started again.
+      num_gpus_per_worker: What Ray reserves; may be a fraction.
+      max_workers: Most that `scale_to` can ask for; None for num_workers. A Ray started here, and
+        a placement group, have room for so many.
+      placement: "PACK", "SPREAD" or their STRICT_ forms, see `Placement`; None leaves it to Ray.
+      node_labels: Labels that a worker's node must have.
+      pin_threads: Passed on to `make_vec`; a sequence has one entry per worker, used again from
+        the start by further workers. None leaves it to make_vec.
+      max_restarts_per_worker: A worker is benched, not started again, when it has failed more
+        often than this, either in a row without a completed fragment or within restart_window_s.
+      restart_window_s: Seconds after which a failure no longer counts.
       worker_start_timeout_s: Seconds a worker may take to start before that is a failure.
+      worker_hang_timeout_s: Seconds one fragment may take before its worker is killed as hung;
+        None waits for ever.
       make_collector: Replaces `build_collector` in the workers; must pickle.
+      first_policy_version: Number of the first published weights; a resumed run goes on counting.
+      weights_dtype: "float16" or "bfloat16" sends weights in 16 bits, see `WeightStore`.
+      weights_delta: Send only the arrays that changed, see `WeightStore`.
+      inference: When the observations of several workers become a batch of one policy in an actor
+        of its own, see `InferenceServer`; make_policy is then called there, with a PolicySpec of
+        max_workers workers' environments together. None for a policy in each worker.
+      inference_num_cpus: What Ray reserves for that actor, and threads of torch (at least 1).
+      inference_num_gpus: What Ray reserves for that actor; may be a fraction.
     Raises:
       SpecError: an argument is out of range, env_id or an option unknown.
     Example:
@@ -77,33 +117,72 @@ class RolloutCoordinator:
         env_options: Mapping[str, Any] | None = None,
         max_queued_fragments: int | None = None,
         credits_per_worker: int = 2,
+        sync_mode: SyncMode = "free_running",
+        max_policy_lag: int | None = None,
+        lag_policy: LagPolicy | None = None,
+        merge: MergeOrder = "arrival",
         ray_address: str | None = None,
         num_cpus_per_worker: float | None = None,
+        num_gpus_per_worker: float = 0.0,
+        max_workers: int | None = None,
+        placement: Strategy | None = None,
+        node_labels: Mapping[str, str] | None = None,
+        pin_threads: bool | Sequence[bool | Sequence[int]] | None = None,
         max_restarts_per_worker: int = 3,
+        restart_window_s: float = 600.0,
         worker_start_timeout_s: float = 120.0,
+        worker_hang_timeout_s: float | None = 300.0,
         make_collector: MakeCollector | None = None,
+        first_policy_version: int = 1,
+        weights_dtype: str | None = None,
+        weights_delta: bool = False,
+        inference: BatchRule | None = None,
+        inference_num_cpus: float = 1.0,
+        inference_num_gpus: float = 0.0,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
-        _check_counts(
+        check_counts(
             num_workers=(num_workers, 0),
             num_envs_per_worker=(num_envs_per_worker, 1),
             rollout_length=(rollout_length, 1),
             num_threads_per_worker=(num_threads_per_worker, 1),
             credits_per_worker=(credits_per_worker, 1),
             max_restarts_per_worker=(max_restarts_per_worker, 0),
+            max_workers=(num_workers if max_workers is None else max_workers, num_workers),
             seed=(seed, 0),
+            first_policy_version=(first_policy_version, 1),
+            inference_num_cpus=(inference_num_cpus, 0),
+            inference_num_gpus=(inference_num_gpus, 0),
         )
+        check_inference(inference, num_workers)
         if not callable(make_policy):
             raise SpecError(
                 f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
             )
         if make_collector is None:
-            _check_env(env_id, env_options or {})
-        self._session: _Closable | None = None
-        self._policy_lag: dict[str, float] | None = None
+            check_env(env_id, env_options or {})
+        lag = LagRule.of(sync_mode, max_policy_lag, lag_policy)
+        rules = FleetRules(
+            max_queued=max_queued_fragments,
+            credits_per_worker=credits_per_worker,
+            max_restarts=max_restarts_per_worker,
+            restart_window_s=restart_window_s,
+            start_timeout_s=worker_start_timeout_s,
+            hang_timeout_s=worker_hang_timeout_s,
+            merge=merge,
+            lag=lag,
+        )
+        self._meter = LagMeter(lag)
+        self._learner_waits = WaitClock()
+        self._meter_lock = threading.Lock()
         self._close_lock = threading.Lock()
-        self._weights = WeightStore(ray_offer if num_workers else local_offer)
-        first = WorkerConfig(
+        self._weights = WeightStore(
+            ray_offer if num_workers else local_offer,
+            dtype=weights_dtype,
+            delta=weights_delta,
+            first_version=first_policy_version,
+        )
+        config = WorkerConfig(
             env_id=env_id,
             worker_id=0,
             incarnation=0,
@@ -113,42 +192,58 @@ class RolloutCoordinator:
             num_threads=num_threads_per_worker,
             seed=seed,
             env_options=dict(env_options or {}),
+            pin_threads=pin_threads,
         )
+        self._max_workers = max_workers or num_workers
         if num_workers == 0:
             self._runner: _Runner = LocalRunner(
-                first,
+                config,
                 make_policy,
                 make_collector=make_collector,
                 weights=self._weights,
                 capacity=max_queued_fragments,
+                lag=lag,
             )
             return
-        self._start_workers(
-            [replace(first, worker_id=worker_id) for worker_id in range(num_workers)],
+        # only here is Ray needed
+        from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
+
+        self._runner = RayRunner(
+            config,
+            num_workers,
             make_policy,
             make_collector,
             ray_address=ray_address,
-            num_cpus=num_cpus_per_worker or num_threads_per_worker,
-            capacity=max_queued_fragments or num_workers * credits_per_worker,
-            credits_per_worker=credits_per_worker,
-            max_restarts=max_restarts_per_worker,
-            start_timeout_s=worker_start_timeout_s,
+            placement=Placement(
+                num_cpus=(
+                    num_threads_per_worker if num_cpus_per_worker is None else num_cpus_per_worker
+                ),
+                num_gpus=num_gpus_per_worker,
+                max_workers=self._max_workers,
+                strategy=placement,
+                node_labels=dict(node_labels or {}),
+            ),
+            inference=InferenceOptions(
+                rule=inference, num_cpus=inference_num_cpus, num_gpus=inference_num_gpus
+            ),
+            weights=self._weights,
+            rules=rules,
         )
 
-    def publish_weights(self, weights: Weights) -> int:
+    def publish_weights(self, weights: Mapping[str, Array | Tensor]) -> int:
         """Offers new weights, which workers take over before their next fragment.
 
         Args:
-          weights: name -> numpy array, as from `Policy.weights`; copied.
+          weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied.
         Returns:
-          The version, counted 1, 2, 3, ...: what `policy_version` in the batches refers to.
+          The version, counted from first_policy_version: `policy_version` in the batches.
         """
         version = self._weights.publish(weights)
-        self._runner.wake()
+        self._runner.published()
         return version
 
     def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> RolloutBatch:
-        """Waits for fragments and joins them along B, in the order of their arrival.
+        """Waits for fragments and joins them along B, in the order of `merge`.
 
         Args:
           num_fragments: How many; at most max_queued_fragments.
@@ -159,7 +254,7 @@ class RolloutCoordinator:
           TimeoutError: too few arrived in time; they stay for the next call.
           WorkerError: no worker is left; the message has their last errors.
           ProtocolError: no weights were published yet, so nothing would ever arrive.
-          ClosedError: the coordinator was closed.
+          ClosedError: the coordinator was closed, or drained and has fewer left.
         """
         fragments = self.get_fragments(num_fragments, timeout_s)
         return RolloutBatch.concatenate([fragment.batch for fragment in fragments])
@@ -172,44 +267,107 @@ class RolloutCoordinator:
             raise ClosedError("the coordinator is closed")
         if self._weights.latest is None:
             raise ProtocolError("no weights yet: call publish_weights() before get()")
-        fragments = self._runner.get(num_fragments, timeout_s)
-        self._policy_lag = _policy_lag(fragments, self._weights.version)
+        with self._meter_lock:
+            self._learner_waits.num_waiting += 1
+        try:
+            fragments = self._runner.get(num_fragments, timeout_s)
+        finally:
+            with self._meter_lock:
+                self._learner_waits.num_waiting -= 1
+        with self._meter_lock:
+            self._meter.add(fragments, self._weights.version)
         return fragments
 
+    def scale_to(self, num_workers: int) -> None:
+        """Makes workers 0 to num_workers - 1 those that collect; returns at once.
+
+        Further workers complete and deliver what they were asked for and then stop. A worker that
+        was stopped or benched before comes back as its next incarnation, with its own env_ids and
+        new episodes. Unless max_queued_fragments was given, that bound follows.
+
+        Args:
+          num_workers: 1 to max_workers.
+        Raises:
+          SpecError: num_workers is out of range.
+          ProtocolError: after `drain`, or there were no workers to begin with.
+          ClosedError: the coordinator was closed.
+        """
+        if not 1 <= num_workers <= max(1, self._max_workers):
+            raise SpecError(
+                f"num_workers is {num_workers}, expected 1 to {self._max_workers}: give "
+                "RolloutCoordinator as many max_workers as it may have some day"
+            )
+        self._runner.scale_to(num_workers)
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Asks for nothing more and waits until what was asked for is complete.
+
+        `get` then delivers what is left, and raises ClosedError when that is too little. A failing
+        worker is not started again, and a hanging one is given up after worker_hang_timeout_s, so
+        this ends.
+
+        Args:
+          timeout_s: Seconds to wait; None waits as long as it takes.
+        Raises:
+          TimeoutError: fragments were still in flight; they arrive later.
+        """
+        self._runner.drain(timeout_s)
+
     def stats(self) -> dict[str, Any]:
-        """Says what has happened so far.
+        """Says what has happened so far; all numbers but the lag's are from one moment.
 
         Returns:
           env_steps, fragments  {"produced", "delivered", "queued", "discarded": {reason: n}}, where
-                          produced = delivered + queued + sum(discarded.values()). Fragments also
-                          have "in_flight" (asked for) and "interrupted": {reason: n}, calls that
-                          never became a fragment and so are not part of that sum
+                          produced = delivered + queued + sum(discarded.values())
+          fragments       also has "requested", "in_flight" and "interrupted": {reason: n}, calls
+                          that never became a fragment, where
+                          requested = produced + in_flight + sum(interrupted.values())
           queue_depth     fragments waiting for the learner
+          queued_bytes    of their arrays, which are in the object store
+          outstanding_limit  fragments that may be in flight and queued together at present
           restarts        incarnations started after a failure
+          failures        {reason: n}, of incarnations
+          learner_wait_s  seconds that `get` took, in all
+          workers_wait_s  seconds that running workers waited for the learner, all together
           policy_version  the newest published
+          weights_bytes   of all published weights, as they were stored
           policy_lag      {"min", "mean", "max"} in versions, of the last batch's steps when it was
                           taken; None before the first
+          policy_lag_histogram  {lag: env-steps delivered}; 256 stands for any lag above, too
+          over_max_policy_lag   {"env_steps", "fragments"} delivered although above the limit
           workers         one dict per worker: worker_id, incarnation, state, pid, host, in_flight,
-                          fragments, last_error
+                          fragments, env_steps, recent_failures, last_error
+
+        Reasons of `discarded`:
+          closed          queued when the coordinator was closed
+          stale           above max_policy_lag
+          lost            the node that held the arrays died
+          duplicate, out_of_order   a worker broke its numbering; never seen yet
+        Reasons of `interrupted` and `failures`:
+          worker_died     the process or its node ended
+          worker_error    the policy or anything else raised
+          env_error       an environment raised EnvError
+          hung            worker_hang_timeout_s was over
+          start_timeout   worker_start_timeout_s was over
+          protocol        a worker broke its numbering
+          closed, removed by `close`, by `scale_to`
         """
-        stats = self._runner.queue.stats()
-        running = self._runner.stats()
-        stats["fragments"]["in_flight"] = running.pop("in_flight")
-        stats["fragments"]["interrupted"] = running.pop("interrupted")
+        stats = self._runner.stats()
+        with self._meter_lock:
+            lag = self._meter.as_dict()
+            learner_wait_s = self._learner_waits.seconds
         return {
             **stats,
-            **running,
+            "learner_wait_s": learner_wait_s,
             "policy_version": self._weights.version,
-            "policy_lag": self._policy_lag,
+            "weights_bytes": self._weights.published_bytes,
+            **lag,
         }
 
     def close(self) -> None:
         """Wakes whoever waits, ends the workers, and Ray if it was started here. Idempotent."""
         with self._close_lock:
             self._runner.close()
-            if self._session is not None:
-                self._session.close()
-                self._session = None
 
     def __enter__(self) -> Self:
         return self
@@ -222,84 +380,20 @@ class RolloutCoordinator:
     ) -> None:
         self.close()
 
-    def _start_workers(
-        self,
-        configs: Sequence[WorkerConfig],
-        make_policy: MakePolicy,
-        make_collector: MakeCollector | None,
-        *,
-        ray_address: str | None,
-        num_cpus: float,
-        capacity: int,
-        credits_per_worker: int,
-        max_restarts: int,
-        start_timeout_s: float,
-    ) -> None:
-        # only here is Ray needed
-        from rollouts.distributed.ray_session import RaySession, check_connected
 
-        session = RaySession(ray_address, num_cpus * len(configs))
-        try:
-            launch = session.launcher(
-                make_policy,
-                make_collector,
-                num_cpus=num_cpus,
-                torch_threads=configs[0].num_threads,
-            )
-            self._runner = Supervisor(
-                configs,
-                launch,
-                weights=self._weights,
-                capacity=capacity,
-                credits_per_worker=credits_per_worker,
-                max_restarts=max_restarts,
-                start_timeout_s=start_timeout_s,
-                check=check_connected,
-            )
-        except BaseException:
-            session.close()
-            raise
-        self._session = session
-
-
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-class _Runner(_Closable, Protocol):
-    """Where fragments come from: the Supervisor's workers or the LocalRunner."""
+class _Runner(Protocol):
+    """Where fragments come from: the RayRunner's workers or the LocalRunner."""
 
     queue: LearnerQueue[Fragment]
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]: ...
 
-    def wake(self) -> None: ...
+    def published(self) -> None: ...
+
+    def scale_to(self, num_workers: int) -> None: ...
+
+    def drain(self, timeout_s: float | None) -> None: ...
 
     def stats(self) -> dict[str, Any]: ...
 
-
-def _check_counts(**bounds: tuple[int, int]) -> None:
-    """Raises SpecError where a value is below its minimum."""
-    for name, (value, minimum) in bounds.items():
-        if value < minimum:
-            raise SpecError(f"{name} is {value}, expected at least {minimum}")
-
-
-def _check_env(env_id: str, env_options: Mapping[str, Any]) -> None:
-    """Raises SpecError at once, instead of from every worker, where id or options are wrong."""
-    import rollouts
-
-    # the engine may be missing here and present where the workers are
-    with contextlib.suppress(EngineError):
-        rollouts.env_spec(env_id, **env_options)
-
-
-def _policy_lag(fragments: Sequence[Fragment], version: int) -> dict[str, float]:
-    """How many versions the steps of a batch are behind `version`."""
-    steps = sum(fragment.num_steps for fragment in fragments)
-    total = sum(int(fragment.batch.policy_version.sum()) for fragment in fragments)
-    return {
-        "min": version - max(fragment.max_policy_version for fragment in fragments),
-        "mean": version - total / steps,
-        "max": version - min(fragment.min_policy_version for fragment in fragments),
-    }
+    def close(self) -> None: ...

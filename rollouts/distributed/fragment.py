@@ -42,6 +42,7 @@ class WorkerFailure:
 
     message: str
     traceback: str
+    reason: str = "worker_error"  # or "env_error": the environment's fault, not the policy's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,14 @@ class PendingFragment:
     @property
     def num_steps(self) -> int:
         return self.info.num_steps
+
+    @property
+    def min_policy_version(self) -> int:
+        return self.info.min_policy_version
+
+    @property
+    def nbytes(self) -> int:
+        return self.info.nbytes
 
     def resolve(self, timeout_s: float) -> Fragment:
         """Fetches the arrays; see `learner_queue.FragmentHandle.resolve`."""

@@ -8,10 +8,11 @@ import time
 from typing import Any
 
 from rollouts.distributed.fragment import Fragment, FragmentInfo, PendingFragment
+from rollouts.distributed.lag import LagRule
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner_queue import FragmentHandle, LearnerQueue
 
 
 class LocalRunner:
@@ -25,15 +26,32 @@ class LocalRunner:
         make_collector: MakeCollector | None,
         weights: WeightStore,
         capacity: int | None,
+        lag: LagRule,
     ) -> None:
-        self.queue: LearnerQueue[Fragment] = LearnerQueue(capacity or sys.maxsize)
+        def is_stale(handle: FragmentHandle[Fragment]) -> bool:
+            return lag.discards(weights.version - handle.min_policy_version)
+
+        self.queue: LearnerQueue[Fragment] = LearnerQueue(
+            capacity or sys.maxsize, is_stale=is_stale
+        )
         self._config = config
         self._weights = weights
         self._worker = RolloutWorker(config, make_policy, make_collector=make_collector)
         self._error: str | None = None
+        self._is_drained = False
+        self._num_collected = 0
 
-    def wake(self) -> None:
+    def published(self) -> None:
         """Does nothing: there is no thread to wake."""
+
+    def scale_to(self, num_workers: int) -> None:
+        """Raises ProtocolError: there are no workers."""
+        raise ProtocolError("scale_to() with num_workers=0, expected at least 1 worker to add to")
+
+    def drain(self, timeout_s: float | None) -> None:
+        """Says that nothing more is collected."""
+        self.queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
+        self._is_drained = True
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
         """Collects what is missing, then takes it from the queue.
@@ -42,7 +60,10 @@ class LocalRunner:
         call.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-        while self._error is None and self.queue.depth < min(num_fragments, self.queue.capacity):
+        num_needed = min(num_fragments, self.queue.capacity)
+        # leftovers of a timed-out call may be too old by now
+        self.queue.drop_stale()
+        while not self._is_over and self.queue.depth < num_needed:
             if self.queue.closed:
                 raise ClosedError("the coordinator is closed")
             if time.monotonic() > deadline:
@@ -52,10 +73,18 @@ class LocalRunner:
 
     def stats(self) -> dict[str, Any]:
         """Returns the runner's part of `RolloutCoordinator.stats`."""
+        num_failed = int(self._error is not None)
+        interrupted = {"worker_error": num_failed} if num_failed else {}
+        stats = self.queue.stats()
+        stats["fragments"]["requested"] = self._num_collected + num_failed
+        stats["fragments"]["in_flight"] = 0
+        stats["fragments"]["interrupted"] = interrupted
         return {
-            "in_flight": 0,
-            "interrupted": {} if self._error is None else {"worker_error": 1},
+            **stats,
+            "outstanding_limit": self.queue.levels().wanted,
             "restarts": 0,
+            "failures": interrupted,
+            "workers_wait_s": 0.0,
             "workers": [],
         }
 
@@ -63,6 +92,10 @@ class LocalRunner:
         """Frees the pool and discards what is queued. Idempotent."""
         self.queue.close()
         self._worker.close()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or self._is_drained
 
     def _collect(self) -> None:
         offer = self._weights.latest
@@ -76,6 +109,7 @@ class LocalRunner:
             failure.__cause__ = error
             self.queue.fail(failure)
             return
+        self._num_collected += 1
         self.queue.put(_in_process(info, batch))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ray as _typed_ray
 
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
+from rollouts.distributed.placement import Placement, PlacementGroup
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
 from rollouts.errors import WorkerError
@@ -41,14 +42,21 @@ class RaySession:
     used as it is and left running.
     """
 
-    def __init__(self, address: str | None, num_cpus: float) -> None:
+    def __init__(
+        self, address: str | None, placement: Placement, *, extra_cpus: float = 0.0
+    ) -> None:
         """Connects.
 
         Args:
           address: Cluster to join; None takes RAY_ADDRESS, and without it starts Ray on this
             machine, listening on loopback only.
-          num_cpus: What the workers need together, and all that a Ray started here may use.
+          placement: What the workers need. A Ray started here has the CPUs for `max_workers` and
+            extra_cpus, and no more.
+          extra_cpus: What other actors need.
         """
+        self._placement = placement
+        self._group: PlacementGroup | None = None
+        num_cpus = placement.num_cpus * placement.max_workers + extra_cpus
         self._is_owner = not ray.is_initialized()
         address = address or os.environ.get("RAY_ADDRESS", "local")
         if not self._is_owner:
@@ -60,13 +68,14 @@ class RaySession:
         available = ray.cluster_resources().get("CPU", 0.0)
         if available < num_cpus:
             _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, available)
+        if placement.strategy is not None:
+            self._group = PlacementGroup(placement)
 
     def launcher(
         self,
         make_policy: MakePolicy,
         make_collector: MakeCollector | None,
         *,
-        num_cpus: float,
         torch_threads: int,
     ) -> Callable[[WorkerConfig], ActorHandle]:
         """Returns a function that starts one actor; it does not wait for it.
@@ -74,15 +83,14 @@ class RaySession:
         Args:
           make_policy: See `RolloutWorker`.
           make_collector: See `RolloutWorker`.
-          num_cpus: What Ray reserves for each actor.
           torch_threads: See `RolloutWorker`.
         Raises:
           Exception: make_policy or make_collector cannot be pickled.
         """
         # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
-        actor_class = ray.remote(num_cpus=num_cpus, max_restarts=0, max_task_retries=0)(
-            _make_host_class()
-        )
+        actor_class = ray.remote(
+            **self._placement.actor_options(), max_restarts=0, max_task_retries=0
+        )(_make_host_class())
         recipe = ray.cloudpickle.dumps(
             {
                 "make_policy": make_policy,
@@ -94,12 +102,18 @@ class RaySession:
 
         def launch(config: WorkerConfig) -> ActorHandle:
             check_connected()
-            return ActorHandle(actor_class.remote(sys_path, recipe, ray.cloudpickle.dumps(config)))
+            options = {} if self._group is None else self._group.options(config.worker_id)
+            actor = actor_class.options(**options)
+            return ActorHandle(actor.remote(sys_path, recipe, ray.cloudpickle.dumps(config)))
 
         return launch
 
     def close(self) -> None:
         """Leaves Ray if this session started or joined it. Idempotent."""
+        if self._group is not None and ray.is_initialized():
+            with contextlib.suppress(Exception):
+                self._group.remove()
+        self._group = None
         if self._is_owner and ray.is_initialized():
             ray.shutdown()
         self._is_owner = False

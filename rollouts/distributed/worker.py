@@ -9,15 +9,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
-from rollouts.distributed.weights import WeightOffer
-from rollouts.errors import ProtocolError
+from rollouts.distributed.weights import WeightOffer, take_over
+from rollouts.errors import EnvError, ProtocolError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -41,11 +41,20 @@ class WorkerConfig:
     num_threads: int
     seed: int
     env_options: Mapping[str, Any]
+    # of all workers, see `RolloutCoordinator`
+    pin_threads: bool | Sequence[bool | Sequence[int]] | None = None
 
     @property
     def env_id_offset(self) -> int:
         """The global env_id of this worker's first environment."""
         return self.worker_id * self.num_envs
+
+    @property
+    def own_pin_threads(self) -> bool | Sequence[int] | None:
+        """What this worker's `make_vec` gets as pin_threads; None for its default."""
+        if self.pin_threads is None or isinstance(self.pin_threads, bool):
+            return self.pin_threads
+        return self.pin_threads[self.worker_id % len(self.pin_threads)]
 
     @property
     def env_seed(self) -> int:
@@ -149,7 +158,7 @@ class RolloutWorker:
         # only a fragment that comes through clears the mark
         self._is_broken = True
         if offer.version > self._version:
-            self._collector.policy.load_weights(offer.fetch(), offer.version)
+            take_over(self._collector.policy, offer)
             self._version = offer.version
         start_s = time.perf_counter()
         batch = self._collector.collect()
@@ -177,6 +186,9 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
     import rollouts
     from rollouts.collector import Collector
 
+    options = dict(config.env_options)
+    if config.own_pin_threads is not None:
+        options["pin_threads"] = config.own_pin_threads
     env = rollouts.make_vec(
         config.env_id,
         config.num_envs,
@@ -185,7 +197,7 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
         seed=config.env_seed,
         autoreset_mode="same_step",
         env_id_offset=config.env_id_offset,
-        **config.env_options,
+        **options,
     )
     try:
         policy = make_policy(
@@ -223,7 +235,11 @@ def guarded(function: Callable[[], T]) -> T | WorkerFailure:
     try:
         return function()
     except Exception as error:
-        return WorkerFailure(message=repr(error), traceback=traceback.format_exc())
+        return WorkerFailure(
+            message=repr(error),
+            traceback=traceback.format_exc(),
+            reason="env_error" if isinstance(error, EnvError) else "worker_error",
+        )
 
 
 def _derive_seed(*parts: int) -> int:

@@ -22,9 +22,10 @@ from rollouts.distributed import RolloutCoordinator
 def ray_session() -> Iterator[Any]:
     """Ray with 3 CPUs."""
     pytest.importorskip("ray")
+    from rollouts.distributed.placement import Placement
     from rollouts.distributed.ray_session import RaySession
 
-    session = RaySession(None, 3)
+    session = RaySession(None, Placement(num_cpus=1, max_workers=3))
     yield session
     session.close()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 
 from rollouts.batch import RolloutBatch
 from rollouts.distributed import Fragment, WorkerConfig
+from rollouts.errors import EnvError
 
+WAIT_S = 120.0
 FIELDS = ("env_id", "seed", "episode", "t", "step")
 
 
@@ -49,6 +52,10 @@ class CounterCollector:
       pad          float32 numbers added to each step, to make fragments large
       hang         (worker_id, incarnation, seq_no, path): in the middle of that fragment, creates
                    the file and never goes on
+      sleep_s      seconds that a step takes
+      slow         (worker_id, seconds): that worker's steps take so long
+      env_error    (incarnations, seq_no): as `fail`, with an EnvError
+      fail_worker  the one worker that fails; all do without it
       fail         (incarnations, seq_no): those incarnations raise in the middle of that fragment
     """
 
@@ -58,6 +65,9 @@ class CounterCollector:
         self._config = config
         self._options = config.env_options
         self._env_id = config.env_id_offset + np.arange(config.num_envs)
+        slow_id, slow_s = self._options.get("slow", (None, 0.0))
+        is_slow = slow_id == config.worker_id
+        self._step_s = slow_s if is_slow else self._options.get("sleep_s", 0.0)
         self._steps = 0
         self._fragments = 0
 
@@ -68,6 +78,7 @@ class CounterCollector:
         for t in range(config.rollout_length):
             if t == config.rollout_length // 2:
                 self._misbehave()
+            time.sleep(self._step_s)
             obs[t] = self._observe()
             action[t] = self.policy.act(obs[t])
             self._steps += 1
@@ -109,9 +120,15 @@ class CounterCollector:
         if tuple(where) == here:
             Path(path).write_text(str(os.getpid()))
             threading.Event().wait()
-        incarnations, seq_no = self._options.get("fail", ((), None))
-        if self._config.incarnation in incarnations and seq_no == self._fragments:
-            raise ValueError("the counter broke")
+        if self._options.get("fail_worker", here[0]) != here[0]:
+            return
+        for option, error in (
+            ("fail", ValueError("the counter broke")),
+            ("env_error", EnvError("env 1 broke")),
+        ):
+            incarnations, seq_no = self._options.get(option, ((), None))
+            if here[1] in incarnations and seq_no == here[2]:
+                raise error
 
 
 def make_policy(spec: Any) -> Any:
@@ -145,7 +162,59 @@ def assert_exactly_once(fragments: Iterable[Fragment]) -> None:
             seeds.add((env_id[0], seed[0]))
 
 
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Looks again and again until `is_true`, at most WAIT_S."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+class StepChecker:
+    """Checks fragments as they come, in memory that does not grow with their number.
+
+    Within one incarnation fragments come in order and once; one may be missing where its arrays
+    were lost. Each row of a fragment must hold the steps that its numbers say, of one life.
+    """
+
+    def __init__(self) -> None:
+        self.num_steps = self.num_fragments = self.num_missing = 0
+        self._next: dict[tuple[int, int], int] = {}
+        self._seed: dict[tuple[int, int], int] = {}
+
+    def add(self, *fragments: Fragment) -> None:
+        for fragment in fragments:
+            life = (fragment.worker_id, fragment.incarnation)
+            expected = self._next.get(life, 0)
+            assert fragment.seq_no >= expected, f"{life} came twice or out of order"
+            self.num_missing += fragment.seq_no - expected
+            self._next[life] = fragment.seq_no + 1
+            self._check_steps(fragment)
+            self.num_fragments += 1
+            self.num_steps += fragment.num_steps
+
+    def _check_steps(self, fragment: Fragment) -> None:
+        obs, life = fragment.batch.obs, (fragment.worker_id, fragment.incarnation)
+        steps, rows, _ = obs.shape
+        env_id, seed, episode, t, step = np.moveaxis(obs, -1, 0)
+        assert fragment.num_steps == steps * rows
+        assert (env_id == fragment.worker_id * rows + np.arange(rows)).all()
+        assert (step == fragment.seq_no * steps + np.arange(steps)[:, None]).all()
+        length = 3 + env_id % 4
+        assert (episode == step // length).all() and (t == step % length).all()
+        # one seed in all of a life, and another in every other life of the same worker
+        if life not in self._seed:
+            assert int(seed[0, 0]) not in {
+                other for (worker_id, _), other in self._seed.items() if worker_id == life[0]
+            }
+            self._seed[life] = int(seed[0, 0])
+        assert (seed == self._seed[life]).all()
+
+
 def assert_balanced(stats: dict[str, Any]) -> None:
     for account in (stats["env_steps"], stats["fragments"]):
         discarded = sum(account["discarded"].values())
         assert account["produced"] == account["delivered"] + account["queued"] + discarded
+    fragments = stats["fragments"]
+    interrupted = sum(fragments["interrupted"].values())
+    assert fragments["requested"] == fragments["produced"] + fragments["in_flight"] + interrupted

@@ -6,30 +6,21 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from counter_world import assert_balanced, assert_exactly_once, weights
+from counter_world import assert_balanced, assert_exactly_once, wait_until, weights
 
 from rollouts.distributed import Fragment, RolloutCoordinator
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 LARGE = {"pad": 4096}  # 8 * 3 * 4096 * 4 bytes: too large for Ray to send inline
 
 Counters = Callable[..., RolloutCoordinator]
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Looks again and again until `is_true`, at most TIMEOUT_S."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
 
 
 @pytest.mark.parametrize("pad", [1, 4096])

@@ -15,7 +15,7 @@ from counter_world import (
 )
 
 from rollouts.distributed import RolloutCoordinator
-from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 
 def local(**kwargs: Any) -> RolloutCoordinator:
@@ -56,6 +56,51 @@ def test_error_is_a_worker_error_with_its_cause() -> None:
                 coordinator.get()
             assert isinstance(caught.value.__cause__, ValueError)
         assert coordinator.stats()["fragments"]["interrupted"] == {"worker_error": 1}
+
+
+def test_leftovers_above_the_lag_limit_are_dropped_and_replaced() -> None:
+    with local(max_policy_lag=0) as coordinator:
+        coordinator.publish_weights(weights())
+        with pytest.raises(TimeoutError):
+            coordinator.get(num_fragments=10**6, timeout_s=0.01)
+        queued = coordinator.stats()["fragments"]["queued"]
+        coordinator.publish_weights(weights())
+        (fragment,) = coordinator.get_fragments(1)
+        assert fragment.min_policy_version == 2
+        stats = coordinator.stats()
+        assert_balanced(stats)
+        assert stats["fragments"]["discarded"] == {"stale": queued}
+
+
+def test_drained_coordinator_serves_what_is_left() -> None:
+    with local() as coordinator:
+        coordinator.publish_weights(weights())
+        with pytest.raises(TimeoutError):
+            coordinator.get(num_fragments=10**6, timeout_s=0.01)
+        coordinator.drain()
+        queued = coordinator.stats()["queue_depth"]
+        assert len(coordinator.get_fragments(queued)) == queued
+        with pytest.raises(ClosedError, match="drained"):
+            coordinator.get()
+        with pytest.raises(ProtocolError, match="num_workers=0"):
+            coordinator.scale_to(1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"max_queued_fragments": 0}, "max_queued_fragments is 0"),
+        ({"merge": "sorted"}, "merge is 'sorted'"),
+        ({"worker_hang_timeout_s": 0.0}, "worker_hang_timeout_s is 0.0 s"),
+        ({"num_workers": 2, "max_workers": 1}, "max_workers is 1"),
+        ({"num_workers": 2, "placement": "NEAR"}, "placement is 'NEAR'"),
+        ({"num_workers": 2, "num_gpus_per_worker": 1.5}, "num_gpus_per_worker is 1.5"),
+        ({"sync_mode": "lockstep"}, "sync_mode is 'lockstep'"),
+    ],
+)
+def test_argument_out_of_range_is_an_error_at_once(argument: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        local(**argument)
 
 
 def test_get_before_publish_and_after_close_are_errors() -> None:

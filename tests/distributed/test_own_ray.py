@@ -72,12 +72,13 @@ assert not ray.is_initialized()
 """
 
 CLUSTER = """
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-cluster.add_node(num_cpus=1)
+from small_cluster import add_node, start_cluster
+cluster = start_cluster()
+for _ in range(2):
+    add_node(cluster, num_cpus=1)
 def inspect(c):
     import ray
-    assert len(ray.nodes()) == 2
+    assert len(ray.nodes()) == 3
     assert ray.cluster_resources()["CPU"] == 2
 try:
     run(2, ray_address=cluster.address)
@@ -142,7 +143,7 @@ def run_script(script: str, cwd: Path) -> str:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

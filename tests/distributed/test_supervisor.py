@@ -6,78 +6,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 import pytest
-from counter_world import (
-    CounterCollector,
-    assert_balanced,
-    assert_exactly_once,
-    make_policy,
-    weights,
-)
+from acted_worker import ActedWorker, worker_config
+from counter_world import assert_balanced, assert_exactly_once, weights
 
-from rollouts.distributed.fragment import Fragment, WorkerFailure
+from rollouts.distributed.fleet import FleetRules
+from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.supervisor import Supervisor
-from rollouts.distributed.weights import LocalWeights, WeightOffer, WeightStore
-from rollouts.distributed.worker import RolloutWorker, WorkerConfig, WorkerInfo
+from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
 
-TIMEOUT_S = 10.0
-
-
-class ActedWorker:
-    """A worker whose calls end when the test says so."""
-
-    def __init__(self, config: WorkerConfig) -> None:
-        self.config = config
-        self.starting: Future[Any] = Future()
-        self.calls: list[tuple[WeightOffer, Future[Any], dict[str, Any]]] = []
-        self.is_killed = False
-        self._worker = RolloutWorker(config, make_policy, make_collector=CounterCollector)
-        self._num_answered = 0
-
-    def start(self) -> Future[Any]:
-        return self.starting
-
-    def collect(self, offer: WeightOffer) -> tuple[Future[Any], Callable[[float], Any]]:
-        future: Future[Any] = Future()
-        box: dict[str, Any] = {}
-        self.calls.append((offer, future, box))
-        return future, lambda timeout_s: box["batch"]
-
-    def kill(self) -> None:
-        self.is_killed = True
-
-    def appear(self) -> None:
-        self.starting.set_result(WorkerInfo(pid=1, host="here"))
-
-    def complete(self, index: int | None = None) -> None:
-        """Completes the oldest open call, or the one given."""
-        index = self._num_answered if index is None else index
-        offer, future, box = self.calls[index]
-        info, box["batch"] = self._worker.collect(offer)
-        self._num_answered += 1
-        future.set_result(info)
-
-    def lose(self) -> Any:
-        """Collects a fragment that answers no call."""
-        return self._worker.collect(LocalWeights(1, weights()))
-
-    @property
-    def is_open(self) -> bool:
-        return any(not future.done() for _, future, _ in self.calls)
-
-    def raise_error(self) -> None:
-        self.calls[self._num_answered][1].set_result(WorkerFailure(message="", traceback="oops"))
-
-    def die(self) -> None:
-        """Fails all open calls, as Ray does."""
-        for future in [self.starting, *(call[1] for call in self.calls)]:
-            if not future.done():
-                future.set_exception(OSError("actor died"))
+TIMEOUT_S = 120.0
 
 
 class Stage:
@@ -86,27 +29,21 @@ class Stage:
     def __init__(self, num_workers: int, **kwargs: Any) -> None:
         self.workers: dict[tuple[int, int], ActedWorker] = {}
         self.weights = WeightStore()
-        configs = [
-            WorkerConfig(
-                env_id="Counter",
-                worker_id=worker_id,
-                incarnation=0,
-                num_envs=2,
-                rollout_length=4,
-                batch_size=None,
-                num_threads=1,
-                seed=0,
-                env_options={},
-            )
-            for worker_id in range(num_workers)
-        ]
         settings = {
-            "capacity": 4,
+            "max_queued": 4,
             "credits_per_worker": 2,
             "max_restarts": 1,
             "start_timeout_s": TIMEOUT_S,
         } | kwargs
-        self.supervisor = Supervisor(configs, self._launch, weights=self.weights, **settings)
+        check = settings.pop("check", lambda: None)
+        self.supervisor = Supervisor(
+            worker_config(),
+            num_workers,
+            self._launch,
+            weights=self.weights,
+            rules=FleetRules(**settings),
+            check=check,
+        )
 
     def _launch(self, config: WorkerConfig) -> ActedWorker:
         worker = ActedWorker(config)
@@ -115,7 +52,7 @@ class Stage:
 
     def publish(self) -> None:
         self.weights.publish(weights())
-        self.supervisor.wake()
+        self.supervisor.published()
 
     def appear_all(self) -> None:
         for worker in list(self.workers.values()):
@@ -185,7 +122,7 @@ def test_calls_of_one_worker_are_taken_over_in_order(stage: Callable[..., Stage]
 
 
 def test_room_is_shared_out_evenly(stage: Callable[..., Stage]) -> None:
-    s = stage(2, capacity=3)
+    s = stage(2, max_queued=3)
     s.appear_all()
     s.wait_until(lambda: {w["state"] for w in s.supervisor.stats()["workers"]} == {"running"})
     s.publish()
@@ -194,7 +131,7 @@ def test_room_is_shared_out_evenly(stage: Callable[..., Stage]) -> None:
 
 
 def test_worker_that_does_not_appear_takes_no_room(stage: Callable[..., Stage]) -> None:
-    s = stage(2, capacity=2)
+    s = stage(2, max_queued=2)
     s.publish()
     s.workers[1, 0].appear()
     s.wait_until(lambda: s.num_calls(1) == 2)
@@ -223,7 +160,7 @@ def test_death_gives_up_all_calls_and_starts_the_next_life(stage: Callable[..., 
     fragments = s.supervisor.get(2, TIMEOUT_S)
     assert [(f.incarnation, f.seq_no) for f in fragments] == [(0, 0), (1, 0)]
     assert s.workers[0, 0].is_killed
-    assert s.supervisor.stats()["interrupted"] == {"worker_died": 2}
+    assert s.supervisor.stats()["fragments"]["interrupted"] == {"worker_died": 2}
 
 
 def test_result_of_a_past_life_is_ignored(stage: Callable[..., Stage]) -> None:
@@ -240,20 +177,36 @@ def test_result_of_a_past_life_is_ignored(stage: Callable[..., Stage]) -> None:
     s.workers[0, 1].complete()
     (fragment,) = s.supervisor.get(1, TIMEOUT_S)
     assert fragment.incarnation == 1
-    assert_balanced(s.supervisor.queue.stats())
+    assert_balanced(s.supervisor.stats())
 
 
-def test_a_fragment_pardons_earlier_failures(stage: Callable[..., Stage]) -> None:
-    s = stage(1, max_restarts=1)
+def fail_after_a_fragment(s: Stage, incarnation: int) -> None:
+    s.wait_until(lambda: (0, incarnation) in s.workers)
+    worker = s.workers[0, incarnation]
+    worker.appear()
+    s.wait_until(lambda: s.num_calls(0, incarnation) > 0)
+    worker.complete()
+    s.supervisor.get(1, TIMEOUT_S)
+    worker.die()
+
+
+def test_failures_within_the_window_bench_a_worker_in_spite_of_its_fragments(
+    stage: Callable[..., Stage],
+) -> None:
+    s = stage(1, max_restarts=2, restart_window_s=float("inf"))
+    s.publish()
+    for incarnation in range(3):
+        fail_after_a_fragment(s, incarnation)
+    with pytest.raises(WorkerError, match="actor died"):
+        s.supervisor.get(1, TIMEOUT_S)
+    assert (0, 3) not in s.workers
+
+
+def test_failures_before_the_window_are_forgotten(stage: Callable[..., Stage]) -> None:
+    s = stage(1, max_restarts=1, restart_window_s=0.0)
     s.publish()
     for incarnation in range(4):
-        s.wait_until(lambda i=incarnation: (0, i) in s.workers)  # type: ignore[misc]
-        worker = s.workers[0, incarnation]
-        worker.appear()
-        s.wait_until(lambda i=incarnation: s.num_calls(0, i) > 0)  # type: ignore[misc]
-        worker.complete()
-        s.supervisor.get(1, TIMEOUT_S)
-        worker.die()
+        fail_after_a_fragment(s, incarnation)
     s.wait_until(lambda: (0, 4) in s.workers)
 
 
@@ -293,7 +246,7 @@ def test_missing_fragment_ends_the_life(stage: Callable[..., Stage]) -> None:
     worker.lose()
     worker.complete()
     s.wait_until(lambda: (0, 1) in s.workers)
-    stats = s.supervisor.queue.stats()
+    stats = s.supervisor.stats()
     assert stats["fragments"]["discarded"] == {"out_of_order": 1}
     assert_balanced(stats)
 
@@ -304,7 +257,7 @@ def test_launch_that_raises_reaches_the_learner(stage: Callable[..., Stage]) -> 
     def launch(config: WorkerConfig) -> ActedWorker:
         raise ConnectionError("the cluster is gone")
 
-    s.supervisor._launch = launch
+    s.supervisor._fleet._launch = launch
     s.publish()
     s.workers[0, 0].die()
     with pytest.raises(WorkerError, match="the cluster is gone"):
@@ -331,15 +284,15 @@ def test_close_wakes_and_counts_what_was_in_flight(stage: Callable[..., Stage]) 
     s.supervisor.close()
     with pytest.raises(ClosedError):
         s.supervisor.get(1, TIMEOUT_S)
-    assert s.supervisor.stats()["interrupted"] == {"closed": 2}
-    stats = s.supervisor.queue.stats()
+    assert s.supervisor.stats()["fragments"]["interrupted"] == {"closed": 2}
+    stats = s.supervisor.stats()
     assert stats["fragments"]["discarded"] == {"closed": 1}
     assert_balanced(stats)
 
 
 def test_random_lives_balance_to_the_step(stage: Callable[..., Stage]) -> None:
     rng = np.random.default_rng(0)
-    s = stage(3, max_restarts=10**9, capacity=5)
+    s = stage(3, max_restarts=10**9, max_queued=5)
     s.publish()
     delivered: list[Fragment] = []
     while len(delivered) < 200:
@@ -358,8 +311,8 @@ def test_random_lives_balance_to_the_step(stage: Callable[..., Stage]) -> None:
         if s.supervisor.queue.depth and rng.random() < 0.5:
             delivered += s.supervisor.get(1, TIMEOUT_S)
     assert_exactly_once(delivered)
-    stats = s.supervisor.queue.stats()
+    stats = s.supervisor.stats()
     assert_balanced(stats)
     assert stats["fragments"]["discarded"] == {}
     assert stats["fragments"]["delivered"] == len(delivered)
-    assert s.supervisor.stats()["interrupted"]["worker_died"] > 0
+    assert s.supervisor.stats()["fragments"]["interrupted"]["worker_died"] > 0

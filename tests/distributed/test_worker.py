@@ -83,6 +83,18 @@ def test_env_ids_of_workers_follow_each_other() -> None:
     assert [config(worker_id=w, num_envs=8).env_id_offset for w in range(3)] == [0, 8, 16]
 
 
+def test_pin_threads_are_shared_out_by_worker() -> None:
+    cores = ((0, 1), (2, 3), True)
+    assert [config(worker_id=w, pin_threads=cores).own_pin_threads for w in range(4)] == [
+        (0, 1),
+        (2, 3),
+        True,
+        (0, 1),
+    ]
+    assert config(pin_threads=False).own_pin_threads is False
+    assert config().own_pin_threads is None
+
+
 def test_close_closes_the_environment() -> None:
     each = worker()
     each.close()

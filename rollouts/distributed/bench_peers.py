@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How others collect with Ray, to measure beside us: see `rollouts.bench.collect`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import ray as _typed_ray
+
+from rollouts.bench.collect import Task
+from rollouts.bench.peers import gymnasium_maker
+from rollouts.distributed.ray_session import check_connected
+from rollouts.errors import EngineError, SpecError
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+
+class EnvActors:
+    """One Gymnasium environment per Ray actor; a step sends to all and waits for all.
+
+    What Tianshou's RayVectorEnv does, less its own bookkeeping, and with the reset after an
+    episode in the actor where Tianshou pays another round trip.
+    """
+
+    name = "one env per Ray actor"
+    api = "ray.get"
+
+    def __init__(self, task: Task, num_envs: int) -> None:
+        """Starts the actors in the Ray that this process is connected to.
+
+        Raises:
+          SpecError: Gymnasium does not have the environment, or not with these options.
+          EngineError: A library it needs is missing.
+        """
+        check_connected()
+        make, _, differs = gymnasium_maker(task.settings, task.spec)
+        self.num_envs, self.num_threads = num_envs, 1
+        self.notes: tuple[str, ...] = (
+            f"{num_envs} actors, stepped by one ray.get of all, as Tianshou's RayVectorEnv does; "
+            "it keeps the observations only.",
+            *differs,
+        )
+        self._rollout_length = task.rollout_length
+        self._policy = task.local_policy(num_envs)
+        recipe = ray.cloudpickle.dumps(make)
+        # as many as wished, whatever CPUs Ray has: they wait most of the time
+        actor_class = ray.remote(num_cpus=0, max_restarts=0)(_make_env_actor())
+        self._actors = [actor_class.remote(list(sys.path), recipe) for _ in range(num_envs)]
+        seed = task.settings.seed % 2**31
+        self._obs = self._gather([a.reset.remote(seed + i) for i, a in enumerate(self._actors)])
+
+    def version(self) -> str:
+        return str(ray.__version__)
+
+    def resume(self) -> None:
+        self._step()
+
+    def collect(self) -> int:
+        kept = [self._step() for _ in range(self._rollout_length)]
+        return sum(map(len, kept))
+
+    def pause(self) -> None:
+        """Every step is over when it returns."""
+
+    def close(self) -> None:
+        if ray.is_initialized():
+            for actor in self._actors:
+                ray.kill(actor)
+
+    def _step(self) -> Any:
+        actions = self._policy.act(self._obs).action
+        results = ray.get(
+            [a.step.remote(action) for a, action in zip(self._actors, actions, strict=True)]
+        )
+        self._obs = np.stack([result[0] for result in results])
+        return self._obs
+
+    def _gather(self, refs: list[Any]) -> Any:
+        return np.stack(ray.get(refs))
+
+
+class RLlibRunner:
+    """RLlib's SingleAgentEnvRunner with its own vector environment, in this process."""
+
+    name = "RLlib SingleAgentEnvRunner"
+    api = "sample"
+
+    def __init__(self, task: Task, num_envs: int) -> None:
+        """Makes the runner.
+
+        Raises:
+          SpecError: observations are not vectors, or options are set.
+          EngineError: RLlib cannot be imported.
+        """
+        space = task.spec.single_observation_space
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise SpecError(
+                f"peer 'rllib' is measured with vector observations, got env_id {task.spec.id!r} "
+                f"with {space}: leave this peer out"
+            )
+        gymnasium_maker(task.settings, task.spec)
+        ppo, runner, module = _load_rllib()
+        config = (
+            ppo.PPOConfig()
+            .environment(task.spec.id)
+            .env_runners(
+                num_envs_per_env_runner=num_envs, rollout_fragment_length=task.rollout_length
+            )
+            .rl_module(
+                model_config=module.DefaultModelConfig(
+                    fcnet_hiddens=[64, 64], fcnet_activation="tanh"
+                )
+            )
+            .debugging(seed=task.settings.seed % 2**31)
+        )
+        self.num_envs, self.num_threads = num_envs, task.settings.num_threads
+        self.notes: tuple[str, ...] = ("In this process, as a local worker: no transport.",)
+        self._num_timesteps = num_envs * task.rollout_length
+        self._is_random = task.policy == "random"
+        self._runner = runner.SingleAgentEnvRunner(config=config)
+
+    def version(self) -> str:
+        return str(ray.__version__)
+
+    def resume(self) -> None:
+        self.collect()
+
+    def collect(self) -> int:
+        episodes = self._runner.sample(
+            num_timesteps=self._num_timesteps, random_actions=self._is_random
+        )
+        return sum(len(episode) for episode in episodes)
+
+    def pause(self) -> None:
+        """Nothing runs beside `sample`."""
+
+    def close(self) -> None:
+        self._runner.stop()
+
+
+def _load_rllib() -> tuple[Any, Any, Any]:
+    names = (
+        "ray.rllib.algorithms.ppo",
+        "ray.rllib.env.single_agent_env_runner",
+        "ray.rllib.core.rl_module.default_model_config",
+    )
+    try:
+        ppo, runner, module = (importlib.import_module(name) for name in names)
+    except Exception as error:  # its imports raise more than ImportError
+        raise EngineError(
+            f"peer 'rllib' needs RLlib, which cannot be imported ({error!r}): run "
+            "`pip install 'ray[rllib]' 'gymnasium==1.2.2'`, or leave this peer out"
+        ) from error
+    return ppo, runner, module
+
+
+def _make_env_actor() -> type:
+    """Makes the actor's class: a local one, so that Ray ships its code with it."""
+
+    class EnvActor:
+        def __init__(self, sys_path: list[str], recipe: bytes) -> None:
+            import pickle
+            import sys
+
+            # what the recipe imports must be what the driver imports
+            sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            make: Callable[[], gymnasium.Env[Any, Any]] = pickle.loads(recipe)
+            self._env = make()
+
+        def reset(self, seed: int) -> Any:
+            return self._env.reset(seed=seed)[0]
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool]:
+            obs, reward, terminated, truncated, _ = self._env.step(action)
+            if terminated or truncated:
+                obs, _ = self._env.reset()
+            return obs, float(reward), terminated, truncated
+
+    return EnvActor

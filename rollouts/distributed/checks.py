@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of RolloutCoordinator's arguments, before anything is started."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from rollouts.distributed.policy_server import BatchRule
+from rollouts.errors import EngineError, SpecError
+
+
+def check_counts(**bounds: tuple[float, int]) -> None:
+    """Raises SpecError where a value is below its minimum."""
+    for name, (value, minimum) in bounds.items():
+        if not value >= minimum:
+            raise SpecError(f"{name} is {value}, expected at least {minimum}")
+
+
+def check_inference(rule: BatchRule | None, num_workers: int) -> None:
+    """Raises SpecError where there is nobody to infer for, or the rule is none."""
+    if rule is not None and not isinstance(rule, BatchRule):
+        raise SpecError(f"inference is {rule!r}, expected a BatchRule such as BatchRule()")
+    if rule is not None and num_workers == 0:
+        raise SpecError(
+            "inference with num_workers=0, expected at least 1 worker: without Ray the policy is "
+            "in this process anyway"
+        )
+
+
+def check_env(env_id: str, env_options: Mapping[str, Any]) -> None:
+    """Raises SpecError at once, instead of from every worker, where id or options are wrong."""
+    import rollouts
+
+    # the engine may be missing here and present where the workers are
+    with contextlib.suppress(EngineError):
+        rollouts.env_spec(env_id, **env_options)

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers as one state machine: calls, failures, restarts, scaling. No threads, no Ray."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from rollouts.distributed.fragment import Fragment, PendingFragment
+from rollouts.distributed.lag import LagRule, Pace
+from rollouts.distributed.merge import MergeOrder, make_merge
+from rollouts.distributed.slot import Call, Failure, Slot, WorkerHandle, outcome
+from rollouts.distributed.waits import WaitClock
+from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.worker import WorkerConfig
+from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.learner_queue import LearnerQueue
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRules:
+    """How the fleet behaves; RolloutCoordinator documents each."""
+
+    max_queued: int | None = None  # None: num_workers * credits_per_worker
+    credits_per_worker: int = 2
+    max_restarts: int = 3
+    restart_window_s: float = 600.0
+    start_timeout_s: float = 120.0
+    hang_timeout_s: float | None = 300.0
+    merge: MergeOrder = "arrival"
+    lag: LagRule = LagRule()  # noqa: RUF009  it is frozen
+
+    def __post_init__(self) -> None:
+        """Raises SpecError where a value is out of range."""
+        if self.max_queued is not None and self.max_queued < 1:
+            raise SpecError(f"max_queued_fragments is {self.max_queued}, expected at least 1")
+        if self.merge not in get_args(MergeOrder):
+            raise SpecError(f"merge is {self.merge!r}, expected one of {get_args(MergeOrder)}")
+        for name, seconds, minimum in (
+            ("restart_window_s", self.restart_window_s, 0.0),
+            ("worker_start_timeout_s", self.start_timeout_s, 1e-3),
+            ("worker_hang_timeout_s", self.hang_timeout_s, 1e-3),
+        ):
+            if seconds is not None and not seconds >= minimum:
+                raise SpecError(f"{name} is {seconds} s, expected at least {minimum:g} s")
+
+
+class Fleet:
+    """Asks workers for fragments, takes them over, and replaces the workers that fail.
+
+    Not thread-safe: the owner locks. `on_done` is called on any thread when a call ends; the owner
+    then calls `handle` with what it was given, in any order and as late as it likes.
+
+    After every call, in fragments: requested = produced + in_flight + sum(interrupted by reason),
+    where `produced` is the queue's. A call counts as in flight until it was taken over.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        launch: Callable[[WorkerConfig], WorkerHandle],
+        *,
+        weights: WeightStore,
+        queue: LearnerQueue[Fragment],
+        rules: FleetRules,
+        on_done: Callable[[Slot, Future[Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a fleet without workers: call `scale_to`.
+
+        Args:
+          config: Of every worker, but for worker_id and incarnation.
+          launch: Starts one incarnation.
+          weights: Where the newest weights are; nothing is collected before the first.
+          queue: Where completed fragments go. The fleet sets its capacity.
+          rules: See FleetRules.
+          on_done: Told of every call that ended.
+          clock: Returns seconds.
+        """
+        self._config = config
+        self._launch = launch
+        self._weights = weights
+        self._queue = queue
+        self._rules = rules
+        self._on_done = on_done
+        self._clock = clock
+        self._merge = make_merge(rules.merge)
+        self._pace = Pace()
+        self._idle = WaitClock(clock)
+        self._slots: list[Slot] = []
+        self._is_draining = self._is_stopped = False
+        self._num_requested = self._restarts = 0
+        self._interrupted: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls made and not yet taken over."""
+        return sum(len(slot.calls) for slot in self._slots)
+
+    def handle(self, slot: Slot, future: Future[Any]) -> None:
+        """Takes over a call that ended."""
+        if self._is_stopped:
+            return
+        slot.report(future, self._clock())
+        self._harvest([slot] if self._rules.merge == "arrival" else self._slots)
+        self.submit()
+        self._settle()
+
+    def look(self) -> None:
+        """Does whatever the time, the queue or new weights have made possible."""
+        if self._is_stopped:
+            return
+        self._watch()
+        self._harvest(self._slots)
+        self._queue.drop_stale()
+        self.submit()
+        self._settle()
+
+    def publish(self) -> None:
+        """Notes that there are new weights."""
+        self._pace.publish(self._queue.levels().num_taken)
+
+    def submit(self) -> None:
+        """Asks for fragments as far as credit, room and the lag rule go."""
+        offer = self._weights.latest
+        if offer is None or self._is_draining or self._is_stopped:
+            return
+        depth, limit = self._limit()
+        room = limit - depth - self._merge.outstanding(self._slots)
+        calls = self._merge.calls_to_make(self._slots, room, self._rules.credits_per_worker, offer)
+        for slot, weights in calls:
+            assert slot.handle is not None
+            future, fetch = slot.handle.collect(weights)
+            slot.calls.append(Call(future, fetch, self._clock()))
+            self._num_requested += 1
+            slot.last_call = self._num_requested
+            self._tell_when_done(slot, future)
+        self._count_idle()
+
+    def scale_to(self, num_workers: int) -> None:
+        """Makes the workers 0 to num_workers - 1 those that are wanted; see RolloutCoordinator."""
+        if self._is_draining or self._is_stopped:
+            raise ProtocolError("scale_to() after drain() or close(): make a new coordinator")
+        for worker_id in range(num_workers):
+            if worker_id == len(self._slots):
+                # one less than its first incarnation, which _add counts up
+                config = replace(self._config, worker_id=worker_id, incarnation=-1)
+                self._slots.append(Slot(config))
+            self._add(self._slots[worker_id])
+        for slot in self._slots[num_workers:]:
+            self._remove(slot)
+        self._queue.capacity = (
+            self._rules.max_queued or num_workers * self._rules.credits_per_worker
+        )
+        self._queue.recover()
+        self.look()
+
+    def drain(self) -> None:
+        """Asks for nothing any more; once nothing is in flight the queue is told so."""
+        self._is_draining = True
+        for slot in self._slots:
+            self._merge.forget(slot)
+        self._settle()
+
+    def stop(self) -> None:
+        """Kills all workers; what they completed is counted as discarded, the rest interrupted."""
+        self._is_stopped = True
+        for slot in self._slots:
+            self._abandon(slot, "closed")
+            slot.state = "stopped" if slot.state != "benched" else slot.state
+        self._count_idle()
+
+    def stats(self) -> dict[str, Any]:
+        """Returns the queue's account and the workers' state, all from one moment."""
+        stats = self._queue.stats()
+        stats["fragments"]["requested"] = self._num_requested
+        stats["fragments"]["in_flight"] = self.in_flight
+        stats["fragments"]["interrupted"] = dict(self._interrupted)
+        return {
+            **stats,
+            "outstanding_limit": self._limit()[1],
+            "restarts": self._restarts,
+            "failures": dict(self._failures),
+            "workers_wait_s": self._idle.seconds,
+            "workers": [slot.as_dict() for slot in self._slots],
+        }
+
+    def _limit(self) -> tuple[int, int]:
+        """Returns the queue's depth and how many fragments may be outstanding, of one moment."""
+        levels = self._queue.levels()
+        limit = self._rules.lag.outstanding_limit(
+            wanted=levels.wanted,
+            per_version=self._pace.per_version(levels.num_taken),
+            capacity=levels.capacity,
+        )
+        return levels.depth, limit
+
+    def _count_idle(self) -> None:
+        """Lets the clock run for each worker that could collect and was asked for nothing more."""
+        self._idle.num_waiting = (
+            0 if self._is_draining else sum(slot.is_idle for slot in self._slots)
+        )
+
+    def _watch(self) -> None:
+        """Gives up workers that do not start or that hang."""
+        now, rules = self._clock(), self._rules
+        for slot in self._slots:
+            if slot.state == "starting" and now > slot.start_deadline:
+                error = (
+                    f"not started within {rules.start_timeout_s} s: has the cluster the CPUs, GPUs "
+                    "and labels that it needs?"
+                )
+                self._fail(slot, Failure("start_timeout", error))
+            if rules.hang_timeout_s is None:
+                continue
+            call = slot.hung_call(now, rules.hang_timeout_s)
+            if call is not None and slot.handle is not None:
+                # what the worker completed before keeps its place, so only the call is condemned
+                error = f"one fragment took longer than {rules.hang_timeout_s} s: killed as hung"
+                call.verdict = Failure("hung", error)
+                call.is_reported = True
+                slot.handle.kill()
+
+    def _harvest(self, slots: Sequence[Slot]) -> None:
+        """Takes over what was reported, each worker's in the order in which it was asked for."""
+        # a fragment that is queued may make it another worker's turn
+        while any([self._harvest_one(slot) for slot in slots]):
+            pass
+
+    def _harvest_one(self, slot: Slot) -> bool:
+        if slot.state == "starting":
+            self._finish_start(slot)
+        # only what was reported: more would come before other workers' earlier fragments
+        if not slot.calls or not slot.calls[0].is_reported:
+            return False
+        call = slot.calls[0]
+        result = call.outcome
+        if isinstance(result, Failure):
+            self._fail(slot, result)
+            return True
+        if not self._merge.is_turn(slot):
+            return False
+        try:
+            # there is room: `submit` asked for no more
+            self._queue.admit(PendingFragment(result, call.fetch))
+        except ProtocolError as error:
+            self._complete(slot)
+            self._fail(slot, Failure("protocol", str(error)))
+            return True
+        self._complete(slot)
+        slot.num_fragments += 1
+        slot.num_steps += result.num_steps
+        slot.failures_in_row = 0
+        return True
+
+    def _complete(self, slot: Slot) -> None:
+        slot.calls.popleft()
+        self._merge.took(slot)
+
+    def _add(self, slot: Slot) -> None:
+        """Makes a worker wanted again; of one that is draining nothing is lost."""
+        if slot.state == "draining":
+            slot.state = "running"
+        elif slot.state in ("stopped", "benched"):
+            slot.pardon()
+            self._start(slot)
+
+    def _remove(self, slot: Slot) -> None:
+        self._merge.forget(slot)
+        if slot.state == "running":
+            slot.state = "draining"
+        elif slot.state in ("starting", "benched"):
+            self._abandon(slot, "removed")
+            slot.state = "stopped"
+
+    def _start(self, slot: Slot) -> None:
+        slot.config = replace(slot.config, incarnation=slot.config.incarnation + 1)
+        slot.state = "starting"
+        slot.start_deadline = self._clock() + self._rules.start_timeout_s
+        slot.handle = self._launch(slot.config)
+        slot.starting = slot.handle.start()
+        self._tell_when_done(slot, slot.starting)
+
+    def _finish_start(self, slot: Slot) -> None:
+        if slot.starting is None or not slot.starting.done():
+            return
+        result = outcome(slot.starting)
+        if isinstance(result, Failure):
+            self._fail(slot, result)
+        else:
+            slot.info, slot.state = result, "running"
+
+    def _tell_when_done(self, slot: Slot, future: Future[Any]) -> None:
+        future.add_done_callback(lambda done: self._on_done(slot, done))
+
+    def _fail(self, slot: Slot, failure: Failure) -> None:
+        """Ends an incarnation; starts the next, or benches or stops the worker."""
+        config, rules = slot.config, self._rules
+        _log.warning(
+            "worker %d failed in incarnation %d (%s): %s",
+            config.worker_id,
+            config.incarnation,
+            failure.reason,
+            failure.summary,
+        )
+        num_calls = len(slot.calls)
+        self._abandon(slot, failure.reason)
+        self._failures[failure.reason] += 1
+        slot.last_error = failure.error
+        if slot.state == "draining" or self._is_draining:
+            slot.state = "stopped"
+        elif slot.may_restart(self._clock(), rules.max_restarts, rules.restart_window_s):
+            self._merge.lost(slot, num_calls, self._weights.latest)
+            self._restarts += 1
+            self._start(slot)
+            return
+        else:
+            slot.state = "benched"
+            _log.error("worker %d is not started again", config.worker_id)
+        self._merge.forget(slot)
+
+    def _abandon(self, slot: Slot, reason: str) -> None:
+        """Kills the worker's process and gives up its calls, each counted."""
+        for call in slot.calls:
+            result = call.outcome if call.future.done() or call.verdict else None
+            if result is None or isinstance(result, Failure):
+                self._interrupted[reason] += 1
+            else:
+                self._queue.refuse(PendingFragment(result, call.fetch), reason)
+        slot.calls.clear()
+        if slot.handle is not None:
+            slot.handle.kill()
+        slot.handle = slot.starting = slot.info = None
+
+    def _settle(self) -> None:
+        """Stops workers that are done and tells the queue when nothing more will come."""
+        for slot in self._slots:
+            if slot.state == "draining" and not slot.calls:
+                self._abandon(slot, "removed")
+                slot.state = "stopped"
+        self._count_idle()
+        if self._is_stopped or self.in_flight:
+            return
+        if self._is_draining:
+            self._queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
+        elif self._slots and not any(slot.is_wanted for slot in self._slots):
+            self._queue.fail(WorkerError(_obituary(self._slots, self._rules)))
+
+
+def _obituary(slots: Sequence[Slot], rules: FleetRules) -> str:
+    """Says why no worker is left, each different error once."""
+    ids_by_error: dict[str, list[int]] = {}
+    for slot in slots:
+        if slot.state == "benched":
+            ids_by_error.setdefault(slot.last_error or "", []).append(slot.config.worker_id)
+    causes = "\n".join(f"worker {ids}: {error}" for error, ids in ids_by_error.items())
+    return (
+        f"no worker is left: each failed {rules.max_restarts + 1} times in a row without "
+        f"completing a fragment, or within {rules.restart_window_s:g} s "
+        f"(max_restarts_per_worker, restart_window_s). Last errors:\n{causes}"
+    )

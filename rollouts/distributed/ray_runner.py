@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator's work with Ray: a session, workers in it, and an inference server if wanted.
+
+Imported only when there are workers to start, so that `num_workers=0` needs no Ray.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rollouts.distributed.fleet import FleetRules
+from rollouts.distributed.inference import InferenceServer
+from rollouts.distributed.placement import Placement
+from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.ray_session import RaySession, check_connected
+from rollouts.distributed.supervisor import Supervisor
+from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceOptions:
+    """Of the server that acts for all workers, where `rule` is not None; see RolloutCoordinator."""
+
+    rule: BatchRule | None
+    num_cpus: float
+    num_gpus: float
+
+
+class RayRunner(Supervisor):
+    """A Supervisor of Ray actors that also owns what they need: Ray and the inference server."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        num_workers: int,
+        make_policy: MakePolicy,
+        make_collector: MakeCollector | None,
+        *,
+        ray_address: str | None,
+        placement: Placement,
+        inference: InferenceOptions,
+        weights: WeightStore,
+        rules: FleetRules,
+    ) -> None:
+        """Starts Ray or joins it, then everything else; waits for none of the actors.
+
+        Args:
+          config: Of every worker, but for worker_id and incarnation.
+          num_workers: How many to begin with.
+          make_policy: Called in the inference server if there is one, else in each worker.
+          make_collector: See `RolloutWorker`.
+          ray_address: See `RaySession`.
+          placement: Of the workers.
+          inference: Whether there is a server, and of what size.
+          weights: Where the newest weights are.
+          rules: See FleetRules.
+        """
+        self._store = weights
+        self._inference: InferenceServer | None = None
+        extra_cpus = 0.0 if inference.rule is None else inference.num_cpus
+        self._session = RaySession(ray_address, placement, extra_cpus=extra_cpus)
+        try:
+            if inference.rule is not None:
+                self._inference = InferenceServer(
+                    make_policy,
+                    _shared_spec(config, placement.max_workers),
+                    rule=inference.rule,
+                    num_cpus=inference.num_cpus,
+                    num_gpus=inference.num_gpus,
+                )
+                make_policy = self._inference.make_remote_policy
+            launch = self._session.launcher(
+                make_policy, make_collector, torch_threads=config.num_threads
+            )
+            super().__init__(
+                config, num_workers, launch, weights=weights, rules=rules, check=check_connected
+            )
+        except BaseException:
+            self._close_ray()
+            raise
+
+    def published(self) -> None:
+        """Notes that there are new weights, and offers them to the inference server."""
+        if self._inference is not None and self._store.latest is not None:
+            self._inference.offer(self._store.latest)
+        super().published()
+
+    def close(self) -> None:
+        """Ends the workers and the inference server, and Ray if it was started here. Idempotent."""
+        super().close()
+        self._close_ray()
+
+    def _close_ray(self) -> None:
+        if self._inference is not None:
+            self._inference.close()
+        self._session.close()
+
+
+def _shared_spec(config: WorkerConfig, max_workers: int) -> PolicySpec:
+    """Describes the environments of all workers that there may ever be, together."""
+    import rollouts
+
+    env = rollouts.env_spec(config.env_id, **config.env_options)
+    # no worker ever has this number, so none has its seed
+    nobody = replace(config, worker_id=max_workers)
+    return PolicySpec(
+        env_id=config.env_id,
+        single_observation_space=env.single_observation_space,
+        single_action_space=env.single_action_space,
+        num_envs=config.num_envs * max_workers,
+        env_id_offset=0,
+        worker_id=nobody.worker_id,
+        incarnation=0,
+        seed=nobody.policy_seed,
+    )

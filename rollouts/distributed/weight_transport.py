@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights on their way: torch tensors as NumPy arrays, float arrays as 16-bit ones and back.
+
+Knows torch only where it is loaded already or 16-bit floats are asked for, and Ray not at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = NDArray[Any]
+
+# bits of +infinity, by the name of the 16-bit type
+_INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Narrowed:
+    """A float array in 16 bits: float16, or bfloat16 as the uint16 of its bits."""
+
+    bits: Array
+    dtype: str  # what the array was: np.dtype.str
+
+    def restore(self) -> Array:
+        """Returns a new array of the original dtype."""
+        if self.bits.dtype == np.float16:
+            return self.bits.astype(self.dtype)
+        # a bfloat16 is the upper half of a float32
+        wide = self.bits.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32).astype(self.dtype, copy=False)
+
+
+Stored = Array | Narrowed
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Raises SpecError unless `dtype` is one that `to_stored` can narrow to, or None."""
+    if dtype is not None and dtype not in _INFINITY:
+        raise SpecError(f"weights dtype is {dtype!r}, expected None or one of {list(_INFINITY)}")
+
+
+def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[str, Stored]:
+    """Makes C-contiguous NumPy arrays of weights.
+
+    CPU tensors and contiguous arrays become views of the same memory, so whoever stores the result
+    must copy it before the caller goes on. Tensors of a GPU are copied to pinned memory, all before
+    the one wait for the GPU.
+
+    Args:
+      weights: name -> NumPy array or torch tensor, any shapes, numeric dtypes.
+      dtype: None, or "float16" or "bfloat16": float32 and float64 arrays are rounded to it (to the
+        nearest, ties to even); others stay as they are. A bfloat16 tensor is stored in 16 bits in
+        any case, and comes back as float32, as NumPy has no such type.
+    Raises:
+      SpecError: a value is no numeric array, or a finite number becomes infinite in `dtype`.
+    """
+    values: dict[str, Array | Tensor] = {}
+    originals: dict[str, str] = {}
+    for name, value in weights.items():
+        original = _float_dtype(name, value)
+        target = "bfloat16" if original == "bfloat16" else dtype
+        if original is not None and target is not None:
+            originals[name] = "<f4" if original == "bfloat16" else original
+            values[name] = _narrow(value, target)
+        else:
+            values[name] = value
+    stored: dict[str, Stored] = {}
+    for name, value in _to_host(values).items():
+        array = _as_array(value)
+        if name in originals:
+            array = array.view(np.uint16) if array.dtype == np.int16 else array
+            _check_range(name, array, weights[name])
+            stored[name] = Narrowed(array, originals[name])
+        else:
+            stored[name] = array
+    return stored
+
+
+def from_stored(stored: Mapping[str, Stored]) -> dict[str, Array]:
+    """Returns the arrays, those that were narrowed in their original dtype."""
+    return {
+        name: value.restore() if isinstance(value, Narrowed) else value
+        for name, value in stored.items()
+    }
+
+
+def bytes_of(stored: Stored) -> int:
+    """Bytes of the array as it is stored."""
+    return stored.bits.nbytes if isinstance(stored, Narrowed) else stored.nbytes
+
+
+def is_same(a: Stored, b: Stored) -> bool:
+    """Whether two stored arrays agree in dtype, shape and every byte."""
+    if isinstance(a, Narrowed) or isinstance(b, Narrowed):
+        return (
+            isinstance(a, Narrowed)
+            and isinstance(b, Narrowed)
+            and a.dtype == b.dtype
+            and is_same(a.bits, b.bits)
+        )
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    # in blocks: arrays that changed mostly differ in the first one, and none needs much memory
+    left, right = a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)
+    block = 1 << 18
+    return all(
+        np.array_equal(left[i : i + block], right[i : i + block])
+        for i in range(0, left.size, block)
+    )
+
+
+def _float_dtype(name: str, value: Any) -> str | None:
+    """Returns the dtype of a float array that can be narrowed, None of another numeric array."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        narrowable = {torch.float32: "<f4", torch.float64: "<f8", torch.bfloat16: "bfloat16"}
+        return narrowable.get(value.dtype)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+        given = type(value).__name__
+        given += f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
+        raise SpecError(
+            f"weights[{name!r}] is {given}, expected a numeric numpy array or a torch tensor: "
+            "pass policy.weights() or module.state_dict()"
+        )
+    return value.dtype.str if value.dtype in (np.float32, np.float64) else None
+
+
+def _narrow(value: Array | Tensor, dtype: str) -> Tensor:
+    """Rounds to 16 bits where the array is; a bfloat16 as the int16 of its bits."""
+    import torch
+
+    from rollouts.policy import as_tensor
+
+    if isinstance(value, np.ndarray):
+        value = as_tensor(_as_array(value))
+    narrow = value.detach().to(getattr(torch, dtype)).contiguous()
+    return narrow.view(torch.int16) if dtype == "bfloat16" else narrow
+
+
+def _to_host(values: Mapping[str, Array | Tensor]) -> dict[str, Array | Tensor]:
+    """Moves the tensors of GPUs to pinned memory, in the order of each GPU's current stream."""
+    moved = dict(values)
+    devices = set()
+    for name, value in values.items():
+        if not isinstance(value, np.ndarray) and value.device.type != "cpu":
+            import torch
+
+            # torch keeps pinned memory that was freed, so only the first call pays for it
+            target = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+            moved[name] = target.copy_(value.detach(), non_blocking=True)
+            devices.add(value.device)
+    for device in devices:
+        torch.cuda.current_stream(device).synchronize()
+    return moved
+
+
+def _as_array(value: Array | Tensor) -> Array:
+    """Returns a C-contiguous array, on the memory of `value` if that is contiguous."""
+    if not isinstance(value, np.ndarray):
+        value = value.detach().contiguous().numpy()
+    # not ascontiguousarray, which makes (1,) of ()
+    return np.asarray(value, order="C")
+
+
+def _check_range(name: str, bits: Array, value: Array | Tensor) -> None:
+    """Raises SpecError where rounding made a finite number infinite."""
+    dtype = "float16" if bits.dtype == np.float16 else "bfloat16"
+    is_infinite = (bits.view(np.uint16) & 0x7FFF) == _INFINITY[dtype]
+    if not is_infinite.any():
+        return
+    source = value if isinstance(value, np.ndarray) else value.detach().double().cpu().numpy()
+    overflown = np.abs(source[is_infinite & np.isfinite(source)])
+    if overflown.size:
+        raise SpecError(
+            f"weights[{name!r}] has the value {overflown.max():g}, which {dtype} cannot hold: "
+            "publish these weights without narrowing"
+        )

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers played by the test: it says when they appear, complete a fragment, fail or die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from counter_world import CounterCollector, make_policy, weights
+
+from rollouts.distributed import RolloutWorker, WorkerConfig
+from rollouts.distributed.fragment import WorkerFailure
+from rollouts.distributed.weights import LocalWeights, WeightOffer
+from rollouts.distributed.worker import WorkerInfo
+
+
+def worker_config() -> WorkerConfig:
+    """What a fleet of acted workers is made from."""
+    return WorkerConfig(
+        env_id="Counter",
+        worker_id=0,
+        incarnation=0,
+        num_envs=2,
+        rollout_length=4,
+        batch_size=None,
+        num_threads=1,
+        seed=0,
+        env_options={},
+    )
+
+
+class ActedWorker:
+    """A worker whose calls end when the test says so."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self.starting: Future[Any] = Future()
+        self.calls: list[tuple[WeightOffer, Future[Any], dict[str, Any]]] = []
+        self.is_killed = self.is_dead = False
+        self._worker = RolloutWorker(config, make_policy, make_collector=CounterCollector)
+        self._num_answered = 0
+
+    def start(self) -> Future[Any]:
+        return self.starting
+
+    def collect(self, offer: WeightOffer) -> tuple[Future[Any], Callable[[float], Any]]:
+        future: Future[Any] = Future()
+        box: dict[str, Any] = {}
+        self.calls.append((offer, future, box))
+        if self.is_dead:
+            future.set_exception(OSError("actor died"))
+        return future, lambda timeout_s: box["batch"]
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    def appear(self) -> None:
+        self.starting.set_result(WorkerInfo(pid=1, host="here"))
+
+    def complete(self, index: int | None = None) -> None:
+        """Completes the oldest open call, or the one given."""
+        index = self._num_answered if index is None else index
+        offer, future, box = self.calls[index]
+        info, box["batch"] = self._worker.collect(offer)
+        self._num_answered += 1
+        future.set_result(info)
+
+    def lose(self) -> Any:
+        """Collects a fragment that answers no call."""
+        return self._worker.collect(LocalWeights(1, weights()))
+
+    @property
+    def is_open(self) -> bool:
+        return any(not future.done() for _, future, _ in self.calls)
+
+    def raise_error(self) -> None:
+        _, future, _ = self.calls[self._num_answered]
+        self._num_answered += 1
+        future.set_result(WorkerFailure(message="", traceback="oops"))
+
+    def die(self) -> None:
+        """Fails all open calls and any further one, as Ray does."""
+        self.is_dead = True
+        for future in [self.starting, *(call[1] for call in self.calls)]:
+            if not future.done():
+                future.set_exception(OSError("actor died"))

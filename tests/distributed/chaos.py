@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills workers and nodes of a small cluster while a learner checks every step that it gets.
+
+    python tests/distributed/chaos.py --seconds 180 --seed 1
+
+4 workers on 3 nodes of one machine, with token authentication. Every few seconds a worker's process
+or a node's raylet is killed with SIGKILL; a lost node is replaced. The learner stalls now and then.
+Prints a JSON object of what happened; exits with an error if a step was lost from a delivered
+stretch, came twice, or was stitched to another life's, if the accounts do not balance to the step,
+or if the driver's memory grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import random
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+# before ray is imported, in this process and all that it starts
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from counter_world import CounterCollector, StepChecker, assert_balanced, make_policy, weights
+from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
+
+from rollouts.distributed import RolloutCoordinator
+from rollouts.errors import ClosedError
+
+NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
+# 8 * 3 * 8192 * 4 bytes = 786 kB a fragment: beyond what Ray sends inline, so nodes can lose it
+PAD = 8192
+MEMORY_GROWTH_BYTES = 64 << 20
+
+
+class World:
+    """The cluster: the driver's node without workers, and nodes that can be lost."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self.cluster = start_cluster(QUICK_HEALTH_CHECKS)
+        self.nodes = [self.add_node() for _ in range(num_nodes)]
+
+    def add_node(self) -> Any:
+        # room for all workers on any one node
+        return add_node(self.cluster, wait=False, num_cpus=NUM_WORKERS)
+
+    def kill_node(self, index: int) -> None:
+        """Kills the node's raylet, as a power cut would, and starts another node."""
+        from ray._private import ray_constants
+
+        node = self.nodes.pop(index)
+        (raylet,) = node.all_processes[ray_constants.PROCESS_TYPE_RAYLET]
+        raylet.process.kill()
+        self.cluster.remove_node(node, allow_graceful=False)
+        self.nodes.append(self.add_node())
+
+
+class Learner(threading.Thread):
+    """Takes batches until told to stop, stalls now and then, and checks all it gets."""
+
+    def __init__(self, coordinator: RolloutCoordinator, seed: int) -> None:
+        super().__init__(name="learner", daemon=True)
+        self.checker = StepChecker()
+        self.has_ended = threading.Event()
+        self._coordinator = coordinator
+        self._random = random.Random(seed)
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        dice, coordinator = self._random, self._coordinator
+        try:
+            while not self.has_ended.is_set():
+                self.checker.add(*coordinator.get_fragments(dice.randint(1, 4), timeout_s=120.0))
+                assert_balanced(coordinator.stats())
+                if dice.random() < 0.3:
+                    coordinator.publish_weights(weights())
+                if dice.random() < 0.02:
+                    time.sleep(dice.uniform(0.2, 1.0))
+        except BaseException as error:
+            self._error = error
+            self.has_ended.set()
+
+    def stop(self) -> None:
+        self.has_ended.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+
+def kill_now_and_then(
+    world: World, coordinator: RolloutCoordinator, learner: Learner, seconds: float, seed: int
+) -> tuple[Counter[str], int]:
+    """Kills something every 2 to 5 s; returns what, and by how many bytes this process grew."""
+    dice, process, kills = random.Random(seed), psutil.Process(), Counter(node=0, worker=0)
+    start, settled = time.monotonic(), 0
+    while (passed := time.monotonic() - start) < seconds:
+        if learner.has_ended.wait(dice.uniform(2.0, 5.0)):
+            break
+        # soon a node, so that the short form has one too
+        if kills["worker"] and (not kills["node"] or dice.random() < 0.25):
+            world.kill_node(dice.randrange(len(world.nodes)))
+            kills["node"] += 1
+        else:
+            kills["worker"] += kill_worker(coordinator, dice)
+        if not settled and passed > seconds / 3:
+            gc.collect()
+            settled = process.memory_info().rss
+    gc.collect()
+    return kills, process.memory_info().rss - settled
+
+
+def kill_worker(coordinator: RolloutCoordinator, dice: random.Random) -> int:
+    pids = [w["pid"] for w in coordinator.stats()["workers"] if w["pid"]]
+    if not pids:
+        return 0
+    try:
+        os.kill(dice.choice(pids), signal.SIGKILL)
+    except ProcessLookupError:
+        return 0  # its node was killed a moment ago
+    return 1
+
+
+def run(seconds: float, seed: int) -> dict[str, Any]:
+    """Returns a summary; raises AssertionError if anything is wrong."""
+    world = World(num_nodes=2)
+    try:
+        with RolloutCoordinator(
+            "Counter",
+            make_policy,
+            num_workers=NUM_WORKERS,
+            num_envs_per_worker=NUM_ENVS,
+            rollout_length=LENGTH,
+            env_options={"pad": PAD, "sleep_s": 0.001},
+            make_collector=CounterCollector,
+            ray_address=world.cluster.address,
+            max_restarts_per_worker=10**6,
+            worker_start_timeout_s=120.0,
+        ) as coordinator:
+            coordinator.publish_weights(weights())
+            learner = Learner(coordinator, seed)
+            learner.checker.add(*coordinator.get_fragments(1, timeout_s=120.0))
+            learner.start()
+            kills, growth = kill_now_and_then(world, coordinator, learner, seconds, seed)
+            learner.stop()
+            # every life must still come to its end, with nothing left over
+            coordinator.drain(timeout_s=120.0)
+            while coordinator.stats()["queue_depth"]:
+                # the last one may turn out to be lost, and then there is nothing to deliver
+                with contextlib.suppress(ClosedError):
+                    learner.checker.add(*coordinator.get_fragments(1, timeout_s=60.0))
+            stats = coordinator.stats()
+    finally:
+        import ray
+
+        ray.shutdown()
+        world.cluster.shutdown()
+    check(stats, learner.checker, kills)
+    assert growth < MEMORY_GROWTH_BYTES, f"the driver grew by {growth / 2**20:.1f} MiB"
+    return {
+        "seconds": seconds,
+        "kills": dict(kills),
+        "restarts": stats["restarts"],
+        "failures": stats["failures"],
+        "env_steps": stats["env_steps"],
+        "fragments": stats["fragments"],
+        "driver_growth_MiB": round(growth / 2**20, 1),
+        "policy_lag_max": max(stats["policy_lag_histogram"]),
+    }
+
+
+def check(stats: dict[str, Any], checker: StepChecker, kills: Counter[str]) -> None:
+    """Compares the coordinator's account with what really arrived."""
+    assert_balanced(stats)
+    fragments = stats["fragments"]
+    assert stats["env_steps"]["delivered"] == checker.num_steps
+    assert fragments["in_flight"] == fragments["queued"] == 0
+    # the only fragments that were complete and did not arrive died with their node
+    assert set(fragments["discarded"]) <= {"lost"}
+    assert checker.num_missing <= fragments["discarded"].get("lost", 0)
+    # of a killed node a worker may see the store break before it dies itself
+    reasons = {"worker_died"} | ({"worker_error"} if kills["node"] else set())
+    assert set(fragments["interrupted"]) <= reasons, stats
+    assert stats["failures"].get("worker_error", 0) <= NUM_WORKERS * kills["node"], stats
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=180.0, help="how long to kill")
+    parser.add_argument("--seed", type=int, default=0, help="of what is killed when")
+    args = parser.parse_args()
+    print(json.dumps(run(args.seconds, args.seed), default=lambda x: np.asarray(x).tolist()))
+
+
+if __name__ == "__main__":
+    main()

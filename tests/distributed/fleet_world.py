@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet of acted workers on one thread, with a clock of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from acted_worker import ActedWorker, worker_config
+from counter_world import weights
+
+from rollouts.distributed.fleet import Fleet, FleetRules
+from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.slot import Slot
+from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.worker import WorkerConfig
+from rollouts.learner_queue import LearnerQueue
+
+HANG_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 20.0
+
+
+class World:
+    """A fleet, the news that nobody told it yet, and the time."""
+
+    def __init__(self, num_workers: int, **rules: Any) -> None:
+        self.workers: dict[tuple[int, int], ActedWorker] = {}
+        self.news: list[tuple[Slot, Future[Any]]] = []
+        self.now = 0.0
+        self.store = WeightStore()
+        self.rules = FleetRules(
+            **{
+                "hang_timeout_s": HANG_TIMEOUT_S,
+                "start_timeout_s": START_TIMEOUT_S,
+                "restart_window_s": 0.0,
+            }
+            | rules
+        )
+        self.queue: LearnerQueue[Fragment] = LearnerQueue(
+            1,
+            on_change=lambda: self.fleet.submit(),
+            is_stale=lambda handle: self.rules.lag.discards(
+                self.store.version - handle.min_policy_version
+            ),
+        )
+        self.fleet = Fleet(
+            worker_config(),
+            self.launch,
+            weights=self.store,
+            queue=self.queue,
+            rules=self.rules,
+            on_done=lambda slot, future: self.news.append((slot, future)),
+            clock=lambda: self.now,
+        )
+        self.delivered: list[Fragment] = []
+        self.lags: list[int] = []
+        self.fleet.scale_to(num_workers)
+
+    def launch(self, config: WorkerConfig) -> ActedWorker:
+        assert (config.worker_id, config.incarnation) not in self.workers
+        worker = ActedWorker(config)
+        self.workers[config.worker_id, config.incarnation] = worker
+        return worker
+
+    def publish(self) -> None:
+        self.store.publish(weights())
+        self.fleet.publish()
+        self.fleet.look()
+
+    def tell(self, index: int = 0) -> None:
+        self.fleet.handle(*self.news.pop(index))
+
+    def tell_all(self) -> None:
+        while self.news:
+            self.tell()
+
+    @property
+    def living(self) -> list[ActedWorker]:
+        return [worker for worker in self.workers.values() if not worker.is_killed]
+
+    def appear_all(self) -> None:
+        for worker in self.living:
+            if not worker.starting.done():
+                worker.appear()
+        self.tell_all()
+
+    def work(self) -> None:
+        """Completes every call in flight."""
+        for worker in self.living:
+            while worker.is_open:
+                worker.complete()
+        self.tell_all()
+
+    def get(self, num: int) -> list[Fragment]:
+        """Takes `num` fragments if they are there."""
+        fragments = self.queue.get(num, timeout_s=0)
+        self.lags += [self.store.version - f.min_policy_version for f in fragments]
+        self.delivered += fragments
+        return fragments
+
+    def wait_and_get(self, num: int) -> list[Fragment]:
+        """Takes `num` fragments, letting the workers work while the learner waits."""
+
+        def work() -> None:
+            for _ in range(100):
+                self.fleet.look()
+                levels = self.queue.levels()
+                if levels.depth >= levels.wanted:
+                    return
+                self.appear_all()
+                self.work()
+
+        self.queue._on_change = work
+        try:
+            return self.get(num)
+        finally:
+            self.queue._on_change = self.fleet.submit
+
+    def outstanding(self) -> int:
+        return self.fleet.in_flight + self.queue.depth

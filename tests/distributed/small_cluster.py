@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters of several nodes on this machine that start on few and busy cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+# for tests that lose nodes: Ray would take 30 s to notice. A killed node refuses connections at
+# once, so the short period finds it; one that is only slow, on a busy machine, has long to answer
+QUICK_HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 20000,
+    "health_check_failure_threshold": 4,
+}
+# with ray[default] installed a head would start a dashboard of a dozen processes
+NODE_ARGS = {"object_store_memory": 100 << 20, "include_dashboard": False}
+NUM_ATTEMPTS = 3
+
+
+def start_cluster(system_config: Mapping[str, Any] | None = None) -> Any:
+    """Returns a `ray.cluster_utils.Cluster` that is only a head node without CPUs."""
+    from ray.cluster_utils import Cluster
+
+    args = {"num_cpus": 0, "_system_config": dict(system_config or {}), **NODE_ARGS}
+    return started(lambda: Cluster(initialize_head=True, head_node_args=args))
+
+
+def add_node(cluster: Any, **args: Any) -> Any:
+    """Returns a further node; see `Cluster.add_node`."""
+    return started(lambda: cluster.add_node(**NODE_ARGS, **args))
+
+
+def started(start: Callable[[], T]) -> T:
+    """Calls `start` again where a node was too slow for Ray, after ending what it had started.
+
+    Ray gives a node 30 s to appear, which cannot be changed, and leaves a late one running.
+    """
+    for attempt in range(NUM_ATTEMPTS):
+        before = set(psutil.Process().children())
+        try:
+            return start()
+        except Exception as error:
+            is_last = attempt == NUM_ATTEMPTS - 1
+            if is_last or "timed out during startup" not in str(error):
+                raise
+            # its raylet or GCS; what these started ends with them
+            for process in set(psutil.Process().children()) - before:
+                process.kill()
+    raise AssertionError("unreachable")

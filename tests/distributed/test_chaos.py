@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster on which workers and nodes are killed: see chaos.py.
+
+ROLLOUTS_CHAOS_S is the seconds of killing, 20 by default; 180 is the full form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "chaos.py"
+SETUP_LIMIT_S = 300
+
+
+def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None:
+    pytest.importorskip("ray")
+    seconds = float(os.environ.get("ROLLOUTS_CHAOS_S", "20"))
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT), "--seconds", str(seconds)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=seconds + SETUP_LIMIT_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    summary = json.loads(result.stdout.splitlines()[-1])
+    assert summary["kills"]["node"] >= 1
+    assert summary["kills"]["worker"] >= 1
+    assert summary["restarts"] >= sum(summary["kills"].values()) / 2
+    assert summary["env_steps"]["delivered"] > 0

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of RolloutCoordinator that change how weights travel and where the policy acts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from counter_world import CounterCollector, make_policy, weights
+from inference_world import ActorCritic, make_torch_policy, spec
+
+from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.ray_runner import _shared_spec
+from rollouts.distributed.worker import WorkerConfig
+from rollouts.errors import SpecError
+from rollouts.policy import TorchPolicy
+
+TIMEOUT_S = 120.0
+
+
+def cartpoles(**kwargs: Any) -> RolloutCoordinator:
+    sizes = {"num_workers": 2, "num_envs_per_worker": 8, "rollout_length": 16}
+    return RolloutCoordinator("CartPole-v1", make_torch_policy, **sizes | kwargs)
+
+
+def collect(**kwargs: Any) -> tuple[RolloutCoordinator, TorchPolicy]:
+    """Runs two workers; checks that they value their observations as the returned policy does."""
+    policy = TorchPolicy(ActorCritic(), spec().single_action_space)
+    with cartpoles(**kwargs) as coordinator:
+        for _ in range(2):
+            version = coordinator.publish_weights(policy.module.state_dict())
+        seen: set[int] = set()
+        while seen != set(range(16)):
+            batch = coordinator.get(1, TIMEOUT_S)
+            assert (batch.policy_version <= version).all()
+            seen |= set(batch.env_id.tolist() if batch.env_id.ndim == 1 else batch.env_id[0])
+            value = policy.value(batch.obs.reshape(-1, 4)).reshape(batch.value.shape)
+            # bfloat16 has 8 significant bits
+            rtol = 2e-2 if kwargs.get("weights_dtype") else 1e-5
+            np.testing.assert_allclose(batch.value, value, rtol=rtol, atol=rtol)
+    return coordinator, policy
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_workers_act_through_an_inference_server() -> None:
+    coordinator, _ = collect(inference=BatchRule(), inference_num_cpus=1)
+    assert coordinator.stats()["restarts"] == 0
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_weights_travel_in_16_bits_and_unchanged_ones_not_again() -> None:
+    coordinator, policy = collect(weights_dtype="bfloat16", weights_delta=True)
+    # two bytes a number, and the second version has nothing new
+    num_numbers = sum(array.size for array in policy.weights().values())
+    assert coordinator.stats()["weights_bytes"] == 2 * num_numbers
+
+
+def test_a_ray_of_its_own_has_cpus_for_the_server_too(tmp_path: Any) -> None:
+    from test_own_ray import run_script
+
+    script = """
+import ray
+from inference_world import ActorCritic, make_torch_policy, spec
+from rollouts.distributed.policy_server import BatchRule
+from rollouts.policy import TorchPolicy
+with RolloutCoordinator("CartPole-v1", make_torch_policy, num_workers=1, num_envs_per_worker=2,
+                        rollout_length=4, max_workers=2, inference=BatchRule(),
+                        inference_num_cpus=2) as c:
+    assert ray.cluster_resources()["CPU"] == 4
+    c.publish_weights(TorchPolicy(ActorCritic(), spec().single_action_space).weights())
+    c.get(1, 60)
+assert not ray.is_initialized()
+"""
+    run_script(script, tmp_path)
+
+
+def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
+    config = WorkerConfig(
+        env_id="CartPole-v1",
+        worker_id=0,
+        incarnation=0,
+        num_envs=8,
+        rollout_length=16,
+        batch_size=None,
+        num_threads=1,
+        seed=5,
+        env_options={},
+    )
+    shared = _shared_spec(config, max_workers=3)
+    assert (shared.worker_id, shared.num_envs, shared.env_id_offset) == (3, 24, 0)
+    workers = [
+        WorkerConfig(
+            **{name: getattr(config, name) for name in config.__slots__} | {"worker_id": i}
+        )
+        for i in range(3)
+    ]
+    assert shared.seed not in {worker.policy_seed for worker in workers}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_workers": 0, "inference": BatchRule()}, "num_workers=0, expected at least 1"),
+        ({"inference": "seed"}, "expected a BatchRule"),
+        ({"inference": BatchRule(), "inference_num_cpus": -1}, "inference_num_cpus is -1"),
+        ({"inference": BatchRule(), "inference_num_gpus": -0.5}, "inference_num_gpus is -0.5"),
+        ({"weights_dtype": "int8"}, "int8"),
+        ({"first_policy_version": 0}, "first_policy_version is 0, expected at least 1"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_starts(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        cartpoles(**options)
+
+
+def test_versions_go_on_where_a_former_run_stopped() -> None:
+    with RolloutCoordinator(
+        "Counter",
+        make_policy,
+        num_workers=0,
+        num_envs_per_worker=2,
+        rollout_length=4,
+        make_collector=CounterCollector,
+        first_policy_version=41,
+    ) as coordinator:
+        assert [coordinator.publish_weights(weights()) for _ in range(2)] == [41, 42]
+        assert (coordinator.get(1).policy_version == 42).all()
+        assert coordinator.stats()["policy_version"] == 42

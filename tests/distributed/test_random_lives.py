@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fleet under random events: no order of them may lose, repeat or miscount a step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from counter_world import assert_balanced
+from fleet_world import HANG_TIMEOUT_S, START_TIMEOUT_S, World
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.lag import LagRule
+from rollouts.errors import ClosedError, WorkerError
+
+
+def lag_rules() -> st.SearchStrategy[LagRule]:
+    limited = st.builds(LagRule, st.integers(0, 3), st.sampled_from(["drop", "block", "pass"]))
+    return st.just(LagRule()) | limited
+
+
+class RandomLives(RuleBasedStateMachine):
+    """Every event that can happen to a fleet, in any order."""
+
+    @initialize(
+        num_workers=st.integers(1, 3),
+        credits=st.integers(1, 3),
+        max_restarts=st.sampled_from([0, 1, 10**6]),
+        merge=st.sampled_from(["arrival", "ordered"]),
+        lag=lag_rules(),
+    )
+    def begin(
+        self, num_workers: int, credits: int, max_restarts: int, merge: str, lag: Any
+    ) -> None:
+        self.is_over = False
+        self.world = World(
+            num_workers,
+            credits_per_worker=credits,
+            max_restarts=max_restarts,
+            merge=merge,
+            lag=lag,
+        )
+
+    @rule()
+    def publish(self) -> None:
+        self.world.publish()
+
+    @precondition(lambda self: self.world.news)
+    @rule(data=st.data())
+    def tell(self, data: st.DataObject) -> None:
+        self.world.tell(data.draw(st.integers(0, len(self.world.news) - 1)))
+
+    @rule()
+    def look(self) -> None:
+        self.world.fleet.look()
+
+    @rule(index=st.integers(0, 9))
+    def appear(self, index: int) -> None:
+        if starting := [w for w in self.world.living if not w.starting.done()]:
+            starting[index % len(starting)].appear()
+
+    @rule(index=st.integers(0, 9))
+    def complete(self, index: int) -> None:
+        if busy := [w for w in self.world.living if w.is_open]:
+            busy[index % len(busy)].complete()
+
+    @rule(index=st.integers(0, 9))
+    def die(self, index: int) -> None:
+        if living := self.world.living:
+            living[index % len(living)].die()
+
+    @rule(index=st.integers(0, 9))
+    def raise_error(self, index: int) -> None:
+        if busy := [w for w in self.world.living if w.is_open]:
+            busy[index % len(busy)].raise_error()
+
+    @rule(index=st.integers(0, 9))
+    def lose_fragment_before_it_is_told(self, index: int) -> None:
+        if busy := [w for w in self.world.living if w.is_open]:
+            busy[index % len(busy)].lose()
+
+    @precondition(lambda self: self.world.queue.depth)
+    @rule(index=st.integers(0, 9))
+    def lose_arrays_of_a_queued_fragment(self, index: int) -> None:
+        items = self.world.queue._items
+
+        def fetch(timeout_s: float) -> Any:
+            raise WorkerError("node lost")
+
+        handle = items[index % len(items)]
+        object.__setattr__(handle, "fetch", fetch)
+
+    @rule(seconds=st.sampled_from([1.0, HANG_TIMEOUT_S + 1, START_TIMEOUT_S + 1]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.now += seconds
+        self.world.fleet.look()
+
+    @rule(num=st.integers(1, 3))
+    def get(self, num: int) -> None:
+        if num > self.world.queue.capacity:
+            return
+        try:
+            self.world.get(num)
+        except (TimeoutError, WorkerError):
+            pass
+        except ClosedError:
+            assert self.is_over
+
+    @precondition(lambda self: not self.is_over)
+    @rule(num_workers=st.integers(1, 4))
+    def scale(self, num_workers: int) -> None:
+        self.world.fleet.scale_to(num_workers)
+
+    @precondition(lambda self: not self.is_over)
+    @rule(dice=st.integers(0, 9))
+    def drain(self, dice: int) -> None:
+        if dice == 0:
+            self.is_over = True
+            self.world.fleet.drain()
+
+    @precondition(lambda self: hasattr(self, "world"))
+    @invariant()
+    def account_balances_to_the_step(self) -> None:
+        stats = self.world.fleet.stats()
+        assert_balanced(stats)
+        assert stats["env_steps"]["delivered"] == sum(f.num_steps for f in self.world.delivered)
+        assert stats["env_steps"]["produced"] == 8 * stats["fragments"]["produced"]
+
+    @precondition(lambda self: hasattr(self, "world"))
+    @invariant()
+    def nothing_too_old_was_delivered(self) -> None:
+        assert not any(map(self.world.rules.lag.discards, self.world.lags))
+
+    @precondition(lambda self: hasattr(self, "world"))
+    @invariant()
+    def only_wanted_workers_live(self) -> None:
+        slots = {slot.config.worker_id: slot for slot in self.world.fleet._slots}
+        for worker in self.world.living:
+            config = worker.config
+            assert slots[config.worker_id].config.incarnation == config.incarnation
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        assert_exactly_once_with_gaps(world.delivered)
+        if not self.is_over:
+            # whatever happened: when workers recover, a learner that waits is served
+            world.tell_all()
+            object.__setattr__(world.rules, "max_restarts", 10**6)
+            world.fleet.scale_to(2)
+            world.publish()
+            num = world.queue.capacity
+            assert len(world.wait_and_get(num)) == num
+            world.fleet.drain()
+        world.appear_all()
+        world.work()
+        assert world.fleet.in_flight == 0
+        world.fleet.stop()
+        world.queue.close()
+        stats = world.fleet.stats()
+        assert_balanced(stats)
+        assert stats["fragments"]["queued"] == stats["fragments"]["in_flight"] == 0
+        assert not world.living
+
+
+def assert_exactly_once_with_gaps(fragments: list[Fragment]) -> None:
+    """Checks that what came came once and in order; discarded fragments leave gaps."""
+    seen: defaultdict[tuple[int, int], list[Fragment]] = defaultdict(list)
+    for fragment in fragments:
+        seen[fragment.worker_id, fragment.incarnation].append(fragment)
+    for life in seen.values():
+        numbers = [fragment.seq_no for fragment in life]
+        assert numbers == sorted(set(numbers))
+        for fragment in life:
+            first = fragment.batch.obs[0, :, 4]
+            assert (first == fragment.seq_no * fragment.batch.obs.shape[0]).all()
+
+
+TestRandomLives = RandomLives.TestCase
+TestRandomLives.settings = settings(
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
