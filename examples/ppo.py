@@ -14,26 +14,17 @@ probability ratio of PPO corrects for: `log_prob` in the batch is that of the po
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
 from math import prod
-from pathlib import Path
-from threading import Event
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
-from plotting import save_frames, save_training_curves
-from progress import Progress, report
+from plotting import save_frames
 from torch import Tensor, nn
-from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
+from training import Training, add_run_arguments, run
 
 import rollouts
 from rollouts.distributed import PolicySpec
@@ -63,11 +54,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         description=(__doc__ or "").partition("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    add_run_arguments(parser)
     add = parser.add_argument
-    add("--env-id", default="CartPole-v1", help="any id that `rollouts envs` lists")
-    add("--num-workers", type=int, default=2, help="Ray workers; 0 samples in this process")
     add("--num-envs", type=int, default=8, help="environments per worker")
-    add("--num-threads", type=int, default=1, help="threads that step them, per worker")
     add("--rollout-length", type=int, default=128, help="steps per environment and fragment")
     add("--total-steps", type=int, default=1_000_000, help="env-steps to train for at most")
     add("--target-return", type=float, help="stop at this mean return of 100 episodes")
@@ -80,13 +69,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
-    add("--seed", type=int, default=1, help="of environments, sampling and initial weights")
-    add("--device", default="cpu", help="where the learner's module runs")
-    add("--torch-threads", type=int, default=1, help="threads of the learner")
-    add("--ray-address", help="cluster to join; by default Ray is started here")
-    add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
-    add("--resume", type=Path, help="a run directory, or a checkpoint in one")
-    add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     add("--save-frames", type=int, default=0, metavar="N", help="PNG of the last N observations")
     env_id: str = parser.parse_known_args(argv)[0].env_id
     for prefix, preset in PRESETS.items():
@@ -166,6 +148,10 @@ class Learner:
         self.policy = TorchPolicy(self.agent, spec.single_action_space, device=args.device)
         self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.learning_rate, eps=1e-5)
         self.generator = torch.Generator().manual_seed(args.seed)
+        if args.save_frames and not self.agent.is_pixels:
+            raise ValueError(
+                f"--save-frames needs an env that shows pixels, {args.env_id} does not"
+            )
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
@@ -228,161 +214,33 @@ class Learner:
         self.generator.set_state(state["rng"])
 
 
-class Run:
-    """A training run: the learner, how far it is, and the directory of its outputs."""
+class PpoTraining(Training):
+    """A training run that also keeps the last observations, to draw them."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        self.learner = Learner(args)
-        if args.save_frames and not self.learner.agent.is_pixels:
-            raise ValueError(
-                f"--save-frames needs an env that shows pixels, {args.env_id} does not"
-            )
-        self.progress = Progress()
-        self.last_batch: rollouts.RolloutBatch | None = None
-        self.restarts = 0
-        if args.resume:
-            state = load_checkpoint(args.resume, CHECKPOINT_KIND, env_id=args.env_id)
-            self.learner.load_state(state["learner"])
-            self.progress = Progress(**state["progress"])
-        self.dir = run_dir(args)
-        self.dir.mkdir(parents=True, exist_ok=True)
-
-    def train(self, coordinator: rollouts.RolloutCoordinator, stop: Event) -> None:
-        """Learns until the target, the last env-step or `stop`, saving now and then."""
-        args, progress = self.args, self.progress
-        writer = SummaryWriter(self.dir)
-        bar = tqdm(
-            total=args.total_steps,
-            initial=progress.env_steps,
-            unit="step",
-            unit_scale=True,
-            # a log file gets a line now and then, a terminal a moving bar
-            mininterval=0.1 if sys.stderr.isatty() else 1.0,
-        )
-        start = time.perf_counter() - progress.seconds
-        next_save = progress.seconds + args.checkpoint_interval_s
-        version = coordinator.publish_weights(self.learner.policy.weights())
-        with bar, writer:
-            while not (self.is_finished() or stop.is_set()):
-                # the workers go on with the weights they have while these lines learn
-                batch = coordinator.get(num_fragments=max(1, args.num_workers))
-                lag = version - float(batch.policy_version.mean())
-                remaining = 1 - progress.env_steps / args.total_steps
-                logs = self.learner.update(batch, learning_rate=args.learning_rate * remaining)
-                version = coordinator.publish_weights(self.learner.policy.weights())
-
-                progress.add(batch, seconds=time.perf_counter() - start, policy_lag=lag)
-                report(progress, logs, bar=bar, writer=writer)
-                self.last_batch = batch
-                if progress.seconds >= next_save:
-                    self.save()
-                    next_save = progress.seconds + args.checkpoint_interval_s
-        self.restarts = coordinator.stats()["restarts"]
-
-    def is_finished(self) -> bool:
-        """Tells whether the target or the last env-step is reached."""
-        args, progress = self.args, self.progress
-        return progress.has_reached(args.target_return) or progress.env_steps >= args.total_steps
-
-    def save(self) -> None:
-        """Writes the checkpoint."""
-        state = {"learner": self.learner.state(), "progress": asdict(self.progress)}
-        save_checkpoint(
-            self.dir / FILE_NAME, CHECKPOINT_KIND, {**state, "env_id": self.args.env_id}
-        )
-
-    def draw(self) -> None:
+    def draw(self, title: str) -> None:
         """Writes the PNG of the training and, if asked for, that of the last observations."""
-        args, progress = self.args, self.progress
-        title = f"PPO on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments"
-        history = progress.history
-        save_training_curves(
-            self.dir / "training.png", history, title=title, target=args.target_return
-        )
-        if args.save_frames and self.last_batch is not None:
-            stacks = self.last_batch.obs[-args.save_frames :, 0]
+        super().draw(title)
+        if self.args.save_frames and self.last_batch is not None:
+            stacks = self.last_batch.obs[-self.args.save_frames :, 0]
             first = self.last_batch.obs.shape[0] - len(stacks)
             labels = [f"t = {first + row}" for row in range(len(stacks))]
             save_frames(self.dir / "frames.png", stacks, labels)
-
-    def summary(self) -> str:
-        """One line about the whole run."""
-        progress = self.progress
-        rate = progress.env_steps / max(progress.seconds, 1e-9)
-        result = "no episode ended"
-        if progress.returns:
-            count = len(progress.returns)
-            result = f"mean return {progress.mean_return:.1f} over the last {count} episodes"
-        return (
-            f"{self.args.env_id}: {result}, {progress.env_steps:,} env-steps in "
-            f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s), "
-            f"{self.restarts} worker restarts; outputs in {self.dir}"
-        )
-
-
-def run_dir(args: argparse.Namespace) -> Path:
-    """Where the outputs go: as told, else where the resumed run has them, else a new directory."""
-    if args.run_dir:
-        return Path(args.run_dir)
-    if args.resume:
-        return Path(args.resume if args.resume.is_dir() else args.resume.parent)
-    name = args.env_id.replace("/", "-")
-    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[Event]:
-    """Yields an event that the first Ctrl-C sets; the second raises KeyboardInterrupt as usual."""
-    stop = Event()
-
-    def on_interrupt(*_: Any) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        stop.set()
-
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def main() -> int:
     """Trains; returns 0, 1 where the target was missed, or 130 after Ctrl-C."""
     args = parse_args()
-    torch.set_num_threads(args.torch_threads)
-    try:
-        run = Run(args)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
-
-    # a resumed run plays other episodes than the ones it was already trained with
-    seeds = np.random.SeedSequence((args.seed, run.progress.updates))
-    with stop_on_interrupt() as stop:
-        try:
-            with rollouts.RolloutCoordinator(
-                args.env_id,
-                make_policy,
-                num_workers=args.num_workers,
-                num_envs_per_worker=args.num_envs,
-                rollout_length=args.rollout_length,
-                num_threads_per_worker=args.num_threads,
-                # one fragment ahead of the learner is enough, more would only be older
-                credits_per_worker=1,
-                seed=int(seeds.generate_state(1)[0]),
-                ray_address=args.ray_address,
-            ) as coordinator:
-                run.train(coordinator, stop)
-        finally:
-            # whatever ended the training, what was learnt is kept
-            run.save()
-            run.draw()
-
-    print(run.summary())
-    if stop.is_set():
-        return 130
-    missed = args.target_return is not None and not run.progress.has_reached(args.target_return)
-    return 1 if missed else 0
+    return run(
+        args,
+        Learner,
+        make_policy,
+        kind=CHECKPOINT_KIND,
+        title=f"PPO on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
+        fragments_per_update=max(1, args.num_workers),
+        # one fragment ahead of the learner is enough, more would only be older
+        credits_per_worker=1,
+        training_type=PpoTraining,
+    )
 
 
 if __name__ == "__main__":

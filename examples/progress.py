@@ -21,7 +21,7 @@ class Progress:
     """How far the training is; numbers and lists only, for the checkpoint."""
 
     env_steps: int = 0
-    updates: int = 0  # also the version of the policy, counted over all resumed runs
+    updates: int = 0
     seconds: float = 0.0
     returns: list[float] = field(default_factory=list)  # of the last 100 episodes
     history: list[dict[str, float]] = field(default_factory=list)  # one row per update
@@ -30,6 +30,11 @@ class Progress:
     def mean_return(self) -> float:
         """Mean return of the last 100 episodes, or of as many as there were."""
         return float(np.mean(self.returns)) if self.returns else nan
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the policy after these updates, counted over all resumed runs; 1 at first."""
+        return self.updates + 1
 
     def has_reached(self, target: float | None) -> bool:
         """Tells whether the last 100 episodes average `target` or more."""

@@ -17,12 +17,15 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rollouts.metrics.status import FILE_NAME, read_status
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ppo.py"
 IN_PROCESS = ("--num-workers", "0", "--num-envs", "16")
 # within reach of a policy that has just begun to learn
 EASY = (*IN_PROCESS, "--target-return", "40")
-LIMIT_S = 240
+LIMIT_S = 600
 
 
 def ppo(*args: object) -> list[str]:
@@ -115,6 +118,42 @@ def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     # Adam counts its own steps: those of the first run are among them
     adam = [state["learner"]["optimizer"]["state"][0]["step"] for state in (before, after)]
     assert adam[1] == 2 * adam[0]
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    sizes = ("--num-workers", 2, "--num-envs", 8, "--rollout-length", 32)
+    options = (*sizes, "--target-return", 1000, "--run-dir", tmp_path)
+    with started_ppo(*options, "--checkpoint-interval-s", 0) as process:
+        while not (tmp_path / "checkpoint.pt").exists():
+            assert process.poll() is None
+        # some updates past the first checkpoint, and in the middle of whatever it does then
+        first = env_steps(tmp_path)
+        while env_steps(tmp_path) < first + 5 * 512:
+            assert process.poll() is None
+        workers = ray_workers(process.pid)
+        assert len(workers) == 2
+        process.kill()
+        assert process.wait(LIMIT_S) == -signal.SIGKILL
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
+    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    total = before["progress"]["env_steps"] + 4 * 512
+    result = run_ppo(*options, "--total-steps", total, "--resume", tmp_path)
+    assert result.returncode == 1, result.stderr
+    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    updates, history = after["progress"]["updates"], after["progress"]["history"]
+    assert updates == before["progress"]["updates"] + 4
+    assert history[: updates - 4] == before["progress"]["history"]
+    # every batch of 2 * 8 * 32 env-steps counts once, also for Adam and for the policy's version
+    assert [row["env_steps"] for row in history] == [512 * (i + 1) for i in range(updates)]
+    adam = [state["learner"]["optimizer"]["state"][0]["step"] for state in (before, after)]
+    assert adam[1] * (updates - 4) == adam[0] * updates
+    status = read_status(tmp_path / FILE_NAME)
+    assert status.value("rollouts_policy_version") == updates + 1
+    assert status.value("rollouts_env_steps_delivered_total") == 4 * 512
+    events = EventAccumulator(str(tmp_path)).Reload()
+    logged = [event.step for event in events.Scalars("charts/mean_return")]
+    assert logged == [row["env_steps"] for row in history]
 
 
 def test_a_finished_run_can_be_resumed_and_changes_nothing(finished_run: Path) -> None:

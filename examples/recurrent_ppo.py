@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PPO with memory: CartPole without its velocities, which a GRU works out from what it saw.
+
+    python examples/recurrent_ppo.py                    positions only, two Ray workers
+    python examples/recurrent_ppo.py --no-memory        the same network, forgetting every step
+    python examples/recurrent_ppo.py --visible 0 1 2 3 --scale 1 1 1 1  nothing hidden
+    python examples/recurrent_ppo.py --num-workers 0    in this process, without Ray
+
+Each worker keeps one state per environment and starts it anew with each episode; a rollout brings
+the states before its first row. The learner runs whole columns of it through the network again,
+from these states on and with new ones where episodes begin (`rollouts.recurrent.unroll`), so that
+gradients flow through time. Everything else is the PPO of ppo.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import Any
+
+import gymnasium
+import torch
+from ppo import layer
+from torch import Tensor, nn
+from training import add_run_arguments, run
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.policy import as_tensor
+from rollouts.recurrent import RecurrentTorchPolicy, State, unroll
+from rollouts.returns import batch_gae
+
+CHECKPOINT_KIND = "rollouts examples/recurrent_ppo.py, version 1"
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_run_arguments(parser)
+    add = parser.add_argument
+    add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
+    # from one step to the next a position changes by hundredths, and that is all there is to see
+    add("--scale", type=float, nargs="+", default=[2.0, 20.0], help="factor of each of them")
+    add("--no-memory", action="store_true", help="forget everything after each step")
+    add("--num-envs", type=int, default=8, help="environments per worker")
+    add("--rollout-length", type=int, default=32, help="steps per environment and fragment")
+    add("--total-steps", type=int, default=1_000_000, help="env-steps to train for at most")
+    add("--target-return", type=float, default=400.0, help="stop at this mean of 100 episodes")
+    add("--learning-rate", type=float, default=2e-3, help="falls linearly to 0")
+    add("--num-epochs", type=int, default=10, help="passes over each batch")
+    add("--num-minibatches", type=int, default=2, help="gradient steps per pass")
+    add("--gamma", type=float, default=0.98, help="discount per step")
+    add("--gae-lambda", type=float, default=0.8, help="see rollouts.returns.gae")
+    add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
+    add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
+    add("--value-coef", type=float, default=0.5, help="weight of the value loss")
+    add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
+    return parser.parse_args(argv)
+
+
+class Agent(nn.Module):
+    """An encoder, a GRU cell, and two heads, for small observations and Discrete actions."""
+
+    scale: Tensor
+
+    def __init__(
+        self,
+        action_space: gymnasium.Space[Any],
+        *,
+        visible: list[int],
+        scale: list[float],
+        has_memory: bool,
+        size: int = 64,
+    ) -> None:
+        super().__init__()
+        if not isinstance(action_space, gymnasium.spaces.Discrete):
+            raise ValueError(f"this example needs Discrete actions, the env has {action_space}")
+        if len(visible) != len(scale):
+            raise ValueError(f"--scale has {len(scale)} factors, expected {len(visible)}")
+        self.visible, self.has_memory, self.size = visible, has_memory, size
+        self.register_buffer("scale", torch.tensor(scale), persistent=False)
+        self.encoder = nn.Sequential(layer(len(visible), size), nn.Tanh())
+        self.cell = nn.GRUCell(size, size)
+        self.actor, self.critic = layer(size, int(action_space.n), 0.01), layer(size, 1, 1.0)
+
+    def initial_state(self) -> State:
+        """What an episode begins with."""
+        return (self.cell.weight_hh.new_zeros(self.size),)
+
+    def forward(self, obs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Maps obs (B, ...) and state to (logits, value, state): one step of a worker."""
+        hidden, state = self.step(self.encode(obs), state)
+        return *self.heads(hidden), state
+
+    def sequence(self, obs: Tensor, state: State, ended: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps obs (T, B, ...) to logits (T, B, A) and value (T, B); only the cell goes by row."""
+        features = self.encode(obs)
+        initial = self.initial_state()
+        hidden, _ = unroll(self.step, features, state, ended=ended, initial_state=initial)
+        return self.heads(hidden)
+
+    def encode(self, obs: Tensor) -> Tensor:
+        """Maps (..., D) to (..., size); what is not visible ends here."""
+        features: Tensor = self.encoder(obs[..., self.visible] * self.scale)
+        return features
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step of the cell for (B, size)."""
+        before = state[0] if self.has_memory else torch.zeros_like(state[0])
+        hidden = self.cell(features, before)
+        return hidden, (hidden,)
+
+    def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (..., A) and value (...)."""
+        return self.actor(hidden), self.critic(hidden)[..., 0]
+
+
+def agent_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What an Agent is told by the command line."""
+    return {"visible": args.visible, "scale": args.scale, "has_memory": not args.no_memory}
+
+
+def make_policy(spec: PolicySpec | rollouts.EnvSpec, **options: Any) -> RecurrentTorchPolicy:
+    """Makes a policy for a worker or for the learner."""
+    agent = Agent(spec.single_action_space, **options)
+    return RecurrentTorchPolicy(agent, spec.single_action_space)
+
+
+class Learner:
+    """The policy that is trained, its optimiser and its random numbers."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        torch.manual_seed(args.seed)
+        self.policy = make_policy(rollouts.env_spec(args.env_id), **agent_options(args))
+        self.agent: Agent = self.policy.module.to(args.device)  # type: ignore[assignment]
+        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.learning_rate, eps=1e-5)
+        self.generator = torch.Generator().manual_seed(args.seed)
+
+    def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
+        """Takes the gradient steps of one PPO update; returns means of what to log."""
+        args = self.args
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+        # a minibatch has some of the environments, but all of their steps in order
+        advantage, target = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
+        ended = batch.terminated | batch.truncated
+        arrays = (batch.obs, ended, batch.action, batch.log_prob, advantage, target)
+        time_major = [as_tensor(array).to(args.device) for array in arrays]
+        state = tuple(as_tensor(array).to(args.device) for array in batch.policy_state)
+        envs = batch.reward.shape[1]
+        size = -(-envs // args.num_minibatches)
+
+        logs: list[Tensor] = []
+        for _ in range(args.num_epochs):
+            order = torch.randperm(envs, generator=self.generator).to(args.device)
+            for columns in torch.split(order, size):
+                start = tuple(s[columns] for s in state)
+                loss, log = self.ppo_loss(start, *(x[:, columns] for x in time_major))
+                self.optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                nn.utils.clip_grad_norm_(self.agent.parameters(), args.max_grad_norm)
+                self.optimizer.step()
+                logs.append(log)
+        names = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
+        return dict(zip(names, torch.stack(logs).mean(0).tolist(), strict=True))
+
+    def ppo_loss(
+        self,
+        state: State,
+        obs: Tensor,
+        ended: Tensor,
+        action: Tensor,
+        old_log_prob: Tensor,
+        advantage: Tensor,
+        target: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The clipped objective on the columns of one minibatch (T, B), and what to log."""
+        args = self.args
+        logits, value = self.agent.sequence(obs, state, ended)
+        log_prob, entropy = self.policy.head.evaluate([logits.flatten(0, 1)], action.flatten())
+        log_ratio = log_prob - old_log_prob.flatten()
+        ratio = log_ratio.exp()
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        advantage = advantage.flatten()
+
+        clipped = ratio.clamp(1 - args.clip, 1 + args.clip)
+        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+        value_loss = 0.5 * (value - target).square().mean()
+        bonus = entropy.mean()
+        loss = policy_loss + args.value_coef * value_loss - args.entropy_coef * bonus
+
+        kl = (ratio - 1 - log_ratio).mean()
+        clip_fraction = ((ratio - 1).abs() > args.clip).float().mean()
+        return loss, torch.stack([policy_loss, value_loss, bonus, kl, clip_fraction]).detach()
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        return {
+            "model": self.agent.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "rng": self.generator.get_state(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        self.agent.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["rng"])
+
+
+def main() -> int:
+    """Trains; returns 0, 1 where the target was missed, or 130 after Ctrl-C."""
+    args = parse_args()
+    memory = "without memory" if args.no_memory else "with a GRU"
+    return run(
+        args,
+        Learner,
+        partial(make_policy, **agent_options(args)),
+        kind=CHECKPOINT_KIND,
+        title=f"PPO {memory} on {args.env_id}, numbers {args.visible} visible",
+        fragments_per_update=max(1, args.num_workers),
+        credits_per_worker=1,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training runs have in common: arguments, the loop around the learner, resuming, outputs."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from threading import Event
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
+from plotting import save_training_curves
+from progress import Progress, report
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.distributed.lag import LagPolicy
+from rollouts.distributed.ray_metrics import RayMetricsSink
+from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
+
+
+class Learner(Protocol):
+    """What is trained."""
+
+    @property
+    def policy(self) -> rollouts.TorchPolicy:
+        """Whose weights the workers get."""
+        ...
+
+    def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
+        """Learns from one batch; returns what to log."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        ...
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        ...
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that `run` reads, beside num_envs, rollout_length and learning_rate."""
+    add = parser.add_argument
+    add("--env-id", default="CartPole-v1", help="any id that `rollouts envs` lists")
+    add("--num-workers", type=int, default=2, help="Ray workers; 0 samples in this process")
+    add("--num-threads", type=int, default=1, help="threads that step environments, per worker")
+    add("--seed", type=int, default=1, help="of environments, sampling and initial weights")
+    add("--device", default="cpu", help="where the learner's module runs")
+    add("--torch-threads", type=int, default=1, help="threads of the learner")
+    add("--ray-address", help="cluster to join; by default Ray is started here")
+    add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
+    add("--prometheus", action="store_true", help="metrics through Ray too, which needs workers")
+    add("--resume", type=Path, help="a run directory, or a checkpoint in one")
+    add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
+
+
+def run(
+    args: argparse.Namespace,
+    make_learner: Callable[[argparse.Namespace], Learner],
+    make_policy: Callable[[PolicySpec], rollouts.Policy],
+    *,
+    kind: str,
+    title: str,
+    fragments_per_update: int,
+    credits_per_worker: int,
+    max_policy_lag: int | None = None,
+    lag_policy: LagPolicy | None = None,
+    training_type: type[Training] | None = None,
+) -> int:
+    """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
+
+    Args:
+      args: with the options of `add_run_arguments`.
+      make_learner: called once.
+      make_policy: called in each worker.
+      kind: of the checkpoint: which program, in which version.
+      title: of the picture.
+      fragments_per_update: how many workers' rollouts make one batch.
+      credits_per_worker: rollouts that a worker may have under way or waiting for the learner.
+      max_policy_lag: most versions that a rollout may be old; None sets no limit.
+      lag_policy: what happens above it, see `rollouts.RolloutCoordinator`.
+      training_type: makes the Training, where a program needs more than that.
+    Returns:
+      the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
+    """
+    torch.set_num_threads(args.torch_threads)
+    try:
+        training = (training_type or Training)(args, make_learner(args), kind=kind)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+    # a resumed run plays other episodes than the ones it was already trained with
+    seeds = np.random.SeedSequence((args.seed, training.progress.updates))
+    with stop_on_interrupt() as stop:
+        try:
+            with rollouts.RolloutCoordinator(
+                args.env_id,
+                make_policy,
+                num_workers=args.num_workers,
+                num_envs_per_worker=args.num_envs,
+                rollout_length=args.rollout_length,
+                num_threads_per_worker=args.num_threads,
+                credits_per_worker=credits_per_worker,
+                sync_mode="free_running",
+                max_policy_lag=max_policy_lag,
+                lag_policy=lag_policy,
+                first_policy_version=training.progress.policy_version,
+                seed=int(seeds.generate_state(1)[0]),
+                ray_address=args.ray_address,
+            ) as coordinator:
+                training.loop(coordinator, stop, fragments_per_update)
+        finally:
+            # whatever ended the training, what was learnt is kept
+            training.save()
+            training.draw(title)
+
+    print(training.summary())
+    if stop.is_set():
+        return 130
+    missed = not training.progress.has_reached(args.target_return)
+    return 1 if args.target_return is not None and missed else 0
+
+
+class Training:
+    """The learner, how far it is, and the directory of its outputs."""
+
+    def __init__(self, args: argparse.Namespace, learner: Learner, *, kind: str) -> None:
+        self.args, self.learner, self.kind = args, learner, kind
+        self.progress = Progress()
+        self.lags: Counter[int] = Counter()  # env-steps by policy lag, of this process
+        self.last_batch: rollouts.RolloutBatch | None = None
+        self.stats: dict[str, Any] = {}  # of the coordinator, at the end of this process's training
+        if args.resume:
+            state = load_checkpoint(args.resume, kind, env_id=args.env_id)
+            learner.load_state(state["learner"])
+            self.progress = Progress(**state["progress"])
+        self.dir = run_dir(args)
+        self.dir.mkdir(parents=True, exist_ok=True)
+
+    def loop(
+        self, coordinator: rollouts.RolloutCoordinator, stop: Event, fragments_per_update: int
+    ) -> None:
+        """Learns until the target, the last env-step or `stop`, saving now and then."""
+        args, progress, learner = self.args, self.progress, self.learner
+        # a process that was killed may have logged more than its last checkpoint knows
+        writer = SummaryWriter(self.dir, purge_step=progress.env_steps + 1)
+        bar = tqdm(
+            total=args.total_steps,
+            initial=progress.env_steps,
+            unit="step",
+            unit_scale=True,
+            # a log file gets a line now and then, a terminal a moving bar
+            mininterval=0.1 if sys.stderr.isatty() else 1.0,
+        )
+        start = time.perf_counter() - progress.seconds
+        next_save = progress.seconds + args.checkpoint_interval_s
+        version = coordinator.publish_weights(learner.policy.weights())
+        # `rollouts top` shows the status file
+        board = TensorBoardSink(writer, first_step=progress.env_steps)
+        sinks: list[Sink] = [StatusFileSink(self.dir), board]
+        if args.prometheus:
+            sinks.append(RayMetricsSink(run=self.dir.name))
+        with bar, writer, MetricsReporter(coordinator.stats, sinks):
+            while not (self.is_finished() or stop.is_set()):
+                # the workers go on with the weights they have while these lines learn
+                batch = coordinator.get(num_fragments=fragments_per_update)
+                lag = version - batch.policy_version
+                remaining = 1 - progress.env_steps / args.total_steps
+                logs = learner.update(batch, learning_rate=args.learning_rate * remaining)
+                version = coordinator.publish_weights(learner.policy.weights())
+
+                values, counts = np.unique(lag, return_counts=True)
+                self.lags.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+                seconds = time.perf_counter() - start
+                progress.add(batch, seconds=seconds, policy_lag=float(lag.mean()))
+                report(progress, logs, bar=bar, writer=writer)
+                self.last_batch = batch
+                if progress.seconds >= next_save:
+                    writer.flush()  # the logs never have less than the checkpoint
+                    self.save()
+                    next_save = progress.seconds + args.checkpoint_interval_s
+        self.stats = coordinator.stats()
+
+    def is_finished(self) -> bool:
+        """Tells whether the target or the last env-step is reached."""
+        args, progress = self.args, self.progress
+        return progress.has_reached(args.target_return) or progress.env_steps >= args.total_steps
+
+    def save(self) -> None:
+        """Writes the checkpoint."""
+        state = {"learner": self.learner.state(), "progress": asdict(self.progress)}
+        save_checkpoint(self.dir / FILE_NAME, self.kind, {**state, "env_id": self.args.env_id})
+
+    def draw(self, title: str) -> None:
+        """Writes the PNG of the training."""
+        path, target = self.dir / "training.png", self.args.target_return
+        save_training_curves(path, self.progress.history, title=title, target=target)
+
+    def summary(self) -> str:
+        """One line about how old the data was, and one about the whole run."""
+        progress = self.progress
+        rate = progress.env_steps / max(progress.seconds, 1e-9)
+        result = "no episode ended"
+        if progress.returns:
+            count = len(progress.returns)
+            result = f"mean return {progress.mean_return:.1f} over the last {count} episodes"
+        return (
+            f"{self.lag_summary()}\n"
+            f"{self.args.env_id}: {result}, {progress.env_steps:,} env-steps in "
+            f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s), "
+            f"{self.stats.get('restarts', 0)} worker restarts; outputs in {self.dir}"
+        )
+
+    def lag_summary(self) -> str:
+        """How many versions old the policy was that chose the steps of this process."""
+        total = self.lags.total()
+        if not total:
+            return "no env-steps"
+        percent = {lag: round(100 * n / total) for lag, n in sorted(self.lags.items())}
+        shares = ", ".join(f"{lag}: {share} %" for lag, share in percent.items() if share)
+        discarded = self.stats.get("env_steps", {}).get("discarded", {})
+        return (
+            f"env-steps by policy lag, in versions: {shares}; greatest {max(self.lags)}; "
+            f"{sum(discarded.values()):,} env-steps discarded"
+        )
+
+
+def run_dir(args: argparse.Namespace) -> Path:
+    """Where the outputs go: as told, else where the resumed run has them, else a new directory."""
+    if args.run_dir:
+        return Path(args.run_dir)
+    if args.resume:
+        return Path(args.resume if args.resume.is_dir() else args.resume.parent)
+    name = args.env_id.replace("/", "-")
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Event]:
+    """Yields an event that the first Ctrl-C sets; the second raises KeyboardInterrupt as usual."""
+    stop = Event()
+
+    def on_interrupt(*_: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`examples/impala.py` by its command line, in this process and with Ray workers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "impala.py"
+LIMIT_S = 600
+
+
+def impala(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def test_it_learns_in_process_from_data_that_is_never_old(tmp_path: Path) -> None:
+    result = impala("--num-workers", 0, "--target-return", 60, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    lags, summary = result.stdout.splitlines()
+    assert lags == (
+        "env-steps by policy lag, in versions: 0: 100 %; greatest 0; 0 env-steps discarded"
+    )
+    match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, ", summary)
+    assert match and float(match[1]) >= 60
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_it_learns_from_free_running_ray_workers_whose_data_is_old(tmp_path: Path) -> None:
+    result = impala("--target-return", 60, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    lags, summary = result.stdout.splitlines()
+    assert "0 worker restarts" in summary
+    pattern = (
+        r"env-steps by policy lag, in versions: .*; greatest (\d+); [\d,]+ env-steps discarded"
+    )
+    greatest = re.fullmatch(pattern, lags)
+    assert greatest and 0 < int(greatest[1]) <= 8
+
+
+def test_continuous_actions_take_the_same_path(tmp_path: Path) -> None:
+    options = ("--env-id", "Pendulum-v1", "--num-workers", 0, "--total-steps", 8192)
+    result = impala(*options, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Pendulum-v1: mean return -" in result.stdout
+
+
+def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    options = ("--num-workers", 0, "--target-return", 1000, "--run-dir", tmp_path)
+    impala(*options, "--total-steps", 1024)
+    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    result = impala(*options, "--total-steps", 2048, "--resume", tmp_path)
+    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert result.returncode == 1, result.stderr
+    assert [state["progress"]["updates"] for state in (before, after)] == [2, 4]
+    # one gradient step per update; Adam counts those of the first run too
+    assert after["learner"]["optimizer"]["state"][0]["step"] == 4
+
+
+def test_a_missed_target_is_a_failure(tmp_path: Path) -> None:
+    result = impala("--num-workers", 0, "--total-steps", 2048, "--run-dir", tmp_path)
+    assert result.returncode == 1
+    assert "CartPole-v1: mean return" in result.stdout

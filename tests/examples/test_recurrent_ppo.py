@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`examples/recurrent_ppo.py` by its command line, in this process and with Ray workers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "recurrent_ppo.py"
+LIMIT_S = 600
+
+
+def recurrent_ppo(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_it_learns_what_nobody_can_without_memory(num_workers: int, tmp_path: Path) -> None:
+    # the same network with --no-memory came to 56 at most in 150 000 env-steps (two seeds)
+    options = ("--num-workers", num_workers, "--num-envs", 8 if num_workers else 16)
+    result = recurrent_ppo(*options, "--target-return", 80, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    _, summary = result.stdout.splitlines()
+    match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, ", summary)
+    assert match and float(match[1]) >= 80
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    options = ("--num-workers", 0, "--num-envs", 16, "--run-dir", tmp_path)
+    recurrent_ppo(*options, "--total-steps", 1024)
+    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    result = recurrent_ppo(*options, "--total-steps", 2048, "--resume", tmp_path)
+    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert result.returncode == 1, result.stderr
+    assert [state["progress"]["updates"] for state in (before, after)] == [2, 4]
+    adam = [state["learner"]["optimizer"]["state"][0]["step"] for state in (before, after)]
+    assert adam[1] == 2 * adam[0] > 0
+
+
+def test_without_memory_nothing_is_learnt_about_the_past(tmp_path: Path) -> None:
+    def cell_after(total_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        options = ("--no-memory", "--num-workers", 0, "--total-steps", total_steps)
+        assert recurrent_ppo(*options, "--run-dir", tmp_path).returncode == 1
+        model = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["model"]
+        return model["cell.weight_ih"], model["cell.weight_hh"]
+
+    inputs, memory = zip(cell_after(256), cell_after(512), strict=True)
+    # the weights of the state only ever meet zeros, so no gradient reaches them
+    assert torch.equal(*memory) and not torch.equal(*inputs)
+
+
+def test_continuous_actions_are_refused() -> None:
+    result = recurrent_ppo("--env-id", "Pendulum-v1", "--num-workers", 0)
+    assert result.returncode == 1 and "needs Discrete actions" in result.stderr
+    assert "Traceback" not in result.stderr
