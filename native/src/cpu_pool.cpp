@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "pool_timing.h"
@@ -12,6 +13,7 @@ namespace rollouts {
 namespace {
 
 constexpr std::int32_t kMaxChunk = 1024;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Rows of one-byte arrays that share a cache line.
 constexpr std::int32_t kRowsPerLine = 64;
 
@@ -106,6 +108,7 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
                options.num_envs / options.batch_size + 3),
       ranges_(options.num_envs, options.num_threads, RangeGranule(spec_, options)),
       whole_chunk_(ChunkSize(options.num_envs)),
+      reserve_limit_(HasReserve() ? kReserveNs / std::max(spec_.step_cost_ns, 1) : kNever),
       stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns) {
   std::iota(all_envs_.begin(), all_envs_.end(), 0);
   inline_envs_.reserve(options.num_envs);
@@ -263,8 +266,8 @@ void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
   }
   chunk_.store(ChunkSize(count), std::memory_order_relaxed);
   queue_.Push(envs);
-  // asynchronous, too: what is cheap waits for Recv, which is there sooner than a thread wakes
-  if (synchronous() || !IsCheap(sent_ - received_)) work_event_.Notify();
+  if (synchronous() || !CallerWorks() || !IsCheap(queue_.size())) work_event_.Notify();
+  if (queue_.size() > reserve_limit_) reserve_event_.Notify();
 }
 
 // A round of the whole synchronous pool, the usual case: rows are environments, so
@@ -281,6 +284,10 @@ void CpuPool::PushAll() {
   ranges_.Begin();
   work_event_.Notify();
 }
+
+// True for environments of which the caller of an asynchronous Recv steps some, too: beside an
+// engine's threads it would be one too many.
+bool CpuPool::CallerWorks() const { return spec_.step_cost_ns < kChunkNs; }
 
 // True for rounds that the caller of Recv runs alone.
 bool CpuPool::IsCheap(std::int64_t count) const { return count * spec_.step_cost_ns < kInlineNs; }
@@ -347,9 +354,12 @@ bool CpuPool::RunChunk(std::int32_t participant) {
 
 void CpuPool::WorkerLoop(std::int32_t worker) {
   const std::int32_t participant = WorkerParticipant(worker);
-  const auto has_work = [this] { return closed() || !ranges_.Empty() || !queue_.Empty(); };
+  const bool reserve = HasReserve() && worker == options_.num_threads - 1;
+  Event& event = reserve ? reserve_event_ : work_event_;
+  const std::int64_t least = reserve ? reserve_limit_ : 0;
+  const auto has_work = [&] { return closed() || !ranges_.Empty() || queue_.size() > least; };
   while (true) {
-    work_event_.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
+    event.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
     if (closed()) return;
     RunChunk(participant);
   }
@@ -363,6 +373,7 @@ void CpuPool::Close() {
     return;
   }
   work_event_.Notify();
+  reserve_event_.Notify();
   done_event_.Notify();
 
   // join without the pool's locks: a Recv that comes now must not wait for slow environments

@@ -104,8 +104,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
   {
     const EagerFlag eager(*this, recv_row_ != 0 || rows.min != options_.batch_size);
-    // beside an engine's threads the caller would be one too many
-    if (spec_.step_cost_ns < kChunkNs) WorkUntil(deadline, enough);
+    if (CallerWorks()) WorkUntil(deadline, enough);
     const bool ready =
         done_event_.WaitUntil([&] { return enough() || closed(); }, deadline, kSpin);
     if (closed()) throw ClosedError("the pool was closed while recv waited");
@@ -191,7 +190,7 @@ void CpuPool::Release(BatchBuffer* buffer) {
 bool CpuPool::Drain(Clock::time_point deadline) {
   const auto recv_lock = LockOpen(recv_mutex_);
   const DrainingFlag draining(*this);
-  if (synchronous() || spec_.step_cost_ns < kChunkNs) WorkUntil(deadline, [] { return false; });
+  if (synchronous() || CallerWorks()) WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
     const std::lock_guard lock(send_mutex_);
     std::int64_t written = -recv_row_;

@@ -11,7 +11,10 @@ namespace rollouts {
 // two steps, shorter than a policy's inference.
 inline constexpr std::chrono::microseconds kSpin{30};
 // Rounds of sends that are cheaper than this run on the caller alone.
-inline constexpr std::int64_t kInlineNs = 20'000;
+inline constexpr std::int64_t kInlineNs = 8'000;
+// Asynchronous, the caller works in recv as one of num_threads, so that the last thread
+// joins for no less than this.
+inline constexpr std::int64_t kReserveNs = 50'000;
 // A chunk is worth claiming when it computes this long.
 inline constexpr std::int64_t kChunkNs = 2'000;
 

@@ -202,6 +202,9 @@ class CpuPool {
   bool IsAll(std::span<const std::int32_t> envs) const {
     return envs.data() == all_envs_.data() && envs.size() == all_envs_.size();
   }
+  bool CallerWorks() const;
+  // Whether the caller is one of num_threads, so that the last worker is one too many.
+  bool HasReserve() const { return !synchronous() && CallerWorks(); }
   bool IsCheap(std::int64_t count) const;
   // Whoever steps is a participant: in synchronous mode the caller of Recv, who is 0, and
   // the workers; in asynchronous mode the workers, and the caller, who comes last.
@@ -266,11 +269,13 @@ class CpuPool {
   std::atomic<std::int32_t> round_rows_{0};      // synchronous: rows sent in this round
   RoundRanges ranges_;             // synchronous: what is left of a whole round
   const std::int32_t whole_chunk_;  // synchronous: what is claimed of it at once
+  const std::int64_t reserve_limit_;  // queued environments for which the last worker joins
   std::atomic<std::int32_t> chunk_{1};
   std::atomic<bool> stop_{false};
   std::atomic<bool> draining_{false};  // raised under send_mutex_
   std::atomic<bool> eager_{false};     // someone waits for less than whole batches
   Event work_event_;
+  Event reserve_event_;  // of the last worker, where there is a reserve
   Event done_event_;
 
   StepStats stats_;

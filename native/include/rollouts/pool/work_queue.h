@@ -39,9 +39,13 @@ class WorkQueue {
   // Indices pushed since construction: the position of the next one.
   std::int64_t pushed() const { return tail_.load(std::memory_order_relaxed); }
 
-  bool Empty() const {
-    return head_.load(std::memory_order_acquire) >= tail_.load(std::memory_order_acquire);
+  // Indices that nobody has claimed yet; exact for the producer while no consumer claims.
+  std::int64_t size() const {
+    const std::int64_t head = head_.load(std::memory_order_acquire);
+    return tail_.load(std::memory_order_acquire) - head;
   }
+
+  bool Empty() const { return size() <= 0; }
 
   // Takes up to out.size() indices; count 0 when there are none. Never blocks.
   Claim TryClaim(std::span<std::int32_t> out) {

@@ -39,7 +39,7 @@ struct Acrobot {
                       .low = {-1, -1, -1, -1, -kMaxSpeed1, -kMaxSpeed2},
                       .high = {1, 1, 1, 1, kMaxSpeed1, kMaxSpeed2}},
       .action = {.dtype = DType::kInt64, .n = 3},
-      .step_cost_ns = 170};
+      .step_cost_ns = 40};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {

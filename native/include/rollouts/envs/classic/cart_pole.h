@@ -36,7 +36,7 @@ struct CartPole {
                       .low = {-2 * kXThreshold, -kInfinity, -2 * kThetaThreshold, -kInfinity},
                       .high = {2 * kXThreshold, kInfinity, 2 * kThetaThreshold, kInfinity}},
       .action = {.dtype = DType::kInt64, .n = 2},
-      .step_cost_ns = 8};
+      .step_cost_ns = 12};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {

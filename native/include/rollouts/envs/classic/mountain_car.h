@@ -35,7 +35,7 @@ struct MountainCar {
                       .low = {kMinPosition, -kMaxSpeed},
                       .high = {kMaxPosition, kMaxSpeed}},
       .action = {.dtype = DType::kInt64, .n = 3},
-      .step_cost_ns = 20};
+      .step_cost_ns = 9};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {

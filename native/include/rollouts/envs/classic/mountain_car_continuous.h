@@ -37,7 +37,7 @@ struct MountainCarContinuous {
                       .low = {kMinPosition, -kMaxSpeed},
                       .high = {kMaxPosition, kMaxSpeed}},
       .action = {.dtype = DType::kFloat32, .ndim = 1, .shape = {1}, .low = {-1}, .high = {1}},
-      .step_cost_ns = 20};
+      .step_cost_ns = 12};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {

@@ -31,7 +31,7 @@ struct Blackjack {
                       .elementwise = true,
                       .high = {31, 10, 1}},
       .action = {.dtype = DType::kInt64, .n = 2},
-      .step_cost_ns = 32};
+      .step_cost_ns = 35};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {

@@ -25,7 +25,7 @@ struct Catch {
                       .low = {0},
                       .high = {1}},
       .action = {.dtype = DType::kInt64, .n = 3},
-      .step_cost_ns = 20};
+      .step_cost_ns = 13};
 
   template <typename Visitor>
   static void VisitConfig(Config&, Visitor&) {}
