@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "rollouts/pool/discrete_actions.h"
 
 namespace py = pybind11;
 
@@ -43,24 +44,22 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
 
 template <typename Int>
 void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std::int32_t> envs) {
-  const auto n = static_cast<std::uint32_t>(pool.spec().action.n);
+  const std::int32_t n = pool.spec().action.n;
   const auto* values = static_cast<const Int*>(actions.data());
-  // discrete actions rest as int32
+  // discrete actions rest as int32; checked while they are copied, which harms no idle environment
   auto* rows = reinterpret_cast<std::int32_t*>(pool.ActionRow(0));
-  const bool all = envs.data() == pool.all_envs().data();
-  // checked while they are copied, which harms no idle environment; as 32-bit comparisons
-  // and plain words, with which the loop over all vectorises everywhere
-  std::uint64_t high_bits = 0;
-  std::uint32_t bad = 0;
-  for (std::size_t i = 0; i < envs.size(); ++i) {
-    const auto low_bits = static_cast<std::uint32_t>(values[i]);
-    high_bits |= static_cast<std::uint64_t>(values[i]) ^ low_bits;
-    bad |= low_bits >= n;
-    rows[all ? i : envs[i]] = static_cast<std::int32_t>(low_bits);
+  bool good = true;
+  if (envs.data() == pool.all_envs().data()) {
+    good = CopyDiscrete(values, std::ssize(envs), n, rows);
+  } else {
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      good &= static_cast<std::uint64_t>(values[i]) < static_cast<std::uint64_t>(n);
+      rows[envs[i]] = static_cast<std::int32_t>(values[i]);
+    }
   }
-  if (bad == 0 && high_bits == 0) return;
+  if (good) return;
   const Int* first = std::find_if(values, values + envs.size(), [&](Int value) {
-    return static_cast<std::uint64_t>(value) >= n;
+    return static_cast<std::uint64_t>(value) >= static_cast<std::uint64_t>(n);
   });
   throw SpecError("action " + std::to_string(*first) + " in row " +
                   std::to_string(first - values) + " is out of range, expected 0 to " +
