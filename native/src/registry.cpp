@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "registry_includes.inc"
+#include "rollouts/pool/heavy_env_batch.h"
 #include "rollouts/pool/mixed_env_batch.h"
 
 namespace rollouts {

@@ -17,6 +17,7 @@
 
 #include "rollouts/envs/classic/cart_pole.h"
 #include "rollouts/pool/cpu_pool.h"
+#include "rollouts/pool/heavy_env_batch.h"
 
 namespace rollouts {
 

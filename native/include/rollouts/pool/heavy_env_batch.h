@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Environments that own an engine, as a batch of a pool.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rollouts/core/step.h"
+#include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/errors.h"
+#include "rollouts/pool/options.h"
+#include "rollouts/pool/spec_difference.h"
+
+namespace rollouts {
+
+// A heavy environment whose state can be saved; core/env.h has the contract.
+template <typename Env>
+concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_t>& out) {
+  env.SaveState(out);
+  target.LoadState(out);
+};
+
+// Environments that own an engine. Each failure stays with its environment: its
+// row says truncated and shows zeros, and its next step begins a new episode.
+template <typename Env>
+class HeavyEnvBatch final : public EnvBatch {
+ public:
+  // `configs`: one for all environments, or one for each.
+  HeavyEnvBatch(std::vector<typename Env::Config> configs, std::int32_t num_envs)
+      : spec_(CommonSpec(configs)),
+        configs_(std::move(configs)),
+        envs_(num_envs),
+        clocks_(num_envs) {}
+
+  const EnvSpec& spec() const override { return spec_; }
+  void Make(std::int32_t first, std::int32_t count) override {
+    for (std::int32_t i = first; i < first + count; ++i) {
+      // one at a time: an engine's constructor may write what is global in the engine
+      const std::lock_guard lock(make_mutex_);
+      envs_[i] = std::make_unique<Env>(ConfigOf(i));
+    }
+  }
+  EpisodeClock& clock(std::int32_t env) override { return clocks_[env].value; }
+
+  void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override {
+    for (const std::int32_t env : envs) {
+      RowSource::Rows rows;
+      const auto take_row = [&] {
+        if (rows.count == 0) rows = source.Take(1);
+        return RowRef{rows.view, rows.first};
+      };
+      const auto write_info = [&](const RowRef& out) {
+        double values[EnvSpec::kMaxInfos] = {};
+        envs_[env]->WriteInfo(values);
+        WriteInfo(values, out);
+      };
+      RunOrFail(env, work, *envs_[env], clocks_[env].value, source, take_row, write_info,
+                [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
+      source.Finish(rows);
+    }
+  }
+
+  std::span<std::uint8_t> StateBytes(std::int32_t) override { return {}; }
+
+  void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const override {
+    CheckState(env, {});
+    if constexpr (Saveable<Env>) envs_[env]->SaveState(out);
+  }
+
+  void CheckState(std::int32_t, std::span<const std::uint8_t>) const override {
+    if constexpr (!Saveable<Env>) throw SpecError("environments of this kind save no state");
+  }
+
+  void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {
+    CheckState(env, state);
+    if constexpr (Saveable<Env>) envs_[env]->LoadState(state);
+  }
+
+  Options OptionsOf(std::int32_t env) const override { return ListOptions<Env>(ConfigOf(env)); }
+
+  // An environment whose options change is built anew.
+  std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
+                                       const OptionColumns& given,
+                                       std::int32_t first_row) override {
+    // before the change, which must not run out of memory
+    if (configs_.size() == 1) configs_.resize(envs_.size(), typename Env::Config(configs_[0]));
+    const auto changes = std::make_shared<std::vector<Change>>();
+    for (const std::int32_t env : envs) {
+      auto config = ReadConfig<Env>(given, first_row + env, ConfigOf(env));
+      if (ListOptions<Env>(config) == OptionsOf(env)) continue;
+      const std::string difference = SpecDifference(spec_, Env::MakeSpec(config));
+      if (!difference.empty()) {
+        throw SpecError("these options would change the " + difference +
+                        "; make a new pool for them");
+      }
+      auto built = std::make_unique<Env>(config);
+      changes->push_back({env, std::move(config), std::move(built)});
+    }
+    return [this, changes] {
+      for (Change& change : *changes) {
+        std::swap(configs_[change.env], change.config);
+        std::swap(envs_[change.env], change.built);
+      }
+    };
+  }
+
+ private:
+  struct Change {
+    std::int32_t env;
+    typename Env::Config config;
+    std::unique_ptr<Env> built;
+  };
+
+  // The spec that all have, but for its cost, which is that of the slowest.
+  static EnvSpec CommonSpec(const std::vector<typename Env::Config>& configs) {
+    EnvSpec common = Env::MakeSpec(configs[0]);
+    for (std::size_t i = 1; i < configs.size(); ++i) {
+      const EnvSpec spec = Env::MakeSpec(configs[i]);
+      const std::string difference = SpecDifference(common, spec);
+      if (!difference.empty()) {
+        throw SpecError("the environments of a pool must have equal spaces, and the options of " +
+                        std::string("environments 0 and ") + std::to_string(i) +
+                        " make them differ in the " + difference);
+      }
+      common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
+    }
+    return common;
+  }
+
+  const typename Env::Config& ConfigOf(std::int32_t env) const {
+    return configs_[configs_.size() == 1 ? 0 : env];
+  }
+
+  static constexpr double kNoInfo[EnvSpec::kMaxInfos] = {};
+
+  void WriteInfo(const double* values, const RowRef& out) const {
+    for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
+      if (spec_.infos[i].dtype == DType::kInt32) {
+        static_cast<std::int32_t*>(out.view.infos[i])[out.row] =
+            static_cast<std::int32_t>(values[i]);
+      } else {
+        static_cast<double*>(out.view.infos[i])[out.row] = values[i];
+      }
+    }
+  }
+
+  // clocks of neighbours are written by different threads
+  struct alignas(64) PaddedClock {
+    EpisodeClock value;
+  };
+  const EnvSpec spec_;
+  std::vector<typename Env::Config> configs_;
+  std::mutex make_mutex_;
+  std::vector<std::unique_ptr<Env>> envs_;
+  std::vector<PaddedClock> clocks_;
+};
+
+}  // namespace rollouts
