@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed.checks import check_counts, check_env, check_inference
+from rollouts.distributed.checks import check_counts, check_env, check_inference, check_numa
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.lag import LagMeter, LagPolicy, LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.placement import Placement, Strategy
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.runner import Runner
 from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weight_transport import Array
@@ -83,6 +83,9 @@ class RolloutCoordinator:
       node_labels: Labels that a worker's node must have.
       pin_threads: Passed on to `make_vec`; a sequence has one entry per worker, used again from
         the start by further workers. None leaves it to make_vec.
+      numa_nodes: NUMA nodes of each machine, to have one worker on each: all threads of worker w
+        stay on the CPUs of node w % numa_nodes of its machine, those of torch too. A worker on a
+        machine with fewer nodes fails. None leaves the threads where the kernel puts them.
       max_restarts_per_worker: A worker is benched, not started again, when it has failed more
         often than this, either in a row without a completed fragment or within restart_window_s.
       restart_window_s: Seconds after which a failure no longer counts.
@@ -133,6 +136,7 @@ class RolloutCoordinator:
         placement: Strategy | None = None,
         node_labels: Mapping[str, str] | None = None,
         pin_threads: bool | Sequence[bool | Sequence[int]] | None = None,
+        numa_nodes: int | None = None,
         max_restarts_per_worker: int = 3,
         restart_window_s: float = 600.0,
         worker_start_timeout_s: float = 120.0,
@@ -198,6 +202,7 @@ class RolloutCoordinator:
             seed=seed,
             env_options=dict(env_options or {}),
             pin_threads=pin_threads,
+            numa_nodes=check_numa(numa_nodes, num_workers),
             # in this process nothing travels
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
         )

@@ -19,6 +19,7 @@ from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.errors import EnvError, ProtocolError
 from rollouts.frame_stacks import pack
+from rollouts.numa import keep_on_node
 
 if TYPE_CHECKING:
     import gymnasium
@@ -45,6 +46,7 @@ class WorkerConfig:
     env_options: Mapping[str, Any]
     # of all workers, see `RolloutCoordinator`
     pin_threads: bool | Sequence[bool | Sequence[int]] | None = None
+    numa_nodes: int | None = None  # of each machine; None: wherever the kernel likes
     # None: where the environment has an option stack_num above 1
     pack_frame_stacks: bool | None = False
 
@@ -235,7 +237,11 @@ def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:
 
     They come pickled because they may need the sys.path that the host sets up first.
     """
-    return RolloutWorker(pickle.loads(config), **pickle.loads(recipe))
+    settings: WorkerConfig = pickle.loads(config)
+    # before anything starts threads or writes to memory
+    if settings.numa_nodes is not None:
+        keep_on_node(settings.worker_id % settings.numa_nodes, settings.numa_nodes)
+    return RolloutWorker(settings, **pickle.loads(recipe))
 
 
 def guarded(function: Callable[[], T]) -> T | WorkerFailure:
