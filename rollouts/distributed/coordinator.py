@@ -139,7 +139,7 @@ class RolloutCoordinator:
         numa_nodes: int | None = None,
         max_restarts_per_worker: int = 3,
         restart_window_s: float = 600.0,
-        worker_start_timeout_s: float = 120.0,
+        worker_start_timeout_s: float = 300.0,
         worker_hang_timeout_s: float | None = 300.0,
         make_collector: MakeCollector | None = None,
         first_policy_version: int = 1,

@@ -29,7 +29,7 @@ from rollouts.distributed.weights import local_offer, ray_offer
 from rollouts.errors import WorkerError
 from rollouts.policy import TorchPolicy
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 FOREVER_S = 3600.0
 
 Start = Callable[..., Any]

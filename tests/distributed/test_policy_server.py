@@ -19,7 +19,7 @@ from rollouts.distributed.policy_server import PolicyServer
 from rollouts.distributed.weights import LocalWeights
 from rollouts.errors import SpecError
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 FOREVER_S = 3600.0
 
 
