@@ -132,3 +132,7 @@ def vtrace(
     rho_bar: float,
     c_bar: float,
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...
+
+# (frames (F, ...), index (T + 1, B, S)) of obs (T, B, S, ...) and last_obs (B, S, ...), both
+# C-contiguous and of one dtype; rollouts/frame_stacks.py
+def pack_frame_stacks(obs: Array, last_obs: Array) -> tuple[Array, npt.NDArray[np.int32]]: ...

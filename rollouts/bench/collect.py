@@ -7,6 +7,7 @@ Behind `rollouts bench-collect`. The ratio of the first two is what the coordina
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import Rollouts
-from rollouts.errors import SpecError
+from rollouts.errors import EngineError, SpecError
 from rollouts.registry import env_spec
 from rollouts.specs import EnvSpec
 
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from rollouts.distributed.worker import MakePolicy
     from rollouts.policy import Policy
 
+_log = logging.getLogger(__name__)
+
 COUNTING = (
     "One env-step is one action and its outcome, received by the calling process. us/call is the "
     "time of one step of all environments with its share of everything else. Each library works "
     "only in its own turns, from its steady state, with a policy network of the same size."
 )
 
-PEERS = ("env-actors", "rllib")
+PEERS = ("env-actors", "tianshou", "rllib")
 
 _PAUSE_TIMEOUT_S = 300.0
 _POLL_S = 0.005
@@ -220,7 +223,8 @@ def compare_collecting(
       rollout_length: Steps T of each environment per rollout.
       policy: "network" or "random", see `policies.make_policy`.
       peers: Names of `PEERS`: "env-actors", one Gymnasium environment per Ray actor, all stepped
-        by one `ray.get`, as Tianshou's RayVectorEnv does; "rllib", its SingleAgentEnvRunner.
+        by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its SingleAgentEnvRunner. One
+        whose library is missing is left out, and a warning says so.
       peer_num_envs: Environments of each peer; None for num_envs.
       on_progress: Called with a short line before each turn.
 
@@ -230,7 +234,7 @@ def compare_collecting(
 
     Raises:
       SpecError: Unknown id or option, or a setting that a peer does not have.
-      EngineError: A library is not installed.
+      EngineError: The environment's engine is not installed.
     """
     _check(settings, rollout_length, peers, peer_num_envs)
     options: dict[str, Any] = dict(settings.env_options)
@@ -244,10 +248,12 @@ def compare_collecting(
             stack.callback(stream.close)
             return stream
 
-        makers: list[Callable[[], Stream]] = [lambda: Coordinated(task), lambda: InProcess(task)]
+        streams = [opened(lambda: Coordinated(task)), opened(lambda: InProcess(task))]
         for name in dict.fromkeys(peers):
-            makers.append(functools.partial(_open_peer, name, task, peer_num_envs))
-        streams = [opened(make) for make in makers]
+            try:
+                streams.append(opened(functools.partial(_open_peer, name, task, peer_num_envs)))
+            except EngineError as error:
+                _log.warning("not measured: %s", error)
         measurements = measure_streams(
             streams,
             rollout_length=rollout_length,
@@ -335,6 +341,7 @@ def _open_peer(name: str, task: Task, num_envs: int | None) -> Stream:
 
     makers: dict[str, Callable[[Task, int], Stream]] = {
         "env-actors": bench_peers.EnvActors,
+        "tianshou": bench_peers.TianshouEnvs,
         "rllib": bench_peers.RLlibRunner,
     }
     return makers[name](task, num_envs or task.settings.num_envs)

@@ -85,6 +85,62 @@ class EnvActors:
         return np.stack(ray.get(refs))
 
 
+class TianshouEnvs:
+    """Tianshou's own RayVectorEnv: an actor per environment, reset by the caller."""
+
+    name = "Tianshou RayVectorEnv"
+    api = "step"
+
+    def __init__(self, task: Task, num_envs: int) -> None:
+        """Starts the actors in the Ray that this process is connected to.
+
+        Raises:
+          SpecError: Gymnasium does not have the environment, or not with these options.
+          EngineError: Tianshou, or a library it needs, is missing.
+        """
+        check_connected()
+        tianshou = _load("tianshou", "tianshou.env", "Tianshou", "pip install tianshou")
+        self._version = str(importlib.import_module("tianshou").__version__)
+        make, _, differs = gymnasium_maker(task.settings, task.spec)
+        self.num_envs, self.num_threads = num_envs, 1
+        self.notes: tuple[str, ...] = (
+            f"{num_envs} actors; an episode's end costs another round trip, as Tianshou has no "
+            "autoreset; it keeps the observations only.",
+            *differs,
+        )
+        self._rollout_length = task.rollout_length
+        self._policy = task.local_policy(num_envs)
+        self._env = tianshou.RayVectorEnv([make] * num_envs)
+        seed = task.settings.seed % 2**31
+        self._env.seed([seed + i for i in range(num_envs)])
+        self._obs = np.stack(self._env.reset()[0])
+
+    def version(self) -> str:
+        return self._version
+
+    def resume(self) -> None:
+        self._step()
+
+    def collect(self) -> int:
+        kept = [self._step() for _ in range(self._rollout_length)]
+        return sum(map(len, kept))
+
+    def pause(self) -> None:
+        """Every step is over when it returns."""
+
+    def close(self) -> None:
+        if ray.is_initialized():
+            self._env.close()
+
+    def _step(self) -> Any:
+        obs, _, terminated, truncated, _ = self._env.step(self._policy.act(self._obs).action)
+        self._obs = np.stack(obs)
+        ended = np.flatnonzero(terminated | truncated)
+        if ended.size:
+            self._obs[ended] = np.stack(self._env.reset(ended)[0])
+        return self._obs
+
+
 class RLlibRunner:
     """RLlib's SingleAgentEnvRunner with its own vector environment, in this process."""
 
@@ -150,14 +206,20 @@ def _load_rllib() -> tuple[Any, Any, Any]:
         "ray.rllib.env.single_agent_env_runner",
         "ray.rllib.core.rl_module.default_model_config",
     )
-    try:
-        ppo, runner, module = (importlib.import_module(name) for name in names)
-    except Exception as error:  # its imports raise more than ImportError
-        raise EngineError(
-            f"peer 'rllib' needs RLlib, which cannot be imported ({error!r}): run "
-            "`pip install 'ray[rllib]' 'gymnasium==1.2.2'`, or leave this peer out"
-        ) from error
+    install = "pip install 'ray[rllib]' 'gymnasium==1.2.2'"
+    ppo, runner, module = (_load("rllib", name, "RLlib", install) for name in names)
     return ppo, runner, module
+
+
+def _load(peer: str, module: str, library: str, install: str) -> Any:
+    """Imports a module of a peer's library; raises EngineError that says what to install."""
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # some raise more than ImportError
+        raise EngineError(
+            f"peer {peer!r} needs {library}, which cannot be imported ({error!r}): run "
+            f"`{install}`, or leave this peer out"
+        ) from error
 
 
 def _make_env_actor() -> type:

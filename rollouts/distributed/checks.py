@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.errors import EngineError, SpecError
 
 
@@ -27,6 +27,18 @@ def check_inference(rule: BatchRule | None, num_workers: int) -> None:
             "inference with num_workers=0, expected at least 1 worker: without Ray the policy is "
             "in this process anyway"
         )
+
+
+def check_numa(numa_nodes: int | None, num_workers: int) -> int | None:
+    """Returns numa_nodes; raises SpecError where it is no number of nodes, or nobody is kept."""
+    if numa_nodes is not None and num_workers == 0:
+        raise SpecError(
+            "numa_nodes with num_workers=0, expected at least 1 worker: to keep this process on a "
+            "node, start it with numactl or call rollouts.numa.keep_on_node"
+        )
+    if numa_nodes is not None and numa_nodes < 1:
+        raise SpecError(f"numa_nodes is {numa_nodes}, expected at least 1")
+    return numa_nodes
 
 
 def check_env(env_id: str, env_options: Mapping[str, Any]) -> None:

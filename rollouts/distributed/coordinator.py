@@ -6,23 +6,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed.checks import check_counts, check_env, check_inference
+from rollouts.distributed.checks import check_counts, check_env, check_inference, check_numa
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.lag import LagMeter, LagPolicy, LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.placement import Placement, Strategy
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.runner import Runner
 from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
-from rollouts.learner_queue import LearnerQueue
+from rollouts.frame_stacks import join
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +72,9 @@ class RolloutCoordinator:
         then the same in every run.
       ray_address: Cluster to join. None uses the Ray this process is connected to, or
         RAY_ADDRESS, or starts one on this machine with just the CPUs the workers need.
+      pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
+        `get` forms the same stacks from them, to the bit. None: where the environment has an option
+        stack_num above 1, as Atari games have.
       num_cpus_per_worker: What Ray reserves; None for num_threads_per_worker.
       num_gpus_per_worker: What Ray reserves; may be a fraction.
       max_workers: Most that `scale_to` can ask for; None for num_workers. A Ray started here, and
@@ -79,6 +83,9 @@ class RolloutCoordinator:
       node_labels: Labels that a worker's node must have.
       pin_threads: Passed on to `make_vec`; a sequence has one entry per worker, used again from
         the start by further workers. None leaves it to make_vec.
+      numa_nodes: NUMA nodes of each machine, to have one worker on each: all threads of worker w
+        stay on the CPUs of node w % numa_nodes of its machine, those of torch too. A worker on a
+        machine with fewer nodes fails. None leaves the threads where the kernel puts them.
       max_restarts_per_worker: A worker is benched, not started again, when it has failed more
         often than this, either in a row without a completed fragment or within restart_window_s.
       restart_window_s: Seconds after which a failure no longer counts.
@@ -121,6 +128,7 @@ class RolloutCoordinator:
         max_policy_lag: int | None = None,
         lag_policy: LagPolicy | None = None,
         merge: MergeOrder = "arrival",
+        pack_frame_stacks: bool | None = None,
         ray_address: str | None = None,
         num_cpus_per_worker: float | None = None,
         num_gpus_per_worker: float = 0.0,
@@ -128,9 +136,10 @@ class RolloutCoordinator:
         placement: Strategy | None = None,
         node_labels: Mapping[str, str] | None = None,
         pin_threads: bool | Sequence[bool | Sequence[int]] | None = None,
+        numa_nodes: int | None = None,
         max_restarts_per_worker: int = 3,
         restart_window_s: float = 600.0,
-        worker_start_timeout_s: float = 120.0,
+        worker_start_timeout_s: float = 300.0,
         worker_hang_timeout_s: float | None = 300.0,
         make_collector: MakeCollector | None = None,
         first_policy_version: int = 1,
@@ -193,10 +202,13 @@ class RolloutCoordinator:
             seed=seed,
             env_options=dict(env_options or {}),
             pin_threads=pin_threads,
+            numa_nodes=check_numa(numa_nodes, num_workers),
+            # in this process nothing travels
+            pack_frame_stacks=pack_frame_stacks if num_workers else False,
         )
         self._max_workers = max_workers or num_workers
         if num_workers == 0:
-            self._runner: _Runner = LocalRunner(
+            self._runner: Runner = LocalRunner(
                 config,
                 make_policy,
                 make_collector=make_collector,
@@ -249,7 +261,8 @@ class RolloutCoordinator:
           num_fragments: How many; at most max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
-          A RolloutBatch (T, B, ...). From a single worker's fragment its arrays are read-only.
+          A RolloutBatch (T, B, ...). From a single worker's fragment its arrays are read-only,
+          but for stacks of frames, which are formed here.
         Raises:
           TimeoutError: too few arrived in time; they stay for the next call.
           WorkerError: no worker is left; the message has their last errors.
@@ -257,7 +270,7 @@ class RolloutCoordinator:
           ClosedError: the coordinator was closed, or drained and has fewer left.
         """
         fragments = self.get_fragments(num_fragments, timeout_s)
-        return RolloutBatch.concatenate([fragment.batch for fragment in fragments])
+        return join([fragment.payload for fragment in fragments])
 
     def get_fragments(
         self, num_fragments: int = 1, timeout_s: float | None = None
@@ -323,7 +336,7 @@ class RolloutCoordinator:
                           that never became a fragment, where
                           requested = produced + in_flight + sum(interrupted.values())
           queue_depth     fragments waiting for the learner
-          queued_bytes    of their arrays, which are in the object store
+          queued_bytes    of their arrays as they are in the object store
           outstanding_limit  fragments that may be in flight and queued together at present
           restarts        incarnations started after a failure
           failures        {reason: n}, of incarnations
@@ -379,21 +392,3 @@ class RolloutCoordinator:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class _Runner(Protocol):
-    """Where fragments come from: the RayRunner's workers or the LocalRunner."""
-
-    queue: LearnerQueue[Fragment]
-
-    def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]: ...
-
-    def published(self) -> None: ...
-
-    def scale_to(self, num_workers: int) -> None: ...
-
-    def drain(self, timeout_s: float | None) -> None: ...
-
-    def stats(self) -> dict[str, Any]: ...
-
-    def close(self) -> None: ...

@@ -32,7 +32,7 @@ class FleetRules:
     credits_per_worker: int = 2
     max_restarts: int = 3
     restart_window_s: float = 600.0
-    start_timeout_s: float = 120.0
+    start_timeout_s: float = 300.0
     hang_timeout_s: float | None = 300.0
     merge: MergeOrder = "arrival"
     lag: LagRule = LagRule()  # noqa: RUF009  it is frozen

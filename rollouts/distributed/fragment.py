@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.frame_stacks import PackedRollout, join
+
 if TYPE_CHECKING:
     from rollouts.batch import RolloutBatch
+    from rollouts.frame_stacks import Payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +33,29 @@ class FragmentInfo:
     min_policy_version: int
     max_policy_version: int
     collect_s: float
-    nbytes: int
+    nbytes: int  # of the arrays as they travel: of stacked observations each frame counts once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Fragment(FragmentInfo):
-    """A completed fragment with its arrays, which are read-only when they came through Ray."""
+    """A completed fragment with its arrays as they travelled."""
 
-    batch: RolloutBatch
+    payload: Payload
+
+    @functools.cached_property
+    def batch(self) -> RolloutBatch:
+        """The rollout; stacks of frames are formed when first asked for, and kept.
+
+        Arrays that came through Ray are read-only, formed stacks are not.
+        """
+        return join([self.payload])
+
+    @property
+    def policy_version(self) -> NDArray[np.int64]:
+        """(T, B), see `RolloutBatch`; forms no stacks."""
+        payload = self.payload
+        rest = payload.rest if isinstance(payload, PackedRollout) else payload
+        return rest.policy_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +72,7 @@ class PendingFragment:
     """A completed fragment whose arrays are fetched on demand: what LearnerQueue holds."""
 
     info: FragmentInfo
-    fetch: Callable[[float], RolloutBatch]
+    fetch: Callable[[float], Payload]
 
     @property
     def worker_id(self) -> int:
@@ -78,7 +100,7 @@ class PendingFragment:
 
     def resolve(self, timeout_s: float) -> Fragment:
         """Fetches the arrays; see `learner_queue.FragmentHandle.resolve`."""
-        batch = self.fetch(timeout_s)
+        payload = self.fetch(timeout_s)
         info = self.info
         return Fragment(
             worker_id=info.worker_id,
@@ -89,5 +111,5 @@ class PendingFragment:
             max_policy_version=info.max_policy_version,
             collect_s=info.collect_s,
             nbytes=info.nbytes,
-            batch=batch,
+            payload=payload,
         )

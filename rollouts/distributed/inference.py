@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One policy in an actor of its own, asked by all workers: inference as in SEED RL.
 
-`InferenceServer` starts the actor; `RemotePolicy` is the policy of a worker that asks it, once per
-batch of observations. In an asynchronous pool the other environments step while a worker waits.
+`InferenceServer` starts the actor; `remote_policy` has the policy of a worker that asks it, once a
+batch. In an asynchronous pool the other environments step while a worker waits.
 
 It is for models that want a GPU which the workers do not have. Small models are much faster in the
 workers, as here every batch of observations waits for a call through Ray.
@@ -15,33 +15,25 @@ import contextlib
 import os
 import pickle
 import sys
-import threading
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import ray as _typed_ray
-from numpy.typing import NDArray
 
 from rollouts.distributed.fragment import WorkerFailure
-from rollouts.distributed.policy_server import BatchRule, PolicyServer, Reply, Request
+from rollouts.distributed.policy_requests import BatchRule, Reply, Request
+from rollouts.distributed.policy_server import PolicyServer
 from rollouts.distributed.ray_session import check_connected
-from rollouts.distributed.weights import LocalWeights, WeightOffer
+from rollouts.distributed.remote_policy import Asking, RemotePolicyMaker
+from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
-from rollouts.errors import WorkerError
 
 if TYPE_CHECKING:
-    from rollouts.policy import Policy, PolicyOutput
-
-Array = NDArray[Any]
+    from rollouts.policy import Policy
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
-
-# between two attempts to reach a server that Ray is starting again
-_RETRY_S = 0.1
 
 
 class InferenceServer:
@@ -54,6 +46,10 @@ class InferenceServer:
     When the process dies, Ray starts it again, at most `max_restarts` times. Requests in flight are
     asked again, for a policy's answer changes no environment; the first one brings the newest
     weights that its worker was offered. The new life samples with another seed.
+
+    A RecurrentPolicy keeps its states here, one per environment, by its env_id. They begin anew
+    with each episode and with each life of a worker. With the server's process they are lost, so
+    that the workers, too, are started again.
     """
 
     def __init__(
@@ -65,7 +61,7 @@ class InferenceServer:
         num_cpus: float = 1,
         num_gpus: float = 0,
         max_restarts: int = 3,
-        request_timeout_s: float = 60.0,
+        request_timeout_s: float = 120.0,
     ) -> None:
         """Starts the actor; does not wait for it.
 
@@ -111,7 +107,7 @@ class InferenceServer:
         Raises:
           WorkerError: the policy could not be made, the server died or does not answer.
         """
-        stats: dict[str, int] = _Asking(self._actor, timeout_s).call("stats")
+        stats: dict[str, int] = Asking(self._actor, timeout_s).call("stats")
         return stats
 
     def close(self) -> None:
@@ -119,103 +115,6 @@ class InferenceServer:
         with contextlib.suppress(Exception):
             check_connected()
             ray.kill(self._actor, no_restart=True)
-
-
-@dataclass(frozen=True, slots=True)
-class RemotePolicyMaker:
-    """Makes a RemotePolicy in a worker."""
-
-    actor: Any
-    timeout_s: float
-
-    def __call__(self, spec: PolicySpec) -> RemotePolicy:
-        return RemotePolicy(self.actor, self.timeout_s)
-
-
-class RemotePolicy:
-    """A `Policy` whose answers come from an InferenceServer.
-
-    `policy_version` is the one the server used for the last answer, at least that of the newest
-    offer this policy was given. Arrays may be read-only. Each method raises WorkerError when the
-    policy in the server raised, when the server is dead for good, or after `timeout_s`.
-    """
-
-    def __init__(self, actor: Any, timeout_s: float = 60.0) -> None:
-        self.policy_version = 0
-        self._asking = _Asking(actor, timeout_s)
-        self._offer: WeightOffer | None = None
-
-    def act(self, obs: Array) -> PolicyOutput:
-        """Asks for an action for each row of `obs` (B, *obs_shape)."""
-        from rollouts.policy import PolicyOutput
-
-        arrays = self._ask("act", obs)
-        action, log_prob, value = (arrays.pop(name) for name in ("action", "log_prob", "value"))
-        extras = {name.removeprefix("extras."): array for name, array in arrays.items()}
-        return PolicyOutput(action, log_prob, value, extras)
-
-    def value(self, obs: Array) -> NDArray[np.float32]:
-        """Asks for the value (B,) of each row of `obs` (B, *obs_shape)."""
-        return self._ask("value", obs)["value"]
-
-    def weights(self) -> dict[str, Array]:
-        """Returns a copy of the server's weights, which may be older than those offered."""
-        return self._ask("weights", np.empty(0))
-
-    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Sends the weights with the next request, unless the server has newer ones."""
-        self.load_offer(LocalWeights(version, weights))
-
-    def load_offer(self, offer: WeightOffer) -> None:
-        """Sees to it that later answers come from these weights or newer ones.
-
-        The arrays are not fetched here: the server fetches them, if it does not have them yet.
-        """
-        self._offer = offer
-
-    def _ask(self, kind: str, obs: Array) -> dict[str, Array]:
-        version = 0 if self._offer is None else self._offer.version
-        reply: Reply = self._asking.call("ask", kind, obs, version, None)
-        if reply.needs_offer:
-            reply = self._asking.call("ask", kind, obs, version, self._offer)
-        self.policy_version = reply.policy_version
-        return dict(reply.arrays)
-
-
-class _Asking:
-    """Calls of the actor that end in time and say what went wrong."""
-
-    def __init__(self, actor: Any, timeout_s: float) -> None:
-        self._actor = actor
-        self._timeout_s = timeout_s
-
-    def call(self, method: str, *args: Any) -> Any:
-        """Returns the answer, asking again while Ray starts the actor again."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            check_connected()
-            ref = getattr(self._actor, method).remote(*args)
-            try:
-                answer = ray.get(ref, timeout=max(_RETRY_S, deadline - time.monotonic()))
-                break
-            except ray.exceptions.GetTimeoutError:
-                raise self._late("busy or unreachable") from None
-            except ray.exceptions.ActorUnavailableError as error:
-                if time.monotonic() > deadline:
-                    raise self._late(f"unavailable: {error}") from error
-                threading.Event().wait(_RETRY_S)
-            except ray.exceptions.RayError as error:
-                raise WorkerError(f"the inference server died: {error}") from error
-        failure = answer if isinstance(answer, WorkerFailure) else getattr(answer, "failure", None)
-        if failure is not None:
-            raise WorkerError(f"inference failed in the server:\n{failure.traceback}")
-        return answer
-
-    def _late(self, state: str) -> WorkerError:
-        return WorkerError(
-            f"the inference server did not answer within {self._timeout_s} s: it is {state}; "
-            "were its CPUs and GPUs ever free?"
-        )
 
 
 def build_server(recipe: bytes, incarnation: int) -> PolicyServer:
@@ -231,13 +130,12 @@ def build_server(recipe: bytes, incarnation: int) -> PolicyServer:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(torch_threads)
-    return PolicyServer(policy, rule)
+    return PolicyServer(policy, rule, life=1 + incarnation)
 
 
 async def ask(
     server: PolicyServer | WorkerFailure,
-    kind: str,
-    obs: Array,
+    request: Request,
     min_version: int,
     offer: WeightOffer | None,
 ) -> Reply:
@@ -246,7 +144,7 @@ async def ask(
         return Reply({}, 0, failure=server)
     if offer is not None:
         server.offer(offer)
-    return await asyncio.wrap_future(server.submit(Request(kind, obs), min_version))
+    return await asyncio.wrap_future(server.submit(request, min_version))
 
 
 def _make_host_class() -> type:
@@ -273,6 +171,9 @@ def _make_host_class() -> type:
             from rollouts.distributed.inference import ask
 
             return await ask(self._server, *request)
+
+        async def is_recurrent(self) -> Any:
+            return getattr(self._server, "is_recurrent", self._server)
 
         async def offer(self, offer: Any) -> None:
             # a policy that could not be made says so to whoever asks it

@@ -146,5 +146,5 @@ def _lags(fragment: Fragment, version: int) -> dict[int, int]:
     """Returns lag -> env-steps; looks at the arrays only where the steps differ."""
     if fragment.min_policy_version == fragment.max_policy_version:
         return {version - fragment.min_policy_version: fragment.num_steps}
-    versions, counts = np.unique(fragment.batch.policy_version, return_counts=True)
+    versions, counts = np.unique(fragment.policy_version, return_counts=True)
     return {version - int(v): int(count) for v, count in zip(versions, counts, strict=True)}

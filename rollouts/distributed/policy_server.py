@@ -5,112 +5,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.distributed.fragment import WorkerFailure
+from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RequestQueue
+from rollouts.distributed.state_clients import StateClients
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.distributed.worker import guarded
 from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
-    from rollouts.policy import Policy
+    from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRule:
-    """When waiting requests become a batch. A request is never split.
-
-    Attributes:
-      min_rows   a batch starts once so many rows wait, or
-      timeout_s  once the oldest request waited so long; 0 never waits
-      max_rows   rows of a batch, unless a single request has more
-    """
-
-    min_rows: int = 1
-    max_rows: int = 4096
-    timeout_s: float = 0.005
-
-    def __post_init__(self) -> None:
-        """Checks that batches can start and end."""
-        if not 1 <= self.min_rows <= self.max_rows:
-            raise SpecError(
-                f"min_rows is {self.min_rows} and max_rows {self.max_rows}, expected "
-                "1 <= min_rows <= max_rows"
-            )
-        if not self.timeout_s >= 0:
-            raise SpecError(f"timeout_s is {self.timeout_s}, expected 0 or more seconds")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """What a policy asks: "act" or "value" for obs (B, *obs_shape), or "weights" with no rows."""
-
-    kind: str
-    obs: Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reply:
-    """What was found.
-
-    Attributes:
-      arrays          "act": {"action", "log_prob", "value", and the extras as "extras.<name>"};
-                      "value": {"value"}; all (B, ...), for the rows of the request;
-                      "weights": a copy of the weights
-      policy_version  version of the weights that found it
-      needs_offer     nothing was found: the server does not know the version that was asked for
-      failure         nothing was found: the policy raised
-    """
-
-    arrays: dict[str, Array]
-    policy_version: int
-    needs_offer: bool = False
-    failure: WorkerFailure | None = None
-
-
-class RequestQueue:
-    """Requests in order of arrival and the moment at which they are due. Not thread-safe."""
-
-    def __init__(self, rule: BatchRule) -> None:
-        self._rule = rule
-        self._waiting: deque[tuple[float, Request, Future[Reply]]] = deque()
-        self._rows = 0
-
-    def add(self, request: Request, future: Future[Reply], now_s: float) -> None:
-        """Appends a request that came at `now_s`."""
-        self._waiting.append((now_s, request, future))
-        self._rows += len(request.obs)
-
-    def wait_s(self, now_s: float) -> float | None:
-        """Returns seconds until a batch is due, 0 if one is; None if nothing waits."""
-        if not self._waiting:
-            return None
-        if self._rows >= self._rule.min_rows:
-            return 0.0
-        return max(0.0, self._waiting[0][0] + self._rule.timeout_s - now_s)
-
-    def take(self) -> list[tuple[Request, Future[Reply]]]:
-        """Takes the oldest requests, at most `max_rows` rows but at least one request."""
-        taken: list[tuple[Request, Future[Reply]]] = []
-        rows = 0
-        while self._waiting:
-            _, request, future = self._waiting[0]
-            if taken and rows + len(request.obs) > self._rule.max_rows:
-                break
-            self._waiting.popleft()
-            rows += len(request.obs)
-            taken.append((request, future))
-        self._rows -= rows
-        return taken
 
 
 class PolicyServer:
@@ -123,8 +35,16 @@ class PolicyServer:
     `_changed` guards everything but the policy, which only the server's thread touches.
     """
 
-    def __init__(self, policy: Policy, rule: BatchRule) -> None:
+    def __init__(self, policy: Policy, rule: BatchRule, *, life: int = 1) -> None:
+        """Starts the thread.
+
+        Args:
+          policy: Of all environments; one with `act_rows` is a RecurrentPolicy.
+          rule: When requests become a batch.
+          life: Differs from that of any other server that the same workers may ask.
+        """
         self._policy = policy
+        self._clients = StateClients(life) if hasattr(policy, "act_rows") else None
         self._changed = threading.Condition(threading.Lock())
         self._queue = RequestQueue(rule)
         self._offer: WeightOffer | None = None
@@ -147,9 +67,7 @@ class PolicyServer:
             elif (problem := self._check(request)) is not None:
                 future.set_result(self._refusal(problem))
             else:
-                self._queue.add(request, future, time.monotonic())
-                self._counts["requests"] += 1
-                self._changed.notify()
+                return self._enqueue(request, future)
         return future
 
     def offer(self, offer: WeightOffer) -> None:
@@ -171,6 +89,22 @@ class PolicyServer:
         self._thread.join()
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether requests must say whose observations they are about."""
+        return self._clients is not None
+
+    def _enqueue(self, request: Request, future: Future[Reply]) -> Future[Reply]:
+        """Queues a request, unless it is queued or answered already: then returns that future."""
+        if self._clients is not None and request.of is not None:
+            known = self._clients.enter(request.of, future)
+            if known is not None:
+                return known
+        self._queue.add(request, future, time.monotonic())
+        self._counts["requests"] += 1
+        self._changed.notify()
+        return future
+
+    @property
     def _newest(self) -> int:
         return self._version if self._offer is None else self._offer.version
 
@@ -181,6 +115,12 @@ class PolicyServer:
         """Says what is wrong with observations that cannot share a batch with the earlier ones."""
         if request.kind == "weights":
             return None
+        if self._clients is None and request.of is not None:
+            return "the policy has no memory: ask without rows"
+        if self._clients is not None:
+            problem = self._clients.problem_of(request.of)
+            if problem is not None or request.kind == "states":
+                return problem
         layout = (request.obs.shape[1:], request.obs.dtype)
         self._layout = self._layout or layout
         if layout == self._layout:
@@ -226,7 +166,8 @@ class PolicyServer:
                 arrays = {} if isinstance(found, WorkerFailure) else found
                 version = self._policy.policy_version
                 replies.append((future, Reply(arrays, version, failure=failure)))
-        for kind in ("act", "value"):
+        batch = self._without_the_dead(batch, replies)
+        for kind in ("states", "act", "value"):
             same = [(request, future) for request, future in batch if request.kind == kind]
             if same:
                 num_forwards += 1
@@ -239,37 +180,91 @@ class PolicyServer:
         for future, reply in replies:
             future.set_result(reply)
 
+    def _without_the_dead(
+        self,
+        batch: Sequence[tuple[Request, Future[Reply]]],
+        replies: list[tuple[Future[Reply], Reply]],
+    ) -> Sequence[tuple[Request, Future[Reply]]]:
+        """Refuses what a worker asked that was started again while the request waited."""
+        if self._clients is None:
+            return batch
+        living = []
+        for request, future in batch:
+            with self._changed:
+                problem = request.of and self._clients.problem_of(request.of)
+            if problem:
+                replies.append((future, self._refusal(problem)))
+            else:
+                living.append((request, future))
+        return living
+
     def _answer(
         self, kind: str, same: Sequence[tuple[Request, Future[Reply]]]
     ) -> list[tuple[Future[Reply], Reply]]:
         """Runs the policy once for requests of one kind and cuts the outcome into replies."""
-        rows = [request.obs for request, _ in same]
-        obs = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        found = guarded(lambda: _run_policy(self._policy, kind, obs))
+        requests = [request for request, _ in same]
+        found = guarded(lambda: self._run_policy(kind, requests))
         version = self._policy.policy_version
         if isinstance(found, WorkerFailure):
             return [(future, Reply({}, version, failure=found)) for _, future in same]
+        life = 0 if self._clients is None else self._clients.life
         replies, start = [], 0
         for request, future in same:
             end = start + len(request.obs)
             arrays = {name: array[start:end] for name, array in found.items()}
-            replies.append((future, Reply(arrays, version)))
+            replies.append((future, Reply(arrays, version, server_life=life)))
             start = end
         return replies
 
+    def _run_policy(self, kind: str, requests: Sequence[Request]) -> dict[str, Array]:
+        obs = _joined([request.obs for request in requests])
+        if self._clients is None:
+            return run_policy(self._policy, kind, obs)
+        of = [request.of for request in requests if request.of is not None]
+        rows = _joined([each.rows for each in of])
+        moves_on = kind == "act"
+        begins = _joined([self._clients.begins_of(each, moves_on=moves_on) for each in of])
+        return run_recurrent_policy(cast("RecurrentPolicy", self._policy), kind, obs, rows, begins)
 
-def _run_policy(policy: Policy, kind: str, obs: Array) -> dict[str, Array]:
+
+def run_policy(policy: Policy, kind: str, obs: Array) -> dict[str, Array]:
+    """Returns the arrays of a Reply to "act" or "value"."""
+    return _checked(_named(policy.value(obs) if kind == "value" else policy.act(obs)), len(obs))
+
+
+def run_recurrent_policy(
+    policy: RecurrentPolicy,
+    kind: str,
+    obs: Array,
+    rows: NDArray[np.intp],
+    begins: NDArray[np.bool_],
+) -> dict[str, Array]:
+    """Returns the arrays of a Reply to "act", "value" or "states"."""
+    if kind == "states":
+        states = policy.states(rows, begins)
+        return _checked({str(i): state for i, state in enumerate(states)}, len(rows))
     if kind == "value":
-        arrays = {"value": policy.value(obs)}
-    else:
-        output = policy.act(obs)
-        arrays = {
-            "action": output.action,
-            "log_prob": output.log_prob,
-            "value": output.value,
-            **{f"extras.{name}": array for name, array in output.extras.items()},
-        }
+        return _checked(_named(policy.value_rows(obs, rows, begins)), len(obs))
+    return _checked(_named(policy.act_rows(obs, rows, begins)), len(obs))
+
+
+def _named(found: PolicyOutput | Array) -> dict[str, Array]:
+    if isinstance(found, np.ndarray):
+        return {"value": found}
+    return {
+        "action": found.action,
+        "log_prob": found.log_prob,
+        "value": found.value,
+        **{f"extras.{name}": array for name, array in found.extras.items()},
+    }
+
+
+def _checked(arrays: dict[str, Array], num_rows: int) -> dict[str, Array]:
     for name, array in arrays.items():
-        if len(array) != len(obs):
-            raise SpecError(f"the policy returned {len(array)} rows of {name} for {len(obs)}")
+        if len(array) != num_rows:
+            raise SpecError(f"the policy returned {len(array)} rows of {name} for {num_rows}")
     return arrays
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

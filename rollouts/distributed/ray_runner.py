@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.inference import InferenceServer
 from rollouts.distributed.placement import Placement
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.ray_session import RaySession, check_connected
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore

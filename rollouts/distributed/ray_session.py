@@ -24,7 +24,7 @@ from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig,
 from rollouts.errors import WorkerError
 
 if TYPE_CHECKING:
-    from rollouts.batch import RolloutBatch
+    from rollouts.frame_stacks import Payload
 
 _log = logging.getLogger(__name__)
 
@@ -132,21 +132,21 @@ class ActorHandle:
 
     def collect(
         self, offer: WeightOffer
-    ) -> tuple[Future[FragmentInfo | WorkerFailure], Callable[[float], RolloutBatch]]:
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], Callable[[float], Payload]]:
         """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
         check_connected()
         # two return values: the driver reads the first and never pulls the second
         info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
 
-        def fetch(timeout_s: float) -> RolloutBatch:
+        def fetch(timeout_s: float) -> Payload:
             check_connected()
             try:
-                batch: RolloutBatch = ray.get(batch_ref, timeout=max(_MIN_FETCH_S, timeout_s))
+                payload: Payload = ray.get(batch_ref, timeout=max(_MIN_FETCH_S, timeout_s))
             except ray.exceptions.GetTimeoutError:
                 raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
             except ray.exceptions.RayError as error:
                 raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
-            return batch
+            return payload
 
         return info_ref.future(), fetch
 

@@ -13,12 +13,12 @@ from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.worker import WorkerConfig, WorkerInfo
 
 if TYPE_CHECKING:
-    from rollouts.batch import RolloutBatch
     from rollouts.distributed.weights import WeightOffer
+    from rollouts.frame_stacks import Payload
 
 T = TypeVar("T")
 
-Fetch = Callable[[float], "RolloutBatch"]
+Fetch = Callable[[float], "Payload"]
 
 
 class WorkerHandle(Protocol):

@@ -18,11 +18,14 @@ import numpy as np
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.errors import EnvError, ProtocolError
+from rollouts.frame_stacks import pack
+from rollouts.numa import keep_on_node
 
 if TYPE_CHECKING:
     import gymnasium
 
     from rollouts.batch import RolloutBatch
+    from rollouts.frame_stacks import Payload
     from rollouts.policy import Policy
 
 T = TypeVar("T")
@@ -43,6 +46,9 @@ class WorkerConfig:
     env_options: Mapping[str, Any]
     # of all workers, see `RolloutCoordinator`
     pin_threads: bool | Sequence[bool | Sequence[int]] | None = None
+    numa_nodes: int | None = None  # of each machine; None: wherever the kernel likes
+    # None: where the environment has an option stack_num above 1
+    pack_frame_stacks: bool | None = False
 
     @property
     def env_id_offset(self) -> int:
@@ -131,6 +137,9 @@ class RolloutWorker:
         """
         self._config = config
         self._collector = (make_collector or build_collector)(config, make_policy)
+        self._packs = config.pack_frame_stacks
+        if self._packs is None:
+            self._packs = make_collector is None and _stacks_frames(config)
         self._version = 0
         self._seq_no = 0
         self._is_broken = False
@@ -143,7 +152,7 @@ class RolloutWorker:
         """Says where this worker lives."""
         return WorkerInfo(pid=os.getpid(), host=socket.gethostname())
 
-    def collect(self, offer: WeightOffer) -> tuple[FragmentInfo, RolloutBatch]:
+    def collect(self, offer: WeightOffer) -> tuple[FragmentInfo, Payload]:
         """Collects one fragment with the offered weights, or with its own if those are not newer.
 
         Raises:
@@ -162,6 +171,7 @@ class RolloutWorker:
             self._version = offer.version
         start_s = time.perf_counter()
         batch = self._collector.collect()
+        payload = pack(batch) if self._packs else batch
         info = FragmentInfo(
             worker_id=self._config.worker_id,
             incarnation=self._config.incarnation,
@@ -170,11 +180,11 @@ class RolloutWorker:
             min_policy_version=int(batch.policy_version.min()),
             max_policy_version=int(batch.policy_version.max()),
             collect_s=time.perf_counter() - start_s,
-            nbytes=batch.nbytes,
+            nbytes=payload.nbytes,
         )
         self._seq_no += 1
         self._is_broken = False
-        return info, batch
+        return info, payload
 
     def close(self) -> None:
         """Frees the pool's threads and memory. Idempotent."""
@@ -227,7 +237,11 @@ def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:
 
     They come pickled because they may need the sys.path that the host sets up first.
     """
-    return RolloutWorker(pickle.loads(config), **pickle.loads(recipe))
+    settings: WorkerConfig = pickle.loads(config)
+    # before anything starts threads or writes to memory
+    if settings.numa_nodes is not None:
+        keep_on_node(settings.worker_id % settings.numa_nodes, settings.numa_nodes)
+    return RolloutWorker(settings, **pickle.loads(recipe))
 
 
 def guarded(function: Callable[[], T]) -> T | WorkerFailure:
@@ -240,6 +254,14 @@ def guarded(function: Callable[[], T]) -> T | WorkerFailure:
             traceback=traceback.format_exc(),
             reason="env_error" if isinstance(error, EnvError) else "worker_error",
         )
+
+
+def _stacks_frames(config: WorkerConfig) -> bool:
+    import rollouts
+
+    options = rollouts.env_spec(config.env_id, **config.env_options).options
+    stack_num = options.get("stack_num", 1)
+    return isinstance(stack_num, int) and stack_num > 1
 
 
 def _derive_seed(*parts: int) -> int:

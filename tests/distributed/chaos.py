@@ -7,7 +7,7 @@
 or a node's raylet is killed with SIGKILL; a lost node is replaced. The learner stalls now and then.
 Prints a JSON object of what happened; exits with an error if a step was lost from a delivered
 stretch, came twice, or was stitched to another life's, if the accounts do not balance to the step,
-or if the driver's memory grows.
+if the driver's memory grows, or if delivered fragments stay in the object stores.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
 # 8 * 3 * 8192 * 4 bytes = 786 kB a fragment: beyond what Ray sends inline, so nodes can lose it
 PAD = 8192
 MEMORY_GROWTH_BYTES = 64 << 20
+# a few fragments; some seconds of collecting make many times as many
+STORE_BYTES = 8 << 20
+HANG_LIMIT_S = 300.0
 
 
 class World:
@@ -84,7 +87,7 @@ class Learner(threading.Thread):
         dice, coordinator = self._random, self._coordinator
         try:
             while not self.has_ended.is_set():
-                self.checker.add(*coordinator.get_fragments(dice.randint(1, 4), timeout_s=120.0))
+                self.checker.add(*coordinator.get_fragments(dice.randint(1, 4), timeout_s=300.0))
                 assert_balanced(coordinator.stats())
                 if dice.random() < 0.3:
                     coordinator.publish_weights(weights())
@@ -105,7 +108,7 @@ def kill_now_and_then(
     world: World, coordinator: RolloutCoordinator, learner: Learner, seconds: float, seed: int
 ) -> tuple[Counter[str], int]:
     """Kills something every 2 to 5 s; returns what, and by how many bytes this process grew."""
-    dice, process, kills = random.Random(seed), psutil.Process(), Counter(node=0, worker=0)
+    dice, kills = random.Random(seed), Counter(node=0, worker=0)
     start, settled = time.monotonic(), 0
     while (passed := time.monotonic() - start) < seconds:
         if learner.has_ended.wait(dice.uniform(2.0, 5.0)):
@@ -117,10 +120,43 @@ def kill_now_and_then(
         else:
             kills["worker"] += kill_worker(coordinator, dice)
         if not settled and passed > seconds / 3:
-            gc.collect()
-            settled = process.memory_info().rss
+            settled = rss()
+    return kills, rss() - settled
+
+
+def rss() -> int:
+    """Returns the bytes of this process's own memory that are in RAM.
+
+    Fragments live in the object store, whose pages are shared: those are not counted here.
+    """
     gc.collect()
-    return kills, process.memory_info().rss - settled
+    info = psutil.Process().memory_info()
+    return int(info.rss - info.shared)
+
+
+def store_bytes() -> int:
+    """Returns the bytes of all nodes' object stores that are in use."""
+    import ray
+    from ray._private.internal_api import node_stats
+
+    used = 0
+    for node in ray.nodes():
+        if node["Alive"]:
+            # a node that was killed a moment ago still counts as alive, and does not answer
+            with contextlib.suppress(Exception):
+                address, port = node["NodeManagerAddress"], node["NodeManagerPort"]
+                reply = node_stats(address, port, include_memory_info=False)
+                used += int(reply.store_stats.object_store_bytes_used)
+    return used
+
+
+def wait_for_an_empty_store() -> None:
+    """Waits until Ray has freed what was delivered; all that may stay are weights and crumbs."""
+    deadline = time.monotonic() + HANG_LIMIT_S
+    while (used := store_bytes()) > STORE_BYTES:
+        gc.collect()
+        assert time.monotonic() < deadline, f"{used} bytes stay in the object stores"
+        time.sleep(0.1)
 
 
 def kill_worker(coordinator: RolloutCoordinator, dice: random.Random) -> int:
@@ -148,21 +184,22 @@ def run(seconds: float, seed: int) -> dict[str, Any]:
             make_collector=CounterCollector,
             ray_address=world.cluster.address,
             max_restarts_per_worker=10**6,
-            worker_start_timeout_s=120.0,
+            worker_start_timeout_s=300.0,
         ) as coordinator:
             coordinator.publish_weights(weights())
             learner = Learner(coordinator, seed)
-            learner.checker.add(*coordinator.get_fragments(1, timeout_s=120.0))
+            learner.checker.add(*coordinator.get_fragments(1, timeout_s=300.0))
             learner.start()
             kills, growth = kill_now_and_then(world, coordinator, learner, seconds, seed)
             learner.stop()
             # every life must still come to its end, with nothing left over
-            coordinator.drain(timeout_s=120.0)
+            coordinator.drain(timeout_s=300.0)
             while coordinator.stats()["queue_depth"]:
                 # the last one may turn out to be lost, and then there is nothing to deliver
                 with contextlib.suppress(ClosedError):
-                    learner.checker.add(*coordinator.get_fragments(1, timeout_s=60.0))
+                    learner.checker.add(*coordinator.get_fragments(1, timeout_s=300.0))
             stats = coordinator.stats()
+            wait_for_an_empty_store()
     finally:
         import ray
 

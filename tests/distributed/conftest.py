@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from counter_world import CounterCollector, make_policy
+from small_cluster import started
 
 from rollouts.distributed import RolloutCoordinator
 
@@ -25,7 +26,7 @@ def ray_session() -> Iterator[Any]:
     from rollouts.distributed.placement import Placement
     from rollouts.distributed.ray_session import RaySession
 
-    session = RaySession(None, Placement(num_cpus=1, max_workers=3))
+    session = started(lambda: RaySession(None, Placement(num_cpus=1, max_workers=3)))
     yield session
     session.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,29 @@ def test_a_missing_rllib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(bench_peers.importlib, "import_module", refuse)
     with pytest.raises(EngineError, match=r"peer 'rllib' needs RLlib.*pip install 'ray\[rllib\]'"):
         bench_peers.RLlibRunner(task(), 2)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tianshou") is None, reason="Tianshou is missing")
+def test_tianshou_s_vector_env_is_measured_and_reset_at_ends(ray_session: Any) -> None:
+    from rollouts.distributed.bench_peers import TianshouEnvs
+
+    stream = TianshouEnvs(task("random"), 2)
+    try:
+        # CartPole falls within 50 random steps now and then, and is never stepped after its end
+        assert [stream.collect() for _ in range(20)] == [16] * 20
+    finally:
+        stream.close()
+
+
+def test_a_peer_whose_library_is_missing_is_left_out_with_a_warning(
+    ray_session: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # what the import system does with a module that is None
+    monkeypatch.setitem(sys.modules, "tianshou.env", None)
+    found = compare_collecting(settings(), rollout_length=8, peers=["tianshou"])
+    assert [each.api for each in found.measurements] == ["get", "collect"]
+    assert "not measured: peer 'tianshou' needs Tianshou" in caplog.text
+    assert "pip install tianshou" in caplog.text
 
 
 def test_the_rllib_peer_refuses_images() -> None:

@@ -70,7 +70,7 @@ try:
                 coordinator.scale_to(4)
                 wait_until(lambda: are_running(coordinator))
             result[name] = where(coordinator)
-            coordinator.get(2, 240)
+            coordinator.get(2, 300)
     wrong = {**os.environ, "RAY_AUTH_TOKEN": "f" * 64}
     code = f"import ray; ray.init({cluster.address!r})"
     stranger = subprocess.run([sys.executable, "-c", code], env=wrong, capture_output=True)
@@ -100,7 +100,7 @@ try:
         cluster.remove_node(nodes.pop("b"), allow_graceful=False)
         lives = set()
         while (lost_id, 1) not in lives:
-            for fragment in coordinator.get_fragments(1, 240):
+            for fragment in coordinator.get_fragments(1, 300):
                 checker.add(fragment)
                 lives.add((fragment.worker_id, fragment.incarnation))
         stats = coordinator.stats()

@@ -17,7 +17,7 @@ from counter_world import assert_balanced, assert_exactly_once, wait_until, weig
 from rollouts.distributed import Fragment, RolloutCoordinator
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 LARGE = {"pad": 4096}  # 8 * 3 * 4096 * 4 bytes: too large for Ray to send inline
 
 Counters = Callable[..., RolloutCoordinator]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,14 @@ from counter_world import CounterCollector, make_policy, weights
 from inference_world import ActorCritic, make_torch_policy, spec
 
 from rollouts.distributed import RolloutCoordinator
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.ray_runner import _shared_spec
 from rollouts.distributed.worker import WorkerConfig
-from rollouts.errors import SpecError
+from rollouts.errors import SpecError, WorkerError
+from rollouts.numa import SYSFS, node_cpus
 from rollouts.policy import TorchPolicy
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 def cartpoles(**kwargs: Any) -> RolloutCoordinator:
@@ -63,14 +66,14 @@ def test_a_ray_of_its_own_has_cpus_for_the_server_too(tmp_path: Any) -> None:
     script = """
 import ray
 from inference_world import ActorCritic, make_torch_policy, spec
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.policy import TorchPolicy
 with RolloutCoordinator("CartPole-v1", make_torch_policy, num_workers=1, num_envs_per_worker=2,
                         rollout_length=4, max_workers=2, inference=BatchRule(),
                         inference_num_cpus=2) as c:
     assert ray.cluster_resources()["CPU"] == 4
     c.publish_weights(TorchPolicy(ActorCritic(), spec().single_action_space).weights())
-    c.get(1, 60)
+    c.get(1, 300)
 assert not ray.is_initialized()
 """
     run_script(script, tmp_path)
@@ -99,6 +102,31 @@ def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
     assert shared.seed not in {worker.policy_seed for worker in workers}
 
 
+@pytest.mark.skipif(not SYSFS.exists(), reason=f"this system has no {SYSFS}")
+def test_workers_stay_on_the_cpus_of_their_numa_node(ray_session: object) -> None:
+    with cartpoles(numa_nodes=1) as coordinator:
+        coordinator.publish_weights(
+            TorchPolicy(ActorCritic(), spec().single_action_space).weights()
+        )
+        pids = {}
+        while len(pids) < 2:
+            coordinator.get(1, TIMEOUT_S)
+            workers = coordinator.stats()["workers"]
+            pids = {w["worker_id"]: w["pid"] for w in workers if w["pid"]}
+        node = set(node_cpus(0, 1, frozenset(range(2**16))))
+        for pid in pids.values():
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                assert os.sched_getaffinity(int(thread.name)) <= node
+
+
+@pytest.mark.skipif(not SYSFS.exists(), reason=f"this system has no {SYSFS}")
+def test_worker_on_a_machine_with_fewer_numa_nodes_says_so(ray_session: object) -> None:
+    with cartpoles(numa_nodes=4096, max_restarts_per_worker=0) as coordinator:
+        coordinator.publish_weights({})
+        with pytest.raises(WorkerError, match="numa_nodes is 4096, and this machine has"):
+            coordinator.get(1, TIMEOUT_S)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -106,6 +134,8 @@ def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
         ({"inference": "seed"}, "expected a BatchRule"),
         ({"inference": BatchRule(), "inference_num_cpus": -1}, "inference_num_cpus is -1"),
         ({"inference": BatchRule(), "inference_num_gpus": -0.5}, "inference_num_gpus is -0.5"),
+        ({"numa_nodes": 0}, "numa_nodes is 0, expected at least 1"),
+        ({"num_workers": 0, "numa_nodes": 1}, "numa_nodes with num_workers=0"),
         ({"weights_dtype": "int8"}, "int8"),
         ({"first_policy_version": 0}, "first_policy_version is 0, expected at least 1"),
     ],

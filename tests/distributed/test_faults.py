@@ -18,7 +18,7 @@ from counter_world import StepChecker, assert_balanced, assert_exactly_once, wai
 from rollouts.distributed import Fragment, RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 Counters = Callable[..., RolloutCoordinator]
 

@@ -24,12 +24,12 @@ from inference_world import (
 )
 
 from rollouts.distributed import WeightStore
-from rollouts.distributed.policy_server import BatchRule
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.weights import local_offer, ray_offer
 from rollouts.errors import WorkerError
 from rollouts.policy import TorchPolicy
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 FOREVER_S = 3600.0
 
 Start = Callable[..., Any]

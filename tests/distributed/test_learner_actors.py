@@ -36,12 +36,12 @@ def test_actors_get_disjoint_columns_that_are_complete(
     learners = [Learner.remote() for _ in range(2)]
     expected: list[tuple[int, int, int]] = []
     for _ in range(5):
-        batch = coordinator.get(2, 60)
+        batch = coordinator.get(2, 300)
         expected += map(tuple, batch.obs[..., [0, 1, 4]].reshape(-1, 3).tolist())
         parts = split_columns(batch, 2)
         updates = [each.update.remote(part) for each, part in zip(learners, parts, strict=True)]
-        assert sum(ray.get(updates, timeout=60)) == batch.num_steps
-    seen = [ray.get(each.seen_steps.remote(), timeout=60) for each in learners]
+        assert sum(ray.get(updates, timeout=300)) == batch.num_steps
+    seen = [ray.get(each.seen_steps.remote(), timeout=300) for each in learners]
     assert not set(seen[0]) & set(seen[1])
     assert sorted(seen[0] + seen[1]) == sorted(expected)
     assert len(set(expected)) == len(expected) == np.prod((5, 2, 8, 3))

@@ -20,7 +20,7 @@ from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
 from rollouts.errors import SpecError
 from rollouts.policy import PolicyOutput, TorchPolicy
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 STEP_S = 0.02  # of CartPole
 
 

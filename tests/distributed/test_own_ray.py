@@ -19,7 +19,7 @@ def run(num_workers, **kwargs):
     with RolloutCoordinator("Counter", make_policy, num_workers=num_workers, num_envs_per_worker=2,
                             rollout_length=4, make_collector=CounterCollector, **kwargs) as c:
         c.publish_weights(weights())
-        fragments = [f for _ in range(4) for f in c.get_fragments(1, 240)]
+        fragments = [f for _ in range(4) for f in c.get_fragments(1, 300)]
         inspect(c)
 """
 
@@ -104,7 +104,7 @@ def inspect(c):
     ray.shutdown()
     try:
         while True:
-            c.get_fragments(1, 240)
+            c.get_fragments(1, 300)
     except WorkerError as error:
         print(error)
     assert not ray.is_initialized()

@@ -14,17 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inference_world import SumPolicy
 
-from rollouts.distributed.policy_server import (
-    BatchRule,
-    PolicyServer,
-    Reply,
-    Request,
-    RequestQueue,
-)
+from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RequestQueue
+from rollouts.distributed.policy_server import PolicyServer
 from rollouts.distributed.weights import LocalWeights
 from rollouts.errors import SpecError
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 FOREVER_S = 3600.0
 
 

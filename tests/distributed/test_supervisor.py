@@ -20,7 +20,7 @@ from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 class Stage:

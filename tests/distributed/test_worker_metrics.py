@@ -22,7 +22,7 @@ from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, read_status
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 STEPS = 8 * 3  # of one fragment
 
 Counters = Callable[..., RolloutCoordinator]
@@ -166,7 +166,7 @@ while True:
     (node,) = ray.nodes()
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     try:
-        page = urllib.request.urlopen(url, timeout=60).read().decode()
+        page = urllib.request.urlopen(url, timeout=300).read().decode()
     except urllib.error.URLError:
         page = ""
     # Ray may send the two last changes one after the other

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the coordinator needs of whoever makes its fragments."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rollouts.distributed.fragment import Fragment
+from rollouts.learner_queue import LearnerQueue
+
+
+class Runner(Protocol):
+    """Where fragments come from: the RayRunner's workers or the LocalRunner."""
+
+    queue: LearnerQueue[Fragment]
+
+    def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]: ...
+
+    def published(self) -> None: ...
+
+    def scale_to(self, num_workers: int) -> None: ...
+
+    def drain(self, timeout_s: float | None) -> None: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...

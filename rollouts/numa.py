@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which CPUs belong to a NUMA node, and how to keep this process on them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rollouts.errors import SpecError
+
+SYSFS = Path("/sys/devices/system/node")
+
+
+def keep_on_node(index: int, num_nodes: int, sysfs: Path = SYSFS) -> tuple[int, ...]:
+    """Keeps every thread of this process, and those they start, on the CPUs of one NUMA node.
+
+    Memory follows: Linux takes a page from the node of the thread that first writes to it.
+
+    Args:
+      index, num_nodes, sysfs: See `node_cpus`.
+    Returns:
+      The CPUs, a part of those that this process could use before.
+    Raises:
+      SpecError: The system is not Linux, or see `node_cpus`.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise SpecError("numa_nodes needs Linux; leave it out on this system")
+    cpus = node_cpus(index, num_nodes, frozenset(os.sched_getaffinity(0)), sysfs)
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            os.sched_setaffinity(int(task.name), cpus)
+        except ProcessLookupError:
+            continue  # it has ended since
+    return cpus
+
+
+def node_cpus(
+    index: int, num_nodes: int, usable: frozenset[int], sysfs: Path = SYSFS
+) -> tuple[int, ...]:
+    """Returns the usable CPUs of a machine's NUMA node.
+
+    Args:
+      index: Which, from 0, of the machine's nodes that have CPUs; nodes of memory alone do not
+        count.
+      num_nodes: As many as the machine is expected to have, at least.
+      usable: CPUs that this process may use.
+      sysfs: Where the kernel describes the nodes.
+    Raises:
+      SpecError: The machine has fewer nodes, says nothing of them, or the node has no usable CPU.
+    """
+    nodes = _nodes_with_cpus(sysfs)
+    if num_nodes > len(nodes):
+        listed = ", ".join(f"node {node}" for node in nodes)
+        raise SpecError(
+            f"numa_nodes is {num_nodes}, and this machine has {len(nodes)} with CPUs ({listed}): "
+            f"pass numa_nodes={len(nodes)} or less"
+        )
+    node = sorted(nodes)[index]
+    cpus = tuple(cpu for cpu in nodes[node] if cpu in usable)
+    if not cpus:
+        raise SpecError(
+            f"NUMA node {node} has CPUs {_shown(nodes[node])}, of which this process may use none "
+            f"(its affinity mask has {_shown(sorted(usable))}): widen the mask or the container's "
+            "set of CPUs, or leave numa_nodes out"
+        )
+    return cpus
+
+
+def _nodes_with_cpus(sysfs: Path) -> dict[int, list[int]]:
+    """CPUs by the number of their node."""
+    try:
+        online = _numbers((sysfs / "online").read_text())
+        lists = {node: _numbers((sysfs / f"node{node}" / "cpulist").read_text()) for node in online}
+    except (OSError, ValueError) as error:
+        raise SpecError(
+            f"{sysfs} does not tell which NUMA nodes this machine has ({error}): leave numa_nodes "
+            "out, or name each worker's CPUs with pin_threads"
+        ) from error
+    return {node: cpus for node, cpus in lists.items() if cpus}
+
+
+def _numbers(text: str) -> list[int]:
+    """Reads the kernel's lists, such as "0-3,8"."""
+    numbers: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def _shown(cpus: list[int]) -> str:
+    return ", ".join(map(str, cpus))
