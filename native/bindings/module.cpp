@@ -9,4 +9,5 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);
   rollouts::BindReturns(module);
+  rollouts::BindReplay(module);
 }
