@@ -59,7 +59,7 @@ class ReplayBuffer:
         self,
         single_observation_space: gymnasium.Space[Any],
         single_action_space: gymnasium.Space[Any],
-        tables: TableConfig | Sequence[TableConfig] = TableConfig(),  # noqa: B008 - frozen
+        tables: TableConfig | Sequence[TableConfig] | None = None,
         *,
         stack_num: int = 1,
         policy_state: Sequence[Array] = (),
@@ -75,7 +75,8 @@ class ReplayBuffer:
         Args:
           single_observation_space: Of one environment; of arrays of one shape and dtype.
           single_action_space: The same of actions.
-          tables: What can be sampled; each has its own size, selectors and rate limiter.
+          tables: What can be sampled; each has its own size, selectors and rate limiter. None:
+            one `TableConfig()`.
           stack_num: Frames along axis 0 of an observation, of which each is stored once; 1: none.
             `rollouts.replay.stack_num(env_spec)` knows it.
           policy_state: One environment's recurrent state, as examples (...) of shape and dtype.
@@ -89,6 +90,7 @@ class ReplayBuffer:
         Raises:
           SpecError: a space, example or table that cannot be, or a limiter that would deadlock.
         """
+        tables = TableConfig() if tables is None else tables
         given = (tables,) if isinstance(tables, TableConfig) else tuple(tables)
         self.tables: Mapping[str, TableConfig] = MappingProxyType(_by_name(given))
         self.single_observation_space = single_observation_space

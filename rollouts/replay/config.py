@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from rollouts.errors import SpecError
@@ -104,7 +104,7 @@ class NStep:
             raise SpecError(f"discount is {self.discount}, expected a number from 0 to 1")
 
 
-def Transitions(discount: float = 0.99) -> NStep:  # noqa: N802 - a kind of item, as the others
+def Transitions(discount: float = 0.99) -> NStep:
     """Transitions over one step: NStep(1, discount)."""
     return NStep(1, discount)
 
@@ -177,11 +177,11 @@ class TableConfig:
     """
 
     name: str = "replay"
-    items: ItemKind = NStep(1)
+    items: ItemKind = field(default_factory=lambda: NStep(1))
     max_size: int = 1_000_000
     sampler: Selector = "uniform"
     remover: Selector = "fifo"
-    limiter: Limiter = MinSize(1)
+    limiter: Limiter = field(default_factory=lambda: MinSize(1))
     max_times_sampled: int = 0
     exponent: float = 0.6
     remover_exponent: float = 1.0
@@ -192,8 +192,8 @@ class TableConfig:
             raise SpecError("name of a table is empty, expected a few letters")
         _at_least("max_size", self.max_size, 1)
         _at_least("max_times_sampled", self.max_times_sampled, 0)
-        for field in ("sampler", "remover"):
-            _one_of(field, getattr(self, field), get_args(Selector))
+        for name in ("sampler", "remover"):
+            _one_of(name, getattr(self, name), get_args(Selector))
 
     def to_native(self, seed: int) -> dict[str, Any]:
         """Returns the table as `_native.ReplayStore` takes it."""
