@@ -73,9 +73,11 @@ std::size_t InsertItems(ReplayStore& store, std::size_t table, std::int64_t stre
   return runs.taken();
 }
 
-// Samples, gathers and checks what came.
+// Samples, gathers and checks what came. `numbered`: each row was made of its own number; else,
+// only that its columns belong together is sure.
 bool SampleBatch(ReplayStore& store, std::size_t table, const GatherPlan& plan, std::int64_t count,
-                 std::vector<std::int64_t>& keys, std::optional<Clock::time_point> deadline = {}) {
+                 std::vector<std::int64_t>& keys, std::optional<Clock::time_point> deadline = {},
+                 bool numbered = true) {
   std::vector<Sampled> batch;
   if (!store.table(table).Sample(count, deadline, batch)) return false;
   const auto size = static_cast<std::size_t>(count);
@@ -89,6 +91,8 @@ bool SampleBatch(ReplayStore& store, std::size_t table, const GatherPlan& plan, 
   std::uint8_t* const out[] = {obs.data(), reinterpret_cast<std::uint8_t*>(x.data())};
   store.Gather(plan, batch, out);
   for (std::size_t i = 0; i < size; ++i) {
+    CHECK(obs[((i + 1) * kStack - 1) * kFrameBytes] == x[2 * i + 1] % 251);
+    if (!numbered) continue;
     CHECK(x[2 * i] == starts[i] && x[2 * i + 1] == starts[i] + 1);
     for (std::int64_t k = 0; k < kStack; ++k) {
       // the last row's stack; zeros before the first row of the stream
@@ -148,7 +152,7 @@ void WritersAndReaders(bool states) {
       std::vector<std::int64_t> keys;
       for (std::size_t round = reader; writing > 0; ++round) {
         const std::size_t table = round % 2;
-        if (!SampleBatch(store, table, plan, 16, keys, Soon())) continue;
+        if (!SampleBatch(store, table, plan, 16, keys, Soon(), !states)) continue;
         const std::vector<double> priorities(keys.size(), static_cast<double>(round % 5));
         store.table(table).UpdatePriorities(keys, priorities);
         if (round % 8 == 0) store.table(table).Delete(std::span(keys).first(2));
