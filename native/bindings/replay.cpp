@@ -123,7 +123,7 @@ class PyReplayStore {
       if (runs.taken() == count || deadline.passed()) break;
       LookAtSignals();
     }
-    if (runs.taken() == count) return std::move(keys);
+    if (runs.taken() == count) return keys;
     return py::array(keys[py::slice(0, static_cast<py::ssize_t>(runs.taken()), 1)]);
   }
 

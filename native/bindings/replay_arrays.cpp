@@ -169,7 +169,7 @@ DoubleArray ReadPriorities(const py::object& given, std::size_t count) {
 }
 
 std::vector<std::int32_t> ReadLengths(const py::object& given, std::size_t count) {
-  if (py::isinstance<py::int_>(given)) {
+  if (PyIndex_Check(given.ptr()) && !py::isinstance<py::array>(given)) {
     return std::vector<std::int32_t>(count, given.cast<std::int32_t>());
   }
   const Int64Array array = ReadIds(given, "length");

@@ -84,7 +84,7 @@ py::dict BatchArrays::Views(const py::dict& out) const {
   py::dict views;
   for (const Column& column : columns_) {
     views[column.name] =
-        out.contains(column.name) ? py::object(out[column.name]) : column.array.view();
+        out.contains(column.name) ? py::object(out[column.name]) : column.array.attr("view")();
   }
   return views;
 }
