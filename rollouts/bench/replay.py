@@ -151,6 +151,7 @@ class _Tianshou:
     def __init__(self, load: Workload) -> None:
         data = importlib.import_module("tianshou.data")
         self._batch = data.Batch
+        self._rng = np.random.default_rng(0)
         stacks = {"stack_num": 4, "save_only_last_obs": True} if load.stack_num > 1 else {}
         self._buffer = data.PrioritizedVectorReplayBuffer(
             load.size,
@@ -178,7 +179,7 @@ class _Tianshou:
 
     def learn(self, batch_size: int) -> None:
         batch, index = self._buffer.sample(batch_size)
-        self._buffer.update_weight(index, np.random.random(batch_size))
+        self._buffer.update_weight(index, self._rng.random(batch_size))
         del batch
 
     def nbytes(self) -> int:
