@@ -136,3 +136,83 @@ def vtrace(
 # (frames (F, ...), index (T + 1, B, S)) of obs (T, B, S, ...) and last_obs (B, S, ...), both
 # C-contiguous and of one dtype; rollouts/frame_stacks.py
 def pack_frame_stacks(obs: Array, last_obs: Array) -> tuple[Array, npt.NDArray[np.int32]]: ...
+
+# Semantics: native/include/rollouts/replay/replay_store.h
+class ReplayStore:
+    num_streams: int
+    tables: tuple[str, ...]
+    closed: bool
+    # columns: (name, dtype, shape, stack, "zero" | "repeat"); tables: see bindings/replay_arrays.cpp
+    def __init__(
+        self,
+        columns: Sequence[tuple[str, npt.DTypeLike, Sequence[int], int, str]],
+        tables: Sequence[Mapping[str, Any]],
+        *,
+        num_streams: int = 0,
+        chunk_rows: int = 64,
+        history_rows: int = 256,
+        max_bytes: int = 0,
+        num_threads: int = 1,
+        path: str = "",
+    ) -> None: ...
+    def add_streams(self, n: int) -> int: ...
+    # row numbers (T, B) int64, or (B,) without a time axis; -1 where not valid
+    def append(
+        self,
+        stream_id: npt.ArrayLike,
+        columns: Mapping[str, Array],
+        *,
+        first: npt.NDArray[np.bool_] | None = None,
+        ended: npt.NDArray[np.bool_] | None = None,
+        final: Mapping[str, Array] | None = None,
+        valid: npt.NDArray[np.bool_] | None = None,
+    ) -> npt.NDArray[np.int64]: ...
+    # (oldest row an item may start at, next row), each (K,)
+    def stream_rows(
+        self, stream_id: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
+    def end_streams(self, stream_id: npt.ArrayLike) -> None: ...
+    # keys (n,), n < K only where timeout_s passed
+    def insert(
+        self,
+        table: str,
+        stream_id: npt.ArrayLike,
+        start: npt.ArrayLike,
+        length: int | npt.ArrayLike,
+        priority: npt.ArrayLike | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> npt.NDArray[np.int64]: ...
+    def sample(
+        self,
+        table: str,
+        plan: GatherPlan,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]: ...
+    def gather(self, table: str, plan: GatherPlan, keys: npt.ArrayLike) -> dict[str, Array]: ...
+    def update_priorities(
+        self, table: str, keys: npt.ArrayLike, priority: npt.ArrayLike
+    ) -> int: ...
+    def delete(self, table: str, keys: npt.ArrayLike) -> int: ...
+    def reset(self, table: str) -> None: ...
+    def keys(self, table: str) -> npt.NDArray[np.int64]: ...
+    def info(self, table: str) -> dict[str, Any]: ...
+    def can_insert(self, table: str, n: int = 1) -> bool: ...
+    def can_sample(self, table: str, n: int = 1) -> bool: ...
+    def memory(self) -> dict[str, int]: ...
+    def save_state(self) -> npt.NDArray[np.uint8]: ...
+    def load_state(self, state: bytes | npt.NDArray[np.uint8]) -> None: ...
+    def close(self) -> None: ...
+
+class GatherPlan:
+    # (field, column, offset, count)
+    def __init__(
+        self,
+        store: ReplayStore,
+        fields: Sequence[tuple[str, str, int, int]],
+        *,
+        time_major: bool = False,
+    ) -> None: ...

@@ -72,6 +72,8 @@ class RolloutBatch:
       episode_env_id    (E,) int32
       extras            name -> (T, B, ...)   whatever else the policy returned
       policy_state      tuple of (B, ...)     of a recurrent policy, before row 0
+      final_obs         (E, *obs_shape) obs_dtype   of the episodes that ended, in the same order;
+                                              None unless the collector keeps it
     """
 
     obs: Array
@@ -91,6 +93,7 @@ class RolloutBatch:
     episode_env_id: NDArray[np.int32]
     extras: dict[str, Array] = field(default_factory=dict)
     policy_state: tuple[Array, ...] = ()
+    final_obs: Array | None = None
 
     def __post_init__(self) -> None:
         """Checks that every array has the leading shape (T, B), (B,) or (E,) it should have."""
@@ -109,6 +112,8 @@ class RolloutBatch:
             _check_leading(f"extras[{name!r}]", array, (steps, rows))
         for index, array in enumerate(self.policy_state):
             _check_leading(f"policy_state[{index}]", array, (rows,))
+        if self.final_obs is not None:
+            _check_leading("final_obs", self.final_obs, (episodes,))
 
     @property
     def num_steps(self) -> int:
@@ -118,16 +123,18 @@ class RolloutBatch:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
-        several = ("extras", "policy_state")
+        several = ("extras", "policy_state", "final_obs")
         arrays = [getattr(self, f.name) for f in fields(self) if f.name not in several]
-        return sum(a.nbytes for a in (*arrays, *self.extras.values(), *self.policy_state))
+        final = () if self.final_obs is None else (self.final_obs,)
+        return sum(a.nbytes for a in (*arrays, *self.extras.values(), *self.policy_state, *final))
 
     @classmethod
     def concatenate(cls, batches: Sequence[RolloutBatch]) -> RolloutBatch:
         """Joins batches of the same length T along B, in the order given.
 
         One batch is returned as it is; of more the arrays are copied. The same env_id may appear
-        in several columns: two rollouts of one environment are two columns.
+        in several columns: two rollouts of one environment are two columns. Episodes are in the
+        order of the batches; final_obs is kept if all batches have it.
 
         Raises:
           SpecError: no batches, or they differ in T, in the names of their extras or in the length
@@ -155,6 +162,7 @@ class RolloutBatch:
                 np.concatenate(states)
                 for states in zip(*(batch.policy_state for batch in batches), strict=True)
             ),
+            final_obs=_join_final_obs(batches),
         )
 
 
@@ -171,6 +179,11 @@ _TIME_MAJOR = (
 )
 _PER_ENV = ("last_obs", "last_value", "env_id")
 _PER_EPISODE = ("episode_return", "episode_length", "episode_env_id")
+
+
+def _join_final_obs(batches: Sequence[RolloutBatch]) -> Array | None:
+    kept = [batch.final_obs for batch in batches if batch.final_obs is not None]
+    return np.concatenate(kept) if len(kept) == len(batches) else None
 
 
 def _check_leading(name: str, array: Array, leading: tuple[int, ...]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `rollouts`.
 
-`envs` lists environments, `bench` and `bench-collect` measure, `top` watches a job.
+`envs` lists environments, `bench`, `bench-collect` and `bench-replay` measure, `top` watches a job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts import bench
-from rollouts.bench import collect, plot, report
+from rollouts.bench import collect, plot, replay, report
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import RolloutsError, SpecError
 from rollouts.metrics import top
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _envs(args.filter, as_json=args.json)
         elif args.command == "top":
             return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
+        elif args.command == "bench-replay":
+            _bench_replay(args)
         elif args.command == "bench":
             _bench(args, command=shlex.join(["rollouts", *given]))
         else:
@@ -98,6 +100,14 @@ def _parser() -> argparse.ArgumentParser:
         "runners. They take turns in one run; while one works the others rest.",
     )
     _add_bench_collect_arguments(collecting)
+
+    replaying = commands.add_parser(
+        "bench-replay",
+        help="measure the replay buffer: inserts, prioritised samples, bytes per transition",
+        description="Inserts the same transitions into each library's prioritised buffer, samples "
+        "from it and sets priorities anew. The libraries take turns in one process.",
+    )
+    _add_bench_replay_arguments(replaying)
 
     watch = commands.add_parser(
         "top",
@@ -151,6 +161,20 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
     add("--peer-num-envs", type=_positive_int, metavar="N",
         help="environments of a peer; an actor for each takes memory; default: N")  # fmt: skip
     _add_common_arguments(parser)
+
+
+def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--peer", action="append", default=[], choices=list(replay.LIBRARIES)[1:],
+        help="library to measure beside ours; repeat for several")  # fmt: skip
+    add("--num-threads", nargs="+", action="extend", type=_positive_int, metavar="T",
+        help="that sample at the same time, one or several; default: 1 2")  # fmt: skip
+    add("--batch-size", type=_positive_int, default=256, metavar="B", help="default: 256")
+    add("--num-batches", type=_positive_int, default=100, metavar="N",
+        help="of one repeat and thread; default: 100")  # fmt: skip
+    add("--repeats", type=_positive_int, default=3, metavar="R", help="default: 3")
+    add("--seed", type=int, default=0, help="of the data; default: 0")
+    add("--json", action="store_true", help="print one JSON object, nothing else")
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -222,6 +246,29 @@ def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         "text": " ".join(str(space).split()),
     }
     return result | ({"n": int(space.n)} if isinstance(space, spaces.Discrete) else {})
+
+
+# -- rollouts bench-replay -------------------------------------------------------------
+
+
+def _bench_replay(args: argparse.Namespace) -> None:
+    results, missing = [], {}
+    for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
+        found, lacking = replay.compare(
+            load,
+            list(dict.fromkeys(args.peer)),
+            num_threads=threads,
+            batch_size=args.batch_size,
+            num_batches=args.num_batches,
+            repeats=args.repeats,
+            seed=args.seed,
+        )
+        results += found
+        missing |= dict.fromkeys(lacking)
+    if args.json:
+        print(json.dumps(replay.to_json(results, list(missing)), indent=1))
+    else:
+        print(replay.to_text(results, list(missing)))
 
 
 # -- rollouts bench --------------------------------------------------------------------

@@ -89,8 +89,22 @@ class Collector:
     of either passes through, and the next `collect` starts new episodes.
     """
 
-    def __init__(self, env: BatchedEnv, policy: Policy, rollout_length: int) -> None:
+    def __init__(
+        self,
+        env: BatchedEnv,
+        policy: Policy,
+        rollout_length: int,
+        *,
+        keep_final_obs: bool = False,
+    ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
+
+        Args:
+          env: That autoresets in the same step.
+          policy: Chooses the actions.
+          rollout_length: Steps T.
+          keep_final_obs: Whether batches have `final_obs`, which a replay needs. That of an
+            environment that failed is the observation it failed on.
 
         Raises:
           SpecError: env does not autoreset in the same step, or rollout_length < 1.
@@ -105,6 +119,7 @@ class Collector:
         self.env = env
         self.policy = policy
         self.rollout_length = rollout_length
+        self._keeps_final_obs = keep_final_obs
         self._bounds = _finite_bounds(env.single_action_space)
         self._is_async = env.batch_size < env.num_envs
         # our own pool writes observations into the rollout; others' are copied
@@ -119,7 +134,12 @@ class Collector:
     def reset(self) -> None:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
         env = self.env
-        self._arena = _Arena(self._arena_steps, env.num_envs, env.single_observation_space)
+        self._arena = _Arena(
+            self._arena_steps,
+            env.num_envs,
+            env.single_observation_space,
+            keep_final_obs=self._keeps_final_obs,
+        )
         self._calls.reset()
         self._must_reset = True
         # asynchronous pools: the row of the arena at which each environment's next obs belongs
@@ -270,8 +290,12 @@ class _Arena:
     environment. What the policy returns gets its arrays when it is first seen.
     """
 
-    def __init__(self, steps: int, num_envs: int, obs_space: gymnasium.Space[Any]) -> None:
+    def __init__(
+        self, steps: int, num_envs: int, obs_space: gymnasium.Space[Any], *, keep_final_obs: bool
+    ) -> None:
         assert obs_space.shape is not None
+        # final observations by cell: few, so that no array of all cells is worth it
+        self.final_obs: dict[tuple[int, int], Array] | None = {} if keep_final_obs else None
         self.shape = (steps, num_envs)
         self.obs: Array = np.empty((steps + 1, num_envs, *obs_space.shape), obs_space.dtype)
         self.outcome: dict[str, Array] = {
@@ -308,6 +332,8 @@ class _Arena:
         outcome["bootstrap_value"][at] = 0.0 if bootstrap is None else bootstrap
         outcome["episode_return"][at] = step.episode_return
         outcome["episode_length"][at] = step.episode_length
+        if self.final_obs is not None:
+            self._write_final_obs(t, rows, step)
 
     def first_steps(
         self,
@@ -331,6 +357,7 @@ class _Arena:
             episode_env_id=env_id[np.nonzero(ended)[1]],
             extras={name: array[:steps] for name, array in self.extras.items()},
             policy_state=policy_state,
+            final_obs=self._final_obs_of(ended),
             **outcome,
             **{name: array[:steps] for name, array in self.choice.items()},
         )
@@ -343,7 +370,30 @@ class _Arena:
         new.outcome = {name: _moved(array, beyond) for name, array in self.outcome.items()}
         new.choice = {name: _moved(array, beyond) for name, array in self.choice.items()}
         new.extras = {name: _moved(array, beyond) for name, array in self.extras.items()}
+        new.final_obs = None
+        if self.final_obs is not None:
+            first = beyond.start
+            kept = self.final_obs.items()
+            new.final_obs = {(t - first, row): obs for (t, row), obs in kept if t >= first}
         return new
+
+    def _write_final_obs(self, t: Row, rows: Rows, step: StepBatch) -> None:
+        assert self.final_obs is not None and step.final_obs is not None
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        failed = step.info.get("_env_error", np.zeros(len(step.reward), np.bool_))
+        times = np.broadcast_to(t, step.reward.shape)
+        for index in ended:
+            cell = int(times[index]), int(index if rows is None else rows[index])
+            # a failed environment has no final observation
+            obs = self.obs[cell] if failed[index] else step.final_obs[index]
+            self.final_obs[cell] = np.array(obs)
+
+    def _final_obs_of(self, ended: NDArray[np.bool_]) -> Array | None:
+        """Returns those of the cells where an episode ended (T, B), in C order."""
+        if self.final_obs is None:
+            return None
+        rows = [self.final_obs[int(t), int(row)] for t, row in zip(*np.nonzero(ended), strict=True)]
+        return np.stack(rows) if rows else np.empty((0, *self.obs.shape[2:]), self.obs.dtype)
 
     def _like(self, rows: Array) -> Array:
         return np.empty((*self.shape, *rows.shape[1:]), rows.dtype)

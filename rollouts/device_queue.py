@@ -115,7 +115,7 @@ class DeviceQueue:
         self._depth = depth
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
-        self._mover: _Mover = _CpuMover() if self.device.type == "cpu" else CudaMover(self.device)
+        self._mover = self._make_mover()
         # guards all below
         self._changed = threading.Condition(threading.Lock())
         self._ready: deque[tuple[DeviceBatch, Callable[[], None]]] = deque()
@@ -198,6 +198,9 @@ class DeviceQueue:
     ) -> None:
         self.close()
 
+    def _make_mover(self) -> _Mover:
+        return _CpuMover() if self.device.type == "cpu" else CudaMover(self.device)
+
     @property
     def _is_over(self) -> bool:
         return self._closed or self._failure is not None
@@ -273,7 +276,14 @@ class CudaMover:
 
     def move(self, batch: RolloutBatch) -> tuple[DeviceBatch, Callable[[], None]]:
         """Starts the transfer; what it returns makes the taker's stream wait for its end."""
-        layout = Layout(_arrays(batch))
+        tensors, hand_over = self.transfer(_arrays(batch))
+        # copies: a view would keep the whole fragment in Ray's object store
+        on_host = {name: np.array(getattr(batch, name)) for name in _ON_HOST}
+        return _device_batch(tensors, on_host), hand_over
+
+    def transfer(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Tensor], Callable[[], None]]:
+        """Does `move` for named arrays, as one copy."""
+        layout = Layout(arrays)
         pinned, copied = self._free_buffer(layout.nbytes)
         layout.write(pinned)
         with torch.cuda.stream(self._stream):
@@ -289,9 +299,7 @@ class CudaMover:
             # the memory belongs to the copying stream: it must not be reused while this one works
             flat.record_stream(stream)
 
-        # copies: a view would keep the whole fragment in Ray's object store
-        on_host = {name: np.array(getattr(batch, name)) for name in _ON_HOST}
-        return _device_batch(layout.views(flat), on_host), hand_over
+        return layout.views(flat), hand_over
 
     def _free_buffer(self, nbytes: int) -> tuple[Tensor, torch.cuda.Event]:
         """Returns a pinned buffer of at least `nbytes` whose last transfer is over."""

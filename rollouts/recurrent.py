@@ -43,9 +43,16 @@ class RecurrentTorchPolicy(TorchPolicy):
         *,
         seed: int | Sequence[int] = 0,
         device: str | torch.device = "cpu",
+        keep_states: bool = False,
     ) -> None:
-        """Arguments and errors: as `TorchPolicy`."""
+        """Arguments and errors: as `TorchPolicy`.
+
+        Args:
+          keep_states: Whether each step's output has the state before it, as
+            extras["policy_state.<index>"] (B, ...): what a replay of sequences needs.
+        """
         super().__init__(module, action_space, seed=seed, device=device)
+        self._keeps_states = keep_states
         self._states: State = ()
 
     def act(self, obs: Array) -> PolicyOutput:
@@ -63,9 +70,14 @@ class RecurrentTorchPolicy(TorchPolicy):
     @torch.inference_mode()
     def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
         """Samples an action for each row of `obs`; see `RecurrentPolicy`."""
-        *params, value, state = self.module(self._to_tensor(obs), self._state_of(rows, begins))
+        before = self._state_of(rows, begins)
+        *params, value, state = self.module(self._to_tensor(obs), before)
         self._keep(rows, state)
-        return self._sample(params, value)
+        output = self._sample(params, value)
+        if self._keeps_states:
+            kept = {f"policy_state.{i}": s.cpu().numpy().copy() for i, s in enumerate(before)}
+            output.extras.update(kept)
+        return output
 
     @torch.inference_mode()
     def value_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
+void BindReplay(pybind11::module_& module);
 
 // NumPy dtype of an array of `dtype`.
 pybind11::dtype NumpyDType(DType dtype);

@@ -10,4 +10,5 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindAle(module);
   rollouts::BindReturns(module);
   rollouts::BindFrameStacks(module);
+  rollouts::BindReplay(module);
 }

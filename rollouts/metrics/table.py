@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of metrics: names, units, and where in `RolloutCoordinator.stats` each is found.
+"""The one table of metrics: names, units, and where in the stats each is found.
+
+The stats are those of `RolloutCoordinator` and, for `rollouts_replay_*`, of `ReplayBuffer`.
 
 The names follow Prometheus: a counter ends in `_total` and only grows, units are base units
 (seconds, bytes). Ray's endpoint puts `ray_` before each. A metric whose key the stats do not have
@@ -29,6 +31,19 @@ is left out everywhere.
   rollouts_worker_in_flight                fragments  worker_id  asked for and not completed yet
   rollouts_worker_fragments_total          fragments  worker_id  completed
   rollouts_worker_env_steps_total          env-steps  worker_id  completed
+  rollouts_replay_inserts_total            items      table      inserted into the table
+  rollouts_replay_samples_total            items      table      sampled from the table
+  rollouts_replay_samples_per_insert       ratio      table      samples / inserts
+  rollouts_replay_size                     items      table      in the table
+  rollouts_replay_occupancy                ratio      table      size / max_size
+  rollouts_replay_pending                  items      table      waiting for the rate limiter
+  rollouts_replay_insert_wait_seconds_total  seconds   table      inserts waited
+  rollouts_replay_sample_wait_seconds_total  seconds   table      samples waited
+  rollouts_replay_age                      inserts    table      since items of the last sample
+  rollouts_replay_policy_lag               versions   table      mean of the last sample
+  rollouts_replay_env_steps_total          env-steps             given to the buffer
+  rollouts_replay_env_steps_discarded_total  env-steps  reason     given and then discarded
+  rollouts_replay_memory_bytes             bytes                 of stored steps
 """
 
 from __future__ import annotations
@@ -148,6 +163,61 @@ METRICS: tuple[Metric, ...] = (
     _counter(
         "worker_env_steps", "env-steps", "completed", "workers.*.env_steps", label="worker_id"
     ),
+    _counter(
+        "replay_inserts", "items", "inserted into the table", "tables.*.inserts", label="table"
+    ),
+    _counter(
+        "replay_samples", "items", "sampled from the table", "tables.*.samples", label="table"
+    ),
+    _gauge(
+        "replay_samples_per_insert",
+        "ratio",
+        "samples / inserts",
+        "tables.*.samples_per_insert",
+        label="table",
+    ),
+    _gauge("replay_size", "items", "in the table", "tables.*.size", label="table"),
+    _gauge("replay_occupancy", "ratio", "size / max_size", "tables.*.occupancy", label="table"),
+    _gauge(
+        "replay_pending", "items", "waiting for the rate limiter", "tables.*.pending", label="table"
+    ),
+    _counter(
+        "replay_insert_wait_seconds",
+        "seconds",
+        "inserts waited",
+        "tables.*.insert_wait_s",
+        label="table",
+    ),
+    _counter(
+        "replay_sample_wait_seconds",
+        "seconds",
+        "samples waited",
+        "tables.*.sample_wait_s",
+        label="table",
+    ),
+    _gauge(
+        "replay_age",
+        "inserts",
+        "since items of the last sample",
+        "tables.*.age.mean",
+        label="table",
+    ),
+    _gauge(
+        "replay_policy_lag",
+        "versions",
+        "mean of the last sample",
+        "tables.*.policy_lag.mean",
+        label="table",
+    ),
+    _counter("replay_env_steps", "env-steps", "given to the buffer", "steps.produced"),
+    _counter(
+        "replay_env_steps_discarded",
+        "env-steps",
+        "given and then discarded",
+        "steps.discarded.*",
+        label="reason",
+    ),
+    _gauge("replay_memory_bytes", "bytes", "of stored steps", "memory.used_bytes"),
 )
 
 

@@ -20,6 +20,7 @@ ALLOWED_INCLUDES = {
     "envs": {"core", "envs"},
     "data": {"core", "data"},
     "pool": {"core", "pool"},
+    "replay": {"core", "pool", "replay"},
 }
 
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks of consecutive rows of one stream, counted by the items and streams that need them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rollouts/replay/column.h"
+
+namespace rollouts::replay {
+
+// The bound on column memory was reached.
+struct StoreFullError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Written by its stream's one writer; what an item refers to was written before the item was
+// inserted and never changes. `next` and its first numbers may be read by who holds both.
+struct Chunk {
+  std::uint8_t* data = nullptr;
+  std::atomic<std::int64_t> refs{0};
+  Chunk* next = nullptr;
+  std::int64_t stream = 0;
+  std::int64_t number = 0;     // in its stream
+  std::int64_t first_row = 0;  // in its stream
+  std::int32_t num_rows = 0;
+  struct Frames {
+    std::int64_t first = 0;  // number of the first frame of a stacked column
+    std::int32_t count = 0;
+  };
+  std::vector<Frames> frames;  // per column
+};
+
+// Memory of one allocation, in RAM or in a file.
+class Slab {
+ public:
+  Slab(std::int64_t bytes, int file, std::int64_t file_offset);
+  ~Slab();
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+  std::uint8_t* data() const { return data_; }
+
+ private:
+  std::uint8_t* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+// Hands out chunks and takes back those that nobody refers to. Thread-safe. Chunks are never
+// given back to the system before the end: a store in its steady state allocates nothing.
+class ChunkAllocator {
+ public:
+  // max_bytes 0: no bound. `path` not empty: the memory is a new file there, removed with the
+  // store; throws SpecError where it cannot be made.
+  ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes, const std::string& path);
+  ~ChunkAllocator();
+
+  // An empty chunk with one reference, the caller's. Throws StoreFullError beyond max_bytes.
+  Chunk* Take();
+  static void Ref(Chunk* chunk) { chunk->refs.fetch_add(1, std::memory_order_relaxed); }
+  // The last reference gives the chunk back.
+  void Unref(Chunk* chunk) {
+    if (chunk->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) GiveBack(chunk);
+  }
+
+  std::int64_t num_used() const;
+  std::int64_t num_allocated() const;
+
+ private:
+  void GiveBack(Chunk* chunk);
+  void Grow();
+
+  const ChunkLayout& layout_;
+  const std::int64_t max_chunks_;  // 0: no bound
+  const std::string path_;
+  int file_ = -1;
+
+  mutable std::mutex mutex_;  // guards what follows; a leaf of the lock order
+  std::int64_t file_bytes_ = 0;
+  std::vector<std::unique_ptr<Slab>> slabs_;
+  std::uint8_t* fresh_ = nullptr;  // the rest of the last slab
+  std::int64_t fresh_chunks_ = 0;
+  std::deque<Chunk> chunks_;
+  std::vector<Chunk*> free_;
+};
+
+// A run of consecutive rows, with a reference on each chunk that holds its rows or frames.
+struct RowRun {
+  Chunk* first = nullptr;
+  std::int32_t num_chunks = 0;
+  std::int32_t length = 0;
+  std::int64_t stream = 0;
+  std::int64_t start = 0;
+
+  void Ref() const {
+    Chunk* chunk = first;
+    for (std::int32_t i = 0; i < num_chunks; ++i) {
+      ChunkAllocator::Ref(chunk);
+      if (i + 1 < num_chunks) chunk = chunk->next;
+    }
+  }
+  void Unref(ChunkAllocator& allocator) const {
+    Chunk* chunk = first;
+    for (std::int32_t i = 0; i < num_chunks; ++i) {
+      Chunk* const next = i + 1 < num_chunks ? chunk->next : nullptr;
+      allocator.Unref(chunk);
+      chunk = next;
+    }
+  }
+};
+
+}  // namespace rollouts::replay

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a replay store keeps of each step, and where it lies in a chunk of memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rollouts::replay {
+
+// What precedes the first frame of an episode where single frames are appended.
+enum class Padding : std::uint8_t { kZero, kRepeat };
+
+// One column of the store. A row of a plain column is its whole value; of a stacked column
+// single frames are kept, and a row says which `stack` of them make its value.
+struct ColumnSpec {
+  std::string name;
+  std::string dtype;  // NumPy's, such as "<f4"
+  std::int64_t item_bytes = 0;
+  std::vector<std::int64_t> shape;  // of a row, or of one frame
+  std::int32_t stack = 1;           // 2 to kMaxStack: stacked
+  Padding padding = Padding::kZero;
+
+  static constexpr std::int32_t kMaxStack = 64;
+
+  bool stacked() const { return stack > 1; }
+  // Of a row of a plain column, or of one frame.
+  std::int64_t bytes() const {
+    std::int64_t total = item_bytes;
+    for (const std::int64_t extent : shape) total *= extent;
+    return total;
+  }
+  std::int64_t value_bytes() const { return bytes() * stack; }
+  bool operator==(const ColumnSpec&) const = default;
+};
+
+// Marks of a row.
+enum RowFlag : std::uint8_t {
+  kFirstRow = 1,  // the first of an episode
+  kFinalRow = 2,  // the observation after an episode's last step; no step starts here
+};
+
+// Offsets of the columns in a chunk's memory, each aligned to a cache line.
+struct ChunkLayout {
+  struct Column {
+    std::int64_t offset = 0;    // of the rows, or of the frames
+    std::int64_t bytes = 0;     // of one of them
+    std::int32_t stack = 1;
+    Padding padding = Padding::kZero;
+    std::int32_t capacity = 0;  // rows or frames
+    // Stacked columns only. newest: per row, int64, the number of the newest frame that was
+    // stored when the row was. deltas: per row, `stack` bytes, how far each of its frames lies
+    // before the newest one, or kNoFrame.
+    std::int64_t newest_offset = 0;
+    std::int64_t deltas_offset = 0;
+  };
+  static constexpr std::uint8_t kNoFrame = 255;  // a frame of zeros
+
+  ChunkLayout(std::vector<ColumnSpec> specs, std::int32_t chunk_rows);
+
+  std::vector<ColumnSpec> specs;
+  std::vector<Column> columns;
+  std::int64_t flags_offset = 0;
+  std::int32_t chunk_rows = 0;
+  std::int64_t chunk_bytes = 0;
+};
+
+}  // namespace rollouts::replay

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building batches: which rows of each item go where.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/replay/column.h"
+#include "rollouts/replay/table.h"
+#include "rollouts/replay/worker_threads.h"
+
+namespace rollouts::replay {
+
+// One array of a batch.
+struct FieldSpec {
+  std::string name;
+  std::string column;  // of the store, or one of the four that start with @
+  // of the item's first row to take; negative: from its end, -1 is its last row
+  std::int64_t offset = 0;
+  std::int64_t count = 0;  // rows; 0: one row, without an axis for it
+};
+
+// Checked against a store's columns once. Immutable, hence thread-safe.
+class GatherPlan {
+ public:
+  enum class Source : std::int32_t { kColumn, kStack, kValid, kFirst, kFinal, kRow };
+  struct Field {
+    FieldSpec spec;
+    Source source = Source::kColumn;
+    std::size_t column = 0;           // of the layout, for the first two sources
+    std::int64_t value_bytes = 0;     // of one row in the output
+    std::int64_t rows() const { return spec.count == 0 ? 1 : spec.count; }
+  };
+
+  // Throws SpecError.
+  GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields, bool time_major);
+
+  const std::vector<Field>& fields() const { return fields_; }
+  bool time_major() const { return time_major_; }
+  std::int64_t item_bytes() const { return item_bytes_; }
+
+  // Writes the rows of items [begin, end) of a batch to `out`, one pointer per field.
+  void Gather(std::span<const Sampled> batch, std::int64_t begin, std::int64_t end,
+              std::span<std::uint8_t* const> out) const;
+  // All of the batch, with threads where it is large enough.
+  void GatherAll(std::span<const Sampled> batch, std::span<std::uint8_t* const> out,
+                 WorkerThreads& threads) const;
+
+ private:
+  void GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
+                   std::uint8_t* out) const;
+  void CopyRow(const Field& field, const RowRun& run, const Chunk& chunk, std::int32_t before,
+               std::int64_t row, std::uint8_t* to) const;
+  void CopyStack(const Field& field, const RowRun& run, const Chunk& chunk, std::int64_t place,
+                 std::uint8_t* to) const;
+
+  const ChunkLayout& layout_;
+  const bool time_major_;
+  std::vector<Field> fields_;
+  std::int64_t item_bytes_ = 0;  // of an item in all fields
+};
+
+}  // namespace rollouts::replay

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which item of a table is sampled, or removed, next.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/pool/state.h"
+#include "rollouts/replay/table_random.h"
+
+namespace rollouts::replay {
+
+enum class SelectorKind : std::int32_t { kUniform, kPrioritized, kFifo, kLifo, kMaxHeap, kMinHeap };
+
+struct SelectorSpec {
+  SelectorKind kind = SelectorKind::kUniform;
+  double exponent = 1.0;  // kPrioritized: an item's weight is priority ** exponent
+  bool operator==(const SelectorSpec&) const = default;
+};
+
+const char* NameOf(SelectorKind kind);
+// Throws SpecError naming `what` for a name that is none.
+SelectorKind SelectorKindOf(const std::string& name, const std::string& what);
+
+// Items are slots, small numbers that are used again. Not thread-safe.
+class Selector {
+ public:
+  struct Pick {
+    std::int32_t slot = 0;
+    double probability = 1;
+  };
+  virtual ~Selector() = default;
+  // Room for slots below `capacity`.
+  virtual void Grow(std::int32_t capacity) = 0;
+  virtual void Insert(std::int32_t slot, double priority) = 0;
+  virtual void Delete(std::int32_t slot) = 0;
+  virtual void Update(std::int32_t slot, double priority) = 0;
+  // Needs at least one item.
+  virtual Pick Select(TableRandom& random) = 0;
+  virtual void Clear() = 0;
+  // What the same calls could have left otherwise than by item: orders, not priorities.
+  virtual void Save(StateWriter& writer) const = 0;
+  // After Grow; `slots` are the items' and `priorities` theirs. Throws SpecError for what does
+  // not fit them.
+  virtual void Load(StateReader& reader, std::span<const std::int32_t> slots,
+                    std::span<const double> priorities) = 0;
+};
+
+// Throws SpecError for an exponent that is negative or not finite.
+std::unique_ptr<Selector> MakeSelector(const SelectorSpec& spec);
+
+}  // namespace rollouts::replay

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// A table: items that refer to runs of rows, how they are chosen, and how fast they may come
+// and go.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/pool/state.h"
+#include "rollouts/replay/chunk.h"
+#include "rollouts/replay/rate_limiter.h"
+#include "rollouts/replay/selector.h"
+#include "rollouts/replay/table_random.h"
+
+namespace rollouts::replay {
+
+using Clock = std::chrono::steady_clock;
+
+struct TableSpec {
+  std::string name;
+  std::int64_t max_size = 0;
+  SelectorSpec sampler;
+  SelectorSpec remover;
+  std::int32_t max_times_sampled = 0;  // 0: no limit
+  std::uint64_t seed = 0;
+  RateLimiterSpec limiter;
+  enum class Order : std::int32_t { kAny, kQueue, kStack } order = Order::kAny;
+};
+
+// One item as it was sampled. Its rows stay until Unref.
+struct Sampled {
+  RowRun run;
+  std::int64_t key = 0;
+  std::int64_t insert_index = 0;
+  std::int64_t table_size = 0;
+  std::int64_t num_inserts = 0;
+  double probability = 0;
+  double priority = 0;
+  std::int32_t times_sampled = 0;
+};
+
+struct TableInfo {
+  std::int64_t size = 0;
+  std::int64_t inserts = 0;
+  std::int64_t samples = 0;
+  std::int64_t deletes = 0;
+  double max_priority = 0;
+  std::int32_t waiting_inserts = 0;
+  std::int32_t waiting_samples = 0;
+};
+
+// Thread-safe. One mutex guards everything; under it only ChunkAllocator's is ever taken.
+class Table {
+ public:
+  // Throws SpecError for what cannot work.
+  Table(const TableSpec& spec, ChunkAllocator& allocator);
+  ~Table();
+
+  // Inserts items one by one, as the rate limiter admits them, until the deadline (none: no
+  // wait ends but by Close). Takes over the references of those that it inserted, which it
+  // returns the number of; writes their keys. `generation` is what generation() was when the
+  // runs were made: ProtocolError when another state was loaded since. A NaN priority stands
+  // for the highest that the table has seen. Throws ClosedError. Throws only before the first
+  // insert; after it, the call ends early instead.
+  std::int64_t Insert(std::span<const RowRun> runs, std::span<const double> priorities,
+                      std::uint64_t generation, std::optional<Clock::time_point> deadline,
+                      std::span<std::int64_t> keys);
+
+  // Draws `count` items once the rate limiter admits that many at once; false when the deadline
+  // came first. References the rows of each. Throws SpecError where that could never be, and
+  // ClosedError.
+  bool Sample(std::int64_t count, std::optional<Clock::time_point> deadline,
+              std::vector<Sampled>& out);
+
+  // The named items, uncounted; rows are referenced. Throws SpecError for a key of no item.
+  void Look(std::span<const std::int64_t> keys, std::vector<Sampled>& out);
+
+  // The number of keys that were found.
+  std::int64_t UpdatePriorities(std::span<const std::int64_t> keys,
+                                std::span<const double> priorities);
+  std::int64_t Delete(std::span<const std::int64_t> keys);
+  void Reset();
+  // Oldest insert first.
+  std::vector<std::int64_t> Keys() const;
+
+  TableInfo Info() const;
+  bool CanInsert(std::int64_t n) const;
+  bool CanSample(std::int64_t n) const;
+  std::uint64_t generation() const;
+  const TableSpec& spec() const { return spec_; }
+
+  // Wakes everybody; they and all later Inserts and Samples throw ClosedError.
+  void Close();
+
+  // Saved states; who calls these holds mutex().
+  std::mutex& mutex() const { return mutex_; }
+  struct Item {
+    RowRun run;
+    double priority = 0;
+    std::int64_t insert_index = 0;
+    std::int32_t times_sampled = 0;
+    std::uint32_t generation = 0;  // how often the slot was used before
+    bool live = false;
+  };
+  struct Contents;  // all that a state has
+  const Contents& contents() const { return *contents_; }
+  static std::unique_ptr<Contents> MakeContents(const TableSpec& spec);
+  // Takes over the references of the new items and drops those of the old; wakes everybody.
+  void Replace(std::unique_ptr<Contents> contents);
+
+ private:
+  bool Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& event,
+            std::int32_t& waiting, std::optional<Clock::time_point> deadline);
+  void CheckCouldSample(std::int64_t count) const;
+  bool CanSampleLocked(std::int64_t n) const;
+  std::int64_t InsertOne(const RowRun& run, double priority);
+  Sampled SampleOne();
+  void RemoveSlot(std::int32_t slot);
+  std::int32_t SlotOf(std::int64_t key) const;  // -1: none
+  void NotifyInserters();
+  void NotifySamplers();
+
+  const TableSpec spec_;
+  ChunkAllocator& allocator_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable may_insert_;
+  std::condition_variable may_sample_;
+  std::int32_t waiting_inserts_ = 0;
+  std::int32_t waiting_samples_ = 0;
+  bool closed_ = false;
+  std::uint64_t generation_ = 0;  // of the contents: how often a state was loaded
+  std::unique_ptr<Contents> contents_;
+};
+
+struct Table::Contents {
+  explicit Contents(const TableSpec& spec);
+
+  // Makes room for one more slot.
+  void GrowTo(std::int32_t capacity);
+  std::int32_t TakeSlot(std::int64_t max_size);
+  static std::int64_t KeyOf(std::int32_t slot, std::uint32_t generation) {
+    return static_cast<std::int64_t>(generation) << 32 | slot;
+  }
+
+  std::unique_ptr<Selector> sampler;
+  std::unique_ptr<Selector> remover;
+  RateLimiter limiter;
+  TableRandom random;
+  std::vector<Item> items;               // by slot
+  std::vector<std::int32_t> free_slots;  // the last is used next
+  std::int32_t num_slots = 0;            // ever used
+  std::int64_t size = 0;
+  std::int64_t uses = 0;  // of items in the table: the sum of their times_sampled
+  double max_priority = 1;
+};
+
+}  // namespace rollouts::replay

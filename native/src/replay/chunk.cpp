@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/replay/chunk.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "rollouts/pool/errors.h"
+
+namespace rollouts::replay {
+namespace {
+
+// Chunks are allocated so many at once, that each allocation has fresh pages of the kernel.
+constexpr std::int64_t kSlabBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kPage = 4096;
+
+std::int64_t WholePages(std::int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+std::string SystemError() { return std::strerror(errno); }
+
+}  // namespace
+
+Slab::Slab(std::int64_t bytes, int file, std::int64_t file_offset) : bytes_(WholePages(bytes)) {
+  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
+                            flags, file, file < 0 ? 0 : file_offset);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::uint8_t*>(memory);
+}
+
+Slab::~Slab() { munmap(data_, static_cast<std::size_t>(bytes_)); }
+
+ChunkAllocator::ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes,
+                               const std::string& path)
+    : layout_(layout), max_chunks_(max_bytes / layout.chunk_bytes), path_(path) {
+  if (max_bytes != 0 && max_chunks_ < 1) {
+    throw SpecError("max_bytes is " + std::to_string(max_bytes) + ", expected 0 (no bound) or at " +
+                    "least one chunk of " + std::to_string(layout.chunk_bytes) + " bytes");
+  }
+  if (path.empty()) return;
+  // never over a file that is there
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file_ < 0) {
+    throw SpecError("path '" + path + "': " + SystemError() +
+                    "; expected the name of a file that is not there yet");
+  }
+}
+
+ChunkAllocator::~ChunkAllocator() {
+  if (file_ < 0) return;
+  close(file_);
+  unlink(path_.c_str());
+}
+
+Chunk* ChunkAllocator::Take() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (free_.empty()) Grow();
+  Chunk* const chunk = free_.back();
+  free_.pop_back();
+  chunk->refs.store(1, std::memory_order_relaxed);
+  chunk->next = nullptr;
+  chunk->num_rows = 0;
+  return chunk;
+}
+
+void ChunkAllocator::Grow() {
+  const auto allocated = static_cast<std::int64_t>(chunks_.size());
+  if (max_chunks_ > 0 && allocated >= max_chunks_) {
+    throw StoreFullError(
+        "the store has all of its " + std::to_string(allocated * layout_.chunk_bytes) +
+        " bytes in use; raise max_bytes, or lower max_size of the tables or history_rows");
+  }
+  if (fresh_chunks_ == 0) {
+    std::int64_t count = std::max<std::int64_t>(1, kSlabBytes / layout_.chunk_bytes);
+    if (max_chunks_ > 0) count = std::min(count, max_chunks_ - allocated);
+    const std::int64_t bytes = WholePages(count * layout_.chunk_bytes);
+    // blocks on the disk now: a page of a full disk would end the process later
+    if (file_ >= 0) {
+      const int error = posix_fallocate(file_, file_bytes_, bytes);
+      if (error != 0) {
+        throw StoreFullError("path '" + path_ + "': " + std::strerror(error) + " at " +
+                             std::to_string(file_bytes_) + " bytes; use a larger disk");
+      }
+    }
+    slabs_.push_back(std::make_unique<Slab>(bytes, file_, file_bytes_));
+    file_bytes_ += bytes;
+    fresh_ = slabs_.back()->data();
+    fresh_chunks_ = count;
+  }
+  Chunk& chunk = chunks_.emplace_back();
+  chunk.data = fresh_;
+  chunk.frames.resize(layout_.columns.size());
+  free_.reserve(chunks_.size());  // giving back must not throw
+  fresh_ += layout_.chunk_bytes;
+  --fresh_chunks_;
+  free_.push_back(&chunk);
+}
+
+void ChunkAllocator::GiveBack(Chunk* chunk) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  free_.push_back(chunk);
+}
+
+std::int64_t ChunkAllocator::num_used() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<std::int64_t>(chunks_.size() - free_.size());
+}
+
+std::int64_t ChunkAllocator::num_allocated() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<std::int64_t>(chunks_.size());
+}
+
+}  // namespace rollouts::replay

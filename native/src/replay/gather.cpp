@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/replay/gather.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+
+#include "rollouts/pool/errors.h"
+
+namespace rollouts::replay {
+namespace {
+
+constexpr std::int64_t kBytesPerRange = 128 << 10;  // worth waking a thread for
+// what a sample returns beside the fields
+constexpr std::array kReserved{"key",        "probability", "priority", "times_sampled",
+                               "table_size", "stream_id",   "start",    "length",
+                               "insert_index", "num_inserts"};
+
+GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
+  using Source = GatherPlan::Source;
+  GatherPlan::Field field{.spec = spec, .value_bytes = 1};
+  if (spec.column == "@valid") {
+    field.source = Source::kValid;
+  } else if (spec.column == "@first") {
+    field.source = Source::kFirst;
+  } else if (spec.column == "@final") {
+    field.source = Source::kFinal;
+  } else if (spec.column == "@row") {
+    field.source = Source::kRow;
+    field.value_bytes = sizeof(std::int64_t);
+  } else {
+    std::string list;
+    for (std::size_t c = 0; c < layout.specs.size(); ++c) {
+      if (layout.specs[c].name == spec.column) {
+        field.column = c;
+        field.source = layout.specs[c].stacked() ? Source::kStack : Source::kColumn;
+        field.value_bytes = layout.specs[c].value_bytes();
+        return field;
+      }
+      list += layout.specs[c].name + ", ";
+    }
+    throw SpecError("field '" + spec.name + "' is of the unknown column '" + spec.column +
+                    "'; expected one of " + list + "@valid, @first, @final, @row");
+  }
+  return field;
+}
+
+inline void Copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
+  switch (bytes) {
+    case 1: *to = *from; return;
+    case 4: std::memcpy(to, from, 4); return;
+    case 8: std::memcpy(to, from, 8); return;
+    default: std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+}
+
+}  // namespace
+
+GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields,
+                       bool time_major)
+    : layout_(layout), time_major_(time_major) {
+  std::set<std::string> names;
+  for (const FieldSpec& spec : fields) {
+    if (!names.insert(spec.name).second) throw SpecError("field '" + spec.name + "' is there twice");
+    if (std::find(kReserved.begin(), kReserved.end(), spec.name) != kReserved.end()) {
+      throw SpecError("field '" + spec.name + "' has a name that sample() uses itself");
+    }
+    if (spec.count < 0) {
+      throw SpecError("field '" + spec.name + "' has count " + std::to_string(spec.count) +
+                      ", expected 0 (one row, no axis) or more");
+    }
+    fields_.push_back(Resolve(layout, spec));
+    item_bytes_ += fields_.back().rows() * fields_.back().value_bytes;
+  }
+}
+
+void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_t* const> out,
+                           WorkerThreads& threads) const {
+  const std::int64_t grain = std::max<std::int64_t>(1, kBytesPerRange / std::max<std::int64_t>(1, item_bytes_));
+  threads.For(std::ssize(batch), grain, [&](std::int64_t begin, std::int64_t end) {
+    Gather(batch, begin, end, out);
+  });
+}
+
+void GatherPlan::Gather(std::span<const Sampled> batch, std::int64_t begin, std::int64_t end,
+                        std::span<std::uint8_t* const> out) const {
+  // rows of random items are far apart: ask for the next ones while these are copied
+  constexpr std::int64_t kAhead = 4;
+  for (std::int64_t item = begin; item < end; ++item) {
+    if (item + kAhead < end) __builtin_prefetch(batch[item + kAhead].run.first);
+    for (std::size_t f = 0; f < fields_.size(); ++f) GatherField(fields_[f], batch, item, out[f]);
+  }
+}
+
+void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
+                             std::uint8_t* out) const {
+  const RowRun& run = batch[item].run;
+  const std::int64_t rows = field.rows();
+  const std::int64_t from = field.spec.offset + (field.spec.offset < 0 ? run.length : 0);
+  const std::int64_t size = std::ssize(batch);
+  const Chunk* chunk = run.first;
+  std::int32_t before = 0;  // chunks of the run before this one
+  for (std::int64_t j = 0; j < rows; ++j) {
+    const std::int64_t place = time_major_ ? j * size + item : item * rows + j;
+    std::uint8_t* const to = out + place * field.value_bytes;
+    const std::int64_t index = from + j;
+    if (index < 0 || index >= run.length) {
+      // no row: zeros, and row number -1
+      std::memset(to, field.source == Source::kRow ? 0xFF : 0,
+                  static_cast<std::size_t>(field.value_bytes));
+      continue;
+    }
+    const std::int64_t row = run.start + index;
+    while (before + 1 < run.num_chunks && row >= chunk->next->first_row) {
+      chunk = chunk->next;
+      ++before;
+    }
+    CopyRow(field, run, *chunk, before, row, to);
+  }
+}
+
+void GatherPlan::CopyRow(const Field& field, const RowRun& run, const Chunk& chunk,
+                         std::int32_t, std::int64_t row, std::uint8_t* to) const {
+  const std::int64_t place = row - chunk.first_row;
+  const std::uint8_t flags = chunk.data[layout_.flags_offset + place];
+  switch (field.source) {
+    case Source::kColumn: {
+      const ChunkLayout::Column& column = layout_.columns[field.column];
+      Copy(to, chunk.data + column.offset + place * column.bytes, column.bytes);
+      return;
+    }
+    case Source::kStack: CopyStack(field, run, chunk, place, to); return;
+    case Source::kValid: *to = 1; return;
+    case Source::kFirst: *to = (flags & kFirstRow) != 0; return;
+    case Source::kFinal: *to = (flags & kFinalRow) != 0; return;
+    case Source::kRow: std::memcpy(to, &row, sizeof(row)); return;
+  }
+}
+
+void GatherPlan::CopyStack(const Field& field, const RowRun& run, const Chunk& chunk,
+                           std::int64_t place, std::uint8_t* to) const {
+  const std::size_t c = field.column;
+  const ChunkLayout::Column& column = layout_.columns[c];
+  std::int64_t newest;
+  std::memcpy(&newest, chunk.data + column.newest_offset + place * 8, sizeof(newest));
+  const std::uint8_t* const deltas = chunk.data + column.deltas_offset + place * column.stack;
+  // a row's frames are in its chunk or in earlier ones of the run; they are in order
+  const Chunk* holder = run.first;
+  std::int32_t before = 0;
+  for (std::int32_t k = 0; k < column.stack; ++k, to += column.bytes) {
+    if (deltas[k] == ChunkLayout::kNoFrame) {
+      std::memset(to, 0, static_cast<std::size_t>(column.bytes));
+      continue;
+    }
+    const std::int64_t number = newest - deltas[k];
+    while (before + 1 < run.num_chunks && number >= holder->next->frames[c].first) {
+      holder = holder->next;
+      ++before;
+    }
+    std::memcpy(to, holder->data + column.offset + (number - holder->frames[c].first) * column.bytes,
+                static_cast<std::size_t>(column.bytes));
+  }
+}
+
+}  // namespace rollouts::replay

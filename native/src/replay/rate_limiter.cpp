@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/replay/rate_limiter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "rollouts/pool/errors.h"
+
+namespace rollouts::replay {
+namespace {
+
+void CheckMinSize(std::int64_t min_size) {
+  if (min_size < 1) {
+    throw SpecError("the rate limiter's min_size is " + std::to_string(min_size) +
+                    ", expected 1 or more items");
+  }
+}
+
+}  // namespace
+
+RateLimiterSpec RateLimiterSpec::MinSize(std::int64_t n) {
+  CheckMinSize(n);
+  constexpr double kMost = std::numeric_limits<double>::max();
+  return {1.0, n, -kMost, kMost};
+}
+
+RateLimiterSpec RateLimiterSpec::SampleToInsertRatio(double samples_per_insert,
+                                                     std::int64_t min_size, double min_diff,
+                                                     double max_diff) {
+  CheckMinSize(min_size);
+  if (!(samples_per_insert > 0) || !std::isfinite(samples_per_insert)) {
+    throw SpecError("samples_per_insert is " + std::to_string(samples_per_insert) +
+                    ", expected a number above 0");
+  }
+  const double width = 2 * std::max(1.0, samples_per_insert);
+  if (!(max_diff - min_diff >= width)) {
+    throw SpecError("the rate limiter's bounds are " + std::to_string(min_diff) + " to " +
+                    std::to_string(max_diff) + ", expected at least " + std::to_string(width) +
+                    " (2 * max(1, samples_per_insert)) between them, else inserts and samples " +
+                    "could both be blocked for ever; raise error_buffer");
+  }
+  const double filled = samples_per_insert * static_cast<double>(min_size);
+  if (min_diff > filled) {
+    throw SpecError("the rate limiter's lower bound is " + std::to_string(min_diff) +
+                    ", expected at most samples_per_insert * min_size = " +
+                    std::to_string(filled) + ", else nothing could be sampled once min_size " +
+                    "items are in");
+  }
+  return {samples_per_insert, min_size, min_diff, max_diff};
+}
+
+RateLimiterSpec RateLimiterSpec::Queue(std::int64_t n) {
+  if (n < 1) {
+    throw SpecError("the queue's size is " + std::to_string(n) + ", expected 1 or more items");
+  }
+  return {1.0, 1, 0.0, static_cast<double>(n)};
+}
+
+bool RateLimiter::CouldSample(std::int64_t n) const {
+  // inserts go on until min_size is reached, and then as long as they stay below max_diff
+  double diff = Diff(std::max<std::int64_t>(0, spec_.min_size - size()));
+  const double room = (spec_.max_diff - diff) / spec_.samples_per_insert;
+  if (room >= 1) diff += std::floor(room) * spec_.samples_per_insert;
+  return diff - static_cast<double>(n) >= spec_.min_diff;
+}
+
+}  // namespace rollouts::replay

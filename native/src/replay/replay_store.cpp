@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/replay/replay_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "rollouts/pool/errors.h"
+
+namespace rollouts::replay {
+namespace {
+
+StoreOptions Checked(const StoreOptions& options) {
+  const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    if (value >= least) return;
+    throw SpecError(std::string(name) + " is " + std::to_string(value) + ", expected " +
+                    std::to_string(least) + " or more");
+  };
+  at_least("num_streams", options.num_streams, 0);
+  at_least("history_rows", options.history_rows, 1);
+  at_least("max_bytes", options.max_bytes, 0);
+  at_least("num_threads", options.num_threads, 1);
+  return options;
+}
+
+}  // namespace
+
+// The streams of one call, claimed until its end.
+class ReplayStore::Claims {
+ public:
+  Claims(const std::vector<std::unique_ptr<Stream>>& streams, const char* call)
+      : streams_(streams), call_(call) {}
+  ~Claims() {
+    for (Stream* const stream : claimed_) stream->Unclaim();
+  }
+  Claims(const Claims&) = delete;
+  Claims& operator=(const Claims&) = delete;
+
+  void Reserve(std::size_t count) { claimed_.reserve(count); }
+  Stream& Claim(std::int64_t id) {
+    if (id < 0 || id >= std::ssize(streams_)) {
+      throw SpecError(std::string(call_) + ": there is no stream " + std::to_string(id) +
+                      ", expected 0 to " + std::to_string(std::ssize(streams_) - 1) +
+                      "; add_streams makes more");
+    }
+    Stream& stream = *streams_[static_cast<std::size_t>(id)];
+    claimed_.push_back(&stream);
+    if (!stream.TryClaim()) {
+      claimed_.pop_back();
+      throw ProtocolError(std::string(call_) + ": stream " + std::to_string(id) +
+                          " is given twice, or another thread writes to it; a stream has one "
+                          "writer at a time");
+    }
+    return stream;
+  }
+  // The only claim held, given up for another one.
+  Stream& ClaimNext(std::int64_t id) {
+    if (!claimed_.empty()) {
+      if (claimed_.back()->id() == id) return *claimed_.back();
+      claimed_.back()->Unclaim();
+      claimed_.pop_back();
+    }
+    return Claim(id);
+  }
+  std::span<Stream* const> all() const { return claimed_; }
+
+ private:
+  const std::vector<std::unique_ptr<Stream>>& streams_;
+  const char* const call_;
+  std::vector<Stream*> claimed_;
+};
+
+ReplayStore::ReplayStore(std::vector<ColumnSpec> columns, const std::vector<TableSpec>& tables,
+                         const StoreOptions& options)
+    : layout_(std::move(columns), options.chunk_rows),
+      options_(Checked(options)),
+      allocator_(layout_, options.max_bytes, options.path),
+      threads_(options.num_threads) {
+  for (const TableSpec& spec : tables) {
+    for (const auto& table : tables_) {
+      if (table->spec().name == spec.name) {
+        throw SpecError("table '" + spec.name + "' is there twice");
+      }
+    }
+    tables_.push_back(std::make_unique<Table>(spec, allocator_));
+  }
+  AddStreams(options.num_streams);
+}
+
+ReplayStore::~ReplayStore() = default;
+
+void ReplayStore::CheckOpen(const char* call) const {
+  if (closed()) throw ClosedError(std::string(call) + ": the replay store is closed");
+}
+
+void ReplayStore::Close() {
+  closed_.store(true);
+  for (const auto& table : tables_) table->Close();
+}
+
+// --- streams -----------------------------------------------------------------------------
+
+std::int64_t ReplayStore::AddStreams(std::int64_t count) {
+  CheckOpen("add_streams");
+  if (count < 0) throw SpecError("add_streams: n is " + std::to_string(count) + ", expected 0 or more");
+  const std::unique_lock<std::shared_mutex> lock(state_mutex_);
+  const std::int64_t first = std::ssize(streams_);
+  for (std::int64_t i = 0; i < count; ++i) {
+    streams_.push_back(
+        std::make_unique<Stream>(layout_, allocator_, first + i, options_.history_rows));
+  }
+  return first;
+}
+
+std::int64_t ReplayStore::num_streams() const {
+  const std::shared_lock<std::shared_mutex> lock(state_mutex_);
+  return std::ssize(streams_);
+}
+
+void ReplayStore::Append(const AppendBatch& batch, std::span<std::int64_t> rows) {
+  CheckOpen("append");
+  const std::shared_lock<std::shared_mutex> lock(state_mutex_);
+  Claims claims(streams_, "append");
+  claims.Reserve(batch.streams.size());
+  for (const std::int64_t id : batch.streams) claims.Claim(id);
+  for (Stream* const stream : claims.all()) stream->Trim();
+
+  std::vector<Stream::Mark> marks;
+  marks.reserve(batch.streams.size());
+  for (const Stream* const stream : claims.all()) marks.push_back(stream->mark());
+  try {
+    AppendClaimed(batch, claims, rows);
+  } catch (...) {
+    for (std::size_t b = 0; b < marks.size(); ++b) claims.all()[b]->Rewind(marks[b]);
+    throw;
+  }
+}
+
+void ReplayStore::AppendClaimed(const AppendBatch& batch, Claims& claims,
+                                std::span<std::int64_t> rows) {
+  const std::size_t num_columns = layout_.columns.size();
+  const std::size_t num_streams = batch.streams.size();
+  RowSource steps{std::vector<const std::uint8_t*>(num_columns), {}};
+  RowSource finals{std::vector<const std::uint8_t*>(num_columns), {}};
+  std::vector<std::int64_t> stride(num_columns);
+  std::vector<std::int64_t> final_stride(num_columns);
+  const auto bytes_of = [&](std::size_t c, const AppendBatch::Values& values) {
+    if (!values.data) return std::int64_t{0};
+    return layout_.columns[c].bytes * (values.whole_stack ? layout_.columns[c].stack : 1);
+  };
+  for (std::size_t c = 0; c < num_columns; ++c) {
+    steps.column[c] = batch.columns[c].data;
+    steps.whole_stack.push_back(batch.columns[c].whole_stack);
+    stride[c] = bytes_of(c, batch.columns[c]);
+    const AppendBatch::Values final = batch.final.empty() ? AppendBatch::Values{} : batch.final[c];
+    finals.column[c] = final.data;
+    finals.whole_stack.push_back(final.whole_stack);
+    final_stride[c] = bytes_of(c, final);
+  }
+  const auto advance = [&](RowSource& source, const std::vector<std::int64_t>& by) {
+    for (std::size_t c = 0; c < num_columns; ++c) {
+      if (source.column[c]) source.column[c] += by[c];
+    }
+  };
+
+  std::size_t i = 0;
+  for (std::int64_t t = 0; t < batch.steps; ++t) {
+    for (std::size_t b = 0; b < num_streams; ++b, ++i, advance(steps, stride)) {
+      const bool valid = !batch.valid || batch.valid[i];
+      const bool ended = batch.ended && batch.ended[i];
+      Stream& stream = *claims.all()[b];
+      const bool first = batch.first && batch.first[i];
+      rows[i] = valid ? stream.AppendRow(steps, first ? kFirstRow : 0) : -1;
+      if (!ended) continue;
+      if (valid) stream.AppendRow(finals, kFinalRow);
+      advance(finals, final_stride);
+    }
+  }
+}
+
+void ReplayStore::StreamRows(std::span<const std::int64_t> streams, std::span<std::int64_t> oldest,
+                             std::span<std::int64_t> next) {
+  const std::shared_lock<std::shared_mutex> lock(state_mutex_);
+  Claims claims(streams_, "stream_rows");
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const Stream& stream = claims.ClaimNext(streams[i]);
+    oldest[i] = stream.oldest_row();
+    next[i] = stream.next_row();
+  }
+}
+
+void ReplayStore::EndStreams(std::span<const std::int64_t> streams) {
+  const std::shared_lock<std::shared_mutex> lock(state_mutex_);
+  Claims claims(streams_, "end_streams");
+  claims.Reserve(streams.size());
+  for (const std::int64_t id : streams) claims.Claim(id);
+  for (Stream* const stream : claims.all()) stream->Forget();
+}
+
+// --- items -------------------------------------------------------------------------------
+
+std::size_t ReplayStore::TableIndex(const std::string& name) const {
+  std::string list;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    if (tables_[i]->spec().name == name) return i;
+    list += (i > 0 ? ", " : "") + tables_[i]->spec().name;
+  }
+  throw SpecError("there is no table '" + name + "', expected one of " + list);
+}
+
+ReplayStore::Runs::~Runs() {
+  for (const RowRun& run : rest()) run.Unref(allocator_);
+}
+
+void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams,
+                        std::span<const std::int64_t> starts,
+                        std::span<const std::int32_t> lengths, Runs& runs) {
+  CheckOpen("insert");
+  const std::shared_lock<std::shared_mutex> lock(state_mutex_);
+  // a state that is loaded from here on makes these rows strangers
+  runs.generation_ = tables_[table]->generation();
+  runs.runs_.reserve(streams.size());
+  Claims claims(streams_, "insert");
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    Stream& stream = claims.ClaimNext(streams[i]);
+    runs.runs_.push_back(ReferChecked(stream, i, starts[i], lengths[i]));
+  }
+}
+
+RowRun ReplayStore::ReferChecked(Stream& stream, std::size_t item, std::int64_t start,
+                                 std::int32_t length) {
+  if (length >= 1 && start >= stream.oldest_row() && start <= stream.next_row() - length) {
+    return stream.Refer(start, length);
+  }
+  const std::string of = "insert: item " + std::to_string(item) + " has ";
+  if (length < 1) throw SpecError(of + "length " + std::to_string(length) + ", expected 1 or more rows");
+  throw SpecError(of + "rows " + std::to_string(start) + " to " +
+                  std::to_string(start + length - 1) + " of stream " +
+                  std::to_string(stream.id()) + ", which has rows " +
+                  std::to_string(stream.oldest_row()) + " to " +
+                  std::to_string(stream.next_row() - 1) +
+                  "; history_rows says how long rows can be referred to");
+}
+
+void ReplayStore::Insert(std::size_t table, Runs& runs, std::span<const double> priorities,
+                         std::optional<Clock::time_point> deadline,
+                         std::span<std::int64_t> keys) {
+  const std::size_t taken = runs.taken();
+  runs.Take(static_cast<std::size_t>(
+      tables_[table]->Insert(runs.rest(), priorities.subspan(taken), runs.generation_, deadline,
+                             keys.subspan(taken))));
+}
+
+void ReplayStore::Gather(const GatherPlan& plan, std::vector<Sampled>& batch,
+                         std::span<std::uint8_t* const> out) {
+  plan.GatherAll(batch, out, threads_);
+  Drop(batch);
+}
+
+void ReplayStore::Drop(std::vector<Sampled>& batch) {
+  for (const Sampled& sampled : batch) sampled.run.Unref(allocator_);
+  batch.clear();
+}
+
+}  // namespace rollouts::replay

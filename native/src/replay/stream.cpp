@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/replay/stream.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+namespace rollouts::replay {
+namespace {
+
+bool IsZero(const std::uint8_t* bytes, std::int64_t count) {
+  // a block that equals itself moved by one byte, and starts with zero, is zero
+  return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, static_cast<std::size_t>(count - 1)) == 0;
+}
+
+// memcpy that costs little for the sizes of rewards, flags and actions.
+inline void CopyRow(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
+  switch (bytes) {
+    case 1: *to = *from; return;
+    case 4: std::memcpy(to, from, 4); return;
+    case 8: std::memcpy(to, from, 8); return;
+    default: std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+}
+
+}  // namespace
+
+Stream::Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id,
+               std::int64_t history_rows)
+    : layout_(layout), allocator_(allocator), id_(id), history_rows_(history_rows) {
+  next_frame_.resize(layout.columns.size());
+  stacks_.resize(layout.columns.size());
+  for (std::size_t c = 0; c < stacks_.size(); ++c) {
+    const std::int32_t stack = layout.columns[c].stack;
+    if (stack > 1) stacks_[c] = {std::vector<const std::uint8_t*>(stack), std::vector<std::int64_t>(stack, -1)};
+  }
+}
+
+Stream::~Stream() { DropChunksBefore(chunks_.size()); }
+
+std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
+  const bool first = next_is_first_ || (flags & kFirstRow) != 0;
+  if (chunks_.empty() || !HasRoom()) OpenChunk();
+  Chunk& chunk = *chunks_.back();
+
+  for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
+    const ChunkLayout::Column& column = layout_.columns[c];
+    const std::uint8_t* const value = source.column[c];
+    if (column.stack > 1) {
+      if (source.whole_stack[c]) {
+        AppendStack(c, value, first);
+      } else {
+        AppendFrame(c, value, first);
+      }
+      WriteNumbers(c);
+      continue;
+    }
+    std::uint8_t* const to = chunk.data + column.offset + chunk.num_rows * column.bytes;
+    if (value) {
+      CopyRow(to, value, column.bytes);
+    } else {
+      std::memset(to, 0, static_cast<std::size_t>(column.bytes));
+    }
+  }
+  chunk.data[layout_.flags_offset + chunk.num_rows] =
+      static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
+  next_is_first_ = (flags & kFinalRow) != 0;
+  ++chunk.num_rows;
+  return next_row_++;
+}
+
+bool Stream::HasRoom() const {
+  const Chunk& chunk = *chunks_.back();
+  if (chunk.num_rows >= layout_.chunk_rows) return false;
+  for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
+    const ChunkLayout::Column& column = layout_.columns[c];
+    if (column.stack > 1 && column.capacity - chunk.frames[c].count < column.stack) return false;
+  }
+  return true;
+}
+
+void Stream::OpenChunk() {
+  Chunk* const chunk = allocator_.Take();
+  chunk->stream = id_;
+  chunk->number = next_chunk_++;
+  chunk->first_row = next_row_;
+  for (std::size_t c = 0; c < chunk->frames.size(); ++c) chunk->frames[c] = {next_frame_[c], 0};
+  if (!chunks_.empty()) chunks_.back()->next = chunk;
+  chunks_.push_back(chunk);
+}
+
+// Keeps those frames of the last row that this one shows again, and stores the others.
+void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
+  const ChunkLayout::Column& column = layout_.columns[c];
+  StackState& stack = stacks_[c];
+  const std::int32_t shift = FindShift(c, value, first);
+  const std::int32_t kept = column.stack - shift;
+  for (std::int32_t k = 0; k < kept; ++k) {
+    stack.frames[k] = stack.frames[k + shift];
+    stack.numbers[k] = stack.numbers[k + shift];
+  }
+  for (std::int32_t k = kept; k < column.stack; ++k) {
+    const std::uint8_t* const frame = value + k * column.bytes;
+    // only where an episode starts are frames padding
+    const bool may_pad = shift > 1;
+    if (may_pad && IsZero(frame, column.bytes)) {
+      stack.frames[k] = nullptr;
+      stack.numbers[k] = -1;
+    } else if (may_pad && k > kept && stack.frames[k - 1] &&
+               SameFrame(c, frame, stack.frames[k - 1])) {
+      stack.frames[k] = stack.frames[k - 1];
+      stack.numbers[k] = stack.numbers[k - 1];
+    } else {
+      StoreFrame(c, k, frame);
+    }
+  }
+}
+
+// By how many frames the stack moved on since the last row; all of them where nothing is shown
+// again.
+std::int32_t Stream::FindShift(std::size_t c, const std::uint8_t* value, bool first) const {
+  const ChunkLayout::Column& column = layout_.columns[c];
+  const StackState& stack = stacks_[c];
+  if (chunks_.front()->num_rows == 0 && chunks_.size() == 1) return column.stack;  // no last row
+  const auto moved_by = [&](std::int32_t shift) {
+    for (std::int32_t k = column.stack - shift - 1; k >= 0; --k) {
+      if (!SameFrame(c, value + k * column.bytes, stack.frames[k + shift])) return false;
+    }
+    return true;
+  };
+  // within an episode one frame is new; where an episode starts the screen may not have moved
+  if (!first && moved_by(1)) return 1;
+  for (std::int32_t shift = 0; shift < column.stack; ++shift) {
+    if ((first || shift != 1) && moved_by(shift)) return shift;
+  }
+  return column.stack;
+}
+
+bool Stream::SameFrame(std::size_t c, const std::uint8_t* frame, const std::uint8_t* stored) const {
+  const std::int64_t bytes = layout_.columns[c].bytes;
+  if (!stored) return IsZero(frame, bytes);
+  return std::memcmp(frame, stored, static_cast<std::size_t>(bytes)) == 0;
+}
+
+// A single frame: the column's padding says what is before it in an episode.
+void Stream::AppendFrame(std::size_t c, const std::uint8_t* frame, bool first) {
+  const ChunkLayout::Column& column = layout_.columns[c];
+  StackState& stack = stacks_[c];
+  const std::int32_t last = column.stack - 1;
+  if (first) {
+    std::fill(stack.frames.begin(), stack.frames.end(), nullptr);
+    std::fill(stack.numbers.begin(), stack.numbers.end(), -1);
+  } else {
+    std::copy(stack.frames.begin() + 1, stack.frames.end(), stack.frames.begin());
+    std::copy(stack.numbers.begin() + 1, stack.numbers.end(), stack.numbers.begin());
+  }
+  StoreFrame(c, last, frame);
+  if (first && column.padding == Padding::kRepeat) {
+    std::fill(stack.frames.begin(), stack.frames.end(), stack.frames[last]);
+    std::fill(stack.numbers.begin(), stack.numbers.end(), stack.numbers[last]);
+  }
+}
+
+void Stream::StoreFrame(std::size_t c, std::int32_t place, const std::uint8_t* frame) {
+  const ChunkLayout::Column& column = layout_.columns[c];
+  Chunk& chunk = *chunks_.back();
+  std::uint8_t* const to = chunk.data + column.offset + chunk.frames[c].count++ * column.bytes;
+  std::memcpy(to, frame, static_cast<std::size_t>(column.bytes));
+  stacks_[c].frames[place] = to;
+  stacks_[c].numbers[place] = next_frame_[c]++;
+}
+
+void Stream::WriteNumbers(std::size_t c) {
+  const ChunkLayout::Column& column = layout_.columns[c];
+  const Chunk& chunk = *chunks_.back();
+  const std::int64_t newest = next_frame_[c] - 1;
+  std::memcpy(chunk.data + column.newest_offset + chunk.num_rows * 8, &newest, sizeof(newest));
+  std::uint8_t* const deltas = chunk.data + column.deltas_offset + chunk.num_rows * column.stack;
+  for (std::int32_t k = 0; k < column.stack; ++k) {
+    const std::int64_t number = stacks_[c].numbers[k];
+    // all frames stored since a row's oldest are in the row, so a delta is below `stack`
+    assert(number < 0 || newest - number < column.stack);
+    deltas[k] = number < 0 ? ChunkLayout::kNoFrame : static_cast<std::uint8_t>(newest - number);
+  }
+}
+
+// What WriteNumbers wrote, for the last row.
+void Stream::ReadStacks() {
+  for (std::size_t c = 0; c < stacks_.size(); ++c) {
+    const ChunkLayout::Column& column = layout_.columns[c];
+    if (column.stack == 1) continue;
+    std::fill(stacks_[c].frames.begin(), stacks_[c].frames.end(), nullptr);
+    std::fill(stacks_[c].numbers.begin(), stacks_[c].numbers.end(), -1);
+    if (chunks_.empty()) continue;
+    const Chunk& chunk = *chunks_.back();
+    const std::int64_t row = chunk.num_rows - 1;
+    std::int64_t newest;
+    std::memcpy(&newest, chunk.data + column.newest_offset + row * 8, sizeof(newest));
+    for (std::int32_t k = 0; k < column.stack; ++k) {
+      const std::uint8_t delta = chunk.data[column.deltas_offset + row * column.stack + k];
+      if (delta == ChunkLayout::kNoFrame) continue;
+      const std::int64_t number = newest - delta;
+      std::size_t index = chunks_.size() - 1;
+      while (chunks_[index]->frames[c].first > number) --index;
+      const Chunk& holder = *chunks_[index];
+      stacks_[c].numbers[k] = number;
+      stacks_[c].frames[k] =
+          holder.data + column.offset + (number - holder.frames[c].first) * column.bytes;
+    }
+  }
+}
+
+std::size_t Stream::ChunkOfRow(std::int64_t row) const {
+  std::size_t index = chunks_.size() - 1;
+  while (chunks_[index]->first_row > row) --index;
+  return index;
+}
+
+// The first chunk that row `row` or any later one needs: that of its oldest frame.
+std::size_t Stream::FirstChunkFor(std::int64_t row) const {
+  const std::size_t own = ChunkOfRow(row);
+  const Chunk& chunk = *chunks_[own];
+  const std::int64_t place = row - chunk.first_row;
+  std::size_t index = own;
+  for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
+    const ChunkLayout::Column& column = layout_.columns[c];
+    if (column.stack == 1) continue;
+    const std::uint8_t* const deltas = chunk.data + column.deltas_offset + place * column.stack;
+    std::int64_t oldest;
+    std::memcpy(&oldest, chunk.data + column.newest_offset + place * 8, sizeof(oldest));
+    std::uint8_t furthest = 0;
+    bool any = false;
+    for (std::int32_t k = 0; k < column.stack; ++k) {
+      if (deltas[k] == ChunkLayout::kNoFrame) continue;
+      furthest = std::max(furthest, deltas[k]);
+      any = true;
+    }
+    if (!any) continue;
+    oldest -= furthest;
+    while (chunks_[index]->frames[c].first > oldest) --index;
+  }
+  return index;
+}
+
+RowRun Stream::Refer(std::int64_t start, std::int32_t length) const {
+  const std::size_t last = ChunkOfRow(start + length - 1);
+  const std::size_t first = FirstChunkFor(start);
+  const RowRun run{chunks_[first], static_cast<std::int32_t>(last - first + 1), length, id_, start};
+  run.Ref();
+  return run;
+}
+
+void Stream::Trim() {
+  if (next_row_ - oldest_row_ <= history_rows_) return;
+  oldest_row_ = next_row_ - history_rows_;
+  if (chunks_.size() > 1) DropChunksBefore(FirstChunkFor(oldest_row_));
+}
+
+void Stream::DropChunksBefore(std::size_t index) {
+  for (; index > 0; --index) {
+    allocator_.Unref(chunks_.front());
+    chunks_.pop_front();
+  }
+}
+
+void Stream::Rewind(const Mark& mark) {
+  next_row_ = mark.next_row;
+  next_is_first_ = mark.next_is_first;
+  while (!chunks_.empty() && chunks_.back()->first_row >= next_row_) {
+    next_chunk_ = chunks_.back()->number;
+    for (std::size_t c = 0; c < next_frame_.size(); ++c) next_frame_[c] = chunks_.back()->frames[c].first;
+    allocator_.Unref(chunks_.back());
+    chunks_.pop_back();
+  }
+  if (!chunks_.empty()) {
+    Chunk& chunk = *chunks_.back();
+    chunk.num_rows = static_cast<std::int32_t>(next_row_ - chunk.first_row);
+    for (std::size_t c = 0; c < next_frame_.size(); ++c) {
+      const ChunkLayout::Column& column = layout_.columns[c];
+      if (column.stack == 1) continue;
+      std::memcpy(&next_frame_[c], chunk.data + column.newest_offset + (chunk.num_rows - 1) * 8,
+                  sizeof(std::int64_t));
+      chunk.frames[c].count = static_cast<std::int32_t>(++next_frame_[c] - chunk.frames[c].first);
+    }
+  }
+  ReadStacks();
+}
+
+void Stream::Forget() {
+  DropChunksBefore(chunks_.size());
+  oldest_row_ = next_row_;
+  next_is_first_ = true;
+  ReadStacks();
+}
+
+Stream::Saved Stream::Save() const {
+  return {next_row_, oldest_row_, next_chunk_, next_frame_, next_is_first_, chunks_};
+}
+
+void Stream::Load(Saved saved) {
+  DropChunksBefore(chunks_.size());
+  chunks_ = std::move(saved.chunks);
+  next_row_ = saved.next_row;
+  oldest_row_ = saved.oldest_row;
+  next_chunk_ = saved.next_chunk;
+  next_frame_ = std::move(saved.next_frame);
+  next_is_first_ = saved.next_is_first;
+  ReadStacks();
+}
+
+}  // namespace rollouts::replay

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/replay/worker_threads.h"
+
+#include <algorithm>
+
+namespace rollouts::replay {
+
+WorkerThreads::WorkerThreads(std::int32_t num_threads) {
+  for (std::int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+WorkerThreads::~WorkerThreads() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ending_ = true;
+  }
+  started_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
+  std::unique_lock<std::mutex> caller(callers_, std::try_to_lock);
+  if (threads_.empty() || count <= grain || !caller) {
+    if (count > 0) body(0, count);
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    body_ = &body;
+    count_ = count;
+    grain_ = grain;
+    next_.store(0, std::memory_order_relaxed);
+    at_work_ = static_cast<std::int32_t>(threads_.size());
+    ++round_;
+  }
+  started_.notify_all();
+  TakeRanges();
+  std::unique_lock<std::mutex> lock(mutex_);
+  finished_.wait(lock, [this] { return at_work_ == 0; });
+}
+
+void WorkerThreads::TakeRanges() {
+  for (;;) {
+    const std::int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
+    if (begin >= count_) return;
+    (*body_)(begin, std::min(begin + grain_, count_));
+  }
+}
+
+void WorkerThreads::Run() {
+  std::uint64_t seen = 0;
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      started_.wait(lock, [&] { return ending_ || round_ != seen; });
+      if (ending_) return;
+      seen = round_;
+    }
+    TakeRanges();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--at_work_ == 0) finished_.notify_one();
+  }
+}
+
+}  // namespace rollouts::replay

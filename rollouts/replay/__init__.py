@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experience replay on the native store: transitions, n-step, sequences and episodes.
+
+    buffer = ReplayBuffer(observation_space, action_space, TableConfig(items=NStep(3)))
+    buffer.add_batch(collector.collect())
+    batch = buffer.sample(256)
+
+Nothing here knows Ray. torch is loaded with the first tensor, `ReplayDataset` or prefetcher.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rollouts.replay.buffer import ReplayBuffer
+from rollouts.replay.columns import stack_num
+from rollouts.replay.config import (
+    Episodes,
+    MinSize,
+    NStep,
+    Queue,
+    SampleToInsertRatio,
+    Sequences,
+    Stack,
+    TableConfig,
+    Transitions,
+)
+from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
+
+if TYPE_CHECKING:
+    from rollouts.replay.dataset import ReplayDataset
+    from rollouts.replay.prefetch import ReplayPrefetcher
+
+# loaded on first use: these bring torch
+_LAZY = {
+    "ReplayDataset": "rollouts.replay.dataset",
+    "ReplayPrefetcher": "rollouts.replay.prefetch",
+}
+
+__all__ = [
+    "Episodes",
+    "MinSize",
+    "NStep",
+    "Queue",
+    "ReplayBuffer",
+    "ReplayDataset",
+    "ReplayPrefetcher",
+    "SampleInfo",
+    "SampleToInsertRatio",
+    "SequenceBatch",
+    "Sequences",
+    "Stack",
+    "TableConfig",
+    "TransitionBatch",
+    "Transitions",
+    "stack_num",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'rollouts.replay' has no attribute {name!r}")

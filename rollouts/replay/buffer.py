@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReplayBuffer: rollouts and steps go in, transitions, sequences or episodes are sampled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike, NDArray
+
+from rollouts import _native
+from rollouts.batch import RolloutBatch
+from rollouts.errors import SpecError
+from rollouts.replay import files
+from rollouts.replay.columns import Columns
+from rollouts.replay.config import TableConfig
+from rollouts.replay.items import reach_rows
+from rollouts.replay.reader import Reader
+from rollouts.replay.sampling import ReplayBatch
+from rollouts.replay.writer import FragmentLike, Writer
+
+if TYPE_CHECKING:
+    import torch
+
+    from rollouts.replay.prefetch import ReplayPrefetcher
+
+Array = NDArray[Any]
+
+
+class ReplayBuffer:
+    """Steps of many environments, stored once, and tables of items made of them.
+
+    Observations are stored once each: the next observation of a transition is the observation of
+    the next row, overlapping sequences and several tables share their steps, and of stacked frames
+    each frame is kept once. Row t of an environment can be part of an item as soon as the
+    observation after it is there, so the last step of a rollout waits for the next rollout.
+
+    Episodes are kept apart: no item reaches over the end of one. Where an episode ended, an item's
+    last observation is the true final one. Each environment is known by its env_id, and its steps
+    have to come in order; a step whose observation is not the one that the step before led to cuts
+    the open episode, as `end_episodes` does.
+
+    Thread-safe: any number of threads may sample; of several that add, one works at a time.
+
+    Example:
+      buffer = ReplayBuffer(spec.single_observation_space, spec.single_action_space,
+                            TableConfig(items=NStep(3, 0.99), sampler="prioritized"))
+      buffer.add_batch(collector.collect())
+      batch = buffer.sample(256, device="cuda")
+      buffer.update_priorities(batch.key, td_error.abs())
+    """
+
+    def __init__(
+        self,
+        single_observation_space: gymnasium.Space[Any],
+        single_action_space: gymnasium.Space[Any],
+        tables: TableConfig | Sequence[TableConfig] | None = None,
+        *,
+        stack_num: int = 1,
+        policy_state: Sequence[Array] = (),
+        extras: Mapping[str, ArrayLike] = MappingProxyType({}),
+        seed: int = 0,
+        max_batch_length: int = 256,
+        num_threads: int = 1,
+        max_bytes: int = 0,
+        path: str | os.PathLike[str] = "",
+    ) -> None:
+        """Makes an empty buffer.
+
+        Args:
+          single_observation_space: Of one environment; of arrays of one shape and dtype.
+          single_action_space: The same of actions.
+          tables: What can be sampled; each has its own size, selectors and rate limiter. None:
+            one `TableConfig()`.
+          stack_num: Frames along axis 0 of an observation, of which each is stored once; 1: none.
+            `rollouts.replay.stack_num(env_spec)` knows it.
+          policy_state: One environment's recurrent state, as examples (...) of shape and dtype.
+          extras: name -> one step's value, as an example (...) of shape and dtype.
+          seed: Of the sampling: the same seed and calls give the same samples.
+          max_batch_length: Steps T of the longest rollout that `add_batch` will be given.
+          num_threads: That gather a sample, the caller's among them.
+          max_bytes: Most memory of the rows; 0: no bound. Beyond it adding raises MemoryError.
+          path: File that the rows are mapped to, for more than fits in memory; "": memory.
+
+        Raises:
+          SpecError: a space, example or table that cannot be, or a limiter that would deadlock.
+        """
+        tables = TableConfig() if tables is None else tables
+        given = (tables,) if isinstance(tables, TableConfig) else tuple(tables)
+        self.tables: Mapping[str, TableConfig] = MappingProxyType(_by_name(given))
+        self.single_observation_space = single_observation_space
+        self.single_action_space = single_action_space
+        self._columns = Columns(
+            single_observation_space,
+            single_action_space,
+            stack_num=stack_num,
+            policy_state=policy_state,
+            extras=dict(extras),
+        )
+        if max_batch_length < 1:
+            raise SpecError(f"max_batch_length is {max_batch_length}, expected at least 1 step")
+        # rows of a batch, a final one after each of them at worst, and of what waits for them
+        reach = max(reach_rows(table.items) for table in given)
+        self.store = _native.ReplayStore(
+            self._columns.native,
+            [table.to_native(seed + i) for i, table in enumerate(given)],
+            num_streams=0,
+            history_rows=2 * max_batch_length + reach + 2,
+            max_bytes=max_bytes,
+            num_threads=num_threads,
+            path=os.fspath(path),
+        )
+        self._writer = Writer(self.store, self._columns, self.tables, max_batch_length)
+        self._reader = Reader(self.store, self._columns, self.tables, self._writer)
+
+    # -- adding ------------------------------------------------------------------------
+
+    def add_batch(
+        self,
+        batch: RolloutBatch | FragmentLike,
+        *,
+        priority: float | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Adds a rollout, which begins where the last one of the same environments ended.
+
+        What a rate limiter does not let in within `timeout_s` stays pending and goes first next
+        time, by any adding method or `flush`; only then does adding wait with its own rows.
+
+        Args:
+          batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker:
+            one that was added before is refused, and a gap before it cuts the open episodes.
+          priority: Of all its items; None: the highest that each table has seen.
+          timeout_s: Seconds to wait for the rate limiters; None: for ever.
+
+        Returns:
+          Items inserted by this call, in all tables.
+
+        Raises:
+          TimeoutError: What was pending is pending still; nothing of this batch was taken.
+          SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
+          ClosedError: The buffer was closed; pending items are lost.
+        """
+        return self._writer.add_batch(batch, priority, timeout_s)
+
+    def add_step(
+        self,
+        obs: Array,
+        action: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        next_obs: Array,
+        info: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        autoreset_mode: str | AutoresetMode,
+        env_id: ArrayLike | None = None,
+        policy_version: int | Array = 0,
+        policy_state: Sequence[Array] = (),
+        extras: Mapping[str, Array] = MappingProxyType({}),
+        priority: float | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Adds one step of B environments: `env.step(action)` after `obs`.
+
+        In next-step mode, steps that only reset an environment are left out. An environment that
+        failed (`info["_env_error"]`) has its episode cut before that step.
+
+        Args:
+          obs (B, *obs_shape): That the actions answer to.
+          action (B, *action_shape): As given to the environment.
+          reward (B,), terminated (B,), truncated (B,), next_obs (B, *obs_shape), info: What `step`
+            returned. In same-step mode info["final_obs"] has the true final observations.
+          autoreset_mode: Of the environment.
+          env_id (B,): Whose rows these are; None: info["env_id"] or, without that, 0 to B - 1.
+          policy_version: Of the policy that chose, one or (B,).
+          policy_state: tuple of (B, ...), before this step.
+          extras: name -> (B, ...).
+          priority, timeout_s: As `add_batch`; so are the result and the errors.
+        """
+        step = {
+            "action": action,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "policy_version": policy_version,
+        }
+        obs = np.asarray(obs)
+        columns = self._columns.from_step(obs, step, extras=extras, policy_state=policy_state)
+        ids = info.get("env_id", np.arange(len(obs))) if env_id is None else env_id
+        return self._writer.add_step(
+            columns,
+            self._columns.as_obs("next_obs", next_obs, len(obs)),
+            np.asarray(ids),
+            info,
+            autoreset_mode,
+            priority,
+            timeout_s,
+        )
+
+    def end_episodes(self, env_id: ArrayLike | None = None) -> None:
+        """Cuts the open episodes of `env_id` (None: all): these environments were reset or died.
+
+        What is left of them becomes pending; an n-step item bootstraps from the last observation
+        that was added. Does not wait for a rate limiter.
+        """
+        self._writer.end_episodes(None if env_id is None else np.asarray(env_id))
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Inserts what is pending, for at most `timeout_s`; returns how many items it was."""
+        return self._writer.flush(timeout_s)
+
+    # -- sampling ----------------------------------------------------------------------
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        table: str | None = None,
+        beta: float = 0.4,
+        timeout_s: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> ReplayBatch:
+        """Waits until the rate limiter admits the whole batch and returns it.
+
+        Args:
+          batch_size: Items B, drawn with replacement.
+          table: None: the first.
+          beta: Exponent of the importance weights; 0: none, 1: full correction.
+          timeout_s: Seconds to wait; None: for ever.
+          device: None: NumPy arrays; else tensors there.
+
+        Returns:
+          A `TransitionBatch` or, of a table of sequences or episodes, a `SequenceBatch`. The arrays
+          are the caller's: memory is used again only when nobody holds any of them.
+
+        Raises:
+          TimeoutError: Not admitted within timeout_s.
+          SpecError: The batch is larger than the limiter can ever admit.
+          ClosedError: The buffer was closed.
+        """
+        batch = self._reader.sample(self._table(table), batch_size, beta, timeout_s)
+        return batch if device is None else _to_device(batch, device)
+
+    def gather(
+        self,
+        keys: ArrayLike,
+        *,
+        table: str | None = None,
+        device: str | torch.device | None = None,
+    ) -> ReplayBatch:
+        """Returns the items `keys` (B,) without counting it as a sample; SpecError if one is gone.
+
+        `probability` is 0 and `weight` 1, as nothing was drawn.
+        """
+        batch = self._reader.gather(self._table(table), _as_array(keys, np.int64))
+        return batch if device is None else _to_device(batch, device)
+
+    def prefetch(
+        self,
+        batch_size: int,
+        *,
+        table: str | None = None,
+        beta: float = 0.4,
+        device: str | torch.device = "cpu",
+        depth: int = 2,
+    ) -> ReplayPrefetcher:
+        """Samples on a thread of its own, `depth` batches ahead of the learner."""
+        from rollouts.replay.prefetch import ReplayPrefetcher
+
+        name = self._table(table)
+        return ReplayPrefetcher(
+            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
+            device,
+            depth=depth,
+        )
+
+    def update_priorities(
+        self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
+    ) -> int:
+        """Sets the priorities (B,) of the items `keys` (B,), arrays or tensors.
+
+        Returns:
+          How many items there were; one that was removed since is skipped.
+
+        Raises:
+          SpecError: A priority is negative or not finite, or there are not as many as keys.
+        """
+        keys, priorities = _as_array(keys, np.int64), _as_array(priorities, np.float64)
+        return self.store.update_priorities(self._table(table), keys, priorities)
+
+    def delete(self, keys: ArrayLike, *, table: str | None = None) -> int:
+        """Removes the items `keys` (B,); returns how many there were."""
+        return self.store.delete(self._table(table), _as_array(keys, np.int64))
+
+    def size(self, table: str | None = None) -> int:
+        """Items in a table."""
+        return int(self.store.info(self._table(table))["size"])
+
+    def can_insert(self, n: int = 1, *, table: str | None = None) -> bool:
+        """Tells whether the rate limiter would admit n inserts now."""
+        return self.store.can_insert(self._table(table), n)
+
+    def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
+        """Tells whether the rate limiter would admit n samples now."""
+        return self.store.can_sample(self._table(table), n)
+
+    # -- state -------------------------------------------------------------------------
+
+    @property
+    def policy_version(self) -> int:
+        """The newest that was added or set: what `policy_lag` is counted from."""
+        return self._writer.policy_version
+
+    @policy_version.setter
+    def policy_version(self, version: int) -> None:
+        self._writer.policy_version = version
+
+    def stats(self) -> dict[str, Any]:
+        """Returns counts since the construction, but "tables" also what a load brought.
+
+        "tables"          by name: size, max_size, occupancy (size / max_size), inserts, samples,
+                          deletes, samples_per_insert, insert_wait_s, sample_wait_s, pending (items
+                          that wait to be inserted), and of the last batch age (items inserted
+                          since) and policy_lag, each with min, mean, max
+        "steps"           produced = stored + all discarded, by reason
+        "episodes_cut"    open episodes that were cut
+        "memory"          used_bytes, allocated_bytes
+        "policy_version"  the newest
+        """
+        writer = self._writer.stats()
+        pending, waits = writer.pop("pending"), writer.pop("insert_wait_s")
+        tables = {}
+        for name in self.tables:
+            tables[name] = self._reader.stats(name)
+            tables[name] |= {"pending": pending[name], "insert_wait_s": waits[name]}
+        memory = self.store.memory()
+        kept = {name: memory[name] for name in ("used_bytes", "allocated_bytes")}
+        return {"tables": tables, **writer, "memory": kept, "policy_version": self.policy_version}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the whole state to one file, which is there as a whole or as it was before.
+
+        Threads that add or sample go on, before or after that moment.
+        """
+        files.write_atomically(path, files.parts(*self._writer.snapshot()))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Takes over the state of a file of `save`, by a buffer made with the same arguments.
+
+        Raises:
+          SpecError: The file is damaged or of another kind of buffer; nothing has changed.
+        """
+        self.load_state(np.memmap(path, np.uint8, "r"))
+
+    def state(self) -> NDArray[np.uint8]:
+        """Returns the content of a file of `save`."""
+        return files.pack(*self._writer.snapshot())
+
+    def load_state(self, state: Array) -> None:
+        """Takes over what `state` returned; errors as `load`."""
+        self._writer.restore(*files.unpack(state))
+
+    def close(self) -> None:
+        """Wakes whoever waits with ClosedError. May be called twice."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _table(self, name: str | None) -> str:
+        if name is None:
+            return next(iter(self.tables))
+        if name not in self.tables:
+            raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
+        return name
+
+
+def _by_name(tables: tuple[TableConfig, ...]) -> dict[str, TableConfig]:
+    names = [table.name for table in tables]
+    if not names or len(set(names)) < len(names):
+        raise SpecError(f"tables are named {names}, expected at least one and no name twice")
+    return dict(zip(names, tables, strict=True))
+
+
+def _as_array(values: ArrayLike, dtype: Any) -> Array:
+    """Takes arrays, sequences and tensors of any device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.ascontiguousarray(values, dtype)
+
+
+def _to_device(batch: ReplayBatch, device: str | torch.device) -> ReplayBatch:
+    from rollouts.replay.prefetch import move
+
+    return move(batch, device)

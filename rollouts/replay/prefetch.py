@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples ahead of the learner and moves them to its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from numpy.typing import NDArray
+
+from rollouts.device_queue import CudaMover, DeviceQueue
+from rollouts.policy import as_tensor
+from rollouts.replay.sampling import ReplayBatch, map_arrays
+
+Array = NDArray[Any]
+
+
+class ReplayPrefetcher(DeviceQueue):
+    """Yields samples as tensors on one device, drawn by a thread of its own.
+
+    Never more than `depth` batches are drawn and not yet taken. Their priorities are of the moment
+    they were drawn. For a GPU a batch is laid into pinned memory and copied as one transfer, on a
+    stream of its own, while the learner works on the batch before.
+
+    Ways out of `get` and of iteration: as `rollouts.device_queue.DeviceQueue`.
+
+    Example:
+      with buffer.prefetch(256, device="cuda") as batches:
+          for batch in batches:
+              learn(batch)
+    """
+
+    def __init__(
+        self,
+        source: Callable[[float], ReplayBatch],
+        device: str | torch.device = "cpu",
+        *,
+        depth: int = 2,
+    ) -> None:
+        """Starts drawing; arguments and errors as `DeviceQueue`, of samples."""
+        super().__init__(cast(Any, source), device, depth=depth)
+
+    def get(self, timeout_s: float | None = None) -> Any:
+        """Takes the next batch, with tensors for arrays; see `DeviceQueue.get`."""
+        return super().get(timeout_s)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Takes batches until the prefetcher is closed."""
+        return super().__iter__()
+
+    def _make_mover(self) -> Any:
+        return _CpuMover() if self.device.type == "cpu" else _CudaMover(self.device)
+
+
+def move(batch: ReplayBatch, device: str | torch.device) -> ReplayBatch:
+    """Returns a batch with tensors for arrays; on the CPU they share the arrays' memory."""
+    target = torch.device(device)
+    moved: ReplayBatch = map_arrays(batch, lambda path, array: as_tensor(array).to(target))
+    return moved
+
+
+class _CpuMover:
+    def move(self, batch: ReplayBatch) -> tuple[ReplayBatch, Callable[[], None]]:
+        return move(batch, "cpu"), lambda: None
+
+
+class _CudaMover:
+    def __init__(self, device: torch.device) -> None:
+        self._mover = CudaMover(device)
+
+    def move(self, batch: ReplayBatch) -> tuple[ReplayBatch, Callable[[], None]]:
+        """Starts the transfer; what it returns makes the taker's stream wait for its end."""
+        arrays: dict[str, Array] = {}
+        map_arrays(batch, lambda path, array: arrays.setdefault(path, array))
+        tensors, hand_over = self._mover.transfer(arrays)
+        return map_arrays(batch, lambda path, array: tensors[path]), hand_over

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampling side of a ReplayBuffer: gathers items and keeps what the learner waited and got."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.replay.columns import Columns
+from rollouts.replay.config import TableConfig
+from rollouts.replay.sampling import ItemReader, ReplayBatch, importance_weights
+from rollouts.replay.writer import Writer
+
+Array = NDArray[Any]
+
+
+class Reader:
+    """Samples from the store. Thread-safe: `_lock` guards the figures for `stats`."""
+
+    def __init__(
+        self,
+        store: _native.ReplayStore,
+        columns: Columns,
+        tables: Mapping[str, TableConfig],
+        writer: Writer,
+    ) -> None:
+        """Plans the gathering of each table."""
+        self._store = store
+        self._writer = writer
+        self._items = {n: ItemReader(store, columns, table.items) for n, table in tables.items()}
+        self._lock = threading.Lock()
+        self._wait_s = dict.fromkeys(tables, 0.0)
+        self._last: dict[str, tuple[Array, Array]] = {}  # age and policy_lag of the last batch
+
+    def sample(
+        self, table: str, batch_size: int, beta: float, timeout_s: float | None
+    ) -> ReplayBatch:
+        """See ReplayBuffer.sample."""
+        items = self._items[table]
+        must_wait = not self._store.can_sample(table, batch_size)
+        begin = time.monotonic()
+        try:
+            raw = self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
+        finally:
+            if must_wait:
+                with self._lock:
+                    self._wait_s[table] += time.monotonic() - begin
+        info = self._info(items, raw)
+        info["weight"] = importance_weights(raw["probability"], raw["table_size"], beta)
+        with self._lock:
+            self._last[table] = info["age"], info["policy_lag"]
+        return items.to_batch(raw, info)
+
+    def gather(self, table: str, keys: Array) -> ReplayBatch:
+        """See ReplayBuffer.gather."""
+        items = self._items[table]
+        raw = self._store.gather(table, items.plan, keys)
+        info = self._info(items, raw)
+        info["weight"] = np.ones(len(keys), np.float32)
+        return items.to_batch(raw, info)
+
+    def stats(self, table: str) -> dict[str, Any]:
+        """Returns this side's part of ReplayBuffer.stats for one table."""
+        info = self._store.info(table)
+        with self._lock:
+            wait_s, last = self._wait_s[table], self._last.get(table)
+        inserts, samples = int(info["num_inserts"]), int(info["num_samples"])
+        result: dict[str, Any] = {
+            "size": int(info["size"]),
+            "max_size": int(info["max_size"]),
+            "occupancy": info["size"] / info["max_size"],
+            "inserts": inserts,
+            "samples": samples,
+            "deletes": int(info["num_deletes"]),
+            "samples_per_insert": samples / inserts if inserts else 0.0,
+            "sample_wait_s": wait_s,
+        }
+        if last is not None:
+            result |= {"age": _summary(last[0]), "policy_lag": _summary(last[1])}
+        return result
+
+    def _info(self, items: ItemReader, raw: Mapping[str, Array]) -> dict[str, Array]:
+        lag = self._writer.policy_version - items.first_version(raw)
+        return {
+            "key": raw["key"],
+            "probability": raw["probability"],
+            "priority": raw["priority"],
+            "times_sampled": raw["times_sampled"],
+            "table_size": raw["table_size"],
+            "age": raw["num_inserts"] - raw["insert_index"] - 1,
+            "policy_lag": lag,
+            "env_id": self._writer.streams.env_id[raw["stream_id"]],
+            "num_steps": raw["length"] - 1,
+        }
+
+
+def _summary(values: Array) -> dict[str, float]:
+    return {
+        "min": float(values.min()),
+        "mean": float(values.mean()),
+        "max": float(values.max()),
+    }

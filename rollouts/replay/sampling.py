@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `ReplayBuffer.sample` returns, made of the arrays that the native store gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.replay.columns import EXTRAS, STATE, Columns
+from rollouts.replay.config import Episodes, ItemKind, NStep, Sequences
+from rollouts.replay.items import item_rows
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampleInfo:
+    """What is known of the B sampled items. With `device=` all arrays are tensors.
+
+    Attributes:
+      key            (B,) int64     of the item; for `update_priorities`
+      probability    (B,) float64   of being drawn; 1 where nothing is drawn (fifo, lifo, heaps)
+      priority       (B,) float64
+      weight         (B,) float32   importance weight (table_size * probability)^-beta over the
+                                    largest of the batch
+      times_sampled  (B,) int32     this time included
+      table_size     (B,) int64     items in the table
+      age            (B,) int64     items inserted since
+      policy_lag     (B,) int64     newest policy_version less that of the item's first step
+      env_id         (B,) int64
+      num_steps      (B,) int32     environment steps of the item
+    """
+
+    key: Any
+    probability: Any
+    priority: Any
+    weight: Any
+    times_sampled: Any
+    table_size: Any
+    age: Any
+    policy_lag: Any
+    env_id: Any
+    num_steps: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TransitionBatch(SampleInfo):
+    """B transitions over num_steps = k <= n steps; fields of `SampleInfo` besides.
+
+    Attributes:
+      obs             (B, *obs_shape)
+      action          (B, *action_shape)
+      reward          (B,) float32   r_0 + discount * r_1 + ... + discount^(k-1) * r_(k-1)
+      discount        (B,) float32   discount^k; 0 where the episode terminated
+      next_obs        (B, *obs_shape)   k steps on: the true final one where the episode ended
+      terminated      (B,) bool      by the last of the k steps
+      truncated       (B,) bool      by the last of the k steps
+      policy_version  (B,) int64     that chose the action
+      extras          name -> (B, ...)
+      policy_state    tuple of (B, ...)   before the first step
+    """
+
+    obs: Any
+    action: Any
+    reward: Any
+    discount: Any
+    next_obs: Any
+    terminated: Any
+    truncated: Any
+    policy_version: Any
+    extras: dict[str, Any]
+    policy_state: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SequenceBatch(SampleInfo):
+    """B sequences of T steps, time-major; fields of `SampleInfo` besides.
+
+    Attributes:
+      obs             (T + 1, B, *obs_shape)   the last one, at num_steps, is for bootstrapping
+      action          (T, B, *action_shape)
+      reward          (T, B) float32
+      terminated      (T, B) bool
+      truncated       (T, B) bool
+      valid           (T, B) bool   row t is a step of the sequence; where not, everything is zero
+      first           (T + 1, B) bool   obs is the first of an episode
+      policy_version  (T, B) int64
+      extras          name -> (T, B, ...)
+      policy_state    tuple of (B, ...)   before row 0
+      burn_in         rows that only warm up the state
+    """
+
+    obs: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    valid: Any
+    first: Any
+    policy_version: Any
+    extras: dict[str, Any]
+    policy_state: tuple[Any, ...]
+    burn_in: int
+
+
+ReplayBatch = TransitionBatch | SequenceBatch
+
+
+class ItemReader:
+    """Gathers the items of one kind. Thread-safe."""
+
+    def __init__(self, store: _native.ReplayStore, columns: Columns, kind: ItemKind) -> None:
+        """Makes the plan of what is gathered."""
+        self._columns = columns
+        self._kind = kind
+        steps = item_rows(kind) - 1
+        if isinstance(kind, NStep):
+            self._powers = kind.discount ** np.arange(kind.n + 1, dtype=np.float64)
+            self.plan = _native.GatherPlan(store, _transition_fields(columns, kind.n))
+        else:
+            self.plan = _native.GatherPlan(store, _sequence_fields(columns, steps), time_major=True)
+
+    def to_batch(self, raw: dict[str, Array], info: dict[str, Array]) -> ReplayBatch:
+        """Makes the batch of what the plan gathered and of the arrays of SampleInfo."""
+        if isinstance(self._kind, NStep):
+            return self._transitions(raw, info, self._kind)
+        return self._sequences(raw, info)
+
+    def first_version(self, raw: Mapping[str, Array]) -> Array:
+        """Returns the policy_version (B,) of each item's first step."""
+        version = raw["policy_version"]
+        return version if isinstance(self._kind, NStep) else version[0]
+
+    def _transitions(
+        self, raw: dict[str, Array], info: dict[str, Array], kind: NStep
+    ) -> TransitionBatch:
+        steps, terminated = info["num_steps"], raw["terminated"]
+        reward = raw["reward"]
+        if kind.n > 1:
+            # rows after the last step are the final one, or steps that are no part of the item
+            inside = np.arange(kind.n) < steps[:, None]
+            reward = ((reward * inside) @ self._powers[:-1]).astype(np.float32)
+        discount = np.where(terminated, 0.0, self._powers[steps]).astype(np.float32)
+        named = ("obs", "action", "next_obs", "truncated", "policy_version")
+        return TransitionBatch(
+            **{name: raw[name] for name in named},
+            reward=reward,
+            discount=discount,
+            terminated=terminated,
+            extras={name: raw[EXTRAS + name] for name in self._columns.extras},
+            policy_state=self._states(raw),
+            **info,
+        )
+
+    def _sequences(self, raw: dict[str, Array], info: dict[str, Array]) -> SequenceBatch:
+        kind, steps = self._kind, info["num_steps"]
+        names = ["action", "reward", "terminated", "truncated", "policy_version"]
+        names += [EXTRAS + name for name in self._columns.extras]
+        length = len(raw["reward"])
+        # the row after the last step may belong to a step that is no part of the item
+        short = np.flatnonzero(steps < length)
+        if len(short):
+            for name in names:
+                raw[name][steps[short], short] = 0
+        if isinstance(kind, Sequences) and kind.end_of_episode == "truncate":
+            length = int(steps.max())
+            raw |= {name: raw[name][:length] for name in names}
+            raw |= {name: raw[name][: length + 1] for name in ("obs", "first")}
+        return SequenceBatch(
+            obs=raw["obs"],
+            first=raw["first"],
+            **{name: raw[name] for name in names[:5]},
+            valid=np.arange(length)[:, None] < steps,
+            extras={name: raw[EXTRAS + name] for name in self._columns.extras},
+            policy_state=self._states(raw),
+            burn_in=0 if isinstance(kind, (NStep, Episodes)) else kind.burn_in,
+            **info,
+        )
+
+    def _states(self, raw: Mapping[str, Array]) -> tuple[Array, ...]:
+        return tuple(raw[f"{STATE}{i}"] for i in range(self._columns.num_states))
+
+
+def importance_weights(probability: Array, table_size: Array, beta: float) -> Array:
+    """Returns (table_size * probability)^-beta over the largest of the batch, (B,) float32."""
+    if not len(probability) or (probability == probability[0]).all():
+        return np.ones(len(probability), np.float32)
+    scaled = np.maximum(probability * table_size, np.finfo(np.float64).tiny) ** -beta
+    weight: Array = (scaled / scaled.max()).astype(np.float32)
+    return weight
+
+
+def map_arrays(value: Any, convert: Any) -> Any:
+    """Returns a batch with `convert(path, array)` in place of each array."""
+    assert is_dataclass(value) and not isinstance(value, type)
+    changed: dict[str, Any] = {}
+    for field in fields(value):
+        content = getattr(value, field.name)
+        match content:
+            case dict():
+                changed[field.name] = {
+                    name: convert(f"{field.name}.{name}", array) for name, array in content.items()
+                }
+            case tuple():
+                changed[field.name] = tuple(
+                    convert(f"{field.name}.{i}", array) for i, array in enumerate(content)
+                )
+            case np.ndarray():
+                changed[field.name] = convert(field.name, content)
+            case _:
+                changed[field.name] = content
+    return type(value)(**changed)
+
+
+def _transition_fields(columns: Columns, n: int) -> list[tuple[str, str, int, int]]:
+    fields_of = [("obs", "obs", 0, 0), ("next_obs", "obs", -1, 0)]
+    # the item's last row is the next observation's; the step before it ended the episode
+    fields_of += [(name, name, -2, 0) for name in ("terminated", "truncated")]
+    fields_of += [("reward", "reward", 0, n if n > 1 else 0)]
+    rest = [name for name in columns.steps if name not in ("terminated", "truncated", "reward")]
+    return fields_of + [(name, name, 0, 0) for name in rest]
+
+
+def _sequence_fields(columns: Columns, steps: int) -> list[tuple[str, str, int, int]]:
+    fields_of = [("obs", "obs", 0, steps + 1), ("first", "@first", 0, steps + 1)]
+    return fields_of + [
+        (name, name, 0, 0 if name.startswith(STATE) else steps) for name in columns.steps
+    ]

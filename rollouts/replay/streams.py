@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The open episodes of all streams: turns appended rows into items for every table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.replay.config import ItemKind
+from rollouts.replay.items import Ints, Mask, Segments, make_items
+
+Array = NDArray[Any]
+
+# items (stream, start, length) of one table, in the order of time
+Made = tuple[Ints, Ints, Ints]
+
+
+class Streams:
+    """One stream per env_id, made at first sight; what is open in each. The caller locks.
+
+    Arrays are by stream (N,); `next_start` is (tables, N).
+    """
+
+    def __init__(
+        self, store: _native.ReplayStore, kinds: Sequence[ItemKind], obs: tuple[Any, Any]
+    ) -> None:
+        """Begins without streams; `obs` is the shape and dtype of an observation."""
+        self._store = store
+        self._kinds = tuple(kinds)
+        self.env_id: Ints = np.zeros(0, np.int64)
+        self._order: Ints = np.zeros(0, np.int64)  # streams by env_id
+        self._arrays: dict[str, Array] = {
+            "is_open": np.zeros(0, np.bool_),
+            "begin": np.zeros(0, np.int64),
+            "end": np.zeros(0, np.int64),  # last row
+            "awaits_reset": np.zeros(0, np.bool_),  # the next step only resets the environment
+            "is_known": np.zeros(0, np.bool_),  # whether next_obs is the env's next observation
+            "next_obs": np.zeros((0, *obs[0]), obs[1]),
+            "next_start": np.zeros((0, len(self._kinds)), np.int64),
+        }
+
+    def find(self, env_id: Array) -> Ints:
+        """Returns the streams (B,) of `env_id` (B,), making those that are new.
+
+        Raises:
+          SpecError: an env_id twice, or below 0.
+        """
+        wanted = np.asarray(env_id).astype(np.int64, copy=False)
+        if wanted.ndim != 1 or len(np.unique(wanted)) != len(wanted) or (wanted < 0).any():
+            raise SpecError(
+                f"env_id is {env_id}, expected (B,) numbers of at least 0 without repeats: add "
+                "joined rollouts of one environment one after the other"
+            )
+        new = wanted[~np.isin(wanted, self.env_id)]
+        if len(new):
+            self._grow(new)
+        by_id = self.env_id[self._order]
+        found: Ints = self._order[np.searchsorted(by_id, wanted)]
+        return found
+
+    def known(self, env_id: Array | None) -> Ints:
+        """Returns the streams of those of `env_id` that were seen; None: all."""
+        if env_id is None:
+            return np.arange(len(self.env_id))
+        return np.flatnonzero(np.isin(self.env_id, np.asarray(env_id, np.int64)))
+
+    def broken(self, stream: Ints, obs: Array) -> Ints:
+        """Returns the streams whose open episode `obs` (B, ...) does not continue, to the bit."""
+        known = self._arrays["is_known"][stream]
+        before = self._arrays["next_obs"][stream]
+        same = _bytes_of(before, len(stream)) == _bytes_of(np.ascontiguousarray(obs), len(stream))
+        return stream[known & ~same.all(axis=1)]
+
+    def remember(self, stream: Ints, next_obs: Array) -> None:
+        """Keeps what the next step of each environment must begin with."""
+        self._arrays["next_obs"][stream] = next_obs
+        self._arrays["is_known"][stream] = True
+
+    def forget(self, stream: Ints) -> None:
+        """Lets the next step of each environment begin anywhere."""
+        self._arrays["is_known"][stream] = False
+
+    def awaits_reset(self, stream: Ints) -> Mask:
+        """Tells (B,) whose next step only resets the environment."""
+        result: Mask = self._arrays["awaits_reset"][stream]
+        return result
+
+    def await_reset(self, stream: Ints, awaits: Mask) -> None:
+        """Sets `awaits_reset`."""
+        self._arrays["awaits_reset"][stream] = awaits
+
+    def appended(self, stream: Ints, row: Ints, ended: Mask) -> list[Made]:
+        """Takes note of rows and returns the items they complete, by table.
+
+        Args:
+          stream (B,): As appended.
+          row (T, B): Number of each row, -1 where none was written.
+          ended (T, B): After which rows a final row follows.
+        """
+        segments, goes_on = self._segments(stream, row, ended)
+        first_row = np.where(row >= 0, row, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
+        base = np.zeros(len(self.env_id), np.int64)
+        base[stream] = first_row
+        made = self._make(segments, goes_on)
+        if len(row) == 1:
+            return made
+        # a batch is inserted as if it had come step by step
+        return [_by_time(items, base) for items in made]
+
+    def cut(self, stream: Ints, *, keep_obs: bool) -> list[Made]:
+        """Ends the open episodes of `stream` at their last row; returns the items left, by table.
+
+        With `keep_obs` what `remember` was told still holds.
+        """
+        state = self._arrays
+        open_ones = stream[state["is_open"][stream]]
+        segments = Segments(
+            open_ones,
+            state["begin"][open_ones],
+            state["end"][open_ones],
+            np.ones(len(open_ones), np.bool_),
+        )
+        made = self._make(segments, np.ones(len(open_ones), np.bool_))
+        state["is_open"][stream] = False
+        if not keep_obs:
+            state["is_known"][stream] = False
+            state["awaits_reset"][stream] = False
+        if len(stream):
+            self._store.end_streams(stream)
+        return made
+
+    def num_open(self, stream: Ints) -> int:
+        """Counts the open episodes among `stream`."""
+        return int(self._arrays["is_open"][stream].sum())
+
+    def state(self) -> dict[str, Array]:
+        """Returns arrays that `load_state` takes."""
+        return {"env_id": self.env_id, **self._arrays}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Takes over arrays of `state`."""
+        self.env_id = np.array(state["env_id"])
+        self._order = np.argsort(self.env_id)
+        self._arrays = {name: np.array(state[name]) for name in self._arrays}
+
+    def _grow(self, env_id: Ints) -> None:
+        first = self._store.add_streams(len(env_id))
+        assert first == len(self.env_id)
+        self.env_id = np.concatenate([self.env_id, env_id])
+        self._order = np.argsort(self.env_id)
+        for name, array in self._arrays.items():
+            added = np.zeros((len(env_id), *array.shape[1:]), array.dtype)
+            self._arrays[name] = np.concatenate([array, added])
+
+    def _segments(self, stream: Ints, row: Ints, ended: Mask) -> tuple[Segments, Mask]:
+        """Finds the episodes that the rows belong to, and which go on from before.
+
+        Episodes that end here come first, by stream and time, then those that stay open.
+        """
+        state = self._arrays
+        has_rows = row.max(axis=0, initial=-1) >= 0
+        first_row = np.where(row >= 0, row, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
+        was_open = state["is_open"][stream]
+        begin = np.where(was_open, state["begin"][stream], first_row)
+
+        # stream-major, so that an episode begins where the one before it in the list ended
+        column, t = np.nonzero(ended.T)
+        final_row = row[t, column] + 1
+        is_first = np.ones(len(column), np.bool_)
+        is_first[1:] = column[1:] != column[:-1]
+        ended_begin = np.where(is_first, begin[column], np.roll(final_row, 1) + 1)
+
+        # an episode that stays open begins after the last end, if there was one
+        last_row = row.max(axis=0, initial=-1)
+        np.maximum.at(begin, column, final_row + 1)
+        stays = np.flatnonzero(has_rows & (last_row >= begin))
+        had_no_end = np.ones(len(stream), np.bool_)
+        had_no_end[column] = False
+
+        is_open = has_rows & (last_row >= begin)
+        state["is_open"][stream] = np.where(has_rows, is_open, state["is_open"][stream])
+        state["begin"][stream[stays]] = begin[stays]
+        state["end"][stream[stays]] = last_row[stays]
+        goes_on = np.concatenate([is_first & was_open[column], (had_no_end & was_open)[stays]])
+        return Segments(
+            np.concatenate([stream[column], stream[stays]]),
+            np.concatenate([ended_begin, begin[stays]]),
+            np.concatenate([final_row, last_row[stays]]),
+            np.concatenate([np.ones(len(column), np.bool_), np.zeros(len(stays), np.bool_)]),
+        ), goes_on
+
+    def _make(self, segments: Segments, goes_on: Mask) -> list[Made]:
+        """Makes the items of all tables; keeps where the next ones begin."""
+        made: list[Made] = []
+        still_open = np.flatnonzero(~segments.ended)
+        for table, kind in enumerate(self._kinds):
+            kept = self._arrays["next_start"][segments.stream, table]
+            start = np.where(goes_on, kept, segments.begin)
+            items = make_items(kind, segments, start)
+            streams = segments.stream[still_open]
+            self._arrays["next_start"][streams, table] = items.next_start[still_open]
+            made.append((segments.stream[items.segment], items.start, items.length))
+        return made
+
+
+def _by_time(items: Made, base: Ints) -> Made:
+    stream, start, length = items
+    order = np.argsort(start - base[stream], kind="stable")
+    return stream[order], start[order], length[order]
+
+
+def _bytes_of(array: Array, rows: int) -> Array:
+    """Views an array (B, ...) as (B, bytes)."""
+    return np.frombuffer(array, np.uint8).reshape(rows, -1) if array.nbytes else np.zeros((rows, 0))

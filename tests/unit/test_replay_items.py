@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of item equals a slow model, whatever the episodes and however they arrive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_model import (
+    ACTION_SPACE,
+    BOTH,
+    CUT,
+    OBS_SPACE,
+    TERMINATED,
+    TRUNCATED,
+    Episode,
+    World,
+    n_steps,
+    reward_of,
+    runs,
+)
+
+from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+
+ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
+PLANS = st.lists(
+    st.lists(st.tuples(st.integers(1, 9), ENDS), min_size=1, max_size=4), min_size=1, max_size=4
+)
+ROLLOUTS = st.lists(st.integers(1, 12), min_size=1, max_size=5)
+KINDS = st.one_of(
+    st.builds(NStep, st.integers(1, 6), st.just(0.5)),
+    st.builds(
+        Sequences,
+        st.integers(1, 6),
+        st.integers(1, 8),
+        end_of_episode=st.sampled_from(["write", "truncate", "pad"]),
+    ),
+    st.builds(Episodes, st.integers(1, 8)),
+)
+
+
+def all_items(buffer: ReplayBuffer, table: str) -> Any:
+    return buffer.gather(buffer.store.keys(table), table=table)
+
+
+def found_transitions(batch: Any) -> list[tuple[Any, ...]]:
+    return sorted(
+        (tuple(o), int(a), float(r), float(d), tuple(n), bool(te), bool(tr), int(k))
+        for o, a, r, d, n, te, tr, k in zip(
+            batch.obs.tolist(),
+            batch.action,
+            batch.reward,
+            batch.discount,
+            batch.next_obs.tolist(),
+            batch.terminated,
+            batch.truncated,
+            batch.num_steps,
+            strict=True,
+        )
+    )
+
+
+def found_runs(batch: Any) -> list[tuple[float, float, int, int]]:
+    """(env_id, episode, first step, steps) of each sequence."""
+    first = batch.obs[0].tolist()
+    return sorted(
+        (env, episode, int(t), int(k))
+        for (env, episode, t), k in zip(first, batch.num_steps, strict=True)
+    )
+
+
+def check_sequences(batch: Any, episodes: dict[tuple[int, int], Episode]) -> None:
+    """Every row of every sequence is what happened, and zero after its end."""
+    for b, k in enumerate(batch.num_steps):
+        env, number, start = (int(x) for x in batch.obs[0, b])
+        episode = episodes[env, number]
+        for t in range(len(batch.reward)):
+            inside = t < k
+            assert batch.valid[t, b] == inside
+            ends = inside and start + t + 1 == episode.num_steps
+            assert batch.reward[t, b] == (reward_of(env, number, start + t) if inside else 0)
+            assert batch.action[t, b] == (start + t if inside else 0)
+            assert batch.terminated[t, b] == (ends and episode.how in (TERMINATED, BOTH))
+            assert batch.truncated[t, b] == (ends and episode.how in (TRUNCATED, BOTH))
+        for t in range(len(batch.obs)):
+            expected = (env, number, start + t) if t <= k else (0, 0, 0)
+            assert tuple(batch.obs[t, b]) == expected
+            assert batch.first[t, b] == (t <= k and start + t == 0)
+
+
+def check(buffer: ReplayBuffer, kind: Any, world: World) -> None:
+    episodes = [(e, e.how != CUT) for e in world.episodes()]
+    batch = all_items(buffer, "replay")
+    if isinstance(kind, NStep):
+        expected = [x for e, over in episodes for x in n_steps(kind, e, is_over=over)]
+        assert found_transitions(batch) == sorted(expected)
+        return
+    expected_runs = sorted(
+        (e.env_id, e.number, start, steps)
+        for e, over in episodes
+        for start, steps in runs(kind, e, is_over=over)
+    )
+    if not expected_runs:
+        assert buffer.size() == 0
+        return
+    assert found_runs(batch) == expected_runs
+    check_sequences(batch, {(e.env_id, e.number): e for e, _ in episodes})
+
+
+@settings(max_examples=150, deadline=None)
+@given(PLANS, ROLLOUTS, KINDS)
+def test_items_of_rollouts_equal_the_model(plan: Any, rollouts: list[int], kind: Any) -> None:
+    world = World(plan, env_id=[5 * i + 2 for i in range(len(plan))])
+    tables = [TableConfig(items=kind), TableConfig("other", NStep(2, 0.5))]
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables, max_batch_length=12) as buffer:
+        for steps in rollouts:
+            buffer.add_batch(world.rollout(steps))
+        check(buffer, kind, world)
+        stats = buffer.stats()
+        assert stats["steps"]["produced"] == sum(rollouts) * len(plan)
+        assert stats["episodes_cut"] == 0
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+@settings(max_examples=60, deadline=None)
+@given(plan=PLANS, num_steps=st.integers(1, 30), kind=KINDS)
+def test_items_of_steps_equal_the_model(mode: str, plan: Any, num_steps: int, kind: Any) -> None:
+    world = World(plan, env_id=list(range(len(plan))))
+    rows = len(plan)
+    resets_next = np.zeros(rows, np.bool_)
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=kind)) as buffer:
+        obs = world.obs()
+        for _ in range(num_steps):
+            action, true_next = world.action(), np.zeros_like(obs)
+            reward, ends = np.zeros(rows), np.zeros((2, rows), np.bool_)
+            for i in range(rows):
+                if not resets_next[i]:
+                    reward[i], *ends[:, i], true_next[i] = world.step_env(i)
+            ended = ends.any(axis=0)
+            info: dict[str, Any] = {}
+            next_obs = world.obs()
+            if mode == "same_step":
+                final = np.full(rows, None, object)
+                for i in np.flatnonzero(ended):
+                    final[i] = true_next[i]
+                info = {"final_obs": final, "_final_obs": ended} if ended.any() else {}
+            else:
+                next_obs = np.where(ended[:, None], true_next, next_obs)
+            if mode == "next_step":
+                resets_next = ended
+            buffer.add_step(obs, action, reward, *ends, next_obs, info, autoreset_mode=mode)
+            obs = world.obs() if mode == "disabled" else next_obs
+        check_steps(buffer, kind, world, resets_next)
+
+
+def check_steps(buffer: ReplayBuffer, kind: Any, world: World, resets_next: Any) -> None:
+    """As `check`; an environment about to be reset has no row of its next episode yet."""
+    assert all(world.t[i] == 0 for i in np.flatnonzero(resets_next))
+    check(buffer, kind, world)
+
+
+def test_cut_episodes_give_what_is_left_and_bootstrap_from_the_last_observation() -> None:
+    world = World([[(100, TERMINATED)]] * 2, env_id=[0, 1])
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(3, 0.5))) as buffer:
+        buffer.add_batch(world.rollout(6))
+        assert buffer.size() == 2 * 3
+        buffer.end_episodes([1, 77])
+        assert buffer.stats()["tables"]["replay"]["pending"] == 2
+        assert buffer.flush() == 2
+        batch = all_items(buffer, "replay")
+        last = batch.num_steps < 3
+        assert batch.env_id[last].tolist() == [1, 1]
+        assert batch.next_obs[last, 2].tolist() == [5, 5]
+        assert batch.discount[last].tolist() == [0.25, 0.5]
+        # the reward of the step that nothing follows is not part of it
+        assert batch.reward[last].tolist() == [
+            reward_of(1, 0, 3) + 0.5 * reward_of(1, 0, 4),
+            reward_of(1, 0, 4),
+        ]
+        assert buffer.stats()["episodes_cut"] == 1
+
+
+def test_observations_that_do_not_continue_cut_the_episode() -> None:
+    world = World([[(100, TERMINATED)]] * 2, env_id=[0, 1])
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(4, 0.5))) as buffer:
+        buffer.add_batch(world.rollout(5))
+        world.number[1], world.t[1] = 1, 0  # somebody reset environment 1
+        buffer.add_batch(world.rollout(5))
+        batch = all_items(buffer, "replay")
+        assert (batch.obs[:, 1] == batch.next_obs[:, 1]).all()
+        assert buffer.stats()["episodes_cut"] == 1
+        whole = [Episode(0, 0, 9, CUT), Episode(1, 1, 4, CUT)]
+        expected = [x for e in whole for x in n_steps(NStep(4, 0.5), e, is_over=False)]
+        expected += list(n_steps(NStep(4, 0.5), Episode(1, 0, 4, CUT), is_over=True))
+        assert found_transitions(batch) == sorted(expected)
+
+
+def test_a_failed_environment_leaves_no_transition_of_the_step_it_failed_in() -> None:
+    world = World([[(100, TERMINATED)]] * 2, env_id=[0, 1])
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(2, 0.5))) as buffer:
+        for step in range(6):
+            obs, action = world.obs(), world.action()
+            reward = np.array([world.step_env(i)[0] for i in range(2)])
+            failed = np.array([False, step == 3])
+            if step == 3:
+                world.number[1], world.t[1] = 1, 0
+            ends = failed.copy()
+            info = {"_env_error": failed}
+            buffer.add_step(
+                obs, action, reward, np.zeros(2, bool), ends, world.obs(), info,
+                autoreset_mode="same_step",
+            )  # fmt: skip
+        batch = all_items(buffer, "replay")
+        ones = [Episode(0, 0, 5, CUT), Episode(1, 1, 1, CUT)]
+        expected = [x for e in ones for x in n_steps(NStep(2, 0.5), e, is_over=False)]
+        expected += list(n_steps(NStep(2, 0.5), Episode(1, 0, 3, CUT), is_over=True))
+        assert found_transitions(batch) == sorted(expected)
