@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "replay_batch.h"
 
+#include <pybind11/stl.h>
+
 #include <algorithm>
 #include <utility>
 

@@ -168,7 +168,7 @@ class ItemReader:
             for name in names:
                 raw[name][steps[short], short] = 0
         if isinstance(kind, Sequences) and kind.end_of_episode == "truncate":
-            length = int(steps.max())
+            length = int(steps.max(initial=0))
             raw |= {name: raw[name][:length] for name in names}
             raw |= {name: raw[name][: length + 1] for name in ("obs", "first")}
         return SequenceBatch(

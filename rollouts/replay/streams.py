@@ -39,6 +39,7 @@ class Streams:
             "begin": np.zeros(0, np.int64),
             "end": np.zeros(0, np.int64),  # last row
             "awaits_reset": np.zeros(0, np.bool_),  # the next step only resets the environment
+            "is_cut": np.zeros(0, np.bool_),  # the next row begins an episode
             "is_known": np.zeros(0, np.bool_),  # whether next_obs is the env's next observation
             "next_obs": np.zeros((0, *obs[0]), obs[1]),
             "next_start": np.zeros((0, len(self._kinds)), np.int64),
@@ -94,6 +95,20 @@ class Streams:
         """Sets `awaits_reset`."""
         self._arrays["awaits_reset"][stream] = awaits
 
+    def firsts(self, stream: Ints, valid: Mask) -> Mask | None:
+        """Marks (T, B) the rows that begin an episode because the one before was cut; None: none.
+
+        Args:
+          stream (B,): That rows are appended to.
+          valid (T, B): Which rows are.
+        """
+        cut = np.flatnonzero(self._arrays["is_cut"][stream] & valid.any(axis=0))
+        if not len(cut):
+            return None
+        first = np.zeros(valid.shape, np.bool_)
+        first[valid.argmax(axis=0)[cut], cut] = True
+        return first
+
     def appended(self, stream: Ints, row: Ints, ended: Mask) -> list[Made]:
         """Takes note of rows and returns the items they complete, by table.
 
@@ -103,6 +118,7 @@ class Streams:
           ended (T, B): After which rows a final row follows.
         """
         segments, goes_on = self._segments(stream, row, ended)
+        self._arrays["is_cut"][stream[(row >= 0).any(axis=0)]] = False
         first_row = np.where(row >= 0, row, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
         base = np.zeros(len(self.env_id), np.int64)
         base[stream] = first_row
@@ -130,8 +146,8 @@ class Streams:
         if not keep_obs:
             state["is_known"][stream] = False
             state["awaits_reset"][stream] = False
-        if len(stream):
-            self._store.end_streams(stream)
+        # the rows stay known to the store: items of theirs may still wait to be inserted
+        state["is_cut"][stream] = True
         return made
 
     def num_open(self, stream: Ints) -> int:

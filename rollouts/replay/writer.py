@@ -216,7 +216,12 @@ class Writer:
         """Stores rows and makes the items that they complete pending."""
         final = self._columns.final_columns(rows.final_obs)
         row = self._store.append(
-            stream, rows.columns, ended=rows.ended, final=final, valid=rows.valid
+            stream,
+            rows.columns,
+            first=self.streams.firsts(stream, rows.valid),
+            ended=rows.ended,
+            final=final,
+            valid=rows.valid,
         )
         self._backlog.push(self.streams.appended(stream, row, rows.ended), priority)
         self._produced += int(rows.valid.sum())
