@@ -252,7 +252,8 @@ def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _bench_replay(args: argparse.Namespace) -> None:
-    results, missing = [], {}
+    results: list[replay.ReplayMeasurement] = []
+    missing: dict[str, None] = {}  # in order, each once
     for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
         found, lacking = replay.compare(
             load,

@@ -178,6 +178,8 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
                 arrays[f.name] = array[start:end]
             elif f.name in _PER_EPISODE:
                 arrays[f.name] = array[is_here]
+            elif f.name == "final_obs":
+                arrays[f.name] = None if array is None else array[is_here]
             elif f.name == "extras":
                 arrays[f.name] = {name: extra[:, start:end] for name, extra in array.items()}
             elif f.name == "policy_state":

@@ -73,7 +73,7 @@ class _Candidate(Protocol):
 class _Ours:
     def __init__(self, load: Workload) -> None:
         self._buffer = ReplayBuffer(
-            spaces.Box(0, 255, load.obs_shape, load.obs_dtype),  # type: ignore[arg-type]
+            spaces.Box(0, 255, load.obs_shape, dtype=np.dtype(load.obs_dtype)),
             spaces.Discrete(6),
             TableConfig(
                 items=NStep(1),
@@ -93,7 +93,9 @@ class _Ours:
         zeros, none = self._zeros, np.zeros(0)
         self._buffer.add_batch(
             RolloutBatch(
-                **{name: rollout[name][:steps] for name in ("obs", "action", "reward")},
+                obs=rollout["obs"][:steps],
+                action=rollout["action"][:steps],
+                reward=rollout["reward"],
                 terminated=rollout["terminated"],
                 truncated=np.zeros((steps, rows), np.bool_),
                 bootstrap_value=zeros,
@@ -111,7 +113,7 @@ class _Ours:
 
     def learn(self, batch_size: int) -> None:
         batch = self._buffer.sample(batch_size, beta=_BETA)
-        self._buffer.update_priorities(batch.key, batch.weight)  # type: ignore[arg-type]
+        self._buffer.update_priorities(batch.key, batch.weight)
 
     def nbytes(self) -> int:
         return int(self._buffer.stats()["memory"]["used_bytes"])

@@ -34,7 +34,7 @@ def parts(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[NDArra
     for name, array in arrays.items():
         array = np.ascontiguousarray(array)
         raw = _as_bytes(array)
-        place = {"offset": offset, "crc32": zlib.crc32(raw)}
+        place = {"offset": offset, "crc32": zlib.crc32(raw.data)}
         table[name] = {"dtype": array.dtype.str, "shape": list(array.shape), **place}
         padding = -array.nbytes % _ALIGNMENT
         blocks += [raw, np.zeros(padding, np.uint8)]
@@ -79,7 +79,7 @@ def write_atomically(path: str | os.PathLike[str], blocks: Iterable[Array]) -> N
     try:
         with os.fdopen(handle, "wb") as file:
             for block in blocks:
-                file.write(memoryview(block))
+                file.write(block.data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -103,6 +103,6 @@ def _read(data: Array, name: str, entry: Mapping[str, Any]) -> Array:
         raise SpecError(f"array {name!r} of the saved replay buffer has dtype {dtype}")
     count = int(np.prod(shape))
     raw = data[entry["offset"] : entry["offset"] + count * dtype.itemsize]
-    if zlib.crc32(raw) != entry["crc32"]:
+    if zlib.crc32(raw.data) != entry["crc32"]:
         raise SpecError(f"array {name!r} of the saved replay buffer is damaged (CRC-32 differs)")
     return np.frombuffer(raw, dtype, count).reshape(shape) if count else np.zeros(shape, dtype)

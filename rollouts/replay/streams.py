@@ -75,7 +75,8 @@ class Streams:
         known = self._arrays["is_known"][stream]
         before = self._arrays["next_obs"][stream]
         same = _bytes_of(before, len(stream)) == _bytes_of(np.ascontiguousarray(obs), len(stream))
-        return stream[known & ~same.all(axis=1)]
+        result: Ints = stream[known & ~same.all(axis=1)]
+        return result
 
     def remember(self, stream: Ints, next_obs: Array) -> None:
         """Keeps what the next step of each environment must begin with."""

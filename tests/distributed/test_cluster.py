@@ -98,11 +98,12 @@ try:
             raylet(nodes["b"]).pid)
         raylet(nodes["b"]).kill()
         cluster.remove_node(nodes.pop("b"), allow_graceful=False)
-        lives = set()
-        while (lost_id, 1) not in lives:
+        # not always the next life: Ray may start that one on the lost node before it knows
+        is_back = False
+        while not is_back:
             for fragment in coordinator.get_fragments(1, 300):
                 checker.add(fragment)
-                lives.add((fragment.worker_id, fragment.incarnation))
+                is_back |= fragment.worker_id == lost_id and fragment.incarnation > 0
         stats = coordinator.stats()
         assert_balanced(stats)
         assert stats["env_steps"]["delivered"] == checker.num_steps
@@ -159,5 +160,5 @@ def test_workers_go_where_they_are_told(tmp_path: Path) -> None:
 def test_fragments_lost_with_a_node_are_counted_and_the_rest_delivered(tmp_path: Path) -> None:
     result = json.loads(run_script(LOSS, tmp_path).splitlines()[-1])
     assert result["lost"] == result["expected"] > 0
-    assert result["failures"] == {"worker_died": 1}
-    assert result["restarts"] == 1
+    assert result["failures"].keys() == {"worker_died"}
+    assert result["restarts"] == result["failures"]["worker_died"]

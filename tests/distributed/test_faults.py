@@ -35,7 +35,7 @@ def take_until(
 
 def has_life(worker_id: int, incarnation: int) -> Callable[[list[Fragment]], bool]:
     return lambda fragments: any(
-        (f.worker_id, f.incarnation) == (worker_id, incarnation) for f in fragments
+        f.worker_id == worker_id and f.incarnation >= incarnation for f in fragments
     )
 
 
