@@ -44,7 +44,7 @@ class DeviceBatch:
 
     What is for people and for accounts stays in NumPy, because reading it from a GPU would make the
     learner wait. On the CPU the tensors share the memory of the RolloutBatch, which is read-only if
-    it came through Ray: do not write to them.
+    it came through Ray: do not write to them. final_obs is for a replay and does not come along.
     """
 
     obs: Tensor

@@ -14,16 +14,18 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-def test_readme_shows_step_send_recv_options_and_ray() -> None:
-    assert [("send(" in b, "RolloutCoordinator" in b) for b in BLOCKS] == [
-        (False, False),
-        (True, False),
-        (False, False),
-        (False, True),
+def test_readme_shows_step_send_recv_options_ray_and_replay() -> None:
+    shown = ("send(", "ReplayBuffer(", "RolloutCoordinator")
+    assert [[name for name in shown if name in block] for block in BLOCKS] == [
+        [],
+        ["send("],
+        [],
+        ["RolloutCoordinator"],
+        ["ReplayBuffer("],
     ]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["step", "send-recv", "options", "ray"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["step", "send-recv", "options", "ray", "replay"])
 def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block)

@@ -55,8 +55,9 @@ def number_of(batch: DeviceBatch) -> int:
 
 def assert_same(batch: DeviceBatch, expected: RolloutBatch) -> None:
     names = {f.name for f in fields(RolloutBatch)}
-    assert names == {f.name for f in fields(DeviceBatch)}
-    for name in names - HOST - {"extras", "policy_state"}:
+    on_device = {f.name for f in fields(DeviceBatch)}
+    assert names == on_device | {"final_obs"}
+    for name in on_device - HOST - {"extras", "policy_state"}:
         tensor, array = getattr(batch, name), getattr(expected, name)
         assert tensor.dtype == torch.from_numpy(array).dtype, name
         np.testing.assert_array_equal(tensor.cpu().numpy(), array, err_msg=name)
