@@ -134,26 +134,26 @@ def rss() -> int:
     return int(info.rss - info.shared)
 
 
-def store_bytes() -> int:
-    """Returns the bytes of all nodes' object stores that are in use."""
+def store_bytes() -> int | None:
+    """Returns the bytes in use of the nodes' object stores; None if no node answered."""
     import ray
     from ray._private.internal_api import node_stats
 
-    used = 0
+    used = []
     for node in ray.nodes():
         if node["Alive"]:
             # a node that was killed a moment ago still counts as alive, and does not answer
             with contextlib.suppress(Exception):
                 address, port = node["NodeManagerAddress"], node["NodeManagerPort"]
                 reply = node_stats(address, port, include_memory_info=False)
-                used += int(reply.store_stats.object_store_bytes_used)
-    return used
+                used.append(int(reply.store_stats.object_store_bytes_used))
+    return sum(used) if used else None
 
 
 def wait_for_an_empty_store() -> None:
     """Waits until Ray has freed what was delivered; all that may stay are weights and crumbs."""
     deadline = time.monotonic() + HANG_LIMIT_S
-    while (used := store_bytes()) > STORE_BYTES:
+    while (used := store_bytes()) is None or used > STORE_BYTES:
         gc.collect()
         assert time.monotonic() < deadline, f"{used} bytes stay in the object stores"
         time.sleep(0.1)
