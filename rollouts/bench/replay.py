@@ -234,8 +234,9 @@ def compare(
         package, make = LIBRARIES[name]
         try:
             make(load)
-        except ImportError as error:
-            missing.append(f"{name} was not measured, as it cannot be imported: {error}")
+        except (ImportError, RuntimeError) as error:
+            # RuntimeError: TorchRL without its extension, which its wheel has for some torch only
+            missing.append(f"{name} was not measured, as it cannot be used here: {error}")
             continue
         figures = [
             _measure(make(load), load, rollout, num_threads, batch_size, num_batches)
