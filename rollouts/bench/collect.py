@@ -154,15 +154,21 @@ class Coordinated:
         return self._coordinator.get(timeout_s=_PAUSE_TIMEOUT_S).num_steps
 
     def pause(self) -> None:
-        # the worker stops by itself when its credits lie in the queue
+        # The worker stops by itself when all its credits lie in the queue. Nothing in flight is not
+        # enough: between a fragment that was taken and the next request there is nothing either.
         deadline_s = time.monotonic() + _PAUSE_TIMEOUT_S
-        while self._coordinator.stats()["fragments"]["in_flight"]:
+        while not self._is_full():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"the worker did not finish within {_PAUSE_TIMEOUT_S} s")
             time.sleep(_POLL_S)
 
     def close(self) -> None:
         self._coordinator.close()
+
+    def _is_full(self) -> bool:
+        stats = self._coordinator.stats()
+        fragments = stats["fragments"]
+        return not fragments["in_flight"] and fragments["queued"] >= stats["outstanding_limit"]
 
 
 class InProcess:
