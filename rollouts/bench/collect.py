@@ -34,7 +34,7 @@ COUNTING = (
     "only in its own turns, from its steady state, with a policy network of the same size."
 )
 
-PEERS = ("env-actors", "tianshou", "rllib")
+PEERS = ("env-actors", "tianshou", "rllib", "rllib-actors")
 
 _PAUSE_TIMEOUT_S = 300.0
 _POLL_S = 0.005
@@ -229,8 +229,9 @@ def compare_collecting(
       rollout_length: Steps T of each environment per rollout.
       policy: "network" or "random", see `policies.make_policy`.
       peers: Names of `PEERS`: "env-actors", one Gymnasium environment per Ray actor, all stepped
-        by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its SingleAgentEnvRunner. One
-        whose library is missing is left out, and a warning says so.
+        by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its SingleAgentEnvRunner with all
+        environments in this process; "rllib-actors", one such runner per environment in Ray
+        actors. One whose library is missing is left out, and a warning says so.
       peer_num_envs: Environments of each peer; None for num_envs.
       on_progress: Called with a short line before each turn.
 
@@ -349,6 +350,7 @@ def _open_peer(name: str, task: Task, num_envs: int | None) -> Stream:
         "env-actors": bench_peers.EnvActors,
         "tianshou": bench_peers.TianshouEnvs,
         "rllib": bench_peers.RLlibRunner,
+        "rllib-actors": bench_peers.RLlibActors,
     }
     return makers[name](task, num_envs or task.settings.num_envs)
 

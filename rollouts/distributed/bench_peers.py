@@ -154,32 +154,12 @@ class RLlibRunner:
           SpecError: observations are not vectors, or options are set.
           EngineError: RLlib cannot be imported.
         """
-        space = task.spec.single_observation_space
-        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-            raise SpecError(
-                f"peer 'rllib' is measured with vector observations, got env_id {task.spec.id!r} "
-                f"with {space}: leave this peer out"
-            )
-        gymnasium_maker(task.settings, task.spec)
-        ppo, runner, module = _load_rllib()
-        config = (
-            ppo.PPOConfig()
-            .environment(task.spec.id)
-            .env_runners(
-                num_envs_per_env_runner=num_envs, rollout_fragment_length=task.rollout_length
-            )
-            .rl_module(
-                model_config=module.DefaultModelConfig(
-                    fcnet_hiddens=[64, 64], fcnet_activation="tanh"
-                )
-            )
-            .debugging(seed=task.settings.seed % 2**31)
-        )
+        runner, config = _rllib_runner(task, num_envs)
         self.num_envs, self.num_threads = num_envs, task.settings.num_threads
         self.notes: tuple[str, ...] = ("In this process, as a local worker: no transport.",)
         self._num_timesteps = num_envs * task.rollout_length
         self._is_random = task.policy == "random"
-        self._runner = runner.SingleAgentEnvRunner(config=config)
+        self._runner = runner(config=config)
 
     def version(self) -> str:
         return str(ray.__version__)
@@ -198,6 +178,90 @@ class RLlibRunner:
 
     def close(self) -> None:
         self._runner.stop()
+
+
+class RLlibActors:
+    """RLlib's SingleAgentEnvRunner as Ray actors with one environment each, RLlib's default."""
+
+    name = "RLlib, one env per Ray actor"
+    api = "ray.get"
+
+    def __init__(self, task: Task, num_envs: int) -> None:
+        """Starts the actors in the Ray that this process is connected to.
+
+        Raises:
+          SpecError: observations are not vectors, or options are set.
+          EngineError: RLlib cannot be imported.
+        """
+        check_connected()
+        runner, config = _rllib_runner(task, 1)
+        self.num_envs, self.num_threads = num_envs, 1
+        self.notes: tuple[str, ...] = (
+            f"{num_envs} actors with num_envs_per_env_runner=1; each is asked for its next sample "
+            "as soon as the last one has arrived.",
+        )
+        self._sample = {
+            "num_timesteps": task.rollout_length,
+            "random_actions": task.policy == "random",
+        }
+        # as many as wished, whatever CPUs Ray has
+        actor_class = ray.remote(num_cpus=0, max_restarts=0)(runner)
+        self._actors = [
+            actor_class.remote(config=config, worker_index=1 + i, num_workers=num_envs)
+            for i in range(num_envs)
+        ]
+        self._pending: dict[Any, Any] = {}
+
+    def version(self) -> str:
+        return str(ray.__version__)
+
+    def resume(self) -> None:
+        # the first samples bear the start of the processes
+        ray.get([actor.sample.remote(**self._sample) for actor in self._actors])
+        for actor in self._actors:
+            self._ask(actor)
+
+    def collect(self) -> int:
+        ready, _ = ray.wait(list(self._pending), num_returns=1)
+        actor = self._pending.pop(ready[0])
+        episodes = ray.get(ready[0])
+        self._ask(actor)
+        return sum(len(episode) for episode in episodes)
+
+    def pause(self) -> None:
+        # the samples under way end, and are thrown away, before the next library's turn
+        ray.get(list(self._pending))
+        self._pending.clear()
+
+    def close(self) -> None:
+        if ray.is_initialized():
+            for actor in self._actors:
+                ray.kill(actor)
+
+    def _ask(self, actor: Any) -> None:
+        self._pending[actor.sample.remote(**self._sample)] = actor
+
+
+def _rllib_runner(task: Task, num_envs: int) -> tuple[Any, Any]:
+    """Returns RLlib's stock env runner class and the configuration for it."""
+    space = task.spec.single_observation_space
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise SpecError(
+            f"RLlib is measured with vector observations, got env_id {task.spec.id!r} "
+            f"with {space}: leave this peer out"
+        )
+    gymnasium_maker(task.settings, task.spec)
+    ppo, runner, module = _load_rllib()
+    config = (
+        ppo.PPOConfig()
+        .environment(task.spec.id)
+        .env_runners(num_envs_per_env_runner=num_envs, rollout_fragment_length=task.rollout_length)
+        .rl_module(
+            model_config=module.DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh")
+        )
+        .debugging(seed=task.settings.seed % 2**31)
+    )
+    return runner.SingleAgentEnvRunner, config
 
 
 def _load_rllib() -> tuple[Any, Any, Any]:
