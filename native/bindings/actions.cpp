@@ -5,13 +5,13 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "arrays.h"
-#include "rollouts/pool/discrete_actions.h"
+#include "rollouts/pool/checked_copy.h"
 
 namespace py = pybind11;
 
@@ -42,6 +42,20 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
                   ": one row per environment that is stepped");
 }
 
+bool IsAll(const CpuPool& pool, std::span<const std::int32_t> envs) {
+  return envs.data() == pool.all_envs().data();
+}
+
+// Copies the actions of a whole pool with `copy(first_row, num_rows)`, which says if they are good.
+template <typename Copy>
+bool CopyAll(CpuPool& pool, Copy&& copy) {
+  std::atomic<bool> good{true};
+  pool.ForAllRows([&](std::int64_t first, std::int64_t count) {
+    if (!copy(first, count)) good.store(false, std::memory_order_relaxed);
+  });
+  return good.load(std::memory_order_relaxed);
+}
+
 template <typename Int>
 void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std::int32_t> envs) {
   const std::int32_t n = pool.spec().action.n;
@@ -49,8 +63,10 @@ void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std
   // discrete actions rest as int32; checked while they are copied, which harms no idle environment
   auto* rows = reinterpret_cast<std::int32_t*>(pool.ActionRow(0));
   bool good = true;
-  if (envs.data() == pool.all_envs().data()) {
-    good = CopyDiscrete(values, std::ssize(envs), n, rows);
+  if (IsAll(pool, envs)) {
+    good = CopyAll(pool, [&](std::int64_t first, std::int64_t count) {
+      return CopyDiscrete(values + first, count, n, rows + first);
+    });
   } else {
     for (std::size_t i = 0; i < envs.size(); ++i) {
       good &= static_cast<std::uint64_t>(values[i]) < static_cast<std::uint64_t>(n);
@@ -99,20 +115,27 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
   using Float = py::array_t<float, py::array::c_style | py::array::forcecast>;
   const auto rows = Float(actions);
   pool.CheckSend(envs);
-  const auto size = static_cast<std::size_t>(pool.spec().action.size());
+  const auto size = static_cast<std::int64_t>(pool.spec().action.size());
   const float* values = rows.data();
-  // one pass that vectorises; the second only to name the row
-  const auto is_bad = [](float x) { return !(std::fabs(x) <= std::numeric_limits<float>::max()); };
-  bool bad = false;
-  for (std::size_t i = 0; i < envs.size() * size; ++i) bad |= is_bad(values[i]);
-  if (bad) {
+  // checked while they are copied, which harms no idle environment
+  bool good = true;
+  if (IsAll(pool, envs)) {
+    auto* all = reinterpret_cast<float*>(pool.ActionRow(0));
+    good = CopyAll(pool, [&](std::int64_t first, std::int64_t count) {
+      return CopyFinite(values + first * size, count * size, all + first * size);
+    });
+  } else {
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      auto* row = reinterpret_cast<float*>(pool.ActionRow(envs[i]));
+      good &= CopyFinite(values + i * size, size, row);
+    }
+  }
+  if (!good) {
+    const auto is_bad = [](float value) { return !std::isfinite(value); };
     const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
     throw SpecError("action in row " + std::to_string(at / size) + ", element " +
                     std::to_string(at % size) + " is " + std::to_string(values[at]) +
                     ", expected a finite number");
-  }
-  for (std::size_t i = 0; i < envs.size(); ++i) {
-    std::copy_n(values + i * size, size, reinterpret_cast<float*>(pool.ActionRow(envs[i])));
   }
   pool.Send(envs, out);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollouts/pool/discrete_actions.h"
+#include "rollouts/pool/checked_copy.h"
+
+#include <bit>
 
 #include "clones.h"
 
@@ -30,6 +32,16 @@ ROLLOUTS_CLONES bool Copy64(const std::int64_t* from, std::int64_t count, std::i
   return Copy(from, count, n, to);
 }
 
+ROLLOUTS_CLONES bool CopyFloats(const float* from, std::int64_t count, float* to) {
+  constexpr std::uint32_t kExponent = 0x7f800000;  // all ones: infinite or not a number
+  std::uint32_t bad = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    bad |= (std::bit_cast<std::uint32_t>(from[i]) & kExponent) == kExponent;
+    to[i] = from[i];
+  }
+  return bad == 0;
+}
+
 }  // namespace
 
 bool CopyDiscrete(const std::int32_t* from, std::int64_t count, std::int32_t n, std::int32_t* to) {
@@ -38,6 +50,10 @@ bool CopyDiscrete(const std::int32_t* from, std::int64_t count, std::int32_t n, 
 
 bool CopyDiscrete(const std::int64_t* from, std::int64_t count, std::int32_t n, std::int32_t* to) {
   return Copy64(from, count, n, to);
+}
+
+bool CopyFinite(const float* from, std::int64_t count, float* to) {
+  return CopyFloats(from, count, to);
 }
 
 }  // namespace rollouts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receiving from a CpuPool; cpu_pool.cpp sends and steps.
+// Receiving from a CpuPool; cpu_pool.cpp steps and cpu_pool_send.cpp sends.
 #include <algorithm>
 
 #include "pool_timing.h"

@@ -7,35 +7,6 @@
 namespace rollouts {
 namespace {
 
-// Rounds of random subsets, cheap ones (run by Recv) and dear ones (queued), in one pool.
-void SyncRounds() {
-  const auto pool = MakeCartPoles(MakeOptions(1500, 1500, 3));
-  std::mt19937 random(1);
-  SendReset(*pool);
-  pool->Release(pool->Recv(Later()).buffer.get());
-  std::vector<std::int32_t> order(1500);
-  for (std::int32_t i = 0; i < 1500; ++i) order[i] = i;
-  for (int round = 0; round < 150; ++round) {
-    std::shuffle(order.begin(), order.end(), random);
-    std::vector<std::int32_t> sent;
-    const int parts = 1 + static_cast<int>(random() % 3);
-    for (int part = 0; part < parts; ++part) {
-      const std::size_t size = 1 + random() % (part == 0 && random() % 2 ? 900 : 100);
-      const std::vector<std::int32_t> some(order.begin() + sent.size(),
-                                           order.begin() + sent.size() + size);
-      Send(*pool, some);
-      sent.insert(sent.end(), some.begin(), some.end());
-    }
-    if (round % 10 == 9) {
-      CHECK(pool->Drain(Later()));
-      continue;
-    }
-    const Received received = pool->Recv(Later());
-    CHECK(Envs(*pool, received) == sent);
-    pool->Release(received.buffer.get());
-  }
-}
-
 // Receives of any size against threads that fill buffers out of order, with drains; each
 // environment's steps are counted, so that a row lost, doubled or read early shows.
 void PartsOfBatchesAsync() {
@@ -77,41 +48,6 @@ void PartsOfBatchesAsync() {
       std::shuffle(envs.begin(), envs.end(), random);
       Send(*pool, envs);
     }
-  }
-}
-
-// Rounds into arrays of the caller, which the pool forgets with the round.
-void RoundsIntoGivenArrays() {
-  const std::int32_t num_envs = 1500;
-  const auto pool = MakeCartPoles(MakeOptions(num_envs, num_envs, 3));
-  SendReset(*pool);
-  pool->Release(pool->Recv(Later()).buffer.get());
-  for (int round = 0; round < 100; ++round) {
-    const auto rows = static_cast<std::size_t>(round % 2 ? num_envs : 700);
-    auto obs = std::make_unique<float[]>(4 * rows);
-    auto reward = std::make_unique<double[]>(rows);
-    BatchView out;
-    out.obs = reinterpret_cast<std::uint8_t*>(obs.get());
-    out.reward = reward.get();
-    const std::lock_guard lock(api_mutex);
-    const auto envs = pool->all_envs().first(rows);
-    pool->CheckSend(envs);
-    pool->Send(envs, &out);
-    bool refused = false;
-    try {
-      pool->Send(pool->all_envs().last(1));
-    } catch (const ProtocolError&) {
-      refused = true;
-    }
-    CHECK(refused);
-    if (round % 5 == 4) {
-      CHECK(pool->Drain(Later()));
-      continue;
-    }
-    const Received received = pool->Recv(Later());
-    CHECK(received.buffer->target().obs == out.obs && received.rows == static_cast<int>(rows));
-    CHECK(std::count(reward.get(), reward.get() + rows, 1.0) == static_cast<int>(rows));
-    pool->Release(received.buffer.get());
   }
 }
 
@@ -337,42 +273,6 @@ void EnginesStepInParallel() {
   CHECK(MeetingEnv::meetings.load() > 0);
 }
 
-// Rounds of the whole pool, which threads take from their own ranges and each other's:
-// every environment is stepped once in each, and stats may be read and cleared meanwhile.
-void WholeRounds() {
-  SetGate(true);
-  for (const std::int32_t threads : {2, 3, 5}) {
-    for (const std::int32_t num_envs : {3, 37, 3000}) {
-      const PoolOptions options = MakeOptions(num_envs, num_envs, threads, AutoresetMode::kNextStep);
-      const auto pool = num_envs < 100 ? MakeGates(options) : MakeCartPoles(options);
-      std::atomic<bool> stop{false};
-      std::thread reader([&] {
-        for (std::int64_t last = 0; !stop;) {
-          const std::int64_t steps = pool->stats().env_steps;
-          CHECK(steps >= last && steps <= 200 * num_envs);
-          last = steps;
-          std::this_thread::yield();  // or on few cores the others wait for the lock
-        }
-      });
-      SendReset(*pool);
-      for (int round = 0; round <= 200; ++round) {
-        const Received received = pool->Recv(Later());
-        std::vector<std::int32_t> expected(num_envs);
-        std::iota(expected.begin(), expected.end(), 0);
-        CHECK(Envs(*pool, received) == expected);
-        pool->Release(received.buffer.get());
-        CHECK(pool->stats().env_steps == round * num_envs);
-        if (round == 200) break;
-        pool->CheckSend(pool->all_envs());
-        std::memset(pool->ActionRow(0), 0, num_envs * pool->action_bytes());
-        pool->Send(pool->all_envs());
-      }
-      stop = true;
-      reader.join();
-    }
-  }
-}
-
 // Stats are cleared from one thread and read from another while a third steps.
 void StatsAgainstSteps() {
   SetGate(true);
@@ -432,7 +332,6 @@ void ManyPools() {
 int main(int argc, char** argv) {
   using namespace rollouts;
   Scenarios scenarios = {
-      {"sync_rounds", SyncRounds},
       {"async_senders_and_receiver", AsyncSendersAndReceiver},
       {"held_buffers_do_not_change", HeldBuffersDoNotChange},
       {"close_while_others_work_sync", CloseWhileOthersWorkSync},
@@ -448,10 +347,9 @@ int main(int argc, char** argv) {
       {"making_fails", MakingFails},
       {"many_pools", ManyPools},
       {"parts_of_batches_async", PartsOfBatchesAsync},
-      {"rounds_into_given_arrays", RoundsIntoGivenArrays},
       {"stats_against_steps", StatsAgainstSteps},
-      {"whole_rounds", WholeRounds},
   };
+  scenarios.merge(RoundScenarios());
   scenarios.merge(ThreadScenarios());
   const auto found = argc == 2 ? scenarios.find(argv[1]) : scenarios.end();
   if (found == scenarios.end()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scenarios of pool_stress.cpp and pool_stress_threads.cpp share: environments
+// What the scenarios of pool_stress.cpp, pool_stress_rounds.cpp and pool_stress_threads.cpp share: environments
 // that wait or fail on demand, and the pool's calls as Python makes them.
 #pragma once
 
@@ -190,7 +190,8 @@ inline void UntilClosed(const std::function<void()>& body) {
 
 using Scenarios = std::map<std::string, void (*)()>;
 
-// The scenarios of pool_stress_threads.cpp.
+// The scenarios of pool_stress_rounds.cpp and of pool_stress_threads.cpp.
+Scenarios RoundScenarios();
 Scenarios ThreadScenarios();
 
 }  // namespace rollouts

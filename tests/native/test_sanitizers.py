@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "native"
 SOURCES = [
     HERE / "pool_stress.cpp",
+    HERE / "pool_stress_rounds.cpp",
     HERE / "pool_stress_threads.cpp",
     *sorted((NATIVE / "src").glob("cpu_pool*.cpp")),
     NATIVE / "src" / "batch_buffer.cpp",
@@ -32,6 +33,7 @@ SCENARIOS = [
     "close_while_others_work_async",
     "close_while_others_work_sync",
     "close_while_others_work_sync_queued",
+    "close_while_rows_are_shared",
     "close_while_stepping_async",
     "close_while_stepping_sync",
     "close_while_stepping_sync_queued",
@@ -51,6 +53,7 @@ SCENARIOS = [
     "one_thread_is_first_in_first_out",
     "parts_of_batches_async",
     "rounds_into_given_arrays",
+    "shared_rows",
     "slow_environment_holds_nobody_up",
     "stats_against_steps",
     "sync_rounds",

@@ -90,6 +90,31 @@ def test_wrong_box_actions_are_refused(
         env.step(np.zeros((3, 1), np.float32))
 
 
+@pytest.mark.parametrize("bad_row", [0, 8191, 19_999, None])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_threads_that_check_a_large_pool_s_actions_find_what_one_finds(
+    env_id: str, bad_row: int | None
+) -> None:
+    num_envs = 20_000
+    with (
+        rollouts.make_vec(env_id, num_envs, num_threads=3, seed=1) as env,
+        rollouts.make_vec(env_id, num_envs, num_threads=1, seed=1) as alone,
+    ):
+        env.reset()
+        alone.reset()
+        actions = np.random.default_rng(1).integers(0, 2, num_envs)
+        if env_id == "Pendulum-v1":
+            actions = actions.astype(np.float32)[:, None]
+        if bad_row is not None:
+            bad = actions.copy()
+            bad[bad_row] = 2 if env_id == "CartPole-v1" else np.inf
+            with pytest.raises(rollouts.SpecError, match=rf"action .*in row {bad_row}\b"):
+                env.send(bad)
+            assert env.num_in_flight == 0
+        for _ in range(3):
+            np.testing.assert_array_equal(env.step(actions)[0], alone.step(actions)[0])
+
+
 @pytest.mark.parametrize("dtype", ["i1", "u1", "<i4", ">i4", "<i8", ">i8", "u8", "i2"])
 @pytest.mark.parametrize("layout", ["plain", "strided", "unaligned", "list"])
 def test_actions_of_every_integer_dtype_and_layout_mean_the_same(dtype: str, layout: str) -> None:

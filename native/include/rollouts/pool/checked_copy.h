@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discrete actions as callers give them, into the int32 that environments read.
+// Actions as callers give them, checked on their way into the rows that environments read.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +9,8 @@ namespace rollouts {
 // Copies `count` actions; false if one of them is not in [0, n), wherever it was copied.
 bool CopyDiscrete(const std::int32_t* from, std::int64_t count, std::int32_t n, std::int32_t* to);
 bool CopyDiscrete(const std::int64_t* from, std::int64_t count, std::int32_t n, std::int32_t* to);
+
+// Copies `count` numbers; false if one of them is not finite, wherever it was copied.
+bool CopyFinite(const float* from, std::int64_t count, float* to);
 
 }  // namespace rollouts

@@ -98,6 +98,13 @@ class CpuPool {
   // twice and (autoreset disabled) not at its episode's end. Indices, not global ids.
   void CheckSend(std::span<const std::int32_t> envs);
 
+  // Something done to rows [first, first + count), by several threads to different rows.
+  using RowTask = std::function<void(std::int64_t first, std::int64_t count)>;
+
+  // Runs `task` on all rows, in a large synchronous pool by all its threads, and waits. For
+  // the caller of Send, after CheckSend accepted all_envs() and before Send. It must not throw.
+  void ForAllRows(const RowTask& task);
+
   // Starts stepping the environments with the actions in their rows. Never
   // blocks. CheckSend must have accepted the same environments. `out`: arrays of
   // envs.size() rows, written in place of the pool's where not null; they stay valid
@@ -194,6 +201,7 @@ class CpuPool {
   bool StartWorker(std::int32_t worker, std::promise<void>& made);
   void WorkerLoop(std::int32_t worker);
   bool RunChunk(std::int32_t participant);
+  void RunRowTask(const RowTask& task, EnvRange rows);
   void RunInline();
   void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
   std::int32_t ChunkSize(std::int32_t sent) const;
@@ -269,6 +277,9 @@ class CpuPool {
   std::atomic<std::int32_t> round_rows_{0};      // synchronous: rows sent in this round
   RoundRanges ranges_;             // synchronous: what is left of a whole round
   const std::int32_t whole_chunk_;  // synchronous: what is claimed of it at once
+  // what is done to claimed rows in place of stepping them; written while no rows are left
+  std::atomic<const RowTask*> row_task_{nullptr};
+  std::atomic<std::int32_t> rows_done_{0};  // by row_task_
   const std::int64_t reserve_limit_;  // queued environments for which the last worker joins
   std::atomic<std::int32_t> chunk_{1};
   std::atomic<bool> stop_{false};
