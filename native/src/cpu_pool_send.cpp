@@ -157,7 +157,7 @@ void CpuPool::PushAll() {
 
 void CpuPool::ForAllRows(const RowTask& task) {
   const std::int32_t num_rows = options_.num_envs;
-  if (!synchronous() || threads_.empty() || num_rows < kSharedRows) {
+  if (!synchronous() || NumWorkers(options_) == 0 || num_rows < kSharedRows) {
     task(0, num_rows);
     return;
   }
@@ -166,7 +166,10 @@ void CpuPool::ForAllRows(const RowTask& task) {
   row_task_.store(&task, std::memory_order_release);
   ranges_.Begin();
   work_event_.Notify();
-  while (RunChunk(CallerParticipant())) {
+  while (true) {
+    const EnvRange rows = ranges_.TryClaim(CallerParticipant(), whole_chunk_);
+    if (rows.count == 0) break;
+    RunRowTask(task, rows);
   }
   // all is claimed, and what is claimed gets done even if the pool is closed meanwhile
   const auto all_done = [&] { return rows_done_.load(std::memory_order_acquire) == num_rows; };
