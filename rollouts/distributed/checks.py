@@ -29,8 +29,8 @@ def check_inference(rule: BatchRule | None, num_workers: int) -> None:
         )
 
 
-def check_numa(numa_nodes: int | None, num_workers: int) -> int | None:
-    """Returns numa_nodes; raises SpecError where it is no number of nodes, or nobody is kept."""
+def check_numa(numa_nodes: int | None, num_workers: int, placement: str | None) -> int | None:
+    """Returns numa_nodes; raises SpecError where it is no number of nodes, or cannot be kept."""
     if numa_nodes is not None and num_workers == 0:
         raise SpecError(
             "numa_nodes with num_workers=0, expected at least 1 worker: to keep this process on a "
@@ -38,6 +38,12 @@ def check_numa(numa_nodes: int | None, num_workers: int) -> int | None:
         )
     if numa_nodes is not None and numa_nodes < 1:
         raise SpecError(f"numa_nodes is {numa_nodes}, expected at least 1")
+    if numa_nodes is not None and numa_nodes > 1 and placement in ("SPREAD", "STRICT_SPREAD"):
+        raise SpecError(
+            f"numa_nodes is {numa_nodes} with placement={placement!r}: workers 0, 1, ... would go "
+            "to one machine after the other, and those on the same machine would share a NUMA "
+            'node; expected placement="PACK", or leave one of them out'
+        )
     return numa_nodes
 
 

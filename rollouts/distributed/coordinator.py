@@ -85,7 +85,8 @@ class RolloutCoordinator:
         the start by further workers. None leaves it to make_vec.
       numa_nodes: NUMA nodes of each machine, to have one worker on each: all threads of worker w
         stay on the CPUs of node w % numa_nodes of its machine, those of torch too. A worker on a
-        machine with fewer nodes fails. None leaves the threads where the kernel puts them.
+        machine with fewer nodes fails. None leaves the threads where the kernel puts them. On
+        several machines use placement="PACK", so that workers of one machine follow each other.
       max_restarts_per_worker: A worker is benched, not started again, when it has failed more
         often than this, either in a row without a completed fragment or within restart_window_s.
       restart_window_s: Seconds after which a failure no longer counts.
@@ -202,7 +203,7 @@ class RolloutCoordinator:
             seed=seed,
             env_options=dict(env_options or {}),
             pin_threads=pin_threads,
-            numa_nodes=check_numa(numa_nodes, num_workers),
+            numa_nodes=check_numa(numa_nodes, num_workers, placement),
             # in this process nothing travels
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
         )

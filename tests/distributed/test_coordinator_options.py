@@ -136,6 +136,8 @@ def test_worker_on_a_machine_with_fewer_numa_nodes_says_so(ray_session: object) 
         ({"inference": BatchRule(), "inference_num_gpus": -0.5}, "inference_num_gpus is -0.5"),
         ({"numa_nodes": 0}, "numa_nodes is 0, expected at least 1"),
         ({"num_workers": 0, "numa_nodes": 1}, "numa_nodes with num_workers=0"),
+        ({"numa_nodes": 2, "placement": "SPREAD"}, 'would share .*placement="PACK"'),
+        ({"numa_nodes": 2, "placement": "STRICT_SPREAD"}, "numa_nodes is 2 with placement='STRICT"),
         ({"weights_dtype": "int8"}, "int8"),
         ({"first_policy_version": 0}, "first_policy_version is 0, expected at least 1"),
     ],
