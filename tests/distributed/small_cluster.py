@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -51,5 +52,6 @@ def started(start: Callable[[], T]) -> T:
                 raise
             # its raylet or GCS; what these started ends with them
             for process in set(psutil.Process().children()) - before:
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+                    process.kill()
     raise AssertionError("unreachable")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,11 @@ def test_workers_stay_on_the_cpus_of_their_numa_node(ray_session: object) -> Non
             pids = {w["worker_id"]: w["pid"] for w in workers if w["pid"]}
         node = set(node_cpus(0, 1, frozenset(range(2**16))))
         for pid in pids.values():
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                assert os.sched_getaffinity(int(thread.name)) <= node
+            threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+            assert os.sched_getaffinity(pid) <= node
+            for thread in threads:
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    assert os.sched_getaffinity(thread) <= node
 
 
 @pytest.mark.skipif(not SYSFS.exists(), reason=f"this system has no {SYSFS}")

@@ -33,7 +33,7 @@ def run_in_child(body: Callable[..., None], *arguments: object) -> None:
     """Runs `body` in a process of its own: ALE has ended processes on bad ROMs."""
     child = multiprocessing.get_context("spawn").Process(target=body, args=arguments)
     child.start()
-    child.join(100)
+    child.join(600)
     if child.exitcode is None:
         child.kill()
     assert child.exitcode == 0

@@ -90,7 +90,7 @@ def test_close_ends_calls_of_other_threads() -> None:
         stepping.wait()
         env.close()
         for thread in threads:
-            thread.join(30)
+            thread.join(300)
         assert outcomes == [rollouts.ClosedError] * 2
 
 
