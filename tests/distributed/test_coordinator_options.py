@@ -153,6 +153,41 @@ def test_wrong_options_are_refused_before_anything_starts(
         cartpoles(**options)
 
 
+def test_observations_that_are_no_stacks_cannot_be_packed() -> None:
+    with pytest.raises(
+        SpecError, match=r"pack_frame_stacks=True, and FrozenLake-v1 has .*Discrete"
+    ):
+        RolloutCoordinator(
+            "FrozenLake-v1",
+            make_policy,
+            num_workers=1,
+            num_envs_per_worker=1,
+            rollout_length=1,
+            pack_frame_stacks=True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        ({}, True),
+        ({"num_workers": 1, "max_workers": 2}, True),
+        ({"num_workers": 1}, False),
+        ({"numa_nodes": 2}, False),
+        ({"placement": "STRICT_SPREAD"}, False),
+        ({"pin_threads": [[0], [1]]}, False),
+    ],
+)
+def test_workers_that_would_share_their_cpus_are_told_of(
+    options: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"num_workers": 2, "pin_threads": True} | options
+    # nothing starts: this is refused after the threads were looked at
+    with pytest.raises(SpecError, match="sync_mode"):
+        cartpoles(sync_mode="none", **given)
+    assert ("pin_threads=True keeps the threads of every worker" in caplog.text) == is_told
+
+
 def test_versions_go_on_where_a_former_run_stopped() -> None:
     with RolloutCoordinator(
         "Counter",
