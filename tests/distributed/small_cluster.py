@@ -21,7 +21,7 @@ QUICK_HEALTH_CHECKS = {
 }
 # with ray[default] installed a head would start a dashboard of a dozen processes
 NODE_ARGS = {"object_store_memory": 100 << 20, "include_dashboard": False}
-NUM_ATTEMPTS = 3
+NUM_ATTEMPTS = 10  # 30 s each: a hang limit of five minutes
 
 
 def start_cluster(system_config: Mapping[str, Any] | None = None) -> Any:
