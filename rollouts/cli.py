@@ -7,14 +7,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
-import itertools
 import json
 import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,9 @@ from typing import Any
 from gymnasium import spaces
 
 import rollouts
-from rollouts import bench
-from rollouts.bench import collect, plot, replay, report
-from rollouts.cpu_count import usable_cpus
-from rollouts.errors import RolloutsError, SpecError
+from rollouts import bench, cli_bench
+from rollouts.bench import collect, plot, replay
+from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.registry import env_ids, env_spec
 from rollouts.specs import EnvSpec, OptionValue
@@ -33,8 +30,6 @@ from rollouts.specs import EnvSpec, OptionValue
 # exit statuses that shells know: 128 + the number of SIGINT, SIGPIPE
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
-
-_NUM_ENVS = 64
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif args.command == "top":
             return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
         elif args.command == "bench-replay":
-            _bench_replay(args)
+            cli_bench.measure_replay(args)
         elif args.command == "bench":
-            _bench(args, command=shlex.join(["rollouts", *given]))
+            cli_bench.measure_stepping(args, command=shlex.join(["rollouts", *given]))
         else:
-            _bench_collect(args, command=shlex.join(["rollouts", *given]))
+            cli_bench.measure_collecting(args, command=shlex.join(["rollouts", *given]))
         sys.stdout.flush()
     except RolloutsError as error:
         print(f"rollouts {args.command}: error: {error}", file=sys.stderr)
@@ -130,7 +125,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
     several: dict[str, Any] = {"nargs": "+", "action": "extend"}
     add("--num-envs", **several, type=_positive_int, metavar="N",
-        help=f"one or several; default: {_NUM_ENVS}")  # fmt: skip
+        help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
     add("--num-threads", **several, type=_positive_int, metavar="T",
         help="one or several, for every library that has threads; "
         "default: the usable CPUs, at most N")  # fmt: skip
@@ -147,8 +142,8 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
-    add("--num-envs", type=_positive_int, default=_NUM_ENVS, metavar="N",
-        help=f"default: {_NUM_ENVS}")  # fmt: skip
+    add("--num-envs", type=_positive_int, default=cli_bench.NUM_ENVS, metavar="N",
+        help=f"default: {cli_bench.NUM_ENVS}")  # fmt: skip
     add("--num-threads", type=_positive_int, default=1, metavar="T",
         help="of the pool and of torch, in the worker and in process; default: 1")  # fmt: skip
     add("--rollout-length", type=_positive_int, default=128, metavar="T",
@@ -248,176 +243,7 @@ def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     return result | ({"n": int(space.n)} if isinstance(space, spaces.Discrete) else {})
 
 
-# -- rollouts bench-replay -------------------------------------------------------------
-
-
-def _bench_replay(args: argparse.Namespace) -> None:
-    results: list[replay.ReplayMeasurement] = []
-    missing: dict[str, None] = {}  # in order, each once
-    for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
-        found, lacking = replay.compare(
-            load,
-            list(dict.fromkeys(args.peer)),
-            num_threads=threads,
-            batch_size=args.batch_size,
-            num_batches=args.num_batches,
-            repeats=args.repeats,
-            seed=args.seed,
-        )
-        results += found
-        missing |= dict.fromkeys(lacking)
-    if args.json:
-        print(json.dumps(replay.to_json(results, list(missing)), indent=1))
-    else:
-        print(replay.to_text(results, list(missing)))
-
-
-# -- rollouts bench --------------------------------------------------------------------
-
-
-def _bench(args: argparse.Namespace, *, command: str) -> None:
-    # mistakes are found before anything is measured
-    peers = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
-    points, skipped = _points(args)
-    machine = report.describe_machine(peers)
-    for env_id in args.env_id:
-        env_spec(env_id, **dict(args.option))
-    if args.plot is not None:
-        plot.check(args.plot)
-
-    comparisons = _measure(
-        points, lambda point, show: bench.compare(point, peers, on_progress=show)
-    )
-    _print_report(
-        args,
-        comparisons,
-        machine,
-        command=command,
-        counting=report.COUNTING,
-        skipped=skipped,
-    )
-    # last, so that a full disk costs the plot only
-    if args.plot is not None:
-        plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
-
-
-def _bench_collect(args: argparse.Namespace, *, command: str) -> None:
-    # mistakes are found before anything is started
-    points = [
-        bench.Settings(
-            env_id=env_id,
-            num_envs=args.num_envs,
-            batch_size=args.num_envs,
-            num_threads=args.num_threads,
-            seed=args.seed,
-            duration_s=args.duration_s,
-            repeats=args.repeats,
-            env_options=dict(args.option),
-        )
-        for env_id in dict.fromkeys(args.env_id)
-    ]
-    for env_id in args.env_id:
-        env_spec(env_id, **dict(args.option))
-    machine = report.describe_machine([])
-
-    def measure(
-        settings: bench.Settings, on_progress: Callable[[str], None] | None
-    ) -> bench.Comparison:
-        return collect.compare_collecting(
-            settings,
-            rollout_length=args.rollout_length,
-            policy=args.policy,
-            peers=args.peer,
-            peer_num_envs=args.peer_num_envs,
-            on_progress=on_progress,
-        )
-
-    _print_report(
-        args, _measure(points, measure), machine, command=command, counting=collect.COUNTING
-    )
-
-
-def _print_report(
-    args: argparse.Namespace,
-    comparisons: Sequence[bench.Comparison],
-    machine: report.Machine,
-    *,
-    command: str,
-    counting: str,
-    skipped: Sequence[str] = (),
-) -> None:
-    """Prints what was measured in the form that was asked for."""
-    texts: dict[str, Any] = {"command": command, "counting": counting, "skipped": skipped}
-    if args.json:
-        print(json.dumps(report.to_json(comparisons, machine, **texts), indent=1))
-        return
-    gap = "\n\n"
-    print(report.header(machine), end=gap)
-    print(report.table(comparisons, markdown=args.markdown), end=gap)
-    print(report.footer(comparisons, **texts))
-
-
-def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
-    """Every combination asked for, once, and a sentence for each that is impossible."""
-    possible: dict[tuple[str, int, int, int], None] = {}
-    skipped: dict[str, None] = {}
-    for env_id, num_envs, size, threads in itertools.product(
-        args.env_id,
-        args.num_envs or [_NUM_ENVS],
-        args.batch_size or [Fraction(1)],
-        args.num_threads or [None],
-    ):
-        batch_size = size if isinstance(size, int) else math.ceil(num_envs * size)
-        if batch_size > num_envs:
-            skipped[
-                f"Not measured: batch_size {batch_size} with num_envs {num_envs}, since a batch "
-                "has at most num_envs rows."
-            ] = None
-            continue
-        num_threads = threads or min(usable_cpus(), num_envs)
-        possible[env_id, num_envs, batch_size, num_threads] = None
-    if not possible:
-        raise SpecError(
-            f"batch_size must be from 1 to num_envs, got {min(args.batch_size)} and num_envs "
-            f"{max(args.num_envs or [_NUM_ENVS])}: give a smaller batch_size, or N/2"
-        )
-    points = [
-        bench.Settings(
-            env_id=env_id,
-            num_envs=num_envs,
-            batch_size=batch_size,
-            num_threads=num_threads,
-            seed=args.seed,
-            duration_s=args.duration_s,
-            repeats=args.repeats,
-            env_options=dict(args.option),
-        )
-        for env_id, num_envs, batch_size, num_threads in possible
-    ]
-    return points, list(skipped)
-
-
-def _measure(
-    points: Sequence[bench.Settings],
-    measure: Callable[[bench.Settings, Callable[[str], None] | None], bench.Comparison],
-) -> list[bench.Comparison]:
-    """Measures one point after the other; says on a terminal how far it is."""
-    shows_progress = sys.stderr.isatty()
-    comparisons = []
-    try:
-        for number, point in enumerate(points, start=1):
-            prefix = f"{number}/{len(points)} "
-            show = functools.partial(_show_progress, prefix=prefix) if shows_progress else None
-            comparisons.append(measure(point, show))
-    finally:
-        if shows_progress:
-            _show_progress("")
-    return comparisons
-
-
-def _show_progress(line: str, *, prefix: str = "") -> None:
-    """Writes over the last line of the terminal; on stderr, so that stdout can be piped."""
-    print(f"\r\x1b[K{prefix}{line}", end="", file=sys.stderr, flush=True)
+# -- values of arguments ---------------------------------------------------------------
 
 
 def _positive_int(text: str) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -26,11 +27,13 @@ def keep_on_node(index: int, num_nodes: int, sysfs: Path = SYSFS) -> tuple[int, 
     if not hasattr(os, "sched_setaffinity"):
         raise SpecError("numa_nodes needs Linux; leave it out on this system")
     cpus = node_cpus(index, num_nodes, frozenset(os.sched_getaffinity(0)), sysfs)
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            os.sched_setaffinity(int(task.name), cpus)
-        except ProcessLookupError:
-            continue  # it has ended since
+    kept: set[str] = set()
+    # a thread that was not kept yet may have started others: again, until there are no new ones
+    while new := set(os.listdir("/proc/self/task")) - kept:
+        for task in new:
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.sched_setaffinity(int(task), cpus)
+        kept |= new
     return cpus
 
 

@@ -158,6 +158,8 @@ class Coordinated:
         # enough: between a fragment that was taken and the next request there is nothing either.
         deadline_s = time.monotonic() + _PAUSE_TIMEOUT_S
         while not self._is_full():
+            while self._is_lost():
+                self.collect()  # what is left, and then the error that says why
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"the worker did not finish within {_PAUSE_TIMEOUT_S} s")
             time.sleep(_POLL_S)
@@ -169,6 +171,9 @@ class Coordinated:
         stats = self._coordinator.stats()
         fragments = stats["fragments"]
         return not fragments["in_flight"] and fragments["queued"] >= stats["outstanding_limit"]
+
+    def _is_lost(self) -> bool:
+        return all(w["state"] == "benched" for w in self._coordinator.stats()["workers"])
 
 
 class InProcess:

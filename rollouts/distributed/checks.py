@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.errors import EngineError, SpecError
+
+_log = logging.getLogger(__name__)
 
 
 def check_counts(**bounds: tuple[float, int]) -> None:
@@ -29,8 +32,8 @@ def check_inference(rule: BatchRule | None, num_workers: int) -> None:
         )
 
 
-def check_numa(numa_nodes: int | None, num_workers: int) -> int | None:
-    """Returns numa_nodes; raises SpecError where it is no number of nodes, or nobody is kept."""
+def check_numa(numa_nodes: int | None, num_workers: int, placement: str | None) -> int | None:
+    """Returns numa_nodes; raises SpecError where it is no number of nodes, or cannot be kept."""
     if numa_nodes is not None and num_workers == 0:
         raise SpecError(
             "numa_nodes with num_workers=0, expected at least 1 worker: to keep this process on a "
@@ -38,13 +41,43 @@ def check_numa(numa_nodes: int | None, num_workers: int) -> int | None:
         )
     if numa_nodes is not None and numa_nodes < 1:
         raise SpecError(f"numa_nodes is {numa_nodes}, expected at least 1")
+    if numa_nodes is not None and numa_nodes > 1 and placement in ("SPREAD", "STRICT_SPREAD"):
+        raise SpecError(
+            f"numa_nodes is {numa_nodes} with placement={placement!r}: workers 0, 1, ... would go "
+            "to one machine after the other, and those on the same machine would share a NUMA "
+            'node; expected placement="PACK", or leave one of them out'
+        )
     return numa_nodes
 
 
-def check_env(env_id: str, env_options: Mapping[str, Any]) -> None:
-    """Raises SpecError at once, instead of from every worker, where id or options are wrong."""
+def check_pinning(
+    pin_threads: object, numa_nodes: int | None, placement: str | None, max_workers: int
+) -> None:
+    """Logs a warning where workers of one machine would be kept on the same CPUs."""
+    have_a_place_each = numa_nodes is not None or placement == "STRICT_SPREAD"
+    if pin_threads is True and max_workers > 1 and not have_a_place_each:
+        _log.warning(
+            "pin_threads=True keeps the threads of every worker on the first CPUs of its machine, "
+            "and up to %d workers may be on one: name the CPUs of each in a sequence, or pass "
+            "numa_nodes for one worker per NUMA node",
+            max_workers,
+        )
+
+
+def check_env(env_id: str, env_options: Mapping[str, Any], *, packs: bool) -> None:
+    """Raises SpecError at once, instead of from every worker, where id or options are wrong.
+
+    Args:
+      env_id, env_options: Of the workers.
+      packs: Whether their observations must be stacks of frames.
+    """
     import rollouts
 
     # the engine may be missing here and present where the workers are
     with contextlib.suppress(EngineError):
-        rollouts.env_spec(env_id, **env_options)
+        space = rollouts.env_spec(env_id, **env_options).single_observation_space
+        if packs and not space.shape:
+            raise SpecError(
+                f"pack_frame_stacks=True, and {env_id} has observations of {space}, expected "
+                "arrays with an axis of frames: leave pack_frame_stacks out"
+            )

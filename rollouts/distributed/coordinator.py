@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed.checks import check_counts, check_env, check_inference, check_numa
+from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.lag import LagMeter, LagPolicy, LagRule, SyncMode
@@ -82,10 +82,12 @@ class RolloutCoordinator:
       placement: "PACK", "SPREAD" or their STRICT_ forms, see `Placement`; None leaves it to Ray.
       node_labels: Labels that a worker's node must have.
       pin_threads: Passed on to `make_vec`; a sequence has one entry per worker, used again from
-        the start by further workers. None leaves it to make_vec.
+        the start by further workers. True is for one worker per machine or NUMA node, as each
+        takes the first CPUs that it may use. None leaves it to make_vec.
       numa_nodes: NUMA nodes of each machine, to have one worker on each: all threads of worker w
         stay on the CPUs of node w % numa_nodes of its machine, those of torch too. A worker on a
-        machine with fewer nodes fails. None leaves the threads where the kernel puts them.
+        machine with fewer nodes fails. None leaves the threads where the kernel puts them. On
+        several machines use placement="PACK", so that workers of one machine follow each other.
       max_restarts_per_worker: A worker is benched, not started again, when it has failed more
         often than this, either in a row without a completed fragment or within restart_window_s.
       restart_window_s: Seconds after which a failure no longer counts.
@@ -150,7 +152,7 @@ class RolloutCoordinator:
         inference_num_gpus: float = 0.0,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
-        check_counts(
+        checks.check_counts(
             num_workers=(num_workers, 0),
             num_envs_per_worker=(num_envs_per_worker, 1),
             rollout_length=(rollout_length, 1),
@@ -163,13 +165,16 @@ class RolloutCoordinator:
             inference_num_cpus=(inference_num_cpus, 0),
             inference_num_gpus=(inference_num_gpus, 0),
         )
-        check_inference(inference, num_workers)
+        checks.check_inference(inference, num_workers)
         if not callable(make_policy):
             raise SpecError(
                 f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
             )
         if make_collector is None:
-            check_env(env_id, env_options or {})
+            checks.check_env(
+                env_id, env_options or {}, packs=bool(pack_frame_stacks and num_workers)
+            )
+        checks.check_pinning(pin_threads, numa_nodes, placement, max_workers or num_workers)
         lag = LagRule.of(sync_mode, max_policy_lag, lag_policy)
         rules = FleetRules(
             max_queued=max_queued_fragments,
@@ -202,7 +207,7 @@ class RolloutCoordinator:
             seed=seed,
             env_options=dict(env_options or {}),
             pin_threads=pin_threads,
-            numa_nodes=check_numa(numa_nodes, num_workers),
+            numa_nodes=checks.check_numa(numa_nodes, num_workers, placement),
             # in this process nothing travels
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
         )

@@ -56,8 +56,8 @@ class LocalRunner:
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
         """Collects what is missing, then takes it from the queue.
 
-        `timeout_s` is looked at between fragments; what was collected in time is kept for the next
-        call.
+        `timeout_s` is looked at after each fragment, so every call makes at least one; what was
+        collected is kept for the next call.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         num_needed = min(num_fragments, self.queue.capacity)
@@ -66,9 +66,10 @@ class LocalRunner:
         while not self._is_over and self.queue.depth < num_needed:
             if self.queue.closed:
                 raise ClosedError("the coordinator is closed")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{num_fragments} fragments took longer than {timeout_s} s")
             self._collect()
+            is_enough = self._is_over or self.queue.depth >= num_needed
+            if not is_enough and time.monotonic() > deadline:
+                raise TimeoutError(f"{num_fragments} fragments took longer than {timeout_s} s")
         return self.queue.get(num_fragments, timeout_s=0)
 
     def stats(self) -> dict[str, Any]:

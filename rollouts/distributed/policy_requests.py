@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -38,8 +39,11 @@ class BatchRule:
                 f"min_rows is {self.min_rows} and max_rows {self.max_rows}, expected "
                 "1 <= min_rows <= max_rows"
             )
-        if not self.timeout_s >= 0:
-            raise SpecError(f"timeout_s is {self.timeout_s}, expected 0 or more seconds")
+        if not 0 <= self.timeout_s <= threading.TIMEOUT_MAX:
+            raise SpecError(
+                f"timeout_s is {self.timeout_s}, expected 0 to {threading.TIMEOUT_MAX:.0f} "
+                "seconds: where fewer than min_rows ever wait, only the timeout starts a batch"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
 
 Array = NDArray[Any]
+Batch = Sequence[tuple[Request, Future[Reply]]]
 
 
 class PolicyServer:
@@ -30,7 +32,7 @@ class PolicyServer:
 
     While a batch runs, further requests gather for the next. Weights that were offered are taken
     over between batches, so each batch has one version. A request whose policy raises gets the
-    failure; the server goes on.
+    failure; the server goes on. Should its thread end, whoever asks is told why.
 
     `_changed` guards everything but the policy, which only the server's thread touches.
     """
@@ -50,7 +52,8 @@ class PolicyServer:
         self._offer: WeightOffer | None = None
         self._version = policy.policy_version
         self._layout: tuple[Any, ...] | None = None
-        self._closed = False
+        # why nothing is answered any more
+        self._end: str | None = None
         self._counts = dict.fromkeys(("requests", "batches", "forward_passes", "rows"), 0)
         self._thread = threading.Thread(target=self._run, name="rollouts-inference", daemon=True)
         self._thread.start()
@@ -60,8 +63,8 @@ class PolicyServer:
         future: Future[Reply] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can cancel it
         with self._changed:
-            if self._closed:
-                future.set_result(self._refusal("the inference server is closed"))
+            if self._end is not None:
+                future.set_result(self._refusal(self._end))
             elif min_version > self._newest:
                 future.set_result(Reply({}, self._version, needs_offer=True))
             elif (problem := self._check(request)) is not None:
@@ -84,7 +87,7 @@ class PolicyServer:
     def close(self) -> None:
         """Ends the thread after the batch that runs; refuses what waits. Idempotent."""
         with self._changed:
-            self._closed = True
+            self._end = self._end or "the inference server is closed"
             self._changed.notify()
         self._thread.join()
 
@@ -131,24 +134,41 @@ class PolicyServer:
         )
 
     def _run(self) -> None:
-        while True:
+        batch: Batch = ()
+        try:
+            while (taken := self._take()) is not None:
+                batch, offer = taken
+                self._serve(batch, offer)
+        except BaseException:
+            # even what is no Exception must not leave anybody waiting
             with self._changed:
-                while not self._closed and (wait_s := self._queue.wait_s(time.monotonic())) != 0:
-                    self._changed.wait(wait_s)
-                batch, offer, self._offer = self._queue.take(), self._offer, None
-                if self._closed:
-                    for _, future in batch:
-                        future.set_result(self._refusal("the inference server is closed"))
-                    if self._queue.wait_s(0) is None:
-                        return
-                    continue
-                if offer is not None:
-                    self._version = offer.version
-            self._serve(batch, offer)
+                self._end = f"the inference server's thread stopped:\n{traceback.format_exc()}"
+        self._refuse_rest(batch)
 
-    def _serve(
-        self, batch: Sequence[tuple[Request, Future[Reply]]], offer: WeightOffer | None
-    ) -> None:
+    def _take(self) -> tuple[Batch, WeightOffer | None] | None:
+        """Waits for the next batch and the weights to load before it; None at the end."""
+        with self._changed:
+            while self._end is None and (wait_s := self._queue.wait_s(time.monotonic())) != 0:
+                self._changed.wait(wait_s)
+            if self._end is not None:
+                return None
+            batch, offer, self._offer = self._queue.take(), self._offer, None
+            if offer is not None:
+                self._version = offer.version
+            return batch, offer
+
+    def _refuse_rest(self, batch: Batch) -> None:
+        """Answers what nobody will serve: the rest of the last batch, and what waits."""
+        with self._changed:
+            refusal = self._refusal(self._end or "")
+            left = [*batch]
+            while self._queue.wait_s(0) is not None:
+                left += self._queue.take()
+        for _, future in left:
+            if not future.done():
+                future.set_result(refusal)
+
+    def _serve(self, batch: Batch, offer: WeightOffer | None) -> None:
         if offer is not None:
             loading = guarded(lambda: take_over(self._policy, offer))
             if isinstance(loading, WorkerFailure):
@@ -180,11 +200,7 @@ class PolicyServer:
         for future, reply in replies:
             future.set_result(reply)
 
-    def _without_the_dead(
-        self,
-        batch: Sequence[tuple[Request, Future[Reply]]],
-        replies: list[tuple[Future[Reply], Reply]],
-    ) -> Sequence[tuple[Request, Future[Reply]]]:
+    def _without_the_dead(self, batch: Batch, replies: list[tuple[Future[Reply], Reply]]) -> Batch:
         """Refuses what a worker asked that was started again while the request waited."""
         if self._clients is None:
             return batch
@@ -198,9 +214,7 @@ class PolicyServer:
                 living.append((request, future))
         return living
 
-    def _answer(
-        self, kind: str, same: Sequence[tuple[Request, Future[Reply]]]
-    ) -> list[tuple[Future[Reply], Reply]]:
+    def _answer(self, kind: str, same: Batch) -> list[tuple[Future[Reply], Reply]]:
         """Runs the policy once for requests of one kind and cuts the outcome into replies."""
         requests = [request for request, _ in same]
         found = guarded(lambda: self._run_policy(kind, requests))

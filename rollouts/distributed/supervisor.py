@@ -13,6 +13,7 @@ from typing import Any
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.slot import Slot, WorkerHandle
+from rollouts.distributed.waits import AwakeClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
@@ -21,6 +22,9 @@ from rollouts.learner_queue import FragmentHandle, LearnerQueue
 # how often the merge thread looks for workers that hang or do not start, whatever else happens
 _TICK_S = 0.5
 _JOIN_TIMEOUT_S = 10.0
+
+# between two looks at the clock; a longer gap means that this process was stopped
+_MAX_GAP_S = 10 * _TICK_S
 
 
 class Supervisor:
@@ -43,6 +47,7 @@ class Supervisor:
         weights: WeightStore,
         rules: FleetRules,
         check: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Launches the workers and the merge thread; does not wait for the workers.
 
@@ -53,6 +58,7 @@ class Supervisor:
           weights: Where the newest weights are; nothing is collected before the first.
           rules: See FleetRules.
           check: Raises if the workers are out of reach for good; called when nothing happens.
+          clock: Returns seconds, of which the fleet counts those that this process was running.
         """
 
         def is_stale(handle: FragmentHandle[Fragment]) -> bool:
@@ -73,6 +79,7 @@ class Supervisor:
             queue=self.queue,
             rules=rules,
             on_done=lambda slot, future: self._inbox.put((slot, future)),
+            clock=AwakeClock(_MAX_GAP_S, clock),
         )
         with self._lock:
             self._fleet.scale_to(num_workers)

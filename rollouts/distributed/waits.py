@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the seconds that somebody waits."""
+"""Counts seconds: those that somebody waits, and those that this process is running."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -31,3 +32,27 @@ class WaitClock:
     def num_waiting(self, num_waiting: int) -> None:
         self._total_s, self._since = self.seconds, self._clock()
         self._num_waiting = num_waiting
+
+
+class AwakeClock:
+    """The seconds that this process was running, for who looks again and again. Thread-safe.
+
+    Where it was stopped, or the machine slept, most of the gap is left out: nobody is late because
+    of it. Never goes back.
+    """
+
+    def __init__(self, max_gap_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Starts at 0; no more than `max_gap_s` passes between two readings of `clock`."""
+        self._max_gap_s = max_gap_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = clock()
+        self._seconds = 0.0
+
+    def __call__(self) -> float:
+        """Returns the seconds up to now."""
+        with self._lock:
+            now = self._clock()
+            self._seconds += min(now - self._last, self._max_gap_s)
+            self._last = now
+            return self._seconds

@@ -10,8 +10,7 @@ from contextlib import closing
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
+from contract_envs import HEAVY_IDS, LIGHT_IDS, actions_of
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import (
     DictInfoToList,
@@ -21,50 +20,9 @@ from gymnasium.wrappers.vector import (
 
 import rollouts
 
-# asking a game's env_spec would load its emulator
-LIGHT_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-# engines are slow to start: a few of a family stand for all of it
-HEAVY_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
-MODES = ["next_step", "same_step", "disabled"]
 GYMNASIUM = tuple(int(number) for number in gymnasium.__version__.split(".")[:2])
 
 pytestmark = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
-
-
-@pytest.fixture
-def num_envs(env_id: str) -> int:
-    return 5 if env_id in LIGHT_IDS else 2
-
-
-def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None) -> np.ndarray:
-    """Random actions, one per row."""
-    generator = np.random.default_rng(seed)
-    rows = batch or env.batch_size
-    space = env.single_action_space
-    if isinstance(space, spaces.Discrete):
-        return generator.integers(space.n, size=rows)
-    return generator.uniform(space.low, space.high, (rows, *space.shape)).astype(np.float32)
-
-
-@pytest.fixture
-def limit(env_id: str, num_envs: int) -> int:
-    """The most steps, up to 4, before the last of which no episode ends by itself."""
-    with rollouts.make_vec(env_id, num_envs, seed=1, num_threads=1) as env:
-        env.reset()
-        for step in range(1, 4):
-            _, _, terminated, _, _ = env.step(actions_of(env, step - 1))
-            if terminated.any():
-                return step
-    return 4
-
-
-def step_until_any_end(env: rollouts.VectorEnv, seed: int = 0) -> tuple:
-    """Steps until an episode ends; returns that step's five values."""
-    for step in range(10_000):
-        result = env.step(actions_of(env, seed + step))
-        if (result[2] | result[3]).any():
-            return result
-    raise AssertionError("no episode ended")
 
 
 def test_spaces_are_batched(env_id: str, num_envs: int) -> None:
@@ -76,16 +34,6 @@ def test_spaces_are_batched(env_id: str, num_envs: int) -> None:
         assert env.observation_space == batch_space(spec.single_observation_space, num_envs)
         assert env.action_space == batch_space(spec.single_action_space, num_envs)
         assert env.action_space.sample().shape[0] == num_envs
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_autoreset_mode_is_in_the_metadata_of_the_instance(
-    env_id: str, num_envs: int, mode: str
-) -> None:
-    with rollouts.make_vec(env_id, num_envs, autoreset_mode=mode) as env:
-        assert env.metadata["autoreset_mode"] is AutoresetMode[mode.upper()]
-        assert env.autoreset_mode is AutoresetMode[mode.upper()]
-    assert "autoreset_mode" not in rollouts.VectorEnv.metadata
 
 
 def test_step_returns_five_values_of_the_promised_dtypes(env_id: str, num_envs: int) -> None:
@@ -167,110 +115,6 @@ def test_reset_mask_may_not_leave_out_what_was_never_reset(env_id: str, num_envs
         pytest.raises(rollouts.ProtocolError, match="never reset"),
     ):
         env.reset(options={"reset_mask": mask})
-
-
-def test_next_step_mode_resets_in_the_step_after_an_end(env_id: str, num_envs: int) -> None:
-    with rollouts.make_vec(env_id, num_envs, seed=1, max_episode_steps=3) as env:
-        env.reset()
-        ended = np.zeros(num_envs, dtype=np.bool_)
-        for step in range(12):
-            obs, reward, terminated, truncated, info = env.step(actions_of(env, step))
-            assert "final_obs" not in info
-            # the action is ignored where the last step ended an episode
-            assert not reward[ended].any()
-            assert not (terminated | truncated)[ended].any()
-            assert not info["episode_length"][ended].any()
-            assert info["episode_length"][~ended].all()
-            ended = terminated | truncated
-            assert obs in env.observation_space
-
-
-def test_next_step_mode_begins_the_episode_that_reset_would(env_id: str, num_envs: int) -> None:
-    with rollouts.make_vec(env_id, num_envs, seed=1, max_episode_steps=2) as env:
-        env.reset()
-        _, _, terminated, truncated, _ = step_until_any_end(env)
-        automatic = env.step(actions_of(env))[0]
-        env.reset(seed=1)
-        same_episode = env.reset()[0]
-    # engines may start differently after a reset by hand (Atari without life loss)
-    ended = terminated | truncated
-    if env_id in LIGHT_IDS:
-        np.testing.assert_array_equal(automatic[ended], same_episode[ended])
-
-
-def test_same_step_mode_returns_the_reset_obs_and_the_final_obs(
-    env_id: str, num_envs: int, limit: int
-) -> None:
-    arguments = {"seed": 1, "max_episode_steps": limit}
-    with (
-        rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **arguments) as env,
-        rollouts.make_vec(env_id, num_envs, autoreset_mode="next_step", **arguments) as slow,
-    ):
-        env.reset()
-        slow.reset()
-        for step in range(limit):
-            actions = actions_of(env, step)
-            obs, reward, terminated, truncated, info = env.step(actions)
-            last_obs, *outcome, _ = slow.step(actions)
-            for ours, theirs in zip((reward, terminated, truncated), outcome, strict=True):
-                np.testing.assert_array_equal(ours, theirs)
-        ended = terminated | truncated
-        assert ended.all()
-        first_obs = slow.step(actions)[0]
-        np.testing.assert_array_equal(obs, first_obs)
-
-        # Gymnasium's layout
-        assert info["final_obs"].dtype == object
-        np.testing.assert_array_equal(np.stack(list(info["final_obs"])), last_obs)
-        np.testing.assert_array_equal(info["_final_obs"], ended)
-        np.testing.assert_array_equal(info["_final_info"], ended)
-        final_info = info["final_info"]
-        assert final_info["episode_length"].tolist() == [limit] * num_envs
-        np.testing.assert_array_equal(final_info["_episode_length"], ended)
-        # the next step counts from one again
-        assert env.step(actions)[4]["episode_length"].tolist() == [1] * num_envs
-
-
-def test_final_obs_is_none_where_no_episode_ended(env_id: str, num_envs: int) -> None:
-    with rollouts.make_vec(
-        env_id, num_envs, seed=1, autoreset_mode="same_step", max_episode_steps=5
-    ) as env:
-        env.reset()
-        # environment 0 is two steps ahead of the others
-        for _ in range(2):
-            env.send(actions_of(env, batch=1), [0])
-            _, _, terminated, truncated, info = env.recv()
-            assert ("final_obs" in info) == bool(terminated | truncated)
-        # where episodes are short, all may end together at times
-        for seed in range(100):
-            _, _, terminated, truncated, info = step_until_any_end(env, 1000 * seed)
-            ended = terminated | truncated
-            if not ended.all():
-                break
-        assert ended.any() and not ended.all()
-        assert [one is not None for one in info["final_obs"]] == ended.tolist()
-        assert info["_final_obs"].tolist() == ended.tolist()
-        assert not info["final_info"]["episode_length"][~ended].any()
-
-
-def test_disabled_mode_refuses_to_step_an_ended_environment(env_id: str, num_envs: int) -> None:
-    with rollouts.make_vec(
-        env_id,
-        num_envs,
-        seed=1,
-        autoreset_mode="disabled",
-        max_episode_steps=3,
-        env_id_offset=100,
-    ) as env:
-        env.reset()
-        _, _, terminated, truncated, _ = step_until_any_end(env)
-        ended = terminated | truncated
-        with pytest.raises(rollouts.ProtocolError, match=rf"env_id {100 + ended.argmax()} .*ended"):
-            env.step(actions_of(env))
-        assert env.num_in_flight == 0
-        env.reset(options={"reset_mask": ended})
-        info = env.step(actions_of(env))[4]
-        assert (info["episode_length"][ended] == 1).all()
 
 
 def test_episode_is_truncated_at_the_time_limit(env_id: str, num_envs: int, limit: int) -> None:

@@ -1,61 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A saved state goes on as its source did, in any environment of its kind, or is refused."""
+"""A saved state goes on as its source did, in any environment of its kind."""
 
 from __future__ import annotations
 
-import functools
-import struct
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from gymnasium import spaces
+from state_envs import HEAVY_IDS, action_of, every_env, make, play, state_of
 
-import rollouts
 from rollouts.errors import ClosedError, DTypeError, ProtocolError, SpecError
-
-LIGHT_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-# engines are slow to start: a few of a family stand for all of it
-HEAVY_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
-LIMIT = 30  # steps of an episode: short, so that ends and resets are among what is compared
-
-HEADER = struct.Struct("<8sIIQQQ")  # magic, version, type, fingerprint, state, checksum
-
-every_env = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
-
-# what a step says about one environment, its env_id aside
-Row = tuple
-
-
-def make(env_id: str, num_envs: int = 3, **arguments: object) -> rollouts.VectorEnv:
-    arguments = {"seed": 5, "num_threads": 1, "max_episode_steps": LIMIT} | arguments
-    return rollouts.make_vec(env_id, num_envs, **arguments)
-
-
-def action_of(env: rollouts.VectorEnv, step: int) -> np.ndarray:
-    """One environment's action, a function of the step alone."""
-    generator = np.random.default_rng(step)
-    space = env.single_action_space
-    if isinstance(space, spaces.Discrete):
-        return generator.integers(space.n, size=1)
-    return generator.uniform(space.low, space.high, (1, *space.shape)).astype(np.float32)
-
-
-def play(env: rollouts.VectorEnv, one: int, first: int, count: int) -> list[Row]:
-    """Steps environment `one` alone through steps first to first + count."""
-    rows = []
-    for step in range(first, first + count):
-        env.send(action_of(env, step), [one])
-        batch = env.recv_batch()
-        assert batch.env_id.tolist() == [one]
-        ended = bool(batch.terminated[0] or batch.truncated[0])
-        final = batch.final_obs[0].tobytes() if batch.final_obs is not None and ended else None
-        columns = (batch.reward, batch.terminated, batch.truncated, batch.episode_return)
-        columns += (batch.episode_length, *batch.info.values())
-        rows.append((batch.obs[0].tobytes(), final, *(column[0].item() for column in columns)))
-        if ended and env.autoreset_mode.name == "DISABLED":
-            break
-    return rows
 
 
 def steps_of(env_id: str) -> int:
@@ -170,133 +122,6 @@ def test_asynchronous_pool_saves_and_restores(env_id: str) -> None:
         want = play(env, 2, 100, 20)
         other.set_state([1], state)
         assert play(other, 1, 100, 20) == want
-
-
-def damaged(state: bytes, at: int, bit: int = 0) -> bytes:
-    return state[:at] + bytes([state[at] ^ 1 << bit]) + state[at + 1 :]
-
-
-def with_version(state: bytes, version: int) -> bytes:
-    magic, _, *rest = HEADER.unpack_from(state)
-    return HEADER.pack(magic, version, *rest) + state[HEADER.size :]
-
-
-BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda state: b"", "truncated"),
-    "header only in part": (lambda state: state[:20], "truncated"),
-    "header only": (lambda state: state[: HEADER.size], "truncated"),
-    "last byte gone": (lambda state: state[:-1], "truncated"),
-    "one byte more": (lambda state: state + b"\0", "header says otherwise"),
-    "not a state": (lambda state: b"x" * 500, "not a state"),
-    "other magic": (lambda state: damaged(state, 3), "not a state"),
-    "later version": (lambda state: with_version(state, 2), "format version 2"),
-    "checksum": (lambda state: damaged(state, HEADER.size - 1, 7), "damaged"),
-    "type name": (lambda state: damaged(state, HEADER.size), "damaged"),
-    "fingerprint": (lambda state: damaged(state, 16), "damaged"),
-    "last bit": (lambda state: damaged(state, len(state) - 1, 7), "damaged"),
-}
-
-
-@every_env
-@pytest.mark.parametrize("kind", BAD_STATES)
-def test_bad_state_is_refused_and_changes_nothing(env_id: str, kind: str) -> None:
-    spoil, message = BAD_STATES[kind]
-    with make(env_id) as env:
-        env.reset()
-        good = env.get_state([0])[0]
-        play(env, 1, 0, 3)
-        before = env.get_state()
-        # a good state before the bad one is not applied either
-        with pytest.raises(SpecError, match=f"state 1 .*{message}"):
-            env.set_state([1, 2], [good, spoil(good)])
-        assert env.get_state() == before
-
-
-@pytest.mark.parametrize("env_id", LIGHT_IDS)
-def test_every_flipped_bit_is_found(env_id: str) -> None:
-    with make(env_id) as env:
-        env.reset()
-        before = env.get_state()
-        for at in range(len(before[0])):
-            for bit in range(8):
-                with pytest.raises(SpecError):
-                    env.set_state([0], [damaged(before[0], at, bit)])
-        assert env.get_state() == before
-
-
-@functools.cache
-def state_of(env_id: str) -> bytes:
-    with make(env_id, 1) as env:
-        env.reset()
-        return env.get_state()[0]
-
-
-@every_env
-def test_state_of_another_type_is_refused(env_id: str) -> None:
-    other = "CartPole-v1" if not env_id.startswith("CartPole") else "Pendulum-v1"
-    with make(env_id) as env:
-        env.reset()
-        before = env.get_state()
-        with pytest.raises(SpecError, match=f"of a {other.split('-')[0]} environment, expected"):
-            env.set_state([0], [state_of(other)])
-        assert env.get_state() == before
-
-
-@pytest.mark.parametrize(
-    ("env_id", "options"),
-    [
-        ("CartPole-v1", {"sutton_barto_reward": True}),
-        ("FrozenLake-v1", {"is_slippery": False}),
-        *[(i, {"frameskip": 3}) for i in HEAVY_IDS[:1]],
-    ],
-)
-def test_state_of_other_options_is_refused(env_id: str, options: dict) -> None:
-    with make(env_id, **options) as env:
-        env.reset()
-        before = env.get_state()
-        with pytest.raises(SpecError, match="other options"):
-            env.set_state([0], [state_of(env_id)])
-        assert env.get_state() == before
-
-
-@pytest.mark.skipif(len(HEAVY_IDS) < 2, reason="needs ale-py")
-def test_state_of_another_game_is_refused() -> None:
-    with make("ALE/Pong-v5", 1) as env, pytest.raises(SpecError, match="other options"):
-        env.set_state(None, [state_of("ALE/Breakout-v5")])
-
-
-def sealed(state: bytes) -> bytes:
-    """The state with the checksum of what it holds now (FNV-1a, 64 bits)."""
-    value = 0xCBF29CE484222325
-    for byte in state[: HEADER.size - 8] + state[HEADER.size :]:
-        value = (value ^ byte) * 0x100000001B3 % 2**64
-    return state[: HEADER.size - 8] + value.to_bytes(8, "little") + state[HEADER.size :]
-
-
-def test_checksum_is_fnv_1a() -> None:
-    state = state_of("CartPole-v1")
-    assert sealed(state) == state
-
-
-@pytest.mark.parametrize("env_id", HEAVY_IDS[:1])
-def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) -> None:
-    good = state_of(env_id)
-    # type name, clock and the game's own values come before the emulator's text
-    at = HEADER.size + len("Atari") + 33 + 18
-    length = int.from_bytes(good[at : at + 8], "little")
-    magic, version, name, fingerprint, size, _ = HEADER.unpack_from(good)
-    head = HEADER.pack(magic, version, name, fingerprint, size - length, 0)
-    no_emulator = sealed(head + good[HEADER.size : at] + bytes(8) + good[at + 8 + length :])
-    with make(env_id) as env, make(env_id) as watched:
-        for one in (env, watched):
-            one.reset()
-            play(one, 0, 0, 9)
-        with pytest.raises(SpecError, match="state 1 for env_id 2: ALE refuses"):
-            env.set_state([0, 2], [good, no_emulator])
-        assert env.get_state() == watched.get_state()
-        assert [play(env, i, 9, 20) for i in range(3)] == [
-            play(watched, i, 9, 20) for i in range(3)
-        ]
 
 
 @pytest.mark.skipif(not HEAVY_IDS, reason="needs ale-py")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -31,7 +32,10 @@ def worker_config() -> WorkerConfig:
 
 
 class ActedWorker:
-    """A worker whose calls end when the test says so."""
+    """A worker whose calls end when the test says so.
+
+    A supervisor asks on its own thread, so that a call may come while the test ends the others.
+    """
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config
@@ -40,6 +44,8 @@ class ActedWorker:
         self.is_killed = self.is_dead = False
         self._worker = RolloutWorker(config, make_policy, make_collector=CounterCollector)
         self._num_answered = 0
+        # guards calls and is_dead; no future ends while it is held, as that calls the supervisor
+        self._lock = threading.Lock()
 
     def start(self) -> Future[Any]:
         return self.starting
@@ -47,8 +53,10 @@ class ActedWorker:
     def collect(self, offer: WeightOffer) -> tuple[Future[Any], Callable[[float], Any]]:
         future: Future[Any] = Future()
         box: dict[str, Any] = {}
-        self.calls.append((offer, future, box))
-        if self.is_dead:
+        with self._lock:
+            is_dead = self.is_dead
+            self.calls.append((offer, future, box))
+        if is_dead:
             future.set_exception(OSError("actor died"))
         return future, lambda timeout_s: box["batch"]
 
@@ -81,7 +89,9 @@ class ActedWorker:
 
     def die(self) -> None:
         """Fails all open calls and any further one, as Ray does."""
-        self.is_dead = True
-        for future in [self.starting, *(call[1] for call in self.calls)]:
+        with self._lock:
+            self.is_dead = True
+            futures = [self.starting, *(call[1] for call in self.calls)]
+        for future in futures:
             if not future.done():
                 future.set_exception(OSError("actor died"))

@@ -49,6 +49,8 @@ MEMORY_GROWTH_BYTES = 64 << 20
 STORE_BYTES = 8 << 20
 HANG_LIMIT_S = 300.0
 
+Life = tuple[int, int]  # worker_id, incarnation
+
 
 class World:
     """The cluster: the driver's node without workers, and nodes that can be lost."""
@@ -108,20 +110,35 @@ def kill_now_and_then(
     world: World, coordinator: RolloutCoordinator, learner: Learner, seconds: float, seed: int
 ) -> tuple[Counter[str], int]:
     """Kills something every 2 to 5 s; returns what, and by how many bytes this process grew."""
-    dice, kills = random.Random(seed), Counter(node=0, worker=0)
+    dice, kills, killed = random.Random(seed), Counter(node=0, worker=0), set[Life]()
     start, settled = time.monotonic(), 0
-    while (passed := time.monotonic() - start) < seconds:
+    # on a slow machine the time may be over after the first node
+    while (passed := time.monotonic() - start) < seconds or not settled:
         if learner.has_ended.wait(dice.uniform(2.0, 5.0)):
             break
         # soon a node, so that the short form has one too
         if kills["worker"] and (not kills["node"] or dice.random() < 0.25):
             world.kill_node(dice.randrange(len(world.nodes)))
             kills["node"] += 1
-        else:
-            kills["worker"] += kill_worker(coordinator, dice)
-        if not settled and passed > seconds / 3:
+        elif (life := kill_worker(coordinator, dice, killed)) is not None:
+            killed.add(life)
+            kills["worker"] += 1
+        if not settled and kills["node"] and passed > seconds / 3:
             settled = rss()
+    wait_until_replaced(coordinator, learner, killed)
     return kills, rss() - settled
+
+
+def wait_until_replaced(
+    coordinator: RolloutCoordinator, learner: Learner, killed: set[Life]
+) -> None:
+    """Waits until each killed life was found dead, as the learner takes on, and is followed."""
+    deadline = time.monotonic() + HANG_LIMIT_S
+    while not learner.has_ended.wait(0.1):
+        workers = coordinator.stats()["workers"]
+        if not killed & {(w["worker_id"], w["incarnation"]) for w in workers}:
+            return
+        assert time.monotonic() < deadline, f"{killed} killed, and there are still {workers}"
 
 
 def rss() -> int:
@@ -159,15 +176,21 @@ def wait_for_an_empty_store() -> None:
         time.sleep(0.1)
 
 
-def kill_worker(coordinator: RolloutCoordinator, dice: random.Random) -> int:
-    pids = [w["pid"] for w in coordinator.stats()["workers"] if w["pid"]]
-    if not pids:
-        return 0
+def kill_worker(
+    coordinator: RolloutCoordinator, dice: random.Random, killed: set[Life]
+) -> Life | None:
+    """Kills a worker that was not killed before; returns which, None if there is none."""
+    workers = coordinator.stats()["workers"]
+    pids = {(w["worker_id"], w["incarnation"]): w["pid"] for w in workers if w["pid"]}
+    lives = [life for life in pids if life not in killed]
+    if not lives:
+        return None
+    life = dice.choice(lives)
     try:
-        os.kill(dice.choice(pids), signal.SIGKILL)
+        os.kill(pids[life], signal.SIGKILL)
     except ProcessLookupError:
-        return 0  # its node was killed a moment ago
-    return 1
+        return None  # its node was killed a moment ago
+    return life
 
 
 def run(seconds: float, seed: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rollouts.batch import RolloutBatch
 from rollouts.distributed import Fragment, WorkerConfig
 from rollouts.errors import EnvError
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 FIELDS = ("env_id", "seed", "episode", "t", "step")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ QUICK_HEALTH_CHECKS = {
 }
 # with ray[default] installed a head would start a dashboard of a dozen processes
 NODE_ARGS = {"object_store_memory": 100 << 20, "include_dashboard": False}
-NUM_ATTEMPTS = 3
+NUM_ATTEMPTS = 10  # 30 s each: a hang limit of five minutes
 
 
 def start_cluster(system_config: Mapping[str, Any] | None = None) -> Any:
@@ -51,5 +52,6 @@ def started(start: Callable[[], T]) -> T:
                 raise
             # its raylet or GCS; what these started ends with them
             for process in set(psutil.Process().children()) - before:
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+                    process.kill()
     raise AssertionError("unreachable")

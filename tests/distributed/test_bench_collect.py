@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from counter_world import wait_until
 from gymnasium import spaces
 
 from rollouts import cli
 from rollouts.bench import Settings, collect
 from rollouts.bench.collect import Coordinated, InProcess, Task, compare_collecting, measure_streams
 from rollouts.bench.policies import ActorCritic, RandomPolicy
-from rollouts.errors import EngineError, SpecError
+from rollouts.errors import EngineError, SpecError, WorkerError
 from rollouts.registry import env_spec
 
 
@@ -149,6 +152,28 @@ def test_a_paused_worker_has_nothing_in_flight(ray_session: Any) -> None:
         assert fragments["queued"] == stream._coordinator.stats()["outstanding_limit"]
         stream.resume()
         assert stream._coordinator.stats()["queue_depth"] <= fragments["queued"]
+    finally:
+        stream.close()
+
+
+def test_pause_says_why_no_worker_is_left(ray_session: Any) -> None:
+    stream = Coordinated(task("random"))
+    killed: set[int] = set()
+
+    def is_benched() -> bool:
+        """Kills each life once; takes what is queued, so that the next call finds it dead."""
+        (worker,) = stream._coordinator.stats()["workers"]
+        if worker["pid"] and worker["incarnation"] not in killed:
+            os.kill(worker["pid"], signal.SIGKILL)
+            killed.add(worker["incarnation"])
+        elif stream._coordinator.stats()["queue_depth"]:
+            stream.collect()
+        return bool(worker["state"] == "benched")
+
+    try:
+        wait_until(is_benched)
+        with pytest.raises(WorkerError, match="no worker is left"):
+            stream.pause()
     finally:
         stream.close()
 

@@ -16,7 +16,7 @@ def test_each_way_stores_its_share_of_the_bytes() -> None:
         [*command, "--mb", "2", "--repeats", "1"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent / "chaos.py"
-SETUP_LIMIT_S = 300
+# for starting nodes and workers and for what is waited for: a hang limit
+SETUP_LIMIT_S = 1800
 
 
 def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None:
@@ -34,5 +35,6 @@ def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None
     summary = json.loads(result.stdout.splitlines()[-1])
     assert summary["kills"]["node"] >= 1
     assert summary["kills"]["worker"] >= 1
-    assert summary["restarts"] >= sum(summary["kills"].values()) / 2
+    # no worker is killed twice; what a node's loss costs depends on which workers it had
+    assert summary["restarts"] >= summary["kills"]["worker"]
     assert summary["env_steps"]["delivered"] > 0

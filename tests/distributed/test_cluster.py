@@ -126,7 +126,7 @@ def test_a_node_that_was_too_slow_is_ended_and_started_again() -> None:
         raise Exception("The current node timed out during startup. This could happen because")
 
     assert started(start) == "node"
-    assert slow[0].wait(30) == -signal.SIGKILL
+    assert slow[0].wait(300) == -signal.SIGKILL
 
 
 def test_a_node_that_cannot_start_is_an_error() -> None:

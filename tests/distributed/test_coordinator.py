@@ -67,7 +67,7 @@ def test_workers_collect_before_the_learner_asks(counters: Counters) -> None:
     coordinator = counters(credits_per_worker=1)
     coordinator.publish_weights(weights())
     wait_until(lambda: coordinator.stats()["queue_depth"] == 2)
-    fragments = coordinator.get_fragments(2, timeout_s=1.0)
+    fragments = coordinator.get_fragments(2, TIMEOUT_S)
     assert len(fragments) == 2
 
 

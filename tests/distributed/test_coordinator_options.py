@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,11 @@ def test_workers_stay_on_the_cpus_of_their_numa_node(ray_session: object) -> Non
             pids = {w["worker_id"]: w["pid"] for w in workers if w["pid"]}
         node = set(node_cpus(0, 1, frozenset(range(2**16))))
         for pid in pids.values():
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                assert os.sched_getaffinity(int(thread.name)) <= node
+            threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+            assert os.sched_getaffinity(pid) <= node
+            for thread in threads:
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    assert os.sched_getaffinity(thread) <= node
 
 
 @pytest.mark.skipif(not SYSFS.exists(), reason=f"this system has no {SYSFS}")
@@ -136,6 +140,8 @@ def test_worker_on_a_machine_with_fewer_numa_nodes_says_so(ray_session: object) 
         ({"inference": BatchRule(), "inference_num_gpus": -0.5}, "inference_num_gpus is -0.5"),
         ({"numa_nodes": 0}, "numa_nodes is 0, expected at least 1"),
         ({"num_workers": 0, "numa_nodes": 1}, "numa_nodes with num_workers=0"),
+        ({"numa_nodes": 2, "placement": "SPREAD"}, 'would share .*placement="PACK"'),
+        ({"numa_nodes": 2, "placement": "STRICT_SPREAD"}, "numa_nodes is 2 with placement='STRICT"),
         ({"weights_dtype": "int8"}, "int8"),
         ({"first_policy_version": 0}, "first_policy_version is 0, expected at least 1"),
     ],
@@ -145,6 +151,41 @@ def test_wrong_options_are_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(SpecError, match=message):
         cartpoles(**options)
+
+
+def test_observations_that_are_no_stacks_cannot_be_packed() -> None:
+    with pytest.raises(
+        SpecError, match=r"pack_frame_stacks=True, and FrozenLake-v1 has .*Discrete"
+    ):
+        RolloutCoordinator(
+            "FrozenLake-v1",
+            make_policy,
+            num_workers=1,
+            num_envs_per_worker=1,
+            rollout_length=1,
+            pack_frame_stacks=True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        ({}, True),
+        ({"num_workers": 1, "max_workers": 2}, True),
+        ({"num_workers": 1}, False),
+        ({"numa_nodes": 2}, False),
+        ({"placement": "STRICT_SPREAD"}, False),
+        ({"pin_threads": [[0], [1]]}, False),
+    ],
+)
+def test_workers_that_would_share_their_cpus_are_told_of(
+    options: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"num_workers": 2, "pin_threads": True} | options
+    # nothing starts: this is refused after the threads were looked at
+    with pytest.raises(SpecError, match="sync_mode"):
+        cartpoles(sync_mode="none", **given)
+    assert ("pin_threads=True keeps the threads of every worker" in caplog.text) == is_told
 
 
 def test_versions_go_on_where_a_former_run_stopped() -> None:

@@ -19,6 +19,8 @@ from rollouts.distributed import Fragment, RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 
 TIMEOUT_S = 300.0
+# far beyond what a healthy worker takes for a fragment of a millisecond, on any machine
+HANG_S = 30.0
 
 Counters = Callable[..., RolloutCoordinator]
 
@@ -41,7 +43,9 @@ def has_life(worker_id: int, incarnation: int) -> Callable[[list[Fragment]], boo
 
 def test_worker_that_hangs_is_killed_and_replaced(counters: Counters, tmp_path: Path) -> None:
     marker = tmp_path / "hanging"
-    coordinator = counters(env_options={"hang": (0, 0, 2, str(marker))}, worker_hang_timeout_s=10.0)
+    coordinator = counters(
+        env_options={"hang": (0, 0, 2, str(marker))}, worker_hang_timeout_s=HANG_S
+    )
     coordinator.publish_weights(weights())
     fragments = take_until(coordinator, has_life(0, 1))
     assert_exactly_once(fragments)
@@ -49,11 +53,11 @@ def test_worker_that_hangs_is_killed_and_replaced(counters: Counters, tmp_path: 
     stats = coordinator.stats()
     assert_balanced(stats)
     assert stats["failures"] == {"hung": 1}
-    assert "10.0 s" in stats["workers"][0]["last_error"]
+    assert f"{HANG_S} s" in stats["workers"][0]["last_error"]
 
 
 def test_worker_that_is_stopped_by_a_signal_is_killed_too(counters: Counters) -> None:
-    coordinator = counters(num_workers=1, worker_hang_timeout_s=10.0)
+    coordinator = counters(num_workers=1, worker_hang_timeout_s=HANG_S)
     coordinator.publish_weights(weights())
     coordinator.get_fragments(1, TIMEOUT_S)
     pid = coordinator.stats()["workers"][0]["pid"]
@@ -231,20 +235,25 @@ def test_when_no_worker_is_left_a_scale_up_brings_them_back(
 def test_accounts_balance_at_any_moment(counters: Counters) -> None:
     coordinator = counters(env_options={"fail": (range(0, 100, 2), 3)}, restart_window_s=0.0)
     coordinator.publish_weights(weights())
-    ended, errors = threading.Event(), []
+    ended = threading.Event()
+    errors: list[Exception] = []
 
     def audit() -> None:
         try:
             while not ended.is_set():
                 assert_balanced(coordinator.stats())
-        except AssertionError as error:
+        except Exception as error:
             errors.append(error)
 
     auditor = threading.Thread(target=audit)
     auditor.start()
-    fragments = take_until(coordinator, lambda taken: len(taken) == 40)
+
+    def have_both_failed(taken: list[Fragment]) -> bool:
+        # a worker that starts late fails late
+        return len(taken) >= 40 and coordinator.stats()["failures"].get("worker_error", 0) >= 2
+
+    fragments = take_until(coordinator, have_both_failed)
     ended.set()
     auditor.join()
     assert not errors
     assert_exactly_once(fragments)
-    assert coordinator.stats()["failures"]["worker_error"] >= 2

@@ -114,7 +114,7 @@ def test_requests_of_two_workers_share_forward_passes(start: Start) -> None:
     ]
     for i, result in enumerate(ray.get(results, timeout=TIMEOUT_S)):
         assert result == [16 * (100 * i + n) for n in range(20)]
-    stats = server.stats()
+    stats = server.stats(TIMEOUT_S)
     assert (stats["requests"], stats["forward_passes"], stats["rows"]) == (40, 20, 160)
 
 
@@ -192,14 +192,19 @@ def test_request_survives_a_restart_with_its_weights(start: Start, tmp_path: Pat
     assert not isinstance(outcome[0], Exception), outcome[0]
     assert outcome[0].value.tolist() == [4, 4]
     assert remote.policy_version == 1
-    assert server.stats()["forward_passes"] == 1
+    assert server.stats(TIMEOUT_S)["forward_passes"] == 1
 
 
 def test_server_that_does_not_answer_is_a_worker_error(start: Start, tmp_path: Path) -> None:
+    from rollouts.distributed.remote_policy import RemotePolicy
+
     make = functools.partial(make_hanging_policy, tmp_path / "pid")
-    server = start(make, request_timeout_s=1.0)
+    server = start(make)
+    # waits until the server is there, so that it is the policy that is too slow
+    server.make_remote_policy(spec())
     with pytest.raises(WorkerError, match=r"did not answer within 1\.0 s"):
-        server.make_remote_policy(spec()).act(np.zeros((2, 4), np.float32))
+        RemotePolicy(server._actor, timeout_s=1.0).act(np.zeros((2, 4), np.float32))
+    wait_for_file(tmp_path / "pid")
 
 
 def test_closing_the_server_ends_a_request(start: Start, tmp_path: Path) -> None:
@@ -234,4 +239,4 @@ def test_coordinator_s_workers_act_through_the_server(start: Start, batch_size: 
         expected = local.value(batch.obs.reshape(-1, 4)).reshape(batch.value.shape)
         # the same network on batches of another size
         np.testing.assert_allclose(batch.value, expected, rtol=1e-5, atol=1e-6)
-        assert server.stats()["rows"] >= batch.num_steps
+        assert server.stats(TIMEOUT_S)["rows"] >= batch.num_steps

@@ -47,6 +47,17 @@ def test_timeout_keeps_what_was_collected() -> None:
         assert_exactly_once(coordinator.get_fragments(queued + 1))
 
 
+def test_every_call_collects_at_least_one_fragment() -> None:
+    with local() as coordinator:
+        coordinator.publish_weights(weights())
+        # however slow the machine is: a caller that asks again and again gets there
+        for queued in (1, 2):
+            with pytest.raises(TimeoutError):
+                coordinator.get(num_fragments=4, timeout_s=0)
+            assert coordinator.stats()["queue_depth"] == queued
+        coordinator.get_fragments(3, timeout_s=0)
+
+
 def test_error_is_a_worker_error_with_its_cause() -> None:
     with local(env_options={"fail": ((0,), 1)}) as coordinator:
         coordinator.publish_weights(weights())

@@ -49,9 +49,12 @@ def family():
 def listening(pids):
     inodes = set()
     for pid in pids:
-        for path in pathlib.Path(f"/proc/{pid}/fd").glob("*"):
-            with contextlib.suppress(OSError):
-                inodes.add(os.readlink(path))
+        names = []
+        with contextlib.suppress(OSError):  # ended meanwhile
+            names = os.listdir(f"/proc/{pid}/fd")
+        for name in names:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     addresses = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in pathlib.Path(table).read_text().splitlines()[1:]:

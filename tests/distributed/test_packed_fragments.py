@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counter_world import wait_until
 
 import rollouts
 from rollouts.batch import RolloutBatch
@@ -105,11 +106,9 @@ def test_fragments_of_several_workers_are_joined_from_their_frames(ray_session: 
 def queued_bytes(**changes: Any) -> int:
     """Returns the object-store bytes of one fragment of stacked observations."""
     with start(1, rollout_length=64, env_options={}, **changes) as coordinator:
-        coordinator.get(timeout_s=TIMEOUT_S)
-        coordinator.drain(TIMEOUT_S)
-        stats = coordinator.stats()
-        assert stats["queue_depth"] == 1
-        return int(stats["queued_bytes"])
+        # one credit: a single fragment is made before the learner asks
+        wait_until(lambda: coordinator.stats()["queue_depth"] == 1)
+        return int(coordinator.stats()["queued_bytes"])
 
 
 def test_a_queued_fragment_has_a_third_of_the_bytes(ray_session: object) -> None:

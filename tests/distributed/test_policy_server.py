@@ -78,7 +78,16 @@ def test_batches_keep_order_and_size_and_lose_nothing(rows: list[int], max_rows:
 
 
 @pytest.mark.parametrize(
-    "rule", [{"min_rows": 0}, {"min_rows": 9, "max_rows": 8}, {"timeout_s": -1.0}]
+    "rule",
+    [
+        {"min_rows": 0},
+        {"min_rows": 9, "max_rows": 8},
+        {"timeout_s": -1.0},
+        {"timeout_s": float("nan")},
+        # no lock can wait for so long
+        {"timeout_s": float("inf")},
+        {"timeout_s": 1e10},
+    ],
 )
 def test_rule_that_cannot_work_is_refused(rule: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="expected"):
@@ -217,3 +226,24 @@ def test_close_refuses_what_waits_and_what_comes(world: World) -> None:
         failure = future.result(TIMEOUT_S).failure
         assert failure is not None and "closed" in failure.message
     assert not server._thread.is_alive()
+
+
+def test_end_of_the_thread_refuses_what_was_asked_and_what_comes(world: World) -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    def leave(obs: np.ndarray) -> Any:
+        entered.set()
+        assert go.wait(TIMEOUT_S)
+        raise SystemExit("the policy ends the thread")
+
+    world.policy.act = leave  # type: ignore[method-assign]
+    server = world.serve(timeout_s=0)
+    running = server.submit(request(1))
+    assert entered.wait(TIMEOUT_S)
+    waiting = server.submit(request(1))
+    go.set()
+    for future in (running, waiting):
+        failure = future.result(TIMEOUT_S).failure
+        assert failure is not None and "the policy ends the thread" in failure.traceback
+    failure = server.submit(request(1)).result(TIMEOUT_S).failure
+    assert failure is not None and "the policy ends the thread" in failure.traceback

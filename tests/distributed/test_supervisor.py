@@ -36,6 +36,7 @@ class Stage:
             "start_timeout_s": TIMEOUT_S,
         } | kwargs
         check = settings.pop("check", lambda: None)
+        clock = settings.pop("clock", time.monotonic)
         self.supervisor = Supervisor(
             worker_config(),
             num_workers,
@@ -43,6 +44,7 @@ class Stage:
             weights=self.weights,
             rules=FleetRules(**settings),
             check=check,
+            clock=clock,
         )
 
     def _launch(self, config: WorkerConfig) -> ActedWorker:
@@ -270,6 +272,27 @@ def test_workers_out_of_reach_are_reported_to_the_learner(stage: Callable[..., S
 
     with pytest.raises(WorkerError, match="out of reach"):
         stage(1, check=check).supervisor.get(1, TIMEOUT_S)
+
+
+def test_time_in_which_this_process_was_stopped_is_not_the_workers(
+    stage: Callable[..., Stage],
+) -> None:
+    stopped_s = 0.0
+    num_looks = 0
+
+    def look() -> None:
+        nonlocal num_looks
+        num_looks += 1
+
+    s = stage(1, hang_timeout_s=100.0, check=look, clock=lambda: time.monotonic() + stopped_s)
+    s.appear_all()
+    s.publish()
+    s.wait_until(lambda: s.num_calls(0) == 2)
+    stopped_s, before = 1e6, num_looks
+    s.wait_until(lambda: num_looks >= before + 3)
+    s.workers[0, 0].complete()
+    assert s.supervisor.get(1, TIMEOUT_S)[0].incarnation == 0
+    assert not s.workers[0, 0].is_killed
 
 
 def test_close_wakes_and_counts_what_was_in_flight(stage: Callable[..., Stage]) -> None:

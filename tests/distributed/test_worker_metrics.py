@@ -143,7 +143,7 @@ def test_a_closed_coordinator_does_not_break_the_reporter(counters: Counters) ->
 
 
 PROMETHEUS = """
-import threading, time, urllib.error, urllib.request
+import contextlib, http.client, threading, time, urllib.request
 import psutil
 import ray
 from rollouts.distributed.placement import Placement
@@ -161,14 +161,14 @@ reporter.report()
 stats["env_steps"]["produced"] = 1500
 del stats["workers"][1]
 reporter.report()
-deadline = time.monotonic() + 90
+deadline = time.monotonic() + 480
 while True:
     assert time.monotonic() < deadline, "Ray never showed the metrics"
     (node,) = ray.nodes()
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     try:
         page = urllib.request.urlopen(url, timeout=300).read().decode()
-    except urllib.error.URLError:
+    except (OSError, http.client.HTTPException):  # not yet, or not whole
         page = ""
     # Ray may send the two last changes one after the other
     shown = {(line.split("{")[0], line.split()[-1]) for line in page.splitlines() if line}
@@ -176,7 +176,10 @@ while True:
         break
     threading.Event().wait(0.2)
 me = psutil.Process()
-sockets = [s for p in (me, *me.children(recursive=True)) for s in p.net_connections("tcp")]
+sockets = []
+for process in (me, *me.children(recursive=True)):
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+        sockets += process.net_connections("tcp")
 print(*{s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN})
 print(page)
 session.close()
@@ -190,7 +193,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     script = tmp_path_factory.mktemp("prometheus") / "script.py"
     script.write_text(PROMETHEUS)
     result = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, script], capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()

@@ -9,8 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,20 @@ def env_steps(run_dir: Path) -> int:
     return int(state["progress"]["env_steps"])
 
 
-def ray_workers(ancestor: int) -> list[psutil.Process]:
-    """The rollout workers that descend from the process `ancestor`."""
-    descendants = psutil.Process(ancestor).children(recursive=True)
-    return [process for process in descendants if "RolloutWorker" in " ".join(process.cmdline())]
+def ray_workers(ancestor: int, number: int) -> list[psutil.Process]:
+    """Waits until `number` rollout workers descend from the process `ancestor`."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        workers = []
+        for process in psutil.Process(ancestor).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it has ended since
+                if "RolloutWorker" in " ".join(process.cmdline()):
+                    workers.append(process)
+        # the first batch may be one worker's, while another still starts
+        if len(workers) == number:
+            return workers
+        assert time.monotonic() < deadline, workers
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +137,16 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     with started_ppo(*options, "--checkpoint-interval-s", 0) as process:
         while not (tmp_path / "checkpoint.pt").exists():
             assert process.poll() is None
+            time.sleep(0.01)
         # some updates past the first checkpoint, and in the middle of whatever it does then
         first = env_steps(tmp_path)
         while env_steps(tmp_path) < first + 5 * 512:
             assert process.poll() is None
-        workers = ray_workers(process.pid)
-        assert len(workers) == 2
+            time.sleep(0.01)
+        workers = ray_workers(process.pid, 2)
         process.kill()
         assert process.wait(LIMIT_S) == -signal.SIGKILL
-    _, alive = psutil.wait_procs(workers, timeout=60)
+    _, alive = psutil.wait_procs(workers, timeout=LIMIT_S)
     assert not alive
     before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     total = before["progress"]["env_steps"] + 4 * 512
@@ -218,8 +230,7 @@ def test_an_interrupt_saves_a_checkpoint_and_leaves_no_process(
 ) -> None:
     options = ("--num-workers", num_workers, "--target-return", 1000, "--run-dir", tmp_path)
     with started_ppo(*options) as process:
-        workers = ray_workers(process.pid)
-        assert len(workers) == num_workers
+        workers = ray_workers(process.pid, num_workers)
         # to the whole group, as a terminal does on Ctrl-C
         os.killpg(process.pid, signal.SIGINT)
         stdout, stderr = process.communicate(timeout=LIMIT_S)
@@ -227,14 +238,14 @@ def test_an_interrupt_saves_a_checkpoint_and_leaves_no_process(
     assert "CartPole-v1: mean return" in stdout
     assert env_steps(tmp_path) > 0
     assert (tmp_path / "training.png").is_file()
-    _, alive = psutil.wait_procs(workers, timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=LIMIT_S)
     assert not alive
 
 
 def test_training_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     # far enough away that training cannot end before the kill is noticed
     with started_ppo("--target-return", 475, "--run-dir", tmp_path) as process:
-        ray_workers(process.pid)[0].kill()
+        ray_workers(process.pid, 2)[0].kill()
         stdout, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, stderr
     assert "1 worker restarts" in stdout

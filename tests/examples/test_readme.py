@@ -30,7 +30,7 @@ def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block)
     result = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Error" not in result.stderr

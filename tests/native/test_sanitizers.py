@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
 
-HERE = Path(__file__).parent
-NATIVE = HERE.parents[1] / "native"
 SOURCES = [
     HERE / "pool_stress.cpp",
     HERE / "pool_stress_rounds.cpp",
@@ -24,9 +21,6 @@ SOURCES = [
     NATIVE / "src" / "state.cpp",
     NATIVE / "src" / "step_stats.cpp",
 ]
-# a scenario takes seconds; on a busy machine a sanitizer makes many of them
-HANG_LIMIT_S = 600
-SANITIZERS = {"tsan": "thread", "asan": "address,undefined"}
 SCENARIOS = [
     "async_senders_and_receiver",
     "close_wakes_recv",
@@ -60,35 +54,19 @@ SCENARIOS = [
     "whole_rounds",
 ]
 
-GXX = shutil.which("g++")
-pytestmark = pytest.mark.skipif(GXX is None, reason="needs the compiler g++")
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="session")
 def stress_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """pool_stress built with each sanitizer, both compilers at once."""
-    folder = tmp_path_factory.mktemp("sanitizers")
-    builds = {}
-    for name, flag in SANITIZERS.items():
-        command = [GXX, "-std=c++20", "-O1", "-g", "-pthread", "-ffp-contract=off"]
-        # -Wno-tsan: gcc says that fences are not modelled; the pool's data pass through atomics
-        command += ["-Wall", "-Wextra", "-Werror", "-Wno-tsan", f"-fsanitize={flag}"]
-        command += ["-fno-sanitize-recover=all", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
-        command += [*map(str, SOURCES), "-o", str(folder / name)]
-        builds[name] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    for name, build in builds.items():
-        _, errors = build.communicate()
-        if "cannot find -l" in errors or "unable to find library" in errors:
-            pytest.skip(f"the library of -fsanitize={SANITIZERS[name]} is not installed")
-        assert build.returncode == 0, errors
-    return {name: folder / name for name in SANITIZERS}
+    """pool_stress built with each sanitizer."""
+    # -Wno-tsan: gcc says that fences are not modelled; the pool's data pass through atomics
+    options = ("-Wno-tsan", f"-I{NATIVE / 'src'}")
+    return build(tmp_path_factory.mktemp("sanitizers"), SOURCES, *options)
 
 
 def test_every_scenario_of_the_stress_program_is_run(stress_programs: dict[str, Path]) -> None:
-    listed = subprocess.run(
-        [stress_programs["asan"]], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert listed == SCENARIOS
+    assert scenarios(stress_programs["asan"]) == SCENARIOS
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
@@ -96,12 +74,4 @@ def test_every_scenario_of_the_stress_program_is_run(stress_programs: dict[str, 
 def test_pool_is_free_of_races_and_memory_errors(
     stress_programs: dict[str, Path], scenario: str, sanitizer: str
 ) -> None:
-    result = subprocess.run(
-        [stress_programs[sanitizer], scenario],
-        capture_output=True,
-        text=True,
-        timeout=HANG_LIMIT_S,
-    )
-    if "unexpected memory mapping" in result.stderr:
-        pytest.skip("this kernel's address layout is one that ThreadSanitizer cannot use")
-    assert result.returncode == 0, result.stderr[-4000:]
+    run(stress_programs[sanitizer], scenario)

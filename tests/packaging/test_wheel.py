@@ -90,7 +90,7 @@ if __name__ == "__main__":
         "CartPole-v1", make_policy, num_workers=1, num_envs_per_worker=8, rollout_length=16
     ) as coordinator:
         coordinator.publish_weights(make_policy(rollouts.env_spec("CartPole-v1")).weights())
-        print(coordinator.get(num_fragments=2, timeout_s=120).obs.shape)
+        print(coordinator.get(num_fragments=2, timeout_s=600).obs.shape)
 """
     )
     assert run(python, script, cwd=tmp_path).strip().endswith("(16, 16, 4)")

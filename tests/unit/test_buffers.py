@@ -11,6 +11,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import run_in_child
 
 import rollouts
 
@@ -121,6 +122,10 @@ def test_held_views_never_change_under_the_holder(
 
 
 def test_closed_pool_frees_its_buffers_when_the_last_view_goes() -> None:
+    run_in_child(close_with_views)
+
+
+def close_with_views() -> None:
     process = psutil.Process()
     big = {"num_envs": 2**17, "num_threads": 1, "seed": 1}
     rollouts.make_vec("CartPole-v1", **big).close()
@@ -141,6 +146,10 @@ def test_closed_pool_frees_its_buffers_when_the_last_view_goes() -> None:
 
 
 def test_memory_goes_back_after_many_views_were_held_and_dropped() -> None:
+    run_in_child(hold_and_drop_views)
+
+
+def hold_and_drop_views() -> None:
     process = psutil.Process()
     with rollouts.make_vec("CartPole-v1", 2**15, num_threads=1, seed=1) as env:
         held = [env.reset()[0]]

@@ -2,19 +2,19 @@
 """An environment that fails is reported by id, and the others go on.
 
 Emulators are loaded by the first reset of an environment, except for one that is loaded
-with the pool: a ROM that goes away in between makes the other environments fail.
+with the pool: a ROM that goes away in between makes the other environments fail. All of this in
+processes of their own, as ALE has ended processes on bad ROMs.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import run_in_child
 
 import rollouts
 from rollouts import atari
@@ -27,16 +27,6 @@ SPOILED = {
     "empty": lambda rom: rom.write_bytes(b""),
     "not a ROM": lambda rom: rom.write_bytes(b"corrupt" * 300),
 }
-
-
-def run_in_child(body: Callable[..., None], *arguments: object) -> None:
-    """Runs `body` in a process of its own: ALE has ended processes on bad ROMs."""
-    child = multiprocessing.get_context("spawn").Process(target=body, args=arguments)
-    child.start()
-    child.join(100)
-    if child.exitcode is None:
-        child.kill()
-    assert child.exitcode == 0
 
 
 def make_with_one_emulator(folder: Path, **arguments: object) -> tuple[rollouts.VectorEnv, Path]:

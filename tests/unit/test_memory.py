@@ -9,6 +9,7 @@ import random
 import numpy as np
 import psutil
 import pytest
+from processes import run_in_child, wait_until
 
 import rollouts
 
@@ -23,9 +24,12 @@ def settled_rss() -> int:
     return psutil.Process().memory_info().rss
 
 
-def threads_and_files() -> tuple[int, int]:
-    process = psutil.Process()
-    return process.num_threads(), process.num_fds()
+def num_threads() -> int:
+    return psutil.Process().num_threads()
+
+
+def num_files() -> int:
+    return psutil.Process().num_fds()
 
 
 def hold_and_drop(env: rollouts.VectorEnv, batches: int, generator: random.Random) -> None:
@@ -53,6 +57,12 @@ def hold_and_drop(env: rollouts.VectorEnv, batches: int, generator: random.Rando
 )
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 def test_memory_stays_flat_while_views_are_held_and_dropped(
+    num_envs: int, batch_size: int, steps: int, autoreset_mode: str
+) -> None:
+    run_in_child(assert_memory_stays_flat, num_envs, batch_size, steps, autoreset_mode)
+
+
+def assert_memory_stays_flat(
     num_envs: int, batch_size: int, steps: int, autoreset_mode: str
 ) -> None:
     generator = random.Random(1)
@@ -111,34 +121,44 @@ def use_one_pool(round_: int) -> None:
 
 
 def test_two_hundred_pools_give_back_threads_and_memory() -> None:
+    run_in_child(assert_pools_give_back)
+
+
+def assert_pools_give_back() -> None:
+    threads = num_threads()
     for round_ in range(20):
         use_one_pool(round_)
-    used = [settled_rss()]
-    before = threads_and_files()
+    used, files = [settled_rss()], num_files()
     for round_ in range(200):
         use_one_pool(round_)
     used.append(settled_rss())
-    assert threads_and_files() == before
+    assert wait_until(lambda: num_threads() == threads), (threads, num_threads())
+    assert num_files() == files
     # a pool's environments are 600 KiB, a batch 170 KiB: one lost by every fourth is more
     assert used[1] - used[0] < 4 * 2**20, used
 
 
 @pytest.mark.parametrize("env_id", ATARI_IDS)
 def test_pools_of_engines_give_back_threads_and_memory(env_id: str) -> None:
+    run_in_child(assert_pools_of_engines_give_back, env_id)
+
+
+def assert_pools_of_engines_give_back(env_id: str) -> None:
     def use_one() -> None:
         with rollouts.make_vec(env_id, 4, batch_size=2, num_threads=2, seed=1) as env:
             env.async_reset()
             env.recv()
             env.send([0, 0])
 
+    threads = num_threads()
     for _ in range(2):
         use_one()
-    used = [settled_rss()]
-    before = threads_and_files()
+    used, files = [settled_rss()], num_files()
     for _ in range(16):
         use_one()
     used.append(settled_rss())
-    assert threads_and_files() == before
+    assert wait_until(lambda: num_threads() == threads), (threads, num_threads())
+    assert num_files() == files
     # an emulator is 900 KiB: one lost by each pool is 14 MiB. The kernel counts in pages of up
     # to 2 MiB, so that a few of these come and go
     assert used[1] - used[0] < 8 * 2**20, used

@@ -91,3 +91,48 @@ print(json.dumps([list(cpus), sorted(os.sched_getaffinity(0)), *masks]))
         check=True,
     )
     assert json.loads(result.stdout) == [[last]] * 4
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_threads_that_start_meanwhile_are_kept_there_too(tmp_path: Path) -> None:
+    last = max(os.sched_getaffinity(0))
+    path = sysfs(tmp_path, "0", node0=str(last))
+    code = """
+import json, os, sys, threading
+from pathlib import Path
+from rollouts.numa import keep_on_node
+go, started, leave = threading.Event(), threading.Event(), threading.Event()
+children = []
+
+def start_another():
+    go.wait()
+    children.append(threading.Thread(target=leave.wait))
+    children[0].start()
+    started.set()
+    leave.wait()
+
+parent = threading.Thread(target=start_another)
+parent.start()
+keep = os.sched_setaffinity
+
+def keep_late(thread, cpus):
+    # the last thread that has all CPUs still starts another one
+    if thread == parent.native_id:
+        go.set()
+        started.wait()
+    keep(thread, cpus)
+
+os.sched_setaffinity = keep_late
+keep_on_node(0, 1, Path(sys.argv[1]))
+masks = [sorted(os.sched_getaffinity(t.native_id)) for t in (parent, *children)]
+leave.set()
+print(json.dumps(masks))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert json.loads(result.stdout) == [[last]] * 2

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from processes import plain_threads
 
 import rollouts
 from rollouts.placement import worker_cpus
@@ -17,32 +17,28 @@ CPUS = sorted(os.sched_getaffinity(0))
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
 
-def threads() -> set[int]:
-    return {int(task.name) for task in Path("/proc/self/task").iterdir()}
-
-
 def worker_masks(env: rollouts.VectorEnv, before: set[int]) -> list[list[int]]:
     """Affinity masks of the threads that a pool started, in the order it started them."""
-    return [sorted(os.sched_getaffinity(thread)) for thread in sorted(threads() - before)]
+    return [sorted(os.sched_getaffinity(thread)) for thread in sorted(plain_threads() - before)]
 
 
 @two_cpus
 def test_true_leaves_the_first_cpu_to_the_caller_of_a_synchronous_pool() -> None:
-    before = threads()
+    before = plain_threads()
     with rollouts.make_vec("CartPole-v1", 8, num_threads=2, pin_threads=True) as env:
         assert worker_masks(env, before) == [[CPUS[1]]]
 
 
 @two_cpus
 def test_true_uses_every_cpu_of_the_mask_in_asynchronous_mode() -> None:
-    before = threads()
+    before = plain_threads()
     with rollouts.make_vec("CartPole-v1", 8, batch_size=4, num_threads=2, pin_threads=True) as env:
         assert worker_masks(env, before) == [[CPUS[0]], [CPUS[1]]]
 
 
 @two_cpus
 def test_a_sequence_names_the_cpus_of_the_workers() -> None:
-    before = threads()
+    before = plain_threads()
     with rollouts.make_vec(
         "CartPole-v1", 8, batch_size=4, num_threads=2, pin_threads=[CPUS[1], CPUS[0]]
     ) as env:
@@ -56,7 +52,7 @@ def test_the_callers_own_thread_is_never_pinned() -> None:
 
 
 def test_threads_run_anywhere_unless_asked() -> None:
-    before = threads()
+    before = plain_threads()
     with rollouts.make_vec("CartPole-v1", 8, batch_size=4, num_threads=2) as env:
         assert worker_masks(env, before) == [CPUS, CPUS]
 
@@ -78,7 +74,7 @@ def test_the_choice_is_part_of_the_recipe(pin_threads: bool | list[int]) -> None
         "CartPole-v1", 8, batch_size=4, num_threads=1, pin_threads=pin_threads
     ) as env:
         text = pickle.dumps(env)
-    before = threads()
+    before = plain_threads()
     with pickle.loads(text) as copy:
         expected = CPUS[0] if pin_threads is True else CPUS[-1]
         assert worker_masks(copy, before) == [[expected]]

@@ -68,13 +68,14 @@ def test_every_step_of_an_emulator_is_timed() -> None:
 
 
 def test_an_emulator_is_slower_than_a_cart_pole() -> None:
-    means = []
+    stats = []
     for env_id in ("CartPole-v1", "ALE/Pong-v5"):
         with rollouts.make_vec(env_id, 2, num_threads=1, seed=1) as env:
             env.reset()
             steps(env, 200)
-            means.append(np.nanmean(env.stats().env_step_time_s))
-    assert means[0] < means[1]
+            stats.append(env.stats())
+    # a busy machine makes single steps longer, of a mean too, but not half of them
+    assert stats[0].step_time_s.p50 < stats[1].env_step_time_s.min()
 
 
 def test_environments_queue_where_one_thread_serves_many() -> None:

@@ -264,7 +264,7 @@ class Protocol(RuleBasedStateMachine):
         with pytest.raises(expected if wrong == "action" else rollouts.SpecError):
             self.env.send(actions, ids)
 
-    @rule(dice=DICE, hold=st.booleans(), timeout_s=st.sampled_from([None, 0, 60]))
+    @rule(dice=DICE, hold=st.booleans(), timeout_s=st.sampled_from([None, 0, 3600]))
     def recv_batch(self, dice: np.random.Generator, hold: bool, timeout_s: float | None) -> None:
         if not self.can_receive():
             with pytest.raises(rollouts.ProtocolError, match="never return"):

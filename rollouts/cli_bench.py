@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `rollouts bench`, `bench-collect` and `bench-replay` do with their arguments."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from rollouts import bench
+from rollouts.bench import collect, plot, replay, report
+from rollouts.cpu_count import usable_cpus
+from rollouts.errors import SpecError
+from rollouts.registry import env_spec
+
+NUM_ENVS = 64  # where no number is given
+
+
+def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
+    """`bench`: measures, prints and draws; `command` is what the report calls itself."""
+    # mistakes are found before anything is measured
+    peers = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
+    points, skipped = _points(args)
+    machine = report.describe_machine(peers)
+    for env_id in args.env_id:
+        env_spec(env_id, **dict(args.option))
+    if args.plot is not None:
+        plot.check(args.plot)
+
+    comparisons = _measure(
+        points, lambda point, show: bench.compare(point, peers, on_progress=show)
+    )
+    _print_report(
+        args,
+        comparisons,
+        machine,
+        command=command,
+        counting=report.COUNTING,
+        skipped=skipped,
+    )
+    # last, so that a full disk costs the plot only
+    if args.plot is not None:
+        plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
+
+
+def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
+    """`bench-collect`: measures and prints; `command` is what the report calls itself."""
+    # mistakes are found before anything is started
+    points = [
+        bench.Settings(
+            env_id=env_id,
+            num_envs=args.num_envs,
+            batch_size=args.num_envs,
+            num_threads=args.num_threads,
+            seed=args.seed,
+            duration_s=args.duration_s,
+            repeats=args.repeats,
+            env_options=dict(args.option),
+        )
+        for env_id in dict.fromkeys(args.env_id)
+    ]
+    for env_id in args.env_id:
+        env_spec(env_id, **dict(args.option))
+    machine = report.describe_machine([])
+
+    def measure(
+        settings: bench.Settings, on_progress: Callable[[str], None] | None
+    ) -> bench.Comparison:
+        return collect.compare_collecting(
+            settings,
+            rollout_length=args.rollout_length,
+            policy=args.policy,
+            peers=args.peer,
+            peer_num_envs=args.peer_num_envs,
+            on_progress=on_progress,
+        )
+
+    _print_report(
+        args, _measure(points, measure), machine, command=command, counting=collect.COUNTING
+    )
+
+
+def measure_replay(args: argparse.Namespace) -> None:
+    """`bench-replay`: measures and prints."""
+    results: list[replay.ReplayMeasurement] = []
+    missing: dict[str, None] = {}  # in order, each once
+    for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
+        found, lacking = replay.compare(
+            load,
+            list(dict.fromkeys(args.peer)),
+            num_threads=threads,
+            batch_size=args.batch_size,
+            num_batches=args.num_batches,
+            repeats=args.repeats,
+            seed=args.seed,
+        )
+        results += found
+        missing |= dict.fromkeys(lacking)
+    if args.json:
+        print(json.dumps(replay.to_json(results, list(missing)), indent=1))
+    else:
+        print(replay.to_text(results, list(missing)))
+
+
+def _print_report(
+    args: argparse.Namespace,
+    comparisons: Sequence[bench.Comparison],
+    machine: report.Machine,
+    *,
+    command: str,
+    counting: str,
+    skipped: Sequence[str] = (),
+) -> None:
+    """Prints what was measured in the form that was asked for."""
+    texts: dict[str, Any] = {"command": command, "counting": counting, "skipped": skipped}
+    if args.json:
+        print(json.dumps(report.to_json(comparisons, machine, **texts), indent=1))
+        return
+    gap = "\n\n"
+    print(report.header(machine), end=gap)
+    print(report.table(comparisons, markdown=args.markdown), end=gap)
+    print(report.footer(comparisons, **texts))
+
+
+def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
+    """Every combination asked for, once, and a sentence for each that is impossible."""
+    possible: dict[tuple[str, int, int, int], None] = {}
+    skipped: dict[str, None] = {}
+    for env_id, num_envs, size, threads in itertools.product(
+        args.env_id,
+        args.num_envs or [NUM_ENVS],
+        args.batch_size or [Fraction(1)],
+        args.num_threads or [None],
+    ):
+        batch_size = size if isinstance(size, int) else math.ceil(num_envs * size)
+        if batch_size > num_envs:
+            skipped[
+                f"Not measured: batch_size {batch_size} with num_envs {num_envs}, since a batch "
+                "has at most num_envs rows."
+            ] = None
+            continue
+        num_threads = threads or min(usable_cpus(), num_envs)
+        possible[env_id, num_envs, batch_size, num_threads] = None
+    if not possible:
+        raise SpecError(
+            f"batch_size must be from 1 to num_envs, got {min(args.batch_size)} and num_envs "
+            f"{max(args.num_envs or [NUM_ENVS])}: give a smaller batch_size, or N/2"
+        )
+    points = [
+        bench.Settings(
+            env_id=env_id,
+            num_envs=num_envs,
+            batch_size=batch_size,
+            num_threads=num_threads,
+            seed=args.seed,
+            duration_s=args.duration_s,
+            repeats=args.repeats,
+            env_options=dict(args.option),
+        )
+        for env_id, num_envs, batch_size, num_threads in possible
+    ]
+    return points, list(skipped)
+
+
+def _measure(
+    points: Sequence[bench.Settings],
+    measure: Callable[[bench.Settings, Callable[[str], None] | None], bench.Comparison],
+) -> list[bench.Comparison]:
+    """Measures one point after the other; says on a terminal how far it is."""
+    shows_progress = sys.stderr.isatty()
+    comparisons = []
+    try:
+        for number, point in enumerate(points, start=1):
+            prefix = f"{number}/{len(points)} "
+            show = functools.partial(_show_progress, prefix=prefix) if shows_progress else None
+            comparisons.append(measure(point, show))
+    finally:
+        if shows_progress:
+            _show_progress("")
+    return comparisons
+
+
+def _show_progress(line: str, *, prefix: str = "") -> None:
+    """Writes over the last line of the terminal; on stderr, so that stdout can be piped."""
+    print(f"\r\x1b[K{prefix}{line}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which environments the contract is checked with, and how they are stepped."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+import rollouts
+
+# asking a game's env_spec would load its emulator
+LIGHT_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
+# engines are slow to start: a few of a family stand for all of it
+HEAVY_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
+
+
+def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None) -> np.ndarray:
+    """Random actions, one per row."""
+    generator = np.random.default_rng(seed)
+    rows = batch or env.batch_size
+    space = env.single_action_space
+    if isinstance(space, spaces.Discrete):
+        return generator.integers(space.n, size=rows)
+    return generator.uniform(space.low, space.high, (rows, *space.shape)).astype(np.float32)
+
+
+def step_until_any_end(env: rollouts.VectorEnv, seed: int = 0) -> tuple:
+    """Steps until an episode ends; returns that step's five values."""
+    for step in range(10_000):
+        result = env.step(actions_of(env, seed + step))
+        if (result[2] | result[3]).any():
+            return result
+    raise AssertionError("no episode ended")
