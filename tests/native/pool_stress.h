@@ -33,7 +33,7 @@ using Received = CpuPool::Received;
   } while (false)
 
 inline Clock::time_point Soon() { return Clock::now() + std::chrono::milliseconds(20); }
-inline Clock::time_point Later() { return Clock::now() + std::chrono::seconds(60); }
+inline Clock::time_point Later() { return Clock::now() + std::chrono::seconds(600); }
 
 // A heavy environment whose steps wait while the gate is shut, and fail on demand.
 struct GateEnv {
@@ -82,7 +82,7 @@ struct MeetingEnv : GateEnv {
 
   using GateEnv::GateEnv;
   StepResult Step(const Action*, Rng&) {
-    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    const auto deadline = Clock::now() + std::chrono::seconds(300);
     if (inside.fetch_add(1) + 1 == 2) meetings.fetch_add(1);
     while (meetings.load() == 0 && Clock::now() < deadline) CpuRelax();
     inside.fetch_sub(1);

@@ -122,6 +122,15 @@ def test_vtrace_is_the_sum_of_the_paper(
     assert_close(results, slow_vtrace(inputs, gamma, **bounds))
 
 
+@every_implementation
+def test_vtrace_shows_a_probability_that_is_not_a_number(estimators: Any) -> None:
+    inputs = make_inputs(3, 2, seed=1, ending_rate=0.0) | make_log_probs(3, 2, 1)
+    inputs["target_log_prob"][1, 0] = np.nan
+    for result in estimators.vtrace(**inputs, gamma=0.9):
+        assert np.isnan(result[:2, 0]).all()
+        assert np.isfinite(result[:, 1]).all()
+
+
 @pytest.mark.parametrize("device", [p.id.removeprefix("torch-") for p in IMPLEMENTATIONS[1:]])
 @pytest.mark.parametrize("envs", [1, 63, 64, 65, 200])
 def test_torch_and_native_agree_on_rollouts_of_real_length(device: str, envs: int) -> None:

@@ -50,8 +50,9 @@ template <typename Float>
         const double end_value = in.EndValue(i);
         const double value = in.value[i];
         const double reward = in.reward[i];
-        const double rho = std::min(options.rho_bar, ratio[b]);
-        const double trace = gamma * options.lambda * std::min(options.c_bar, ratio[b]);
+        // in this order NaN stays NaN: clipped, a broken log-probability would not be seen
+        const double rho = std::min(ratio[b], options.rho_bar);
+        const double trace = gamma * options.lambda * std::min(ratio[b], options.c_bar);
         const double next = ended ? end_value : next_value[b];
         const double next_corrected = ended ? end_value : next_target[b];
         const double delta = rho * (reward + gamma * next - value);
