@@ -160,7 +160,8 @@ class ShardSet:
     def lose(self, shard: Shard, incarnation: int, error: BaseException) -> None:
         """Notes that an incarnation died."""
         if shard.incarnation == incarnation and not shard.is_lost:
-            _log.warning("shard %d died: %s", shard.shard_id, error)
+            # the first line says what, further ones all that Ray knows
+            _log.warning("shard %d died: %s", shard.shard_id, str(error).partition("\n")[0])
             shard.is_lost = True
             # one that is only out of reach must not insert any more
             shard.handle.close()
