@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -393,3 +396,14 @@ def test_wrong_arguments_are_refused() -> None:
                 replay.update_priorities(np.zeros(1, np.int64), [-1.0])
             with pytest.raises(SpecError, match="batch_size is 0"):
                 replay.sample(0)
+
+
+def test_items_stay_whole_while_workers_and_shards_are_killed() -> None:
+    script = Path(__file__).with_name("replay_chaos.py")
+    command = [sys.executable, str(script), "--seconds", "25", "--seed", "3"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr[-3000:]
+    # Ray may write after it
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("{")]
+    found = json.loads(line)
+    assert found["batches"] > 0 and found["worker"] > 0 and found["shard"] > 0, found
