@@ -324,6 +324,11 @@ def test_fragment_whose_arrays_are_lost_is_counted_and_leaves_no_seam(
     assert_whole_transitions(replay.sample(1024, timeout_s=TIMEOUT_S))
 
 
+def test_shards_are_placed(start: Start) -> None:
+    _, replay = start(placement="PACK", num_cpus_per_shard=0.25)
+    sample_until(replay, has_sizes(10))
+
+
 def test_batches_come_ahead_as_tensors(start: Start) -> None:
     import torch
 
@@ -388,6 +393,8 @@ def test_wrong_arguments_are_refused() -> None:
             make_service(coordinator, num_shards=0, tables=TableConfig(limiter=Queue(10)))
         with pytest.raises(SpecError, match="num_shards is -1"):
             make_service(coordinator, num_shards=-1)
+        with pytest.raises(SpecError, match="num_cpus_per_shard is 0"):
+            make_service(coordinator, placement="SPREAD")
         with pytest.raises(SpecError, match="which hold 50"):
             small = TableConfig(max_size=100, limiter=MinSize(51))
             make_service(coordinator, num_shards=2, tables=small)
