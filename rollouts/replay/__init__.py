@@ -5,7 +5,9 @@
     buffer.add_batch(collector.collect())
     batch = buffer.sample(256)
 
-Nothing here knows Ray. torch is loaded with the first tensor, `ReplayDataset` or prefetcher.
+`ReplayService` is the same for a learner, spread over shards. Nothing here knows Ray: it hosts the
+shards from `rollouts.distributed`. torch is loaded with the first tensor, `ReplayDataset` or
+prefetcher.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 if TYPE_CHECKING:
     from rollouts.replay.dataset import ReplayDataset
     from rollouts.replay.prefetch import ReplayPrefetcher
+    from rollouts.replay.service import ReplayService
 
-# loaded on first use: these bring torch
+# loaded on first use: the first two bring torch
 _LAZY = {
     "ReplayDataset": "rollouts.replay.dataset",
     "ReplayPrefetcher": "rollouts.replay.prefetch",
+    "ReplayService": "rollouts.replay.service",
 }
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "ReplayBuffer",
     "ReplayDataset",
     "ReplayPrefetcher",
+    "ReplayService",
     "SampleInfo",
     "SampleToInsertRatio",
     "SequenceBatch",
