@@ -22,6 +22,7 @@ from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 _RESOLVE_SLICE_S = 0.5
 
 F = TypeVar("F")
+T = TypeVar("T")
 F_co = TypeVar("F_co", covariant=True)
 
 
@@ -206,34 +207,13 @@ class LearnerQueue(Generic[F]):
           ClosedError: the queue was closed.
           Exception: what `fail` was given, once too few fragments are left.
         """
-        with self._changed:
-            if not 1 <= num_fragments <= self._capacity:
-                raise SpecError(
-                    f"num_fragments is {num_fragments}, expected 1 to {self._capacity}: more are "
-                    "never queued together; raise max_queued_fragments to take more at a time"
-                )
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        claim: _Claim[F] = _Claim(num_fragments)
-        fragments: list[F] = []
-        try:
-            with self._changed:
-                self._claims.add(claim)
-            self._on_change()
-            # a fragment found lost is replaced by a later one, hence the loop
-            while claim.num_lacking or len(fragments) < len(claim.taken):
-                self._take(claim, deadline)
-                while len(fragments) < len(claim.taken):
-                    handle = claim.taken[len(fragments)]
-                    try:
-                        fragments.append(self._resolve(handle, deadline))
-                    except WorkerError:
-                        self._lose(claim, handle)
-                        self._on_change()
-            self._deliver(claim)
-        except BaseException:
-            self._put_back(claim)
-            raise
-        return fragments
+        return self._get(num_fragments, timeout_s, self._resolve)
+
+    def get_handles(
+        self, num_fragments: int = 1, timeout_s: float | None = None
+    ) -> list[FragmentHandle[F]]:
+        """Does what `get` does, but leaves the arrays where they are."""
+        return self._get(num_fragments, timeout_s, lambda handle, deadline: handle)
 
     def fail(self, error: Exception) -> None:
         """Says that no more will come: `get` serves what is there and then raises `error`."""
@@ -306,6 +286,41 @@ class LearnerQueue(Generic[F]):
         self._items.append(handle)
         self._changed.notify_all()
         return True
+
+    def _get(
+        self,
+        num_fragments: int,
+        timeout_s: float | None,
+        fetch: Callable[[FragmentHandle[F], float | None], T],
+    ) -> list[T]:
+        with self._changed:
+            if not 1 <= num_fragments <= self._capacity:
+                raise SpecError(
+                    f"num_fragments is {num_fragments}, expected 1 to {self._capacity}: more are "
+                    "never queued together; raise max_queued_fragments to take more at a time"
+                )
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        claim: _Claim[F] = _Claim(num_fragments)
+        fragments: list[T] = []
+        try:
+            with self._changed:
+                self._claims.add(claim)
+            self._on_change()
+            # a fragment found lost is replaced by a later one, hence the loop
+            while claim.num_lacking or len(fragments) < len(claim.taken):
+                self._take(claim, deadline)
+                while len(fragments) < len(claim.taken):
+                    handle = claim.taken[len(fragments)]
+                    try:
+                        fragments.append(fetch(handle, deadline))
+                    except WorkerError:
+                        self._lose(claim, handle)
+                        self._on_change()
+            self._deliver(claim)
+        except BaseException:
+            self._put_back(claim)
+            raise
+        return fragments
 
     def _take(self, claim: _Claim[F], deadline: float | None) -> None:
         """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""

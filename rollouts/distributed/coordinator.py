@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rollouts.batch import RolloutBatch
 from rollouts.distributed.checks import check_counts, check_env, check_inference, check_numa
 from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagMeter, LagPolicy, LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.merge import MergeOrder
@@ -27,6 +27,8 @@ from rollouts.frame_stacks import join
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Taken = TypeVar("Taken", Fragment, PendingFragment)
 
 
 class RolloutCoordinator:
@@ -75,6 +77,7 @@ class RolloutCoordinator:
       pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
         `get` forms the same stacks from them, to the bit. None: where the environment has an option
         stack_num above 1, as Atari games have.
+      keep_final_obs: See `Collector`; a replay needs it.
       num_cpus_per_worker: What Ray reserves; None for num_threads_per_worker.
       num_gpus_per_worker: What Ray reserves; may be a fraction.
       max_workers: Most that `scale_to` can ask for; None for num_workers. A Ray started here, and
@@ -129,6 +132,7 @@ class RolloutCoordinator:
         lag_policy: LagPolicy | None = None,
         merge: MergeOrder = "arrival",
         pack_frame_stacks: bool | None = None,
+        keep_final_obs: bool = False,
         ray_address: str | None = None,
         num_cpus_per_worker: float | None = None,
         num_gpus_per_worker: float = 0.0,
@@ -205,7 +209,9 @@ class RolloutCoordinator:
             numa_nodes=check_numa(numa_nodes, num_workers),
             # in this process nothing travels
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
+            keep_final_obs=keep_final_obs,
         )
+        self.num_workers = num_workers
         self._max_workers = max_workers or num_workers
         if num_workers == 0:
             self._runner: Runner = LocalRunner(
@@ -276,6 +282,20 @@ class RolloutCoordinator:
         self, num_fragments: int = 1, timeout_s: float | None = None
     ) -> list[Fragment]:
         """Does what `get` does, but returns the fragments as they came."""
+        return self._take(self._runner.get, num_fragments, timeout_s)
+
+    def get_pending(
+        self, num_fragments: int = 1, timeout_s: float | None = None
+    ) -> list[PendingFragment]:
+        """Does what `get_fragments` does, but leaves the arrays where they are; see `fetch`."""
+        return self._take(self._runner.get_pending, num_fragments, timeout_s)
+
+    def _take(
+        self,
+        get: Callable[[int, float | None], list[Taken]],
+        num_fragments: int,
+        timeout_s: float | None,
+    ) -> list[Taken]:
         if self._runner.queue.closed:
             raise ClosedError("the coordinator is closed")
         if self._weights.latest is None:
@@ -283,7 +303,7 @@ class RolloutCoordinator:
         with self._meter_lock:
             self._learner_waits.num_waiting += 1
         try:
-            fragments = self._runner.get(num_fragments, timeout_s)
+            fragments = get(num_fragments, timeout_s)
         finally:
             with self._meter_lock:
                 self._learner_waits.num_waiting -= 1

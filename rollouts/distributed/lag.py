@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.errors import SpecError
 
 SyncMode = Literal["synchronous", "one_step_lag", "free_running"]
@@ -121,7 +121,7 @@ class LagMeter:
         self._histogram: Counter[int] = Counter()
         self._over = Counter(env_steps=0, fragments=0)
 
-    def add(self, fragments: Sequence[Fragment], version: int) -> None:
+    def add(self, fragments: Sequence[Fragment | PendingFragment], version: int) -> None:
         """Adds a delivery at the time when `version` was the newest."""
         batch: Counter[int] = Counter()
         for fragment in fragments:
@@ -142,9 +142,13 @@ class LagMeter:
         }
 
 
-def _lags(fragment: Fragment, version: int) -> dict[int, int]:
-    """Returns lag -> env-steps; looks at the arrays only where the steps differ."""
-    if fragment.min_policy_version == fragment.max_policy_version:
+def _lags(fragment: Fragment | PendingFragment, version: int) -> dict[int, int]:
+    """Returns lag -> env-steps; looks at the arrays only where the steps differ.
+
+    Where the arrays are elsewhere all steps count as the oldest of them.
+    """
+    info = fragment.info if isinstance(fragment, PendingFragment) else fragment
+    if not isinstance(info, Fragment) or info.min_policy_version == info.max_policy_version:
         return {version - fragment.min_policy_version: fragment.num_steps}
-    versions, counts = np.unique(fragment.policy_version, return_counts=True)
+    versions, counts = np.unique(info.policy_version, return_counts=True)
     return {version - int(v): int(count) for v, count in zip(versions, counts, strict=True)}

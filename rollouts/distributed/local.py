@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 from rollouts.distributed.fragment import Fragment, FragmentInfo, PendingFragment
 from rollouts.distributed.lag import LagRule
@@ -59,6 +59,15 @@ class LocalRunner:
         `timeout_s` is looked at between fragments; what was collected in time is kept for the next
         call.
         """
+        self._fill(num_fragments, timeout_s)
+        return self.queue.get(num_fragments, timeout_s=0)
+
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[PendingFragment]:
+        """Does what `get` does; the arrays are in this process anyway."""
+        self._fill(num_fragments, timeout_s)
+        return cast(list[PendingFragment], self.queue.get_handles(num_fragments, timeout_s=0))
+
+    def _fill(self, num_fragments: int, timeout_s: float | None) -> None:
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         num_needed = min(num_fragments, self.queue.capacity)
         # leftovers of a timed-out call may be too old by now
@@ -69,7 +78,6 @@ class LocalRunner:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{num_fragments} fragments took longer than {timeout_s} s")
             self._collect()
-        return self.queue.get(num_fragments, timeout_s=0)
 
     def stats(self) -> dict[str, Any]:
         """Returns the runner's part of `RolloutCoordinator.stats`."""

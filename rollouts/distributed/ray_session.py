@@ -102,11 +102,14 @@ class RaySession:
 
         def launch(config: WorkerConfig) -> ActorHandle:
             check_connected()
-            options = {} if self._group is None else self._group.options(config.worker_id)
-            actor = actor_class.options(**options)
+            actor = actor_class.options(**self.place(config.worker_id))
             return ActorHandle(actor.remote(sys_path, recipe, ray.cloudpickle.dumps(config)))
 
         return launch
+
+    def place(self, index: int) -> dict[str, Any]:
+        """Returns the options of one actor: its bundle, where there is a placement group."""
+        return {} if self._group is None else self._group.options(index)
 
     def close(self) -> None:
         """Leaves Ray if this session started or joined it. Idempotent."""
@@ -117,6 +120,24 @@ class RaySession:
         if self._is_owner and ray.is_initialized():
             ray.shutdown()
         self._is_owner = False
+
+
+class RemotePayload:
+    """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`."""
+
+    def __init__(self, ref: Any) -> None:
+        self.ref = ref
+
+    def __call__(self, timeout_s: float) -> Payload:
+        """Fetches the arrays; see `FragmentHandle.resolve`."""
+        check_connected()
+        try:
+            payload: Payload = ray.get(self.ref, timeout=max(_MIN_FETCH_S, timeout_s))
+        except ray.exceptions.GetTimeoutError:
+            raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
+        return payload
 
 
 class ActorHandle:
@@ -132,23 +153,12 @@ class ActorHandle:
 
     def collect(
         self, offer: WeightOffer
-    ) -> tuple[Future[FragmentInfo | WorkerFailure], Callable[[float], Payload]]:
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
         """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
         check_connected()
         # two return values: the driver reads the first and never pulls the second
         info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
-
-        def fetch(timeout_s: float) -> Payload:
-            check_connected()
-            try:
-                payload: Payload = ray.get(batch_ref, timeout=max(_MIN_FETCH_S, timeout_s))
-            except ray.exceptions.GetTimeoutError:
-                raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
-            except ray.exceptions.RayError as error:
-                raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
-            return payload
-
-        return info_ref.future(), fetch
+        return info_ref.future(), RemotePayload(batch_ref)
 
     def kill(self) -> None:
         """Ends the actor's process; its completed fragments stay."""

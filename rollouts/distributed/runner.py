@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.learner_queue import LearnerQueue
 
 
@@ -15,6 +15,8 @@ class Runner(Protocol):
     queue: LearnerQueue[Fragment]
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]: ...
+
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[PendingFragment]: ...
 
     def published(self) -> None: ...
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, cast
 
 from rollouts.distributed.fleet import Fleet, FleetRules
-from rollouts.distributed.fragment import Fragment
+from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
@@ -98,11 +99,13 @@ class Supervisor:
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
         """See `LearnerQueue.get`; a TimeoutError also says what the workers are doing."""
-        try:
+        with self._told_of_workers(timeout_s):
             return self.queue.get(num_fragments, timeout_s)
-        except TimeoutError as error:
-            states = ", ".join(f"{w['worker_id']} {w['state']}" for w in self.stats()["workers"])
-            raise TimeoutError(f"{error} ({timeout_s} s); workers: {states}") from None
+
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[PendingFragment]:
+        """Does what `get` does, but leaves the arrays where they are."""
+        with self._told_of_workers(timeout_s):
+            return cast(list[PendingFragment], self.queue.get_handles(num_fragments, timeout_s))
 
     def scale_to(self, num_workers: int) -> None:
         """See `RolloutCoordinator.scale_to`."""
@@ -134,6 +137,14 @@ class Supervisor:
         self._thread.join(_JOIN_TIMEOUT_S)
         with self._lock:
             self._fleet.stop()
+
+    @contextmanager
+    def _told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            states = ", ".join(f"{w['worker_id']} {w['state']}" for w in self.stats()["workers"])
+            raise TimeoutError(f"{error} ({timeout_s} s); workers: {states}") from None
 
     def _run(self) -> None:
         next_look = time.monotonic() + _TICK_S

@@ -49,6 +49,7 @@ class WorkerConfig:
     numa_nodes: int | None = None  # of each machine; None: wherever the kernel likes
     # None: where the environment has an option stack_num above 1
     pack_frame_stacks: bool | None = False
+    keep_final_obs: bool = False  # see `Collector`
 
     @property
     def env_id_offset(self) -> int:
@@ -226,7 +227,7 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
         reseed = getattr(policy, "seed", None)
         if callable(reseed):
             reseed(config.policy_seed)
-        return Collector(env, policy, config.rollout_length)
+        return Collector(env, policy, config.rollout_length, keep_final_obs=config.keep_final_obs)
     except BaseException:
         env.close()
         raise

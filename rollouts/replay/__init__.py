@@ -31,11 +31,13 @@ from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 if TYPE_CHECKING:
     from rollouts.replay.dataset import ReplayDataset
     from rollouts.replay.prefetch import ReplayPrefetcher
+    from rollouts.replay.service import ReplayService
 
 # loaded on first use: these bring torch
 _LAZY = {
     "ReplayDataset": "rollouts.replay.dataset",
     "ReplayPrefetcher": "rollouts.replay.prefetch",
+    "ReplayService": "rollouts.replay.service",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "ReplayBuffer",
     "ReplayDataset",
     "ReplayPrefetcher",
+    "ReplayService",
     "SampleInfo",
     "SampleToInsertRatio",
     "SequenceBatch",

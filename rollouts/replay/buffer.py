@@ -90,9 +90,8 @@ class ReplayBuffer:
         Raises:
           SpecError: a space, example or table that cannot be, or a limiter that would deadlock.
         """
-        tables = TableConfig() if tables is None else tables
-        given = (tables,) if isinstance(tables, TableConfig) else tuple(tables)
-        self.tables: Mapping[str, TableConfig] = MappingProxyType(_by_name(given))
+        self.tables: Mapping[str, TableConfig] = MappingProxyType(tables_by_name(tables))
+        given = tuple(self.tables.values())
         self.single_observation_space = single_observation_space
         self.single_action_space = single_action_space
         self._columns = Columns(
@@ -258,7 +257,7 @@ class ReplayBuffer:
 
         `probability` is 0 and `weight` 1, as nothing was drawn.
         """
-        batch = self._reader.gather(self._table(table), _as_array(keys, np.int64))
+        batch = self._reader.gather(self._table(table), as_array(keys, np.int64))
         return batch if device is None else _to_device(batch, device)
 
     def prefetch(
@@ -291,12 +290,12 @@ class ReplayBuffer:
         Raises:
           SpecError: A priority is negative or not finite, or there are not as many as keys.
         """
-        keys, priorities = _as_array(keys, np.int64), _as_array(priorities, np.float64)
+        keys, priorities = as_array(keys, np.int64), as_array(priorities, np.float64)
         return self.store.update_priorities(self._table(table), keys, priorities)
 
     def delete(self, keys: ArrayLike, *, table: str | None = None) -> int:
         """Removes the items `keys` (B,); returns how many there were."""
-        return self.store.delete(self._table(table), _as_array(keys, np.int64))
+        return self.store.delete(self._table(table), as_array(keys, np.int64))
 
     def size(self, table: str | None = None) -> int:
         """Items in a table."""
@@ -389,15 +388,18 @@ class ReplayBuffer:
         return name
 
 
-def _by_name(tables: tuple[TableConfig, ...]) -> dict[str, TableConfig]:
-    names = [table.name for table in tables]
+def tables_by_name(tables: TableConfig | Sequence[TableConfig] | None) -> dict[str, TableConfig]:
+    """Returns what `tables` of ReplayBuffer stands for; raises SpecError for a repeated name."""
+    tables = TableConfig() if tables is None else tables
+    given = (tables,) if isinstance(tables, TableConfig) else tuple(tables)
+    names = [table.name for table in given]
     if not names or len(set(names)) < len(names):
         raise SpecError(f"tables are named {names}, expected at least one and no name twice")
-    return dict(zip(names, tables, strict=True))
+    return dict(zip(names, given, strict=True))
 
 
-def _as_array(values: ArrayLike, dtype: Any) -> Array:
-    """Takes arrays, sequences and tensors of any device."""
+def as_array(values: ArrayLike, dtype: Any) -> Array:
+    """Returns values as an array; takes arrays, sequences and tensors of any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     return np.ascontiguousarray(values, dtype)

@@ -28,7 +28,7 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> NDArray[np.u
 
 
 def parts(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[NDArray[np.uint8]]:
-    """Returns what `pack` joins: magic, length, JSON, then the arrays' own bytes, padded."""
+    """Returns what `pack` joins: magic, length, CRC, JSON, then the arrays' own bytes, padded."""
     table, offset = {}, 0
     blocks: list[Array] = []
     for name, array in arrays.items():
@@ -40,7 +40,8 @@ def parts(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[NDArra
         blocks += [raw, np.zeros(padding, np.uint8)]
         offset += array.nbytes + padding
     text = json.dumps({**header, "arrays": table, "nbytes": offset}).encode()
-    opening = _MAGIC + len(text).to_bytes(8, "little") + text
+    opening = _MAGIC + len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(4, "little")
+    opening += text
     opening += b" " * (-len(opening) % _ALIGNMENT)
     return [np.frombuffer(opening, np.uint8), *blocks]
 
@@ -55,9 +56,12 @@ def unpack(block: Array) -> tuple[dict[str, Any], dict[str, Array]]:
     if data[: len(_MAGIC)].tobytes() != _MAGIC:
         raise SpecError("this is not a saved replay buffer, or one of another version of rollouts")
     try:
-        first = len(_MAGIC) + 8
-        length = int.from_bytes(data[len(_MAGIC) : first].tobytes(), "little")
-        header = json.loads(data[first : first + length].tobytes())
+        first = len(_MAGIC) + 12
+        length = int.from_bytes(data[len(_MAGIC) : first - 4].tobytes(), "little")
+        text = data[first : first + length].tobytes()
+        if zlib.crc32(text) != int.from_bytes(data[first - 4 : first].tobytes(), "little"):
+            raise SpecError("the header of the saved replay buffer is damaged (CRC-32 differs)")
+        header = json.loads(text)
         opening = first + length + -(first + length) % _ALIGNMENT
         if len(data) != opening + header["nbytes"]:
             raise SpecError(

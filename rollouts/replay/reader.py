@@ -82,7 +82,7 @@ class Reader:
             "sample_wait_s": wait_s,
         }
         if last is not None:
-            result |= {"age": _summary(last[0]), "policy_lag": _summary(last[1])}
+            result |= {"age": summary(last[0]), "policy_lag": summary(last[1])}
         return result
 
     def _info(self, items: ItemReader, raw: Mapping[str, Array]) -> dict[str, Array]:
@@ -100,7 +100,7 @@ class Reader:
         }
 
 
-def _summary(values: Array) -> dict[str, float]:
+def summary(values: Array) -> dict[str, float]:
     return {
         "min": float(values.min()),
         "mean": float(values.mean()),

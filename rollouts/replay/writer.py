@@ -183,9 +183,9 @@ class Writer:
         Raises:
           SpecError: It is of a buffer made with other arguments; nothing has changed.
         """
-        if header["config"] != self._config():
+        if header.get("config") != self._config():
             raise SpecError(
-                f"the saved buffer was made with {header['config']}, this one with "
+                f"the saved buffer was made with {header.get('config')}, this one with "
                 f"{self._config()}: make it with the same arguments"
             )
         with self._short_turn():

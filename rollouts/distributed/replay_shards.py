@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shards of a replay as Ray actors. Imported only where there are shards to start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import ray as _typed_ray
+
+from rollouts.distributed.placement import Placement
+from rollouts.distributed.ray_session import RaySession, RemotePayload, check_connected
+from rollouts.replay.shards.shard import (
+    FragmentLostError,
+    ShardConfig,
+    ShardHandle,
+    ShardLostError,
+)
+
+ray: Any = _typed_ray
+
+
+class RayShards:
+    """Starts shards in the Ray of this process, or in one of its own."""
+
+    def __init__(self, config: ShardConfig, placement: Placement, ray_address: str | None) -> None:
+        """Connects; starts no shard yet.
+
+        Args:
+          config: Of every shard, but for shard_id.
+          placement: Of the shards: max_workers is their number.
+          ray_address: See RaySession.
+        """
+        self._config = config
+        self._session = RaySession(ray_address, placement)
+        # a call that is repeated would insert twice: the service repeats what has to be
+        self._actor_class = ray.remote(
+            **placement.actor_options(), max_restarts=0, max_task_retries=0
+        )(_make_host_class())
+        self._sys_path = [os.path.abspath(entry) for entry in sys.path]
+
+    def launch(self, shard_id: int) -> ShardHandle:
+        """Starts one incarnation of a shard; does not wait for it."""
+        check_connected()
+        actor = self._actor_class.options(**self._session.place(shard_id))
+        config = replace(self._config, shard_id=shard_id)
+        return RayShard(actor.remote(self._sys_path, ray.cloudpickle.dumps(config)))
+
+    def close(self) -> None:
+        """Leaves Ray if it was started here."""
+        self._session.close()
+
+
+class RayShard:
+    """See ShardHandle. Arrays that lie in the object store pass this process by."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        """Calls a method of the shard; fragments go as references."""
+        check_connected()
+        return _future(self._actor.call.remote(method, *map(_travelling, args)))
+
+    def close(self) -> None:
+        """Ends the shard's process."""
+        with contextlib.suppress(Exception):
+            check_connected()
+            ray.kill(self._actor, no_restart=True)
+
+
+def _travelling(argument: Any) -> Any:
+    if isinstance(argument, RemotePayload):
+        return argument.ref
+    # of a coordinator without workers, in this process
+    return argument(0.0) if callable(argument) else argument
+
+
+def _future(ref: Any) -> Future[Any]:
+    """Returns Ray's future, with what went wrong in our terms."""
+    result: Future[Any] = Future()
+
+    def pass_on(future: Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            result.set_result(future.result())
+        elif isinstance(error, ray.exceptions.ObjectLostError):
+            # an argument of the call, or the result, with its node
+            result.set_exception(FragmentLostError(str(error)))
+        elif isinstance(error, ray.exceptions.RayActorError):
+            result.set_exception(ShardLostError(str(error)))
+        else:
+            # the shard raised it: Ray makes it an instance of the original's class
+            result.set_exception(error)
+
+    ref.future().add_done_callback(pass_on)
+    return result
+
+
+def _make_host_class() -> type:
+    """Makes the actor class around ReplayShard; local for the reason given in ray_session."""
+
+    class ReplayShardHost:
+        def __init__(self, sys_path: list[str], config: bytes) -> None:
+            import pickle
+            import sys
+
+            sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            from rollouts.replay.shards.shard import ReplayShard
+
+            self._shard = ReplayShard(pickle.loads(config))
+
+        def call(self, method: str, *args: Any) -> Any:
+            return getattr(self._shard, method)(*args)
+
+    return ReplayShardHost

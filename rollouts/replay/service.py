@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReplayService: the fragments of a coordinator's workers as one replay of many shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rollouts.errors import SpecError
+from rollouts.replay.buffer import ReplayBuffer, as_array, tables_by_name
+from rollouts.replay.config import TableConfig
+from rollouts.replay.sampling import ReplayBatch
+from rollouts.replay.shards.driver import Driver
+from rollouts.replay.shards.keys import KeyLayout
+from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
+
+if TYPE_CHECKING:
+    import gymnasium
+    import torch
+
+    from rollouts.distributed.coordinator import RolloutCoordinator
+    from rollouts.distributed.placement import Strategy
+    from rollouts.replay.prefetch import ReplayPrefetcher
+
+Array = NDArray[Any]
+
+
+class ReplayService:
+    """A replay spread over shards, filled by the workers of a RolloutCoordinator.
+
+    For the learner it is a `ReplayBuffer`: same tables, batches, priorities, stats and metrics. A
+    thread takes the fragments from the coordinator and hands each worker's to always the same
+    shard (worker_id % num_shards). With Ray only references pass this process: the arrays go from
+    the worker through the object store to the shard. (What Ray keeps inline, below about 100 KB,
+    travels with the reference; it is not unpacked here.) While a rate limiter admits no inserts
+    nothing is taken, so the coordinator's queue fills and the workers wait.
+
+    A fragment is inserted once. A shard that dies is started again from the last checkpoint, or
+    empty; what was on its way is inserted then, what it held besides is lost and counted. A worker
+    that dies leaves whole items only: its next life's steps are never joined to the last.
+
+    A rate limiter is that of one table, whatever the number of shards: samples are admitted
+    exactly, inserts by whole fragments. A batch is drawn from all shards in proportion to their
+    priorities, or sizes where the sampler is not "prioritized"; "fifo", "lifo", the heaps, `age`
+    and max_size (divided among the shards) hold in each shard by itself.
+
+    Thread-safe. With a coordinator without workers (num_workers=0) nothing runs by itself: `sample`
+    collects what it needs, a fragment per call at least where the limiter sets no ratio.
+
+    Example:
+      with ReplayService(coordinator, spec.single_observation_space, spec.single_action_space,
+                         TableConfig(max_size=1_000_000), num_shards=2) as replay:
+          batch = replay.sample(256, device="cuda")
+          replay.update_priorities(batch.key, td_error.abs())
+    """
+
+    def __init__(
+        self,
+        coordinator: RolloutCoordinator,
+        single_observation_space: gymnasium.Space[Any],
+        single_action_space: gymnasium.Space[Any],
+        tables: TableConfig | Sequence[TableConfig] | None = None,
+        *,
+        num_shards: int = 0,
+        stack_num: int = 1,
+        policy_state: Sequence[Array] = (),
+        extras: Mapping[str, ArrayLike] = MappingProxyType({}),
+        seed: int = 0,
+        max_batch_length: int = 256,
+        num_threads_per_shard: int = 1,
+        max_bytes_per_shard: int = 0,
+        storage_dir: str | os.PathLike[str] = "",
+        num_cpus_per_shard: float = 0.0,
+        placement: Strategy | None = None,
+        node_labels: Mapping[str, str] | None = None,
+        ray_address: str | None = None,
+        max_restarts_per_shard: int = 3,
+    ) -> None:
+        """Starts the shards and the feeding thread.
+
+        Args:
+          coordinator: Made with keep_final_obs=True. Nobody else may `get` from it, and it is to be
+            closed after the service.
+          single_observation_space, single_action_space: Of one environment.
+          tables: As ReplayBuffer, of all shards together; limiters are MinSize or
+            SampleToInsertRatio.
+          num_shards: Ray actors; 0 for one shard in this process, without Ray.
+          stack_num, policy_state, extras, seed, max_batch_length: As ReplayBuffer.
+          num_threads_per_shard: That gather a sample.
+          max_bytes_per_shard: As ReplayBuffer's max_bytes.
+          storage_dir: Directory on each shard's machine where its steps are mapped to files, for
+            more than fits in memory; "": memory.
+          num_cpus_per_shard: What Ray reserves; by default nothing, so that shards need no room
+            beside the workers.
+          placement, node_labels, ray_address: As RolloutCoordinator, of the shards.
+          max_restarts_per_shard: One that dies more often in 10 minutes ends the replay with a
+            WorkerError.
+
+        Raises:
+          SpecError: An argument is out of range, or the limiter would deadlock.
+        """
+        if num_shards < 0:
+            raise SpecError(f"num_shards is {num_shards}, expected at least 0")
+        self.tables: Mapping[str, TableConfig] = MappingProxyType(tables_by_name(tables))
+        config = ShardConfig(
+            single_observation_space=single_observation_space,
+            single_action_space=single_action_space,
+            tables=tuple(self.tables.values()),
+            num_shards=max(1, num_shards),
+            shard_id=0,
+            stack_num=stack_num,
+            policy_state=tuple(policy_state),
+            extras={name: np.asarray(value) for name, value in extras.items()},
+            seed=seed,
+            max_batch_length=max_batch_length,
+            num_threads=num_threads_per_shard,
+            max_bytes=max_bytes_per_shard,
+            storage_dir=os.fspath(storage_dir),
+        )
+        _check(config, coordinator.num_workers)
+        self._leave: Callable[[], None] = lambda: None
+
+        def launch_here(shard_id: int) -> ShardHandle:
+            return LocalShard(replace(config, shard_id=shard_id))
+
+        launch: Callable[[int], ShardHandle] = launch_here
+        if num_shards:
+            # only here is Ray needed
+            from rollouts.distributed.placement import Placement
+            from rollouts.distributed.replay_shards import RayShards
+
+            rooms = Placement(
+                num_cpus=num_cpus_per_shard,
+                max_workers=num_shards,
+                strategy=placement,
+                node_labels=dict(node_labels or {}),
+            )
+            shards = RayShards(config, rooms, ray_address)
+            launch, self._leave = shards.launch, shards.close
+        largest = max(config.part(table.max_size) for table in config.tables)
+        try:
+            self._driver = Driver(
+                coordinator,
+                launch,
+                config.num_shards,
+                tables=config.tables,
+                keys=KeyLayout(largest, config.num_shards),
+                is_remote=num_shards > 0,
+                max_restarts=max_restarts_per_shard,
+            )
+        except BaseException:
+            self._leave()
+            raise
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        table: str | None = None,
+        beta: float = 0.4,
+        timeout_s: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> ReplayBatch:
+        """Waits until the rate limiter admits the whole batch and returns it.
+
+        Args:
+          batch_size: Items B.
+          table: None: the first.
+          beta: Exponent of the importance weights over all shards; 0: none, 1: full correction.
+          timeout_s: Seconds to wait; None: for ever.
+          device: None: NumPy arrays, which may be read-only; else tensors there.
+
+        Returns:
+          A `TransitionBatch` or `SequenceBatch`, in the order of the shards. `key` names items of
+          all shards; `table_size` and `probability` are those of the whole table.
+
+        Raises:
+          TimeoutError: Not admitted or not there within timeout_s.
+          SpecError: A batch so large that it might never be admitted.
+          WorkerError: No worker is left and too little is there, or a shard died too often.
+          ClosedError: The service was closed, or the coordinator was and too little is there.
+        """
+        batch = self._driver.sample(self._table(table), batch_size, beta, timeout_s)
+        if device is None:
+            return batch
+        from rollouts.replay.prefetch import move
+
+        return move(batch, device)
+
+    def prefetch(
+        self,
+        batch_size: int,
+        *,
+        table: str | None = None,
+        beta: float = 0.4,
+        device: str | torch.device = "cpu",
+        depth: int = 2,
+    ) -> ReplayPrefetcher:
+        """Samples on a thread of its own, `depth` batches ahead of the learner."""
+        from rollouts.replay.prefetch import ReplayPrefetcher
+
+        name = self._table(table)
+        return ReplayPrefetcher(
+            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
+            device,
+            depth=depth,
+        )
+
+    def update_priorities(
+        self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
+    ) -> int:
+        """Sets the priorities (B,) of the items `keys` (B,), arrays or tensors; does not wait.
+
+        Items that were removed are skipped; those of a shard that died are counted, as
+        stats()["stale_priorities"].
+
+        Returns:
+          How many are of living shards.
+
+        Raises:
+          SpecError: A priority is negative or not finite, or there are not as many as keys.
+          ClosedError: The service was closed.
+        """
+        arrays = as_array(keys, np.int64), as_array(priorities, np.float64)
+        return self._driver.update_priorities(self._table(table), *arrays)
+
+    def size(self, table: str | None = None) -> int:
+        """Items in a table."""
+        return int(self.stats()["tables"][self._table(table)]["size"])
+
+    def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
+        """Tells whether the rate limiter would admit n samples now."""
+        return self._driver.can_sample(self._table(table), n)
+
+    @property
+    def policy_version(self) -> int:
+        """The newest that was inserted: what `policy_lag` is counted from."""
+        return self._driver.policy_version
+
+    def take_episodes(self) -> EndedEpisodes:
+        """Returns the episodes that ended in what was inserted since the last call."""
+        return self._driver.take_episodes()
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes all shards, open episodes, the limiters' accounts and what the draws depend on.
+
+        The directory holds one checkpoint, the last that was completed, whatever happens during
+        the next. Each shard writes its own file, and answers nothing meanwhile: with several nodes
+        the directory has to be on a file system that all share. Shards that die from now on go on
+        from here. Batches that were drawn ahead (`prefetch`) count as sampled.
+
+        Args:
+          directory: Made if it is not there.
+
+        Raises:
+          OSError: A file could not be written; the last checkpoint is as it was.
+          WorkerError: A shard died while it wrote; the same holds.
+        """
+        self._driver.save(Path(directory).absolute())
+
+    def load(self, directory: str | os.PathLike[str]) -> None:
+        """Takes over a checkpoint of `save`, by a service with the same arguments; any workers.
+
+        What is on its way into shards is inserted before. Open episodes of the checkpoint end
+        where they are, as the workers do not go on with them.
+
+        Raises:
+          FileNotFoundError: There is no checkpoint; nothing has changed.
+          SpecError: A file is damaged or of another replay; nothing has changed.
+          WorkerError: A shard died while it read; nothing has changed.
+        """
+        self._driver.load(Path(directory).absolute())
+
+    def stats(self) -> dict[str, Any]:
+        """Returns what `ReplayBuffer.stats` has, of all shards, and more; all from one moment.
+
+        What a load brought is counted, in "steps" too.
+
+        "tables"          as ReplayBuffer; insert_wait_s: fragments waited for the limiter; pending
+                          is always 0, as what waits is with the coordinator
+        "steps"           produced = inserted + in_flight + all discarded, by reason: "lost" (the
+                          node that held the arrays died), "refused" (it does not fit, which is
+                          raised), "duplicate" (never seen yet). lost_with_shards is the part of
+                          inserted that died with a shard
+        "items_lost"      that died with a shard, in all tables
+        "episodes_cut", "memory", "policy_version"  as ReplayBuffer
+        "stale_priorities"  updates of items whose shard died
+        "shard_restarts"  after a death
+        "shards"          by shard: shard_id, incarnation, restarts, pid, size (items of all
+                          tables), env_steps, used_bytes, in_flight (fragments)
+        """
+        return self._driver.stats()
+
+    def close(self) -> None:
+        """Wakes whoever waits and ends the shards. May be called twice."""
+        self._driver.close()
+        self._leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _table(self, name: str | None) -> str:
+        if name is None:
+            return next(iter(self.tables))
+        if name not in self.tables:
+            raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
+        return name
+
+
+def _check(config: ShardConfig, num_workers: int) -> None:
+    """Raises SpecError for what would fail in a shard, or wait for ever."""
+    spaces = config.single_observation_space, config.single_action_space
+    ReplayBuffer(*spaces, config.tables).close()
+    config.make_buffer().close()
+    num_filled = min(config.num_shards, max(1, num_workers))
+    for table in config.tables:
+        most = num_filled * config.part(table.max_size)
+        least = getattr(table.limiter, "min_size", getattr(table.limiter, "size", 1))
+        if least > most:
+            raise SpecError(
+                f"table {table.name!r} waits for {least} items, but {num_workers} workers fill "
+                f"{num_filled} of {config.num_shards} shards, which hold {most}: lower num_shards "
+                "or the limiter's size"
+            )

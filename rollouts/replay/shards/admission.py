@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rate limiter of a table that is spread over shards: one account for all of them."""
+
+from __future__ import annotations
+
+from rollouts.errors import SpecError
+from rollouts.replay.config import MinSize, SampleToInsertRatio, TableConfig
+
+
+class Admission:
+    """Decides, by Reverb's formula, who may go on. Not thread-safe: the owner locks.
+
+    Samples are admitted exactly. Fragments are admitted whole, and how many items one makes is
+    known only afterwards: inserts may run past the limiter's bound by about one fragment's items.
+    """
+
+    def __init__(self, table: TableConfig) -> None:
+        """Begins with nothing inserted.
+
+        Raises:
+          SpecError: A limiter that needs one table in one place: Queue or Stack.
+        """
+        if not isinstance(table.limiter, MinSize | SampleToInsertRatio):
+            raise SpecError(
+                f"limiter is {table.limiter!r}, expected MinSize or SampleToInsertRatio: a queue "
+                "or stack has one order, which shards do not have"
+            )
+        limiter = table.limiter
+        self._ratio = limiter if isinstance(limiter, SampleToInsertRatio) else None
+        self.min_size = limiter.size if isinstance(limiter, MinSize) else limiter.min_size
+        self.inserts = 0
+        self.samples = 0
+        self.size = 0  # items there now, in all shards
+        self.coming = 0.0  # items that fragments on their way are expected to make
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether inserts ever wait for samples."""
+        return self._ratio is not None
+
+    def can_insert(self) -> bool:
+        """Tells whether one more item would be admitted."""
+        if self._ratio is None:
+            return True
+        coming = self.coming + 1
+        if self.size + coming <= self.min_size:
+            return True
+        balance = (self.inserts + coming) * self._ratio.samples_per_insert - self.samples
+        return balance <= self._ratio.bounds[1]
+
+    def can_sample(self, batch_size: int) -> bool:
+        """Tells whether a whole batch would be admitted."""
+        if self.size < self.min_size:
+            return False
+        if self._ratio is None:
+            return True
+        balance = self.inserts * self._ratio.samples_per_insert - self.samples
+        return balance - batch_size >= self._ratio.bounds[0]
+
+    def check_batch(self, batch_size: int) -> None:
+        """Raises SpecError for a batch that might never be admitted."""
+        if batch_size < 1:
+            raise SpecError(f"batch_size is {batch_size}, expected at least 1")
+        if self._ratio is None:
+            return
+        low, high = self._ratio.bounds
+        # inserts stop as soon as one more would be too many
+        most = high - low - self._ratio.samples_per_insert
+        if batch_size > most:
+            raise SpecError(
+                f"batch_size is {batch_size}, expected at most {most:g}: the limiter's bounds are "
+                f"{low:g} and {high:g}; enlarge its error_buffer"
+            )

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machinery of a ReplayService: a thread that feeds the shards, and whoever waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.replay.config import TableConfig
+from rollouts.replay.reader import summary
+from rollouts.replay.sampling import ReplayBatch
+from rollouts.replay.shards.admission import Admission
+from rollouts.replay.shards.keys import KeyLayout
+from rollouts.replay.shards.requests import Request, Requests
+from rollouts.replay.shards.saving import Checkpoint, Saving
+from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle, ShardLostError
+from rollouts.replay.shards.shard_set import ShardSet
+from rollouts.replay.shards.signal import Signal
+
+if TYPE_CHECKING:
+    from rollouts.distributed.coordinator import RolloutCoordinator
+
+T = TypeVar("T")
+Array = NDArray[Any]
+
+# a waiter looks again after this long, whatever it was told
+_LOOK_S = 0.5
+# how often the feeding thread looks for the first weights, or for workers where none was left
+_RETRY_S = 0.05
+_JOIN_TIMEOUT_S = 10.0
+_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
+
+
+class Driver:
+    """See ReplayService, which checks arguments and knows devices. Thread-safe.
+
+    Lock order: `_file_lock`, `_feed_lock`, `_lock`, then a buffer's in this process, the signal's.
+    Nothing waits with `_lock`.
+    """
+
+    def __init__(
+        self,
+        coordinator: RolloutCoordinator,
+        launch: Callable[[int], ShardHandle],
+        num_shards: int,
+        *,
+        tables: Sequence[TableConfig],
+        keys: KeyLayout,
+        is_remote: bool,
+        max_restarts: int,
+    ) -> None:
+        """Starts the shards, and feeding them where there are workers.
+
+        Args:
+          coordinator: Whose fragments are taken.
+          launch: See ShardSet.
+          num_shards: How many.
+          tables: Of all shards together.
+          keys: Of the items.
+          is_remote: Whether the shards fetch the fragments' arrays themselves.
+          max_restarts: See ShardSet.
+        """
+        self._coordinator = coordinator
+        self._is_remote = is_remote
+        self._collects_here = coordinator.num_workers == 0
+        self._tables = {table.name: table for table in tables}
+        self._signal = Signal()  # Ray's threads call this too
+        self._stopping = threading.Event()
+        self._file_lock = threading.Lock()  # held while a checkpoint is made or loaded
+        self._feed_lock = threading.Lock()  # held while a fragment is taken and sent
+        self._lock = threading.RLock()  # guards all below
+        self._admissions = {table.name: Admission(table) for table in tables}
+        self._shards = ShardSet(
+            launch,
+            num_shards,
+            admissions=self._admissions,
+            max_restarts=max_restarts,
+            wake=self._signal.wake,
+        )
+        self._requests = Requests(self._shards, self._admissions, keys)
+        self._failure: Exception | None = None
+        self._end: Exception | None = None  # why nothing is inserted at present
+        self._unclaimed: deque[Request] = deque()  # of samples that timed out
+        self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
+        self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
+        self._last: dict[str, dict[str, Any]] = {}  # age and policy_lag of the last batch
+        self.policy_version = 0
+        self._thread: threading.Thread | None = None
+        if not self._collects_here:
+            self._thread = threading.Thread(target=self._feed, name="rollouts-replay", daemon=True)
+            self._thread.start()
+
+    def sample(
+        self, table: str, batch_size: int, beta: float, timeout_s: float | None
+    ) -> ReplayBatch:
+        """See ReplayService.sample."""
+        begin = time.monotonic()
+        deadline = None if timeout_s is None else begin + timeout_s
+        admission = self._admissions[table]
+        admission.check_batch(batch_size)
+        if self._collects_here and not admission.has_ratio:
+            self._take_fragment(timeout_s)
+
+        def make() -> Request | None:
+            for request in self._unclaimed:
+                if (request.table, request.batch_size) == (table, batch_size):
+                    self._unclaimed.remove(request)
+                    return request
+            return self._requests.make(table, batch_size, self.policy_version)
+
+        request = self._until(make, deadline, "admitted by the rate limiter", lambda: True)
+        admitted_at = time.monotonic()
+        try:
+            self._until(
+                lambda: self._requests.is_complete(request) or None,
+                deadline,
+                "sampled",
+                lambda: request.num_missing > 0,
+            )
+        except TimeoutError:
+            with self._lock:
+                self._unclaimed.append(request)
+            raise
+        batch = self._requests.join(request, beta)
+        with self._lock:
+            self._sample_wait_s[table] += admitted_at - begin
+            self._last[table] = {"age": summary(batch.age), "policy_lag": summary(batch.policy_lag)}
+        # the feeding thread may insert again
+        self._signal.wake()
+        return batch
+
+    def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
+        """See ReplayService.update_priorities."""
+        with self._lock:
+            self._check_alive()
+            return self._requests.update_priorities(table, keys, priorities)
+
+    def can_sample(self, table: str, n: int) -> bool:
+        """See ReplayService.can_sample."""
+        with self._lock:
+            self._settle()
+            return self._admissions[table].can_sample(n)
+
+    def take_episodes(self) -> EndedEpisodes:
+        """See ReplayService.take_episodes."""
+        with self._lock:
+            self._settle()
+            reports = list(self._shards.episodes)
+            self._shards.episodes.clear()
+        if not reports:
+            return EndedEpisodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
+        return EndedEpisodes(*(np.concatenate(column) for column in zip(*reports, strict=True)))
+
+    def save(self, directory: Path) -> None:
+        """See ReplayService.save."""
+        directory.mkdir(parents=True, exist_ok=True)
+        with self._file_lock:
+            with self._lock:
+                self._settle()
+                self._check_alive()
+                samples = {name: each.samples for name, each in self._admissions.items()}
+                saving = Saving(
+                    self._shards, directory, samples=samples, policy_version=self.policy_version
+                )
+            self._until(lambda: saving.is_done or None, None, "saved")
+            with self._lock:
+                self._settle()
+                saving.finish()
+
+    def load(self, directory: Path) -> None:
+        """See ReplayService.load."""
+        # without a feeding thread's turn nothing is inserted meanwhile
+        with self._file_lock, self._feed_lock:
+            checkpoint = Checkpoint.read(directory, len(self._shards.shards))
+            if checkpoint.samples.keys() != self._tables.keys():
+                raise SpecError(
+                    f"the checkpoint has tables {sorted(checkpoint.samples)}, expected "
+                    f"{sorted(self._tables)}: make the service with the same tables"
+                )
+            self._until(lambda: self._shards.is_idle or None, None, "idle")
+            with self._lock:
+                reads = self._shards.read(checkpoint)
+            self._until(lambda: all(read.done() for read in reads) or None, None, "loaded")
+            with self._lock:
+                self._check_reads(reads)
+                self._shards.take_over(checkpoint)
+                self._unclaimed.clear()
+                for name, samples in checkpoint.samples.items():
+                    self._admissions[name].samples = samples
+                self.policy_version = checkpoint.policy_version
+            self._until(lambda: self._shards.is_idle or None, None, "loaded")
+
+    def stats(self) -> dict[str, Any]:
+        """See ReplayService.stats."""
+        with self._lock:
+            self._settle()
+            tables = {name: self._table_stats(name) for name in self._tables}
+            return {
+                "tables": tables,
+                **self._shards.stats(),
+                "stale_priorities": self._requests.num_stale_priorities,
+                "policy_version": self.policy_version,
+            }
+
+    def close(self) -> None:
+        """Wakes whoever waits and ends the shards. Idempotent."""
+        self._stopping.set()
+        self._signal.wake()
+        if self._thread is not None:
+            self._thread.join(_JOIN_TIMEOUT_S)
+        with self._lock:
+            self._shards.close()
+
+    def _table_stats(self, name: str) -> dict[str, Any]:
+        admission, max_size = self._admissions[name], self._tables[name].max_size
+        return {
+            "size": admission.size,
+            "max_size": max_size,
+            "occupancy": admission.size / max_size,
+            "inserts": admission.inserts,
+            "samples": admission.samples,
+            "deletes": sum(shard.table(name).deletes for shard in self._shards.shards),
+            "samples_per_insert": admission.samples / max(1, admission.inserts),
+            "insert_wait_s": self._insert_wait_s[name],
+            "sample_wait_s": self._sample_wait_s[name],
+            "pending": 0,
+            **self._last.get(name, {}),
+        }
+
+    def _feed(self) -> None:
+        """Moves fragments from the coordinator to the shards, until `close`."""
+        try:
+            while not self._stopping.is_set():
+                self._wait_for_room()
+                try:
+                    self._take_fragment(_LOOK_S)
+                    self._end = None
+                except TimeoutError:
+                    continue
+                except ProtocolError:  # no weights yet
+                    self._stopping.wait(_RETRY_S)
+                except WorkerError as error:  # no worker is left, but they may be scaled up again
+                    self._end = error
+                    self._signal.wake()
+                    self._stopping.wait(_RETRY_S)
+        except ClosedError as error:
+            self._end = error
+        except Exception as error:
+            self._failure = self._failure or error
+        self._signal.wake()
+
+    def _wait_for_room(self) -> None:
+        begin = time.monotonic()
+        with self._lock:
+            full = [name for name, each in self._admissions.items() if not each.can_insert()]
+        self._until(lambda: self._has_room() or None, None, "room for a fragment")
+        with self._lock:
+            for name in full:
+                self._insert_wait_s[name] += time.monotonic() - begin
+
+    def _has_room(self) -> bool:
+        """Whether one more fragment may be taken."""
+        most = _FRAGMENTS_PER_SHARD * len(self._shards.shards)
+        admitted = all(each.can_insert() for each in self._admissions.values())
+        return admitted and self._shards.num_in_flight < most
+
+    def _take_fragment(self, timeout_s: float | None) -> None:
+        with self._feed_lock:
+            fragment: Any
+            if self._is_remote:
+                (fragment,) = self._coordinator.get_pending(1, timeout_s)
+                info, payload = fragment.info, fragment.fetch
+            else:
+                (fragment,) = self._coordinator.get_fragments(1, timeout_s)
+                info, payload = fragment, fragment.payload
+            with self._lock:
+                self._shards.add(info, payload)
+                self.policy_version = max(self.policy_version, info.max_policy_version)
+
+    def _until(
+        self,
+        attempt: Callable[[], T | None],
+        deadline: float | None,
+        what: str,
+        wants_items: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Tries again whenever something happened, with the lock, until there is a result.
+
+        Args:
+          attempt: Returns None where there is no result yet.
+          deadline: Of time.monotonic; None: none.
+          what: For the error.
+          wants_items: Whether only inserts help; then they are collected here if nobody else does,
+            and it is an error if there will be none.
+        """
+        while True:
+            seen = self._signal.count
+            with self._lock:
+                self._settle()
+                self._check_alive()
+                result = attempt()
+                if result is not None:
+                    return result
+                end = self._end if wants_items() and self._shards.is_idle else None
+                must_collect = self._collects_here and wants_items() and self._has_room()
+            if end is not None:
+                raise end.with_traceback(None)
+            left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+            if left_s <= 0:
+                raise TimeoutError(f"not {what} in time; {self._summary()}")
+            if must_collect:
+                self._take_fragment(None if deadline is None else left_s)
+            else:
+                self._signal.wait(seen, left_s)
+
+    def _settle(self) -> None:
+        """Takes over what ended, with the lock; what went wrong is raised by whoever waits."""
+        if self._stopping.is_set() or self._failure is not None:
+            return
+        try:
+            self._shards.settle()
+        except Exception as error:
+            self._failure = error
+
+    def _check_alive(self) -> None:
+        if self._stopping.is_set():
+            raise ClosedError("the replay service is closed")
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _check_reads(self, reads: Sequence[Future[None]]) -> None:
+        """Raises if a shard could not read its part of a checkpoint; all keep what they have."""
+        errors = [error for read in reads if (error := read.exception()) is not None]
+        if not errors:
+            return
+        self._shards.forget_reads()
+        for error in errors:
+            if not isinstance(error, ShardLostError):
+                raise error
+        raise WorkerError("a shard died while it read a checkpoint: call load() again")
+
+    def _summary(self) -> str:
+        with self._lock:
+            return "; ".join(
+                f"{name}: {each.size} items, {each.samples} samples of {each.inserts}, "
+                f"{self._tables[name].limiter}"
+                for name, each in self._admissions.items()
+            )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples that were asked of several shards, and what is written back to them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+from rollouts.replay.sampling import ReplayBatch
+from rollouts.replay.shards.admission import Admission
+from rollouts.replay.shards.joining import join_batches
+from rollouts.replay.shards.keys import KeyLayout
+from rollouts.replay.shards.shard import FragmentLostError, ShardLostError, ShardReport
+from rollouts.replay.shards.shard_set import Shard, ShardSet
+
+Array = NDArray[Any]
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """What one shard was asked for."""
+
+    shard: Shard
+    incarnation: int
+    count: int
+    share: float
+    future: Future[tuple[ReplayBatch | None, ShardReport]]
+    batch: ReplayBatch | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A batch on its way."""
+
+    table: str
+    batch_size: int
+    policy_version: int
+    size: int  # items in the table when it was asked for
+    parts: list[_Part]
+    num_missing: int  # items that have to be drawn (again)
+
+
+class Requests:
+    """Asks shards for samples. Not thread-safe: the owner locks, and no method waits."""
+
+    def __init__(self, shards: ShardSet, admissions: dict[str, Admission], keys: KeyLayout) -> None:
+        self._shards = shards
+        self._admissions = admissions
+        self._keys = keys
+        self.num_stale_priorities = 0
+
+    def make(self, table: str, batch_size: int, policy_version: int) -> Request | None:
+        """Asks for a batch, or returns None where the rate limiter does not admit it."""
+        admission = self._admissions[table]
+        if not admission.can_sample(batch_size):
+            return None
+        admission.samples += batch_size
+        request = Request(table, batch_size, policy_version, admission.size, [], batch_size)
+        self._draw(request)
+        return request
+
+    def is_complete(self, request: Request) -> bool:
+        """Tells whether all of it is there; draws again what a shard did not have."""
+        for part in [part for part in request.parts if part.batch is None and part.future.done()]:
+            if not self._take(part):
+                request.parts.remove(part)
+            request.num_missing += part.count - (len(part.batch.key) if part.batch else 0)
+        self._draw(request)
+        return not request.num_missing and all(part.batch for part in request.parts)
+
+    def join(self, request: Request, beta: float) -> ReplayBatch:
+        """Returns the batch of a complete request; needs no lock."""
+        batches = [self._with_keys(part) for part in request.parts]
+        shares = [part.share for part in request.parts]
+        return join_batches(batches, shares, request.size, beta=beta)
+
+    def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
+        """See ReplayService.update_priorities."""
+        if keys.ndim != 1 or keys.shape != priorities.shape:
+            raise SpecError(
+                f"keys have shape {keys.shape} and priorities {priorities.shape}, expected (B,) of "
+                "both"
+            )
+        is_bad = ~(np.isfinite(priorities) & (priorities >= 0))
+        if is_bad.any():
+            row = int(np.argmax(is_bad))
+            raise SpecError(
+                f"priorities[{row}] is {priorities[row]}, expected a finite number of at least 0"
+            )
+        place = self._keys.split(keys)
+        sent = 0
+        for shard in self._shards.shards:
+            rows = place.shard_id == shard.shard_id
+            rows &= place.life == self._keys.life(shard.incarnation)
+            if rows.any() and not shard.is_lost:
+                arguments = table, place.key[rows], priorities[rows]
+                shard.handle.call("update_priorities", *arguments)
+                sent += int(rows.sum())
+        self.num_stale_priorities += len(keys) - sent
+        return sent
+
+    def _draw(self, request: Request) -> None:
+        """Asks for what is missing, if any shard has something."""
+        if not request.num_missing or not self._admissions[request.table].size:
+            return
+        for shard, count, share in self._shards.draw(request.table, request.num_missing):
+            arguments = request.table, count, request.policy_version
+            future = self._shards.watched(shard.handle.call("sample", *arguments))
+            request.parts.append(_Part(shard, shard.incarnation, count, share, future))
+        request.num_missing = 0
+
+    def _take(self, part: _Part) -> bool:
+        """Takes over what a shard answered; tells whether that was a batch."""
+        error = part.future.exception()
+        if isinstance(error, ShardLostError):
+            self._shards.lose(part.shard, part.incarnation, error)
+        elif error is not None and not isinstance(error, FragmentLostError):
+            raise error
+        if error is not None:
+            return False
+        part.batch, report = part.future.result()
+        self._shards.see(part.shard, part.incarnation, report)
+        return part.batch is not None
+
+    def _with_keys(self, part: _Part) -> ReplayBatch:
+        assert part.batch is not None
+        key = self._keys.join(part.batch.key, part.shard.shard_id, part.incarnation)
+        return replace(part.batch, key=key)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint of all shards: one file each, and one that names the files that belong together."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollouts.errors import SpecError, WorkerError
+from rollouts.replay import files
+from rollouts.replay.shards.shard import ShardLostError, ShardReport, TableReport
+from rollouts.replay.shards.shard_set import Loss, Shard, ShardSet
+
+_KIND = "replay service 1"
+_NAME = "service.replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMark:
+    """One shard in a checkpoint."""
+
+    file: str
+    incarnation: int
+    report: ShardReport
+    loss: Loss
+
+    @property
+    def mean_mass(self) -> dict[str, float]:
+        """What the shard itself does not save; see TableReport."""
+        return {name: table.mean_mass for name, table in self.report.tables.items()}
+
+    @classmethod
+    def read(cls, saved: dict[str, Any]) -> ShardMark:
+        """Takes what `asdict` made, through JSON."""
+        tables = {n: TableReport(**table) for n, table in saved["report"].pop("tables").items()}
+        return cls(
+            file=saved["file"],
+            incarnation=saved["incarnation"],
+            report=ShardReport(tables=tables, **saved["report"]),
+            loss=Loss(**saved["loss"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Its file is replaced in one step once all that it names are written, and files of older ones are
+    removed after that: a crash at any moment leaves a checkpoint that is whole.
+    """
+
+    directory: Path
+    samples: dict[str, int]  # of each table
+    credit: dict[str, list[float]]
+    discarded: dict[str, int]
+    newest_incarnation: int
+    policy_version: int
+    shards: list[ShardMark]
+
+    def path_of(self, mark: ShardMark) -> str:
+        """Returns the path of a shard's file."""
+        return str(self.directory / mark.file)
+
+    def write(self) -> None:
+        """Makes this the directory's checkpoint and removes the files of others."""
+        content = {"kind": _KIND, **asdict(self)}
+        del content["directory"]
+        files.write_atomically(self.directory / _NAME, files.parts(content, {}))
+        kept = {mark.file for mark in self.shards}
+        for path in self.directory.glob("shard-*-*.replay"):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, directory: str | os.PathLike[str], num_shards: int) -> Checkpoint:
+        """Reads a directory's checkpoint.
+
+        Raises:
+          FileNotFoundError: There is none.
+          SpecError: It is damaged, or of another number of shards.
+        """
+        path = Path(directory).absolute() / _NAME
+        content, _ = files.unpack(np.fromfile(path, np.uint8))
+        if content.get("kind") != _KIND:
+            raise SpecError(f"{path} is no checkpoint of a ReplayService of this version")
+        shards = [ShardMark.read(mark) for mark in content["shards"]]
+        if len(shards) != num_shards:
+            raise SpecError(
+                f"{path} has {len(shards)} shards, expected {num_shards}: pass the same "
+                "num_shards (0 counts as 1)"
+            )
+        names = ("samples", "credit", "discarded", "newest_incarnation", "policy_version")
+        return cls(directory=path.parent, shards=shards, **{n: content[n] for n in names})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    shard: Shard
+    incarnation: int
+    file: str
+    pending: list[Future[ShardReport]]  # adds that the file has
+    future: Future[ShardReport]
+
+
+class Saving:
+    """A checkpoint while it is made. Not thread-safe: the owner locks; no method waits.
+
+    Calls of a shard run in order, so each file has what was sent to its shard before the
+    construction, and the checkpoint what the driver had counted by then: they belong together.
+    """
+
+    def __init__(
+        self, shards: ShardSet, directory: Path, *, samples: dict[str, int], policy_version: int
+    ) -> None:
+        """Tells every shard to save. Arguments: as Checkpoint's."""
+        self._shards = shards
+        self._known: dict[str, Any] = {
+            "directory": directory,
+            "samples": samples,
+            "credit": {name: credit.tolist() for name, credit in shards.credit.items()},
+            "newest_incarnation": shards.newest_incarnation,
+            "policy_version": policy_version,
+        }
+        numbers = [int(path.stem.split("-")[2]) for path in directory.glob("shard-*-*.replay")]
+        number = max(numbers, default=0) + 1
+        self._parts: list[_Part] = []
+        for shard in shards.shards:
+            file = f"shard-{shard.shard_id}-{number}.replay"
+            future = shards.watched(shard.handle.call("save", str(directory / file)))
+            pending = [add.future for add in shard.adds]
+            self._parts.append(_Part(shard, shard.incarnation, file, pending, future))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all shards have saved, or failed."""
+        return all(f.done() for part in self._parts for f in (*part.pending, part.future))
+
+    def finish(self) -> None:
+        """Makes this the checkpoint that shards start from; the adds that it has are settled.
+
+        Raises:
+          WorkerError: A shard died meanwhile; the last checkpoint is as it was.
+          OSError: A file could not be written; the same holds.
+        """
+        for part in self._parts:
+            error = part.future.exception()
+            if isinstance(error, ShardLostError):
+                self._shards.lose(part.shard, part.incarnation, error)
+            elif error is not None:
+                raise error
+            if part.shard.is_lost or part.incarnation != part.shard.incarnation:
+                raise WorkerError(
+                    f"shard {part.shard.shard_id} died while a checkpoint was made: the last one "
+                    "is as it was, call save() again"
+                )
+        marks = [
+            ShardMark(
+                file=part.file,
+                incarnation=part.shard.incarnation,
+                report=part.future.result(),
+                loss=deepcopy(part.shard.loss),
+            )
+            for part in self._parts
+        ]
+        checkpoint = Checkpoint(**self._known, discarded=dict(self._shards.discarded), shards=marks)
+        checkpoint.write()
+        self._shards.checkpoint = checkpoint

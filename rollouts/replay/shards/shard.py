@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One shard of a replay: a ReplayBuffer that reports what became of each call. A plain class."""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import RolloutsError
+from rollouts.frame_stacks import join
+from rollouts.replay.buffer import ReplayBuffer
+from rollouts.replay.config import MinSize, TableConfig
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rollouts.batch import RolloutBatch
+    from rollouts.frame_stacks import Payload
+    from rollouts.replay.sampling import ReplayBatch
+
+Array = NDArray[Any]
+Name = tuple[int, int, int]  # worker_id, incarnation, seq_no
+
+
+class ShardLostError(RolloutsError):
+    """The process of a shard ended, and with it what it had not saved."""
+
+
+class FragmentLostError(RolloutsError):
+    """The arrays of a fragment are nowhere any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardConfig:
+    """Everything that makes one shard; ReplayService documents each."""
+
+    single_observation_space: gymnasium.Space[Any]
+    single_action_space: gymnasium.Space[Any]
+    tables: tuple[TableConfig, ...]  # of all shards together
+    num_shards: int
+    shard_id: int
+    stack_num: int
+    policy_state: tuple[Array, ...]
+    extras: Mapping[str, Array]
+    seed: int
+    max_batch_length: int
+    num_threads: int
+    max_bytes: int
+    storage_dir: str
+
+    def part(self, max_size: int) -> int:
+        """Returns how many of a table's items a shard may have."""
+        return math.ceil(max_size / self.num_shards)
+
+    def make_buffer(self) -> ReplayBuffer:
+        """Makes the shard's part, whose limiters are the service's business."""
+        tables = [
+            replace(table, max_size=self.part(table.max_size), limiter=MinSize(1))
+            for table in self.tables
+        ]
+        seed = np.random.SeedSequence((self.seed, self.shard_id)).generate_state(1, np.uint64)
+        path = ""
+        if self.storage_dir:
+            name = f"shard-{self.shard_id}-{uuid.uuid4().hex}.rows"
+            path = os.path.join(self.storage_dir, name)
+        buffer = ReplayBuffer(
+            self.single_observation_space,
+            self.single_action_space,
+            tables,
+            stack_num=self.stack_num,
+            policy_state=self.policy_state,
+            extras=self.extras,
+            seed=int(seed[0] >> np.uint64(1)),
+            max_batch_length=self.max_batch_length,
+            num_threads=self.num_threads,
+            max_bytes=self.max_bytes,
+            path=path,
+        )
+        if path:
+            # the space is given back when the process ends, however it ends
+            os.unlink(path)
+        return buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """One table of a shard after a call."""
+
+    size: int = 0
+    inserts: int = 0  # ever, with what a load brought; so `deletes`
+    deletes: int = 0
+    mean_mass: float = 1.0  # of priority^exponent, as of the last sample; 1 where uniform
+
+    @property
+    def mass(self) -> float:
+        """What the shard's part of all draws is in proportion to."""
+        return self.size * self.mean_mass
+
+
+class EndedEpisodes(NamedTuple):
+    """Episodes that ended, arrays (E,), in the order in which their fragments were inserted."""
+
+    env_id: NDArray[np.int32]
+    episode_return: NDArray[np.float64]
+    episode_length: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """How a shard is after a call."""
+
+    tables: Mapping[str, TableReport] = field(default_factory=dict)
+    env_steps: int = 0  # stored ever, with what a load brought
+    episodes_cut: int = 0
+    used_bytes: int = 0
+    allocated_bytes: int = 0
+    pid: int = 0
+    episodes: EndedEpisodes | None = None  # that ended in what an `add` inserted
+
+
+class ShardHandle(Protocol):
+    """The driver's end of a shard. No method blocks; calls run in the order they were made in."""
+
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        """Calls a method of ReplayShard.
+
+        Fails with ShardLostError, FragmentLostError, or with what the method raised. An argument
+        that is a PendingFragment's `fetch` arrives as the arrays.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedRollout:
+    worker_id: int
+    incarnation: int
+    seq_no: int
+    batch: RolloutBatch
+
+
+class ReplayShard:
+    """Adds fragments exactly once, samples, saves and loads. Not thread-safe."""
+
+    def __init__(self, config: ShardConfig) -> None:
+        """Makes an empty shard."""
+        self._config = config
+        self._buffer = config.make_buffer()
+        self._loaded: tuple[ReplayBuffer, dict[str, float]] | None = None
+        self._mean_mass: dict[str, float] = {}
+
+    def report(self) -> ShardReport:
+        """Says how the shard is."""
+        store, stats = self._buffer.store, self._buffer.stats()
+        tables = {}
+        for table in self._config.tables:
+            info = store.info(table.name)
+            mass = 1.0
+            if table.sampler == "prioritized":
+                # before the first sample all have the priority of new items
+                first = float(info["max_priority"]) ** table.exponent
+                mass = self._mean_mass.get(table.name, first)
+            tables[table.name] = TableReport(
+                size=int(info["size"]),
+                inserts=int(info["num_inserts"]),
+                deletes=int(info["num_deletes"]),
+                mean_mass=mass,
+            )
+        steps = stats["steps"]
+        return ShardReport(
+            tables=tables,
+            env_steps=steps["produced"] - sum(steps["discarded"].values()),
+            episodes_cut=stats["episodes_cut"],
+            **stats["memory"],
+            pid=os.getpid(),
+        )
+
+    def add(self, name: Name, payload: Payload) -> ShardReport:
+        """Inserts the items of a fragment, unless it was inserted before.
+
+        One that does not follow its worker's last one here cuts the open episodes, so that no item
+        reaches over the gap.
+        """
+        batch = join([payload])
+        self._buffer.add_batch(_NamedRollout(*name, batch))
+        # copies: views would keep the fragment in the object store
+        ended = EndedEpisodes(
+            np.array(batch.episode_env_id),
+            np.array(batch.episode_return),
+            np.array(batch.episode_length),
+        )
+        return replace(self.report(), episodes=ended)
+
+    def sample(
+        self, table: str, batch_size: int, policy_version: int
+    ) -> tuple[ReplayBatch | None, ShardReport]:
+        """Returns what there is of a sample, None where that is nothing.
+
+        Args:
+          table: Which.
+          batch_size: Most items.
+          policy_version: The newest in all shards.
+        """
+        config = next(each for each in self._config.tables if each.name == table)
+        size = self._buffer.size(table)
+        count = min(batch_size, size) if config.max_times_sampled else batch_size
+        if not size:
+            return None, self.report()
+        self._buffer.policy_version = max(self._buffer.policy_version, policy_version)
+        batch = self._buffer.sample(count, table=table, beta=0.0, timeout_s=0.0)
+        if config.sampler == "prioritized":
+            # probability = priority^exponent / total holds for each of them
+            best = int(np.argmax(batch.probability))
+            if batch.probability[best] > 0 and batch.priority[best] > 0:
+                power = float(batch.priority[best]) ** config.exponent
+                self._mean_mass[table] = power / float(batch.probability[best]) / size
+        return batch, self.report()
+
+    def update_priorities(self, table: str, keys: Array, priorities: Array) -> None:
+        """Sets the priorities of items that are still there."""
+        self._buffer.update_priorities(keys, priorities, table=table)
+
+    def save(self, path: str) -> ShardReport:
+        """Writes everything to a file, atomically."""
+        self._buffer.save(path)
+        return self.report()
+
+    def load(self, path: str, mean_mass: dict[str, float]) -> None:
+        """Reads a file of `save` beside what there is; `finish_load` decides.
+
+        Raises:
+          SpecError, OSError: There is no such file, or it is damaged or of another replay.
+        """
+        buffer = self._config.make_buffer()
+        try:
+            buffer.load(path)
+        except BaseException:
+            buffer.close()
+            raise
+        self._loaded = buffer, mean_mass
+
+    def finish_load(self, take_over: bool) -> ShardReport:
+        """Goes on with what `load` read, if anything, or forgets it."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None and take_over:
+            self._buffer.close()
+            self._buffer, self._mean_mass = loaded
+        elif loaded is not None:
+            loaded[0].close()
+        return self.report()
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._buffer.close()
+
+
+class LocalShard:
+    """A shard in this process: every call is over when it returns. See ShardHandle."""
+
+    def __init__(self, config: ShardConfig) -> None:
+        """Makes the shard."""
+        self._shard = ReplayShard(config)
+
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        """Calls a method of the shard, now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(getattr(self._shard, method)(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._shard.close()

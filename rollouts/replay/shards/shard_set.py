@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver knows of its shards: what is on its way, who died, and what became of it all."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import WorkerError
+from rollouts.replay.shards.admission import Admission
+from rollouts.replay.shards.joining import share_out
+from rollouts.replay.shards.shard import (
+    EndedEpisodes,
+    FragmentLostError,
+    ShardHandle,
+    ShardLostError,
+    ShardReport,
+    TableReport,
+)
+
+if TYPE_CHECKING:
+    from rollouts.replay.shards.saving import Checkpoint, ShardMark
+
+_log = logging.getLogger(__name__)
+
+Array = NDArray[Any]
+
+_MOST_EPISODE_REPORTS = 4096
+_RESTART_WINDOW_S = 600.0
+_NO_ITEMS = TableReport()
+
+
+@dataclass(slots=True, eq=False)
+class Add:
+    """A fragment on its way into a shard; kept, to be added again where the shard dies."""
+
+    name: tuple[int, int, int]
+    num_steps: int
+    payload: Any
+    future: Future[ShardReport]
+
+
+@dataclass(slots=True, eq=False)
+class Loss:
+    """What a shard inserted and lost with its process: env-steps, and by table inserts, items."""
+
+    env_steps: int = 0
+    inserts: dict[str, int] = field(default_factory=dict)
+    items: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: ShardReport, sign: int = 1) -> None:
+        """Counts all that a shard had (sign 1) or got back (-1)."""
+        self.env_steps += sign * report.env_steps
+        for name, table in report.tables.items():
+            self.inserts[name] = self.inserts.get(name, 0) + sign * table.inserts
+            self.items[name] = self.items.get(name, 0) + sign * table.size
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One shard, over all its incarnations."""
+
+    shard_id: int
+    handle: ShardHandle
+    incarnation: int = 0
+    report: ShardReport = field(default_factory=ShardReport)
+    adds: deque[Add] = field(default_factory=deque)
+    loading: Future[ShardReport] | None = None
+    is_lost: bool = False
+    restarts: int = 0
+    lost_at: deque[float] = field(default_factory=deque)  # s, of time.monotonic
+    loss: Loss = field(default_factory=Loss)
+
+    def table(self, name: str) -> TableReport:
+        """Returns what is known of a table."""
+        return self.report.tables.get(name, _NO_ITEMS)
+
+
+class ShardSet:
+    """Routes fragments to shards and replaces the shards that die. Not thread-safe.
+
+    In env-steps: produced = inserted + in_flight + sum(discarded by reason). Of what was inserted,
+    a shard that dies loses what it held and had not saved.
+    """
+
+    def __init__(
+        self,
+        launch: Callable[[int], ShardHandle],
+        num_shards: int,
+        *,
+        admissions: Mapping[str, Admission],
+        max_restarts: int,
+        wake: Callable[[], None],
+    ) -> None:
+        """Starts the shards; waits for none.
+
+        Args:
+          launch: Starts an incarnation of a shard.
+          num_shards: How many.
+          admissions: The limiters' accounts by table, which this keeps up to date.
+          max_restarts: Of each shard in 10 minutes; one that dies more often ends the replay.
+          wake: Called on any thread when a call ended.
+        """
+        self._launch = launch
+        self._admissions = admissions
+        self._max_restarts = max_restarts
+        self._wake = wake
+        self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
+        self.credit = {name: np.zeros(num_shards) for name in admissions}
+        self.checkpoint: Checkpoint | None = None  # that shards which die start from
+        # of the last fragments with such, in case nobody asks
+        self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
+        # added to the workers' incarnations, so that a later run's fragments have other names
+        self.first_incarnation = self.newest_incarnation = 0
+        self._produced = self._inserted = 0
+        self.discarded: Counter[str] = Counter()
+
+    def add(self, fragment: Any, payload: Any) -> None:
+        """Sends a fragment to its worker's shard, the same for all the worker's incarnations.
+
+        Args:
+          fragment: FragmentInfo or what else has its worker_id, incarnation, seq_no, num_steps.
+          payload: Its arrays, or what ShardHandle.call makes them of.
+        """
+        shard = self.shards[fragment.worker_id % len(self.shards)]
+        incarnation = self.first_incarnation + fragment.incarnation
+        self.newest_incarnation = max(self.newest_incarnation, incarnation)
+        self._produced += fragment.num_steps
+        name = (fragment.worker_id, incarnation, fragment.seq_no)
+        future = self.watched(shard.handle.call("add", name, payload))
+        shard.adds.append(Add(name, fragment.num_steps, payload, future))
+        self._count()
+
+    def draw(self, table: str, batch_size: int) -> list[tuple[Shard, int, float]]:
+        """Divides a batch among the shards that have items: (shard, items, share of all draws)."""
+        reports = [_NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
+        mass = np.array([report.mass for report in reports])
+        if not mass.any():
+            mass = np.array([float(report.size) for report in reports])
+        share = mass / mass.sum()
+        counts, self.credit[table] = share_out(batch_size, share, self.credit[table])
+        drawn = zip(self.shards, counts.tolist(), share.tolist(), strict=True)
+        return [(shard, count, part) for shard, count, part in drawn if count]
+
+    def see(self, shard: Shard, incarnation: int, report: ShardReport) -> None:
+        """Takes over what a sample's report says of items, unless an add's was newer."""
+        same = incarnation == shard.incarnation and report.env_steps == shard.report.env_steps
+        if same and not shard.loading:
+            shard.report = replace(report, episodes=None)
+            self._count()
+
+    def lose(self, shard: Shard, incarnation: int, error: BaseException) -> None:
+        """Notes that an incarnation died."""
+        if shard.incarnation == incarnation and not shard.is_lost:
+            _log.warning("shard %d died: %s", shard.shard_id, error)
+            shard.is_lost = True
+            # one that is only out of reach must not insert any more
+            shard.handle.close()
+
+    def settle(self) -> None:
+        """Takes over the calls that ended, and starts shards again.
+
+        Raises:
+          WorkerError: A shard died too often.
+          Exception: What a shard raised: the data does not fit the buffer.
+        """
+        for shard in self.shards:
+            self._finish_loading(shard)
+            while self._has_news(shard):
+                self._finish_add(shard)
+            if shard.is_lost and all(add.future.done() for add in shard.adds):
+                self._start_again(shard)
+        self._count()
+
+    def read(self, checkpoint: Checkpoint) -> list[Future[None]]:
+        """Has each shard read its part of a checkpoint, beside what it has."""
+        return [
+            self.watched(shard.handle.call("load", checkpoint.path_of(mark), mark.mean_mass))
+            for shard, mark in zip(self.shards, checkpoint.shards, strict=True)
+        ]
+
+    def forget_reads(self) -> None:
+        """Has each shard forget what `read` gave it."""
+        for shard in self.shards:
+            shard.handle.call("finish_load", False)
+
+    def take_over(self, checkpoint: Checkpoint) -> None:
+        """Goes on from a checkpoint that all shards have read; nothing may be on its way."""
+        self.checkpoint = checkpoint
+        self.credit = {name: np.array(credit) for name, credit in checkpoint.credit.items()}
+        for shard, mark in zip(self.shards, checkpoint.shards, strict=True):
+            # keys of the items that were here so far are nobody's
+            used = shard.report.env_steps > 0
+            shard.incarnation = max(mark.incarnation, shard.incarnation + used)
+            shard.report, shard.loss = mark.report, mark.loss
+            shard.loading = self.watched(shard.handle.call("finish_load", True))
+        self.first_incarnation = max(self.newest_incarnation, checkpoint.newest_incarnation) + 1
+        self.newest_incarnation = self.first_incarnation
+        self._inserted = sum(m.report.env_steps + m.loss.env_steps for m in checkpoint.shards)
+        self._produced = self._inserted + sum(checkpoint.discarded.values())
+        self.discarded = Counter(checkpoint.discarded)
+        self.episodes.clear()
+        self._count()
+
+    def watched(self, future: Future[Any]) -> Future[Any]:
+        """Has `wake` called when a call ended."""
+        future.add_done_callback(lambda done: self._wake())
+        return future
+
+    @property
+    def num_in_flight(self) -> int:
+        """Fragments on their way into shards."""
+        return sum(len(shard.adds) for shard in self.shards)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not any(s.adds or s.is_lost or s.loading for s in self.shards)
+
+    def stats(self) -> dict[str, Any]:
+        """Returns this part of ReplayService.stats."""
+        memory = ("used_bytes", "allocated_bytes")
+        return {
+            "steps": {
+                "produced": self._produced,
+                "inserted": self._inserted,
+                "in_flight": self._steps_in_flight,
+                "discarded": dict(self.discarded),
+                "lost_with_shards": sum(s.loss.env_steps for s in self.shards),
+            },
+            "items_lost": sum(sum(s.loss.items.values()) for s in self.shards),
+            "episodes_cut": sum(s.report.episodes_cut for s in self.shards),
+            "memory": {name: sum(getattr(s.report, name) for s in self.shards) for name in memory},
+            "shard_restarts": sum(s.restarts for s in self.shards),
+            "shards": [_describe(shard) for shard in self.shards],
+        }
+
+    def close(self) -> None:
+        """Ends all shards."""
+        for shard in self.shards:
+            shard.handle.close()
+
+    def _has_news(self, shard: Shard) -> bool:
+        is_there = not (shard.is_lost or shard.loading)
+        return is_there and bool(shard.adds) and shard.adds[0].future.done()
+
+    def _finish_add(self, shard: Shard) -> None:
+        add = shard.adds[0]
+        error = add.future.exception()
+        if isinstance(error, ShardLostError):
+            self.lose(shard, shard.incarnation, error)
+            return
+        shard.adds.popleft()
+        if isinstance(error, FragmentLostError):
+            self.discarded["lost"] += add.num_steps
+        elif error is not None:
+            self.discarded["refused"] += add.num_steps
+            raise error
+        else:
+            before, shard.report = shard.report, add.future.result()
+            inserted = shard.report.env_steps - before.env_steps
+            self._inserted += inserted
+            if inserted < add.num_steps:
+                self.discarded["duplicate"] += add.num_steps - inserted
+            if shard.report.episodes is not None and len(shard.report.episodes.env_id):
+                self.episodes.append(shard.report.episodes)
+
+    def _start_again(self, shard: Shard) -> None:
+        """Starts the next incarnation from the last checkpoint, with what was on its way."""
+        # the last ones may have ended well before the process died
+        while shard.adds and shard.adds[0].future.exception() is None:
+            self._finish_add(shard)
+        self._check_may_restart(shard)
+        mark = None if self.checkpoint is None else self.checkpoint.shards[shard.shard_id]
+        shard.loss.add(shard.report)
+        shard.handle = self._launch(shard.shard_id)
+        shard.incarnation += 1
+        shard.restarts += 1
+        shard.is_lost = False
+        shard.report, shard.loading = ShardReport(), None
+        _log.warning(
+            "shard %d is started again, %s",
+            shard.shard_id,
+            "empty" if mark is None else f"from {mark.file}",
+        )
+        if mark is not None:
+            self._load(shard, mark)
+        for add in shard.adds:
+            add.future = self.watched(shard.handle.call("add", add.name, add.payload))
+
+    def _check_may_restart(self, shard: Shard) -> None:
+        now = time.monotonic()
+        shard.lost_at.append(now)
+        while now - shard.lost_at[0] > _RESTART_WINDOW_S:
+            shard.lost_at.popleft()
+        if len(shard.lost_at) > self._max_restarts:
+            raise WorkerError(
+                f"shard {shard.shard_id} died {len(shard.lost_at)} times in "
+                f"{_RESTART_WINDOW_S:g} s, expected at most {self._max_restarts} "
+                "(max_restarts_per_shard)"
+            )
+
+    def _load(self, shard: Shard, mark: ShardMark) -> None:
+        assert self.checkpoint is not None
+        shard.handle.call("load", self.checkpoint.path_of(mark), mark.mean_mass)
+        shard.loading = self.watched(shard.handle.call("finish_load", True))
+        shard.report = mark.report
+        shard.loss.add(mark.report, -1)
+
+    def _finish_loading(self, shard: Shard) -> None:
+        """Takes over what a shard says that it has now; less than expected is lost."""
+        if shard.loading is None or not shard.loading.done():
+            return
+        loading, shard.loading = shard.loading, None
+        error = loading.exception()
+        if error is not None:
+            self.lose(shard, shard.incarnation, error)
+        elif loading.result().env_steps != shard.report.env_steps:
+            _log.warning("shard %d could not read its checkpoint: it is empty", shard.shard_id)
+            shard.loss.add(shard.report)
+            shard.report = loading.result()
+
+    def _count(self) -> None:
+        """Brings the limiters' accounts up to date."""
+        present = [shard for shard in self.shards if not shard.is_lost]
+        for name, admission in self._admissions.items():
+            admission.size = sum(shard.table(name).size for shard in present)
+            admission.inserts = sum(
+                shard.table(name).inserts + shard.loss.inserts.get(name, 0) for shard in self.shards
+            )
+            # as many for each step as so far; at first one, as n-step items are
+            rate = admission.inserts / self._inserted if self._inserted else 1.0
+            admission.coming = self._steps_in_flight * rate
+
+    @property
+    def _steps_in_flight(self) -> int:
+        return sum(add.num_steps for shard in self.shards for add in shard.adds)
+
+
+def _describe(shard: Shard) -> dict[str, Any]:
+    report: ShardReport = shard.report
+    return {
+        "shard_id": shard.shard_id,
+        "incarnation": shard.incarnation,
+        "restarts": shard.restarts,
+        "pid": report.pid,
+        "size": sum(table.size for table in report.tables.values()),
+        "env_steps": report.env_steps,
+        "used_bytes": report.used_bytes,
+        "in_flight": len(shard.adds),
+    }

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wakes whoever waits for something to have happened, whatever it was."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Signal:
+    """Counts what happens. Thread-safe; nothing is called while its lock is held."""
+
+    def __init__(self) -> None:
+        """Begins at 0."""
+        self._changed = threading.Condition(threading.Lock())
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How often `wake` was called; read before looking whether there is a reason to wait."""
+        with self._changed:
+            return self._count
+
+    def wake(self) -> None:
+        """Wakes all who wait."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Waits until `count` is no longer `seen`, for at most timeout_s."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count != seen, timeout_s)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counter environments whose rollouts have final observations, for a replay of many shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from counter_world import FIELDS, CounterCollector, make_policy
+
+from rollouts.batch import RolloutBatch
+from rollouts.distributed import RolloutCoordinator
+from rollouts.replay import NStep, ReplayService, SequenceBatch, TableConfig, TransitionBatch
+
+EPISODE, T, STEP = (FIELDS.index(name) for name in ("episode", "t", "step"))
+OBS_SPACE = gymnasium.spaces.Box(0, 2**62, (len(FIELDS),), np.int64)
+ACTION_SPACE = gymnasium.spaces.Discrete(64)
+N, DISCOUNT = 3, 0.5
+TABLE = TableConfig(items=NStep(N, DISCOUNT), max_size=100_000, sampler="prioritized")
+
+
+class ReplayCounterCollector(CounterCollector):
+    """Adds to a counter's rollout what the last observation of each episode would have been.
+
+    Every second episode ends truncated. The reward of a step is its number.
+    """
+
+    def collect(self) -> RolloutBatch:
+        batch = super().collect()
+        ended = batch.terminated
+        final = batch.obs[ended].copy()
+        final[:, T] += 1
+        final[:, STEP] += 1
+        is_even = batch.obs[..., EPISODE] % 2 == 0
+        rows = np.nonzero(ended)[1]
+        return replace(
+            batch,
+            reward=batch.obs[..., STEP].astype(np.float32),
+            terminated=ended & is_even,
+            truncated=ended & ~is_even,
+            final_obs=final,
+            episode_return=final[:, STEP].astype(np.float64),
+            episode_length=final[:, T].astype(np.int32),
+            episode_env_id=batch.env_id[rows],
+        )
+
+
+def make_coordinator(**kwargs: Any) -> RolloutCoordinator:
+    settings = {"num_workers": 2, "num_envs_per_worker": 3, "rollout_length": 8} | kwargs
+    return RolloutCoordinator(
+        "Counter", make_policy, make_collector=ReplayCounterCollector, **settings
+    )
+
+
+def make_service(coordinator: RolloutCoordinator, **kwargs: Any) -> ReplayService:
+    settings = {"tables": TABLE, "num_shards": 2} | kwargs
+    return ReplayService(coordinator, OBS_SPACE, ACTION_SPACE, **settings)
+
+
+def assert_whole_transitions(batch: Any) -> None:
+    """Checks that n-step items have the steps that their observations say, of one episode."""
+    assert isinstance(batch, TransitionBatch)
+    obs, following, steps = batch.obs, batch.next_obs, batch.num_steps
+    # of one environment, one life and one episode
+    assert (obs[:, :T] == following[:, :T]).all()
+    assert (following[:, T] - obs[:, T] == steps).all()
+    assert (following[:, STEP] - obs[:, STEP] == steps).all()
+    length = 3 + obs[:, 0] % 4
+    is_end = following[:, T] == length
+    assert (following[:, T] <= length).all()
+    is_even = obs[:, EPISODE] % 2 == 0
+    assert (batch.terminated == (is_end & is_even)).all()
+    assert (batch.truncated == (is_end & ~is_even)).all()
+    discount = np.where(batch.terminated, 0.0, DISCOUNT**steps)
+    assert (batch.discount == discount.astype(np.float32)).all()
+    expected = sum(DISCOUNT**i * (obs[:, STEP] + i) * (i < steps) for i in range(N))
+    # powers of 0.5 and whole numbers: exact
+    assert (batch.reward == np.asarray(expected, np.float32)).all()
+
+
+def assert_whole_sequences(batch: Any) -> None:
+    """Checks that the steps of each sequence follow each other in one episode."""
+    assert isinstance(batch, SequenceBatch)
+    for column, steps in enumerate(batch.num_steps):
+        obs = batch.obs[: steps + 1, column]
+        assert (obs[:, :T] == obs[0, :T]).all()
+        assert (obs[:, STEP] == obs[0, STEP] + np.arange(steps + 1)).all()
+        assert (obs[:, T] == obs[0, T] + np.arange(steps + 1)).all()
+        assert (batch.valid[:, column] == (np.arange(len(batch.valid)) < steps)).all()
+
+
+def assert_replay_balanced(stats: dict[str, Any]) -> None:
+    """Checks that every step that was taken is in a shard, on its way, discarded or lost."""
+    steps = stats["steps"]
+    discarded = sum(steps["discarded"].values())
+    assert steps["produced"] == steps["inserted"] + steps["in_flight"] + discarded
+    held = sum(shard["env_steps"] for shard in stats["shards"])
+    assert steps["inserted"] == held + steps["lost_with_shards"]
+    for table in stats["tables"].values():
+        assert table["inserts"] >= table["size"] + table["deletes"]
