@@ -42,6 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch_size": 32,
         "samples_per_insert": 1.0,
         "min_size": 5_000,
+        "n_step": 3,
         "target_interval": 500,
     },
 }

@@ -59,7 +59,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         batch_size=32,
         replay_size=10_000,
         min_size=200,
-        n_step=5,
     )
     return parser.parse_args(argv)
 

@@ -85,7 +85,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--greedy-epsilon", type=float, default=0.02, help="whose episodes count: explore less")
     add("--learning-rate", type=float, default=1e-3, help="falls linearly to 0")
     add("--gamma", type=float, default=0.99, help="discount per step")
-    add("--n-step", type=int, default=3, help="rewards before a value stands in for the rest")
+    add("--n-step", type=int, default=5, help="rewards before a value stands in for the rest")
     add("--target-interval", type=int, default=100, help="updates between two target networks")
     add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
     add("--replay-size", type=int, default=100_000, help="items in all shards together")

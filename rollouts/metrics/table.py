@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one table of metrics: names, units, and where in the stats each is found.
 
-The stats are those of `RolloutCoordinator` and, for `rollouts_replay_*`, of `ReplayBuffer`.
+The stats are those of `RolloutCoordinator` and, for `rollouts_replay_*`, of `ReplayBuffer` or
+`ReplayService`; of the latter alone are shards and what was lost with them.
 
 The names follow Prometheus: a counter ends in `_total` and only grows, units are base units
 (seconds, bytes). Ray's endpoint puts `ray_` before each. A metric whose key the stats do not have
@@ -44,6 +45,11 @@ is left out everywhere.
   rollouts_replay_env_steps_total          env-steps             given to the buffer
   rollouts_replay_env_steps_discarded_total  env-steps  reason     given and then discarded
   rollouts_replay_memory_bytes             bytes                 of stored steps
+  rollouts_replay_items_lost               items                 died with a shard
+  rollouts_replay_env_steps_lost           env-steps             died with a shard
+  rollouts_replay_stale_priorities_total   items                 updated after their shard died
+  rollouts_replay_shard_restarts_total     restarts              of shards, after a death
+  rollouts_replay_shard_size               items      shard      in the shard, of all tables
 """
 
 from __future__ import annotations
@@ -218,6 +224,13 @@ METRICS: tuple[Metric, ...] = (
         label="reason",
     ),
     _gauge("replay_memory_bytes", "bytes", "of stored steps", "memory.used_bytes"),
+    _gauge("replay_items_lost", "items", "died with a shard", "items_lost"),
+    _gauge("replay_env_steps_lost", "env-steps", "died with a shard", "steps.lost_with_shards"),
+    _counter(
+        "replay_stale_priorities", "items", "updated after their shard died", "stale_priorities"
+    ),
+    _counter("replay_shard_restarts", "restarts", "of shards, after a death", "shard_restarts"),
+    _gauge("replay_shard_size", "items", "in the shard, of all tables", "shards.*.size", "shard"),
 )
 
 

@@ -5,7 +5,9 @@
     buffer.add_batch(collector.collect())
     batch = buffer.sample(256)
 
-Nothing here knows Ray. torch is loaded with the first tensor, `ReplayDataset` or prefetcher.
+`ReplayService` is the same for a learner, spread over shards. Nothing here knows Ray: it hosts the
+shards from `rollouts.distributed`. torch is loaded with the first tensor, `ReplayDataset` or
+prefetcher.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ReplayBuffer as a torch dataset."""
+"""A replay as a torch dataset."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from rollouts.replay.sampling import ReplayBatch
 
 if TYPE_CHECKING:
     from rollouts.replay.buffer import ReplayBuffer
+    from rollouts.replay.service import ReplayService
 
 
 class ReplayDataset(IterableDataset[ReplayBatch]):
     """Yields batches of tensors, sampled anew each; for `DataLoader(dataset, batch_size=None)`.
 
-    The buffer lives in this process, so the loader has no workers (num_workers=0): to sample ahead
-    use `ReplayBuffer.prefetch`.
+    The buffer or service is in this process, so the loader has no workers (num_workers=0): to
+    sample ahead use `ReplayBuffer.prefetch`.
     """
 
     def __init__(
         self,
-        buffer: ReplayBuffer,
+        buffer: ReplayBuffer | ReplayService,
         batch_size: int,
         *,
         table: str | None = None,

@@ -326,7 +326,8 @@ def _check(config: ShardConfig, num_workers: int) -> None:
     """Raises SpecError for what would fail in a shard, or wait for ever."""
     spaces = config.single_observation_space, config.single_action_space
     ReplayBuffer(*spaces, config.tables).close()
-    config.make_buffer().close()
+    # the directory is one of the shards' machines
+    replace(config, storage_dir="").make_buffer().close()
     num_filled = min(config.num_shards, max(1, num_workers))
     for table in config.tables:
         most = num_filled * config.part(table.max_size)

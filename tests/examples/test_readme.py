@@ -15,17 +15,20 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTI
 
 
 def test_readme_shows_step_send_recv_options_ray_and_replay() -> None:
-    shown = ("send(", "ReplayBuffer(", "RolloutCoordinator")
+    shown = ("send(", "ReplayBuffer(", "RolloutCoordinator", "ReplayService(")
     assert [[name for name in shown if name in block] for block in BLOCKS] == [
         [],
         ["send("],
         [],
         ["RolloutCoordinator"],
         ["ReplayBuffer("],
+        ["RolloutCoordinator", "ReplayService("],
     ]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["step", "send-recv", "options", "ray", "replay"])
+@pytest.mark.parametrize(
+    "block", BLOCKS, ids=["step", "send-recv", "options", "ray", "replay", "service"]
+)
 def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block)

@@ -106,13 +106,13 @@ class Requests:
 
     def _draw(self, request: Request) -> None:
         """Asks for what is missing, if any shard has something."""
-        if not request.num_missing or not self._admissions[request.table].size:
+        if not request.num_missing:
             return
         for shard, count, share in self._shards.draw(request.table, request.num_missing):
             arguments = request.table, count, request.policy_version
             future = self._shards.watched(shard.handle.call("sample", *arguments))
             request.parts.append(_Part(shard, shard.incarnation, count, share, future))
-        request.num_missing = 0
+            request.num_missing -= count
 
     def _take(self, part: _Part) -> bool:
         """Takes over what a shard answered; tells whether that was a batch."""

@@ -140,11 +140,17 @@ class ShardSet:
         self._count()
 
     def draw(self, table: str, batch_size: int) -> list[tuple[Shard, int, float]]:
-        """Divides a batch among the shards that have items: (shard, items, share of all draws)."""
+        """Divides a batch among the shards that have items, if any does.
+
+        Returns:
+          (shard, items, share of all draws) of each that gets some.
+        """
         reports = [_NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
         mass = np.array([report.mass for report in reports])
         if not mass.any():
             mass = np.array([float(report.size) for report in reports])
+        if not mass.any():
+            return []
         share = mass / mass.sum()
         counts, self.credit[table] = share_out(batch_size, share, self.credit[table])
         drawn = zip(self.shards, counts.tolist(), share.tolist(), strict=True)
@@ -160,7 +166,8 @@ class ShardSet:
     def lose(self, shard: Shard, incarnation: int, error: BaseException) -> None:
         """Notes that an incarnation died."""
         if shard.incarnation == incarnation and not shard.is_lost:
-            _log.warning("shard %d died: %s", shard.shard_id, error)
+            # the first line says what, further ones all that Ray knows
+            _log.warning("shard %d died: %s", shard.shard_id, str(error).partition("\n")[0])
             shard.is_lost = True
             # one that is only out of reach must not insert any more
             shard.handle.close()
