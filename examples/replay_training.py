@@ -275,7 +275,7 @@ class ReplayTraining(Run):
         seconds = max(progress.seconds - self.began_at.seconds, 1e-9)
         rate = (progress.env_steps - self.began_at.env_steps) / seconds
         line = (
-            f"{args.env_id}: {self.result()} that hardly explored, {progress.env_steps:,} "
+            f"{args.env_id}: {self.result()} with little exploration, {progress.env_steps:,} "
             f"env-steps in {progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s); "
             f"outputs in {self.dir}"
         )

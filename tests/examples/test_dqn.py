@@ -29,41 +29,38 @@ def dqn(*args: object) -> subprocess.CompletedProcess[str]:
 def test_it_learns_from_what_all_workers_inserted(
     where: tuple[object, ...], tmp_path: Path
 ) -> None:
-    # who acts at random comes to 22
-    result = dqn(*where, "--target-return", 60, "--run-dir", tmp_path)
+    # the weights of this seed come to 9 before they learn; others are lucky, seed 1 comes to 226
+    result = dqn(*where, "--seed", 3, "--target-return", 60, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
-    replay, summary = result.stdout.splitlines()
-    ratio = re.fullmatch(REPLAY_LINE, replay)
-    assert ratio and 6 < float(ratio[2]) < 10
+    # 8 in the long run, less the first 1 000 items
+    assert 6 < float(match_replay(result)[2]) <= 8.5
+    summary = result.stdout.splitlines()[1]
     match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes ", summary)
     assert match and float(match[1]) >= 60
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
-def test_a_resumed_run_goes_on_with_what_the_shards_held(tmp_path: Path) -> None:
-    options = ("--target-return", 1000, "--run-dir", tmp_path, "--save-replay")
+def test_a_resumed_run_goes_on_with_what_the_replay_held(tmp_path: Path) -> None:
+    options = (*IN_PROCESS, "--target-return", 1000, "--run-dir", tmp_path, "--save-replay")
     first = dqn(*options, "--total-steps", 4_000)
     assert first.returncode == 1, first.stderr
     before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    # too few steps to fill a replay that waits for 1 000 items, were it empty
-    second = dqn(
-        *options, "--total-steps", before["progress"]["env_steps"] + 1, "--resume", tmp_path
-    )
+    total_steps = before["progress"]["env_steps"] + 1
+    second = dqn(*options, "--total-steps", total_steps, "--resume", tmp_path)
     assert second.returncode == 1, second.stderr
     after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    items = [
-        int(match[1].replace(",", ""))
-        for match in re.findall(REPLAY_LINE, first.stdout + second.stdout)
-    ]
-    assert before["learner"]["updates"] < after["learner"]["updates"]
-    assert len(items) == 2 and items[0] <= items[1]
+    assert after["learner"]["updates"] > before["learner"]["updates"]
+    # an empty replay would have waited for 1 000 items before the first update
+    assert 4_000 <= total_steps <= after["progress"]["env_steps"] < total_steps + 1_000
+    items = [int(match[1].replace(",", "")) for match in map(match_replay, (first, second))]
+    assert items[0] <= items[1] <= after["progress"]["env_steps"]
 
 
-def test_a_missed_target_is_a_failure(tmp_path: Path) -> None:
-    result = dqn(*IN_PROCESS, "--total-steps", 2_048, "--run-dir", tmp_path)
-    assert result.returncode == 1
-    assert "CartPole-v1: mean return" in result.stdout
+def match_replay(result: subprocess.CompletedProcess[str]) -> re.Match[str]:
+    match = re.fullmatch(REPLAY_LINE, result.stdout.splitlines()[0])
+    assert match, result.stdout
+    return match
 
 
 def test_continuous_actions_are_refused(tmp_path: Path) -> None:
