@@ -5,15 +5,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import nan
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from rollouts import RolloutBatch
-
 EPISODES_IN_MEAN = 100
+
+
+class Collected(Protocol):
+    """What one update adds to the count; `rollouts.RolloutBatch` has it."""
+
+    @property
+    def num_steps(self) -> int:
+        """Environment steps."""
+        ...
+
+    @property
+    def episode_return(self) -> NDArray[np.float64]:
+        """(E,) of the episodes that count."""
+        ...
 
 
 @dataclass
@@ -41,7 +54,7 @@ class Progress:
         full = len(self.returns) == EPISODES_IN_MEAN
         return target is not None and full and self.mean_return >= target
 
-    def add(self, batch: RolloutBatch, *, seconds: float, policy_lag: float) -> None:
+    def add(self, batch: Collected, *, seconds: float, policy_lag: float) -> None:
         """Counts the batch of one update that ended after `seconds` of training."""
         self.env_steps += batch.num_steps
         self.updates += 1

@@ -30,16 +30,12 @@ from rollouts.distributed.ray_metrics import RayMetricsSink
 from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
 
 
-class Learner(Protocol):
-    """What is trained."""
+class Trained(Protocol):
+    """What is trained, whatever it learns from."""
 
     @property
     def policy(self) -> rollouts.TorchPolicy:
         """Whose weights the workers get."""
-        ...
-
-    def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
-        """Learns from one batch; returns what to log."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -48,6 +44,14 @@ class Learner(Protocol):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes back to a state that `state` returned."""
+        ...
+
+
+class Learner(Trained, Protocol):
+    """What learns from rollouts."""
+
+    def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
+        """Learns from one batch; returns what to log."""
         ...
 
 
@@ -134,46 +138,90 @@ def run(
     return 1 if args.target_return is not None and missed else 0
 
 
-class Training:
-    """The learner, how far it is, and the directory of its outputs."""
+class Run:
+    """How far a training is, what a checkpoint of it has, and the directory of its outputs."""
 
-    def __init__(self, args: argparse.Namespace, learner: Learner, *, kind: str) -> None:
-        self.args, self.learner, self.kind = args, learner, kind
+    def __init__(self, args: argparse.Namespace, trained: Trained, *, kind: str) -> None:
+        self.args, self.trained, self.kind = args, trained, kind
         self.progress = Progress()
-        self.lags: Counter[int] = Counter()  # env-steps by policy lag, of this process
-        self.last_batch: rollouts.RolloutBatch | None = None
         self.stats: dict[str, Any] = {}  # of the coordinator, at the end of this process's training
         if args.resume:
             state = load_checkpoint(args.resume, kind, env_id=args.env_id)
-            learner.load_state(state["learner"])
+            trained.load_state(state["learner"])
             self.progress = Progress(**state["progress"])
         self.dir = run_dir(args)
         self.dir.mkdir(parents=True, exist_ok=True)
+
+    def make_writer(self) -> SummaryWriter:
+        """Returns TensorBoard's writer."""
+        # a process that was killed may have logged more than its last checkpoint knows
+        return SummaryWriter(self.dir, purge_step=self.progress.env_steps + 1)
+
+    def make_bar(self) -> tqdm[Any]:
+        """Returns the progress bar, in env-steps."""
+        return tqdm(
+            total=self.args.total_steps,
+            initial=self.progress.env_steps,
+            unit="step",
+            unit_scale=True,
+            # a log file gets a line now and then, a terminal a moving bar
+            mininterval=0.1 if sys.stderr.isatty() else 1.0,
+        )
+
+    def make_reporter(
+        self, stats: Callable[[], dict[str, Any]], writer: SummaryWriter
+    ) -> MetricsReporter:
+        """Returns what reports `stats` while the training goes on."""
+        # `rollouts top` shows the status file
+        board = TensorBoardSink(writer, first_step=self.progress.env_steps)
+        sinks: list[Sink] = [StatusFileSink(self.dir), board]
+        if self.args.prometheus:
+            sinks.append(RayMetricsSink(run=self.dir.name))
+        return MetricsReporter(stats, sinks)
+
+    def is_finished(self) -> bool:
+        """Tells whether the target or the last env-step is reached."""
+        args, progress = self.args, self.progress
+        return progress.has_reached(args.target_return) or progress.env_steps >= args.total_steps
+
+    def save(self) -> None:
+        """Writes the checkpoint."""
+        state = {"learner": self.trained.state(), "progress": asdict(self.progress)}
+        save_checkpoint(self.dir / FILE_NAME, self.kind, {**state, "env_id": self.args.env_id})
+
+    def draw(self, title: str) -> None:
+        """Writes the PNG of the training."""
+        path, target = self.dir / "training.png", self.args.target_return
+        save_training_curves(path, self.progress.history, title=title, target=target)
+
+    def result(self) -> str:
+        """The mean return that was reached."""
+        progress = self.progress
+        if not progress.returns:
+            return "no episode ended"
+        count = len(progress.returns)
+        return f"mean return {progress.mean_return:.1f} over the last {count} episodes"
+
+
+class Training(Run):
+    """A run that learns from rollouts as they come."""
+
+    def __init__(self, args: argparse.Namespace, learner: Learner, *, kind: str) -> None:
+        super().__init__(args, learner, kind=kind)
+        self.learner = learner
+        self.lags: Counter[int] = Counter()  # env-steps by policy lag, of this process
+        self.last_batch: rollouts.RolloutBatch | None = None
 
     def loop(
         self, coordinator: rollouts.RolloutCoordinator, stop: Event, fragments_per_update: int
     ) -> None:
         """Learns until the target, the last env-step or `stop`, saving now and then."""
         args, progress, learner = self.args, self.progress, self.learner
-        # a process that was killed may have logged more than its last checkpoint knows
-        writer = SummaryWriter(self.dir, purge_step=progress.env_steps + 1)
-        bar = tqdm(
-            total=args.total_steps,
-            initial=progress.env_steps,
-            unit="step",
-            unit_scale=True,
-            # a log file gets a line now and then, a terminal a moving bar
-            mininterval=0.1 if sys.stderr.isatty() else 1.0,
-        )
+        writer, bar = self.make_writer(), self.make_bar()
         start = time.perf_counter() - progress.seconds
         next_save = progress.seconds + args.checkpoint_interval_s
         version = coordinator.publish_weights(learner.policy.weights())
-        # `rollouts top` shows the status file
-        board = TensorBoardSink(writer, first_step=progress.env_steps)
-        sinks: list[Sink] = [StatusFileSink(self.dir), board]
-        if args.prometheus:
-            sinks.append(RayMetricsSink(run=self.dir.name))
-        with bar, writer, MetricsReporter(coordinator.stats, sinks):
+        with bar, writer, self.make_reporter(coordinator.stats, writer):
             while not (self.is_finished() or stop.is_set()):
                 # the workers go on with the weights they have while these lines learn
                 batch = coordinator.get(num_fragments=fragments_per_update)
@@ -194,32 +242,13 @@ class Training:
                     next_save = progress.seconds + args.checkpoint_interval_s
         self.stats = coordinator.stats()
 
-    def is_finished(self) -> bool:
-        """Tells whether the target or the last env-step is reached."""
-        args, progress = self.args, self.progress
-        return progress.has_reached(args.target_return) or progress.env_steps >= args.total_steps
-
-    def save(self) -> None:
-        """Writes the checkpoint."""
-        state = {"learner": self.learner.state(), "progress": asdict(self.progress)}
-        save_checkpoint(self.dir / FILE_NAME, self.kind, {**state, "env_id": self.args.env_id})
-
-    def draw(self, title: str) -> None:
-        """Writes the PNG of the training."""
-        path, target = self.dir / "training.png", self.args.target_return
-        save_training_curves(path, self.progress.history, title=title, target=target)
-
     def summary(self) -> str:
         """One line about how old the data was, and one about the whole run."""
         progress = self.progress
         rate = progress.env_steps / max(progress.seconds, 1e-9)
-        result = "no episode ended"
-        if progress.returns:
-            count = len(progress.returns)
-            result = f"mean return {progress.mean_return:.1f} over the last {count} episodes"
         return (
             f"{self.lag_summary()}\n"
-            f"{self.args.env_id}: {result}, {progress.env_steps:,} env-steps in "
+            f"{self.args.env_id}: {self.result()}, {progress.env_steps:,} env-steps in "
             f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s), "
             f"{self.stats.get('restarts', 0)} worker restarts; outputs in {self.dir}"
         )

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ape-X DQN: workers that explore differently fill a sharded replay, a learner samples from it.
+
+    python examples/dqn.py                              CartPole-v1, two Ray workers, two shards
+    python examples/dqn.py --env-id ALE/Pong-v5         Atari, each frame stored once
+    python examples/dqn.py --num-workers 0 --num-shards 0   all in this process, without Ray
+    python examples/dqn.py --resume runs/<run>          goes on, with what the replay held
+
+Double Q-learning on n-step returns, with dueling values; items are sampled by their error and
+weighted against that. Rollouts go from the workers into the shards without passing the learner,
+whose rate limiter keeps how often an item is learnt from near --samples-per-insert.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import Any
+
+import gymnasium
+import torch
+from numpy.typing import NDArray
+from ppo import Agent
+from replay_training import add_replay_arguments, explore, run
+from torch import Tensor, nn
+from training import add_run_arguments
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.replay import NStep, TransitionBatch
+from rollouts.replay.sampling import ReplayBatch
+
+CHECKPOINT_KIND = "rollouts examples/dqn.py, version 1"
+
+# what differs from one kind of environment to the next; every value is also an option
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {"target_return": 475.0},
+    "ALE/": {
+        "total_steps": 10_000_000,
+        "learning_rate": 1e-4,
+        "batch_size": 32,
+        "samples_per_insert": 1.0,
+        "min_size": 5_000,
+        "n_step": 3,
+        "target_interval": 500,
+    },
+}
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line; what it leaves open comes from the environment's preset."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_run_arguments(parser)
+    add_replay_arguments(parser)
+    env_id: str = parser.parse_known_args(argv)[0].env_id
+    for prefix, preset in PRESETS.items():
+        if env_id.startswith(prefix):
+            parser.set_defaults(**preset)
+    return parser.parse_args(argv)
+
+
+class QNetwork(nn.Module):
+    """Values of all actions, as the advantage of each over the value of the observation."""
+
+    def __init__(self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        if not isinstance(action_space, gymnasium.spaces.Discrete):
+            raise ValueError(f"this example needs Discrete actions, the env has {action_space}")
+        self.agent = Agent(obs_space, action_space)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps obs (B, ...) to values (B, A), and their maximum (B,)."""
+        values = self.values(obs)
+        return values, values.max(-1).values
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Maps obs (B, ...) to values (B, A)."""
+        advantage, value = self.agent(obs)
+        values: Tensor = value[:, None] + advantage - advantage.mean(-1, keepdim=True)
+        return values
+
+
+def make_policy(spec: PolicySpec, *, total_envs: int) -> rollouts.TorchPolicy:
+    """Makes a policy in the process that samples with it; its weights arrive before it acts."""
+    network = QNetwork(spec.single_observation_space, spec.single_action_space)
+    policy = rollouts.TorchPolicy(network, spec.single_action_space)
+    explore(policy, spec, total_envs)
+    return policy
+
+
+class Learner:
+    """The network that is trained, the older one that its targets come from, and the optimiser."""
+
+    policy_state: tuple[NDArray[Any], ...] = ()
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        spec = rollouts.env_spec(args.env_id)
+        torch.manual_seed(args.seed)
+        spaces = spec.single_observation_space, spec.single_action_space
+        self.online, self.target = QNetwork(*spaces), QNetwork(*spaces).to(args.device)
+        self.policy = rollouts.TorchPolicy(self.online, spaces[1], device=args.device)
+        self.target.load_state_dict(self.online.state_dict())
+        # fused: for networks this small the optimiser would otherwise be a fifth of an update
+        parameters = self.online.parameters()
+        self.optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, fused=True)
+        self.start = int(spec.single_action_space.start)  # type: ignore[attr-defined]
+        self.updates = 0
+
+    def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
+        """Takes one gradient step; returns the errors as priorities (B,) and what to log."""
+        assert isinstance(batch, TransitionBatch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+        # the action that the online network prefers, valued by the other one; batch.discount is 0
+        # where the episode terminated, and next_obs the true final one where it was truncated
+        with torch.no_grad():
+            best = self.online.values(batch.next_obs).argmax(-1, keepdim=True)
+            following = self.target.values(batch.next_obs).gather(-1, best)[:, 0]
+            goal = batch.reward + batch.discount * following
+
+        index = batch.action.long()[:, None] - self.start
+        value = self.online.values(batch.obs).gather(-1, index)[:, 0]
+        losses = nn.functional.smooth_l1_loss(value, goal, reduction="none")
+        loss = (batch.weight * losses).mean()
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.online.parameters(), self.args.max_grad_norm)
+        self.optimizer.step()
+
+        self.updates += 1
+        if self.updates % self.args.target_interval == 0:
+            self.target.load_state_dict(self.online.state_dict())
+        error = (value - goal).detach().abs()
+        logs = {"loss": loss.detach(), "value": value.detach().mean(), "error": error.mean()}
+        # an item without error is still sampled now and then
+        return error + 1e-6, logs
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        return {
+            "online": self.online.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        self.online.load_state_dict(state["online"])
+        self.target.load_state_dict(state["target"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = state["updates"]
+
+
+def main() -> int:
+    """Trains; returns 0, 1 where the target was missed, or 130 after Ctrl-C."""
+    args = parse_args()
+    total_envs = max(1, args.num_workers) * args.num_envs
+    return run(
+        args,
+        Learner,
+        partial(make_policy, total_envs=total_envs),
+        NStep(args.n_step, args.gamma),
+        kind=CHECKPOINT_KIND,
+        title=f"DQN on {args.env_id}, {total_envs} environments, {args.num_shards} shards",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

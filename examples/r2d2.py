@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""R2D2: Q-learning with memory from a replay of sequences, on CartPole without its velocities.
+
+    python examples/r2d2.py                             positions only, two Ray workers, two shards
+    python examples/r2d2.py --no-memory                 the same network, forgetting every step
+    python examples/r2d2.py --visible 0 1 2 3 --scale 1 1 1 1  nothing hidden
+    python examples/r2d2.py --num-workers 0 --num-shards 0  in this process, without Ray
+    python examples/r2d2.py --resume runs/<run>         goes on, with what the replay held
+
+The workers store with each step the state that the GRU had before it. A sampled sequence is run
+again from there: its first --burn-in rows only bring the state, left there by weights of then, up
+to date with those of today; the rows after them are learnt from, n-step and double, and the largest
+and the mean error of them say how often the sequence is sampled again (Kapturowski et al. 2019).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import Any
+
+import gymnasium
+import torch
+from numpy.typing import NDArray
+from ppo import layer
+from replay_training import add_replay_arguments, explore, run
+from torch import Tensor, nn
+from training import add_run_arguments
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.recurrent import RecurrentTorchPolicy, State
+from rollouts.replay import SequenceBatch, Sequences
+from rollouts.replay.sampling import ReplayBatch
+
+CHECKPOINT_KIND = "rollouts examples/r2d2.py, version 1"
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_run_arguments(parser)
+    add_replay_arguments(parser)
+    add = parser.add_argument
+    add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
+    # from one step to the next a position changes by hundredths, and that is all there is to see
+    add("--scale", type=float, nargs="+", default=[2.0, 20.0], help="factor of each of them")
+    add("--no-memory", action="store_true", help="forget everything after each step")
+    add("--burn-in", type=int, default=10, help="steps of a sequence before those learnt from")
+    add("--learn-steps", type=int, default=20, help="steps of a sequence that are learnt from")
+    add("--eta", type=float, default=0.9, help="of a priority: share of the largest error")
+    add("--rescale", action=argparse.BooleanOptionalAction, default=True, help="learn roots")
+    parser.set_defaults(
+        target_return=475.0,
+        batch_size=32,
+        replay_size=10_000,
+        min_size=200,
+    )
+    return parser.parse_args(argv)
+
+
+class QNetwork(nn.Module):
+    """An encoder, a GRU, and dueling heads, for small observations and Discrete actions."""
+
+    scale: Tensor
+
+    def __init__(
+        self,
+        action_space: gymnasium.Space[Any],
+        *,
+        visible: list[int],
+        scale: list[float],
+        has_memory: bool,
+        size: int = 64,
+    ) -> None:
+        super().__init__()
+        if not isinstance(action_space, gymnasium.spaces.Discrete):
+            raise ValueError(f"this example needs Discrete actions, the env has {action_space}")
+        if len(visible) != len(scale):
+            raise ValueError(f"--scale has {len(scale)} factors, expected {len(visible)}")
+        self.visible, self.has_memory, self.size = visible, has_memory, size
+        self.register_buffer("scale", torch.tensor(scale), persistent=False)
+        self.encoder = nn.Sequential(layer(len(visible), size), nn.Tanh())
+        self.gru = nn.GRU(size, size)
+        self.advantage, self.value = layer(size, int(action_space.n), 0.01), layer(size, 1, 1.0)
+
+    def initial_state(self) -> State:
+        """What an episode begins with."""
+        return (self.scale.new_zeros(self.size),)
+
+    def forward(self, obs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Maps obs (B, ...) and state to (values (B, A), their maximum, state)."""
+        values, state = self.sequence(obs[None], state)
+        return values[0], values[0].max(-1).values, state
+
+    def sequence(self, obs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Maps obs (T, B, ...) of one episode per column to values (T, B, A), and state."""
+        features = self.encoder(obs[..., self.visible] * self.scale)
+        if self.has_memory:
+            hidden, last = self.gru(features, state[0][None])
+        else:
+            hidden, _ = self.gru(features.flatten(0, 1)[None])
+            hidden, last = hidden.view(features.shape), torch.zeros_like(state[0][None])
+        advantage = self.advantage(hidden)
+        values = self.value(hidden) + advantage - advantage.mean(-1, keepdim=True)
+        return values, (last[0],)
+
+
+def network_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What a QNetwork is told by the command line."""
+    return {"visible": args.visible, "scale": args.scale, "has_memory": not args.no_memory}
+
+
+def make_policy(spec: PolicySpec, *, total_envs: int, **options: Any) -> RecurrentTorchPolicy:
+    """Makes a policy in the process that samples with it; its weights arrive before it acts."""
+    network = QNetwork(spec.single_action_space, **options)
+    policy = RecurrentTorchPolicy(network, spec.single_action_space, keep_states=True)
+    explore(policy, spec, total_envs)
+    return policy
+
+
+class Learner:
+    """The network that is trained, the older one that its targets come from, and the optimiser."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        space: Any = rollouts.env_spec(args.env_id).single_action_space
+        torch.manual_seed(args.seed)
+        options = network_options(args)
+        self.online, self.target = QNetwork(space, **options), QNetwork(space, **options)
+        self.policy = RecurrentTorchPolicy(self.online, space, device=args.device)
+        self.target.to(args.device).load_state_dict(self.online.state_dict())
+        # fused: for networks this small the optimiser would otherwise be a fifth of an update
+        parameters = self.online.parameters()
+        self.optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, fused=True)
+        self.start = int(space.start)
+        self.updates = 0
+
+    @property
+    def policy_state(self) -> tuple[NDArray[Any], ...]:
+        """One environment's state, as examples."""
+        return tuple(state.cpu().numpy() for state in self.online.initial_state())
+
+    def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
+        """Takes one gradient step; returns the sequences' priorities (B,) and what to log."""
+        assert isinstance(batch, SequenceBatch)
+        args = self.args
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+        values = self.unroll(self.online, batch)
+        with torch.no_grad():
+            following = self.unroll(self.target, batch)
+            following = following.gather(-1, values.argmax(-1, keepdim=True))[..., 0]
+            goal = self.goal(batch, following)
+        index = batch.action.long()[..., None] - self.start
+        value = values[:-1].gather(-1, index)[..., 0]
+
+        # the state at the begin of an episode is never old: nothing needs to be burnt in
+        row = torch.arange(len(value), device=value.device)[:, None]
+        learnt = batch.valid & ((row >= batch.burn_in) | batch.first[0])
+        losses = nn.functional.smooth_l1_loss(value, goal, reduction="none")
+        loss = (batch.weight * losses * learnt).sum() / learnt.sum().clamp(min=1)
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.online.parameters(), args.max_grad_norm)
+        self.optimizer.step()
+
+        self.updates += 1
+        if self.updates % args.target_interval == 0:
+            self.target.load_state_dict(self.online.state_dict())
+        error = (value - goal).detach().abs() * learnt
+        mean = error.sum(0) / learnt.sum(0).clamp(min=1)
+        priority = args.eta * error.max(0).values + (1 - args.eta) * mean
+        logs = {"loss": loss.detach(), "value": value.detach().mean(), "error": mean.mean()}
+        return priority, logs
+
+    def unroll(self, network: QNetwork, batch: SequenceBatch) -> Tensor:
+        """Values (T + 1, B, A) from the stored states on; no gradient leaves the burn-in."""
+        warm, state = network.sequence(batch.obs[: batch.burn_in], batch.policy_state)
+        state = tuple(s.detach() for s in state)
+        return torch.cat([warm, network.sequence(batch.obs[batch.burn_in :], state)[0]])
+
+    def goal(self, batch: SequenceBatch, following: Tensor) -> Tensor:
+        """n-step targets (T, B), of fewer steps at the end of a sequence.
+
+        Args:
+          batch: (T, B); all rewards after a column's last step are 0.
+          following: (T + 1, B) what the target network thinks of each observation.
+        """
+        args, steps = self.args, len(batch.reward)
+        row = torch.arange(steps, device=following.device)[:, None]
+        end = torch.minimum(row + args.n_step, batch.num_steps)
+        is_over = batch.terminated.any(0) & (end == batch.num_steps)
+        rest = inverse(following) if args.rescale else following
+        rest = rest.gather(0, end) * ~is_over
+
+        padded = nn.functional.pad(batch.reward, (0, 0, 0, args.n_step - 1))
+        total = args.gamma ** (end - row) * rest
+        for i in range(args.n_step):
+            total = total + args.gamma**i * padded[i : i + steps]
+        return root(total) if args.rescale else total
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        return {
+            "online": self.online.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        self.online.load_state_dict(state["online"])
+        self.target.load_state_dict(state["target"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = state["updates"]
+
+
+EPSILON = 1e-3  # of Pohlen et al. 2018: keeps `root` invertible
+
+
+def root(value: Tensor) -> Tensor:
+    """The scale on which values are learnt: large ones grow like their root."""
+    return value.sign() * ((value.abs() + 1).sqrt() - 1) + EPSILON * value
+
+
+def inverse(value: Tensor) -> Tensor:
+    """The value whose `root` is `value`."""
+    inner = ((1 + 4 * EPSILON * (value.abs() + 1 + EPSILON)).sqrt() - 1) / (2 * EPSILON)
+    return value.sign() * (inner.square() - 1)
+
+
+def main() -> int:
+    """Trains; returns 0, 1 where the target was missed, or 130 after Ctrl-C."""
+    args = parse_args()
+    total_envs = max(1, args.num_workers) * args.num_envs
+    memory = "without memory" if args.no_memory else "with a GRU"
+    return run(
+        args,
+        Learner,
+        partial(make_policy, total_envs=total_envs, **network_options(args)),
+        Sequences(
+            length=args.burn_in + args.learn_steps,
+            period=args.learn_steps,
+            burn_in=args.burn_in,
+            end_of_episode="pad",
+        ),
+        kind=CHECKPOINT_KIND,
+        title=f"R2D2 {memory} on {args.env_id}, numbers {args.visible} visible",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training from a replay has in common: workers that explore, shards, the loop, outputs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from progress import report
+from torch import Tensor
+from training import Run, Trained, stop_on_interrupt
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.replay import ReplayService, SampleToInsertRatio, TableConfig, stack_num
+from rollouts.replay.config import ItemKind
+from rollouts.replay.sampling import ReplayBatch
+
+
+class ReplayLearner(Trained, Protocol):
+    """What learns from samples of a replay."""
+
+    @property
+    def policy_state(self) -> tuple[NDArray[Any], ...]:
+        """One environment's recurrent state, as examples; () without memory."""
+        ...
+
+    def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
+        """Takes one gradient step; returns the items' new priorities (B,) and what to log."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonGreedy:
+    """The action of the highest value or, as often as the environment's epsilon says, any."""
+
+    epsilon: Tensor  # (num_envs,) of one worker
+    start: int  # of the action space
+    dtype: Any
+
+    def sample(self, params: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Chooses actions (B,) for the values (B, A) of all environments in order."""
+        (values,) = params
+        greedy = values.argmax(-1)
+        random = torch.randint(values.shape[1], greedy.shape, generator=generator)
+        explores = torch.rand(greedy.shape, generator=generator) < self.epsilon
+        return torch.where(explores, random, greedy) + self.start, torch.zeros(len(greedy))
+
+    def evaluate(self, params: Any, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Refuses: nothing here learns from the probability of an action."""
+        raise NotImplementedError("epsilon-greedy actions are learnt by their value")
+
+
+def epsilons(num_envs: int, *, base: float = 0.4, alpha: float = 7.0) -> NDArray[np.float32]:
+    """Returns how often each of all environments explores, as in Horgan et al. 2018 (Ape-X)."""
+    rank = np.arange(num_envs) / max(1, num_envs - 1)
+    return (base ** (1 + alpha * rank)).astype(np.float32)
+
+
+def explore(policy: rollouts.TorchPolicy, spec: PolicySpec, total_envs: int) -> None:
+    """Makes a worker's policy explore, in each environment as often as `epsilons` says."""
+    own = epsilons(total_envs)[spec.env_id_offset :][: spec.num_envs]
+    space: Any = spec.single_action_space
+    policy.head = EpsilonGreedy(torch.from_numpy(own), int(space.start), space.dtype)
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that `run` reads, beside those of training.add_run_arguments."""
+    add = parser.add_argument
+    add("--num-shards", type=int, default=2, help="Ray actors of the replay; 0: in this process")
+    add("--num-envs", type=int, default=8, help="environments per worker")
+    add("--rollout-length", type=int, default=32, help="steps per environment and fragment")
+    add("--total-steps", type=int, default=500_000, help="env-steps to train for at most")
+    add("--target-return", type=float, help="stop at this mean return of 100 episodes")
+    add("--greedy-epsilon", type=float, default=0.02, help="whose episodes count: explore less")
+    add("--learning-rate", type=float, default=1e-3, help="falls linearly to 0")
+    add("--gamma", type=float, default=0.99, help="discount per step")
+    add("--n-step", type=int, default=5, help="rewards before a value stands in for the rest")
+    add("--target-interval", type=int, default=100, help="updates between two target networks")
+    add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
+    add("--replay-size", type=int, default=100_000, help="items in all shards together")
+    add("--min-size", type=int, default=1_000, help="items before the first update")
+    add("--batch-size", type=int, default=256, help="items per update")
+    add("--samples-per-insert", type=float, default=8.0, help="times an item is learnt from")
+    add("--priority-exponent", type=float, default=0.6, help="0: uniform")
+    add("--beta", type=float, default=0.4, help="of the importance weights")
+    add("--publish-interval", type=int, default=10, help="updates between two sets of weights")
+    add("--save-replay", action="store_true", help="a checkpoint has what the replay holds, too")
+
+
+def make_table(args: argparse.Namespace, items: ItemKind) -> TableConfig:
+    """Returns the table that the options describe, with room for some batches in the ratio."""
+    per_insert = args.samples_per_insert
+    fragments = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length
+    slack = max(0.1 * per_insert * args.min_size, 4 * args.batch_size + per_insert * fragments)
+    return TableConfig(
+        items=items,
+        max_size=args.replay_size,
+        sampler="prioritized",
+        exponent=args.priority_exponent,
+        limiter=SampleToInsertRatio(per_insert, args.min_size, slack),
+    )
+
+
+def run(
+    args: argparse.Namespace,
+    make_learner: Callable[[argparse.Namespace], ReplayLearner],
+    make_policy: Callable[[PolicySpec], rollouts.Policy],
+    items: ItemKind,
+    *,
+    kind: str,
+    title: str,
+) -> int:
+    """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
+
+    Args:
+      args: with the options of `add_run_arguments` and `add_replay_arguments`.
+      make_learner: called once.
+      make_policy: called in each worker.
+      items: what is sampled.
+      kind: of the checkpoint: which program, in which version.
+      title: of the picture.
+    Returns:
+      the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
+    """
+    torch.set_num_threads(args.torch_threads)
+    try:
+        training = ReplayTraining(args, make_learner(args), kind=kind)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+    spec = rollouts.env_spec(args.env_id)
+    # a resumed run plays other episodes than the ones it was already trained with
+    seeds = np.random.SeedSequence((args.seed, training.progress.updates)).generate_state(2)
+    with stop_on_interrupt() as stop:
+        try:
+            with (
+                rollouts.RolloutCoordinator(
+                    args.env_id,
+                    make_policy,
+                    num_workers=args.num_workers,
+                    num_envs_per_worker=args.num_envs,
+                    rollout_length=args.rollout_length,
+                    num_threads_per_worker=args.num_threads,
+                    keep_final_obs=True,
+                    first_policy_version=training.progress.policy_version,
+                    seed=int(seeds[0]),
+                    ray_address=args.ray_address,
+                ) as coordinator,
+                ReplayService(
+                    coordinator,
+                    spec.single_observation_space,
+                    spec.single_action_space,
+                    make_table(args, items),
+                    num_shards=args.num_shards,
+                    stack_num=stack_num(spec),
+                    policy_state=training.learner.policy_state,
+                    seed=int(seeds[1]),
+                    ray_address=args.ray_address,
+                ) as replay,
+            ):
+                training.loop(coordinator, replay, stop)
+        finally:
+            # whatever ended the training, what was learnt is kept
+            training.save()
+            training.draw(title)
+    print(training.summary())
+    if stop.is_set():
+        return 130
+    missed = not training.progress.has_reached(args.target_return)
+    return 1 if args.target_return is not None and missed else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What Progress counts: env-steps that were inserted, and episodes that ended in them."""
+
+    num_steps: int
+    episode_return: NDArray[np.float64]
+
+
+class ReplayTraining(Run):
+    """A run that learns from what a replay has of many rollouts."""
+
+    def __init__(self, args: argparse.Namespace, learner: ReplayLearner, *, kind: str) -> None:
+        super().__init__(args, learner, kind=kind)
+        self.learner = learner
+        self.num_updates = 0  # of this process
+        self.began_at = replace(self.progress)
+        self.first_stats: dict[str, Any] = {}  # of the replay, when this process began
+        self.replay_dir: Path = self.dir / "replay"
+        # of an environment that mostly explores the return says little about the policy
+        epsilon = epsilons(max(1, args.num_workers) * args.num_envs)
+        self._counts = epsilon <= max(args.greedy_epsilon, epsilon.min())
+
+    def loop(
+        self, coordinator: rollouts.RolloutCoordinator, replay: ReplayService, stop: Event
+    ) -> None:
+        """Learns until the target, the last env-step or `stop`, saving now and then."""
+        args, progress = self.args, self.progress
+        writer, bar = self.make_writer(), self.make_bar()
+        if args.resume and self.replay_dir.is_dir():
+            replay.load(self.replay_dir)
+        # a loaded replay counts on from what it was
+        self.first_stats = replay.stats()
+        before = self.first_stats["steps"]["inserted"] - progress.env_steps
+        start = time.perf_counter() - progress.seconds
+        next_save = progress.seconds + args.checkpoint_interval_s
+        coordinator.publish_weights(self.learner.policy.weights())
+
+        def stats() -> dict[str, Any]:
+            return {**coordinator.stats(), "tables": replay.stats()["tables"]}
+
+        sampling = self.sampling(replay)
+        with bar, writer, self.make_reporter(stats, writer), sampling as sample:
+            while not (self.is_finished() or stop.is_set()):
+                # workers and shards go on while these lines learn
+                policy_lag, logs = self.learn(sample, replay)
+                coordinator.publish_weights(self.learner.policy.weights())
+
+                ended, self.stats = replay.take_episodes(), replay.stats()
+                inserted = self.stats["steps"]["inserted"] - before - progress.env_steps
+                collected = Inserted(inserted, ended.episode_return[self._counts[ended.env_id]])
+                seconds = time.perf_counter() - start
+                progress.add(collected, seconds=seconds, policy_lag=policy_lag)
+                report(progress, logs, bar=bar, writer=writer)
+                if progress.seconds >= next_save or self.is_finished() or stop.is_set():
+                    writer.flush()  # the logs never have less than the checkpoint
+                    self.save()
+                    if args.save_replay:
+                        replay.save(self.replay_dir)
+                    next_save = time.perf_counter() - start + args.checkpoint_interval_s
+
+    @contextmanager
+    def sampling(self, replay: ReplayService) -> Iterator[Callable[[], ReplayBatch]]:
+        """Yields what returns the next batch, which is drawn ahead where there are workers."""
+        args = self.args
+        options = {"beta": args.beta, "device": args.device}
+        if args.num_workers:
+            with replay.prefetch(args.batch_size, **options) as batches:
+                yield batches.get
+        else:
+            # to sample is to collect then, which is for the thread that publishes weights
+            yield lambda: replay.sample(args.batch_size, **options)
+
+    def learn(
+        self, sample: Callable[[], ReplayBatch], replay: ReplayService
+    ) -> tuple[float, dict[str, float]]:
+        """Takes the gradient steps between two sets of weights; returns lag and logs of them."""
+        args = self.args
+        remaining = max(0.0, 1 - self.progress.env_steps / args.total_steps)
+        lags, logs = [], {}
+        for _ in range(args.publish_interval):
+            batch = sample()
+            rate = args.learning_rate * remaining
+            priorities, logs = self.learner.learn(batch, learning_rate=rate)
+            replay.update_priorities(batch.key, priorities)
+            lags.append(batch.policy_lag.float().mean())
+        self.num_updates += args.publish_interval
+        return float(torch.stack(lags).mean()), {name: float(log) for name, log in logs.items()}
+
+    def summary(self) -> str:
+        """One line about the replay, and one about the whole run."""
+        args, progress = self.args, self.progress
+        seconds = max(progress.seconds - self.began_at.seconds, 1e-9)
+        rate = (progress.env_steps - self.began_at.env_steps) / seconds
+        line = (
+            f"{args.env_id}: {self.result()} with little exploration, {progress.env_steps:,} "
+            f"env-steps in {progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s); "
+            f"outputs in {self.dir}"
+        )
+        if not self.stats:
+            return line
+        (table,), (first,) = (s["tables"].values() for s in (self.stats, self.first_stats))
+        return (
+            f"replay: {self.num_updates * args.batch_size / seconds:,.0f} samples/s, "
+            f"{(table['inserts'] - first['inserts']) / seconds:,.0f} inserts/s, "
+            f"{table['size']:,} items in {self.stats['memory']['used_bytes'] / 2**20:,.1f} MiB, "
+            f"{table['samples_per_insert']:.2f} samples per insert, "
+            f"{self.stats['shard_restarts']} shard restarts\n{line}"
+        )
