@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import json
@@ -23,7 +24,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts import bench
-from rollouts.bench import collect, plot, replay, report
+from rollouts.bench import collect, plot, replay, replay_libraries, report
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import RolloutsError, SpecError
 from rollouts.metrics import top
@@ -165,15 +166,17 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--peer", action="append", default=[], choices=list(replay.LIBRARIES)[1:],
+    add("--peer", action="append", default=[], choices=list(replay_libraries.LIBRARIES)[1:],
         help="library to measure beside ours; repeat for several")  # fmt: skip
     add("--num-threads", nargs="+", action="extend", type=_positive_int, metavar="T",
-        help="that sample at the same time, one or several; default: 1 2")  # fmt: skip
+        help="that insert, then sample, at the same time; several ok; default: 1 2")  # fmt: skip
     add("--batch-size", type=_positive_int, default=256, metavar="B", help="default: 256")
     add("--num-batches", type=_positive_int, default=100, metavar="N",
         help="of one repeat and thread; default: 100")  # fmt: skip
     add("--repeats", type=_positive_int, default=3, metavar="R", help="default: 3")
     add("--seed", type=int, default=0, help="of the data; default: 0")
+    add("--output", choices=["torch", "numpy"], default="torch",
+        help="what the values of every library's batches are made; default: torch")  # fmt: skip
     add("--json", action="store_true", help="print one JSON object, nothing else")
 
 
@@ -252,24 +255,27 @@ def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _bench_replay(args: argparse.Namespace) -> None:
+    settings = replay.Settings(
+        batch_size=args.batch_size,
+        num_batches=args.num_batches,
+        repeats=args.repeats,
+        seed=args.seed,
+        output=args.output,
+    )
     results: list[replay.ReplayMeasurement] = []
     missing: dict[str, None] = {}  # in order, each once
     for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
         found, lacking = replay.compare(
             load,
             list(dict.fromkeys(args.peer)),
-            num_threads=threads,
-            batch_size=args.batch_size,
-            num_batches=args.num_batches,
-            repeats=args.repeats,
-            seed=args.seed,
+            dataclasses.replace(settings, num_threads=threads),
         )
         results += found
         missing |= dict.fromkeys(lacking)
     if args.json:
-        print(json.dumps(replay.to_json(results, list(missing)), indent=1))
+        print(json.dumps(replay.to_json(results, list(missing), settings), indent=1))
     else:
-        print(replay.to_text(results, list(missing)))
+        print(replay.to_text(results, list(missing), settings))
 
 
 # -- rollouts bench --------------------------------------------------------------------
