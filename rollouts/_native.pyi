@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the extension module; native/bindings/ has the code."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,12 @@ def vtrace(
 # C-contiguous and of one dtype; rollouts/frame_stacks.py
 def pack_frame_stacks(obs: Array, last_obs: Array) -> tuple[Array, npt.NDArray[np.int32]]: ...
 
+# Semantics: native/include/rollouts/replay/state_snapshot.h
+class StatePieces:
+    nbytes: int
+    def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]: ...
+    def __next__(self) -> npt.NDArray[np.uint8]: ...
+
 # Semantics: native/include/rollouts/replay/replay_store.h
 class ReplayStore:
     num_streams: int
@@ -156,6 +162,8 @@ class ReplayStore:
         path: str = "",
     ) -> None: ...
     def add_streams(self, n: int) -> int: ...
+    # of save_state
+    def state_pieces(self) -> StatePieces: ...
     # row numbers (T, B) int64, or (B,) without a time axis; -1 where not valid
     def append(
         self,

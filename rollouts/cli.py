@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts import bench, cli_bench
-from rollouts.bench import collect, plot, replay
+from rollouts.bench import collect, plot, replay_libraries
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.registry import env_ids, env_spec
@@ -160,15 +160,17 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--peer", action="append", default=[], choices=list(replay.LIBRARIES)[1:],
+    add("--peer", action="append", default=[], choices=list(replay_libraries.LIBRARIES)[1:],
         help="library to measure beside ours; repeat for several")  # fmt: skip
     add("--num-threads", nargs="+", action="extend", type=_positive_int, metavar="T",
-        help="that sample at the same time, one or several; default: 1 2")  # fmt: skip
+        help="that insert, then sample, at the same time; several ok; default: 1 2")  # fmt: skip
     add("--batch-size", type=_positive_int, default=256, metavar="B", help="default: 256")
     add("--num-batches", type=_positive_int, default=100, metavar="N",
         help="of one repeat and thread; default: 100")  # fmt: skip
     add("--repeats", type=_positive_int, default=3, metavar="R", help="default: 3")
     add("--seed", type=int, default=0, help="of the data; default: 0")
+    add("--output", choices=["torch", "numpy"], default="torch",
+        help="what the values of every library's batches are made; default: torch")  # fmt: skip
     add("--json", action="store_true", help="print one JSON object, nothing else")
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import json
@@ -88,24 +89,27 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
 
 def measure_replay(args: argparse.Namespace) -> None:
     """`bench-replay`: measures and prints."""
+    settings = replay.Settings(
+        batch_size=args.batch_size,
+        num_batches=args.num_batches,
+        repeats=args.repeats,
+        seed=args.seed,
+        output=args.output,
+    )
     results: list[replay.ReplayMeasurement] = []
     missing: dict[str, None] = {}  # in order, each once
     for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
         found, lacking = replay.compare(
             load,
             list(dict.fromkeys(args.peer)),
-            num_threads=threads,
-            batch_size=args.batch_size,
-            num_batches=args.num_batches,
-            repeats=args.repeats,
-            seed=args.seed,
+            dataclasses.replace(settings, num_threads=threads),
         )
         results += found
         missing |= dict.fromkeys(lacking)
     if args.json:
-        print(json.dumps(replay.to_json(results, list(missing)), indent=1))
+        print(json.dumps(replay.to_json(results, list(missing), settings), indent=1))
     else:
-        print(replay.to_text(results, list(missing)))
+        print(replay.to_text(results, list(missing), settings))
 
 
 def _print_report(

@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "replay_arrays.h"
 #include "replay_batch.h"
+#include "replay_state.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -258,17 +259,6 @@ py::dict MemoryDict(const ReplayStore& store) {
   return result;
 }
 
-// Bytes as a NumPy array that owns them.
-py::array AsArray(std::vector<std::uint8_t> bytes) {
-  auto owned = std::make_unique<std::vector<std::uint8_t>>(std::move(bytes));
-  std::uint8_t* const data = owned->data();
-  const auto size = static_cast<py::ssize_t>(owned->size());
-  const py::capsule owner(owned.release(), [](void* pointer) {
-    delete static_cast<std::vector<std::uint8_t>*>(pointer);
-  });
-  return py::array(py::dtype::of<std::uint8_t>(), {size}, {}, data, owner);
-}
-
 void BindStore(py::module_& module) {
   using Self = PyReplayStore;
   const auto table_of = [](Self& self, const std::string& name) -> replay::Table& {
@@ -327,6 +317,11 @@ void BindStore(py::module_& module) {
         }
         return AsArray(std::move(state));
       })
+      .def("state_pieces", [](Self& self) {
+        ReplayStore& store = self.store();
+        const py::gil_scoped_release release;
+        return PyStatePieces(self.shared(), store.Snapshot());
+      })
       .def("load_state", [](Self& self, const py::buffer& state) {
         const py::buffer_info view = state.request();
         if (view.ndim != 1 || view.itemsize != 1) {
@@ -357,6 +352,7 @@ void BindReplay(py::module_& module) {
     }
   });
   BindStore(module);
+  BindStatePieces(module);
   py::class_<PyGatherPlan>(module, "GatherPlan", "Which rows of an item make which array of a batch.")
       .def(py::init([](const PyReplayStore& store, const py::sequence& fields, bool time_major) {
              return std::make_unique<PyGatherPlan>(store.shared(), fields, time_major);

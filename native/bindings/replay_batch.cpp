@@ -51,6 +51,19 @@ constexpr Info kInfos[] = {{"key", 'l'},           {"probability", 'd'}, {"prior
                            {"start", 'l'},         {"length", 'i'},      {"insert_index", 'l'},
                            {"num_inserts", 'l'}};
 
+// What array.view() returns, without the search for a method: a batch has twenty arrays.
+py::object ViewOf(const py::array& array) {
+  const auto& api = py::detail::npy_api::get();
+  const auto* const proxy = py::detail::array_proxy(array.ptr());
+  PyObject* const view = api.PyArray_NewFromDescr_(
+      api.PyArray_Type_, array.dtype().release().ptr(), proxy->nd, proxy->dimensions,
+      proxy->strides, proxy->data, py::detail::npy_api::NPY_ARRAY_WRITEABLE_, nullptr);
+  if (!view) throw py::error_already_set();
+  auto owned = py::reinterpret_steal<py::object>(view);
+  if (api.PyArray_SetBaseObject_(view, array.inc_ref().ptr()) != 0) throw py::error_already_set();
+  return owned;
+}
+
 py::dtype InfoDType(char dtype) {
   if (dtype == 'i') return py::dtype::of<std::int32_t>();
   return dtype == 'l' ? py::dtype::of<std::int64_t>() : py::dtype::of<double>();
@@ -84,18 +97,21 @@ bool BatchArrays::Free() const {
 
 py::dict BatchArrays::Views(const py::dict& out) const {
   py::dict views;
+  const bool any_out = !out.empty();
   for (const Column& column : columns_) {
-    views[column.name] =
-        out.contains(column.name) ? py::object(out[column.name]) : column.array.attr("view")();
+    const py::object view = any_out && out.contains(column.name) ? py::object(out[column.name])
+                                                                 : ViewOf(column.array);
+    if (PyDict_SetItem(views.ptr(), column.name.ptr(), view.ptr()) != 0) throw py::error_already_set();
   }
   return views;
 }
 
 std::vector<std::uint8_t*> BatchArrays::FieldPointers(const py::dict& out) const {
   std::vector<std::uint8_t*> pointers;
+  pointers.reserve(num_fields_);
   for (std::size_t i = 0; i < num_fields_; ++i) {
     const Column& column = columns_[i];
-    pointers.push_back(out.contains(column.name)
+    pointers.push_back(!out.empty() && out.contains(column.name)
                            ? static_cast<std::uint8_t*>(
                                  py::array(py::reinterpret_borrow<py::array>(out[column.name])).mutable_data())
                            : column.data);

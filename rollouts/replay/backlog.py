@@ -41,12 +41,10 @@ class Backlog:
         """Items by table."""
         return {name: sum(len(i[0]) for i in queue) for name, queue in self._queues.items()}
 
-    def push(self, made: Sequence[Made], priority: float | None) -> None:
-        """Adds items of all tables."""
-        for queue, (stream, start, length) in zip(self._queues.values(), made, strict=True):
-            if len(stream):
-                fill = np.full(len(stream), np.nan if priority is None else priority)
-                queue.append([stream, start, length, fill])
+    def push(self, made: Sequence[Made], priorities: Sequence[Array]) -> None:
+        """Adds items of all tables, with their priorities (K,)."""
+        for queue, items, priority in zip(self._queues.values(), made, priorities, strict=True):
+            queue += _parts([*items, priority])
 
     def insert(self, deadline: float | None, pause: Callable[[], None]) -> int:
         """Inserts what may be, waiting until `deadline` (of time.monotonic; None: for ever).
@@ -83,11 +81,7 @@ class Backlog:
         """Takes over the arrays of `state`."""
         for index, queue in enumerate(self._queues.values()):
             items = [np.array(state[f"{index}.{name}"]) for name in _COLUMNS]
-            # one call of insert takes one kind of priority
-            is_default = np.isnan(items[3])
-            turns = np.flatnonzero(is_default[1:] != is_default[:-1]) + 1
-            parts = zip(*(np.split(column, turns) for column in items), strict=True)
-            queue[:] = [list(part) for part in parts if len(part[0])]
+            queue[:] = _parts(items)
 
     def _drain(self, table: str, timeout_s: float) -> int:
         """Inserts one table's items until one has to wait longer than `timeout_s`."""
@@ -102,3 +96,14 @@ class Backlog:
                 return inserted
             queue.pop(0)
         return inserted
+
+
+def _parts(items: list[Array]) -> list[list[Array]]:
+    """Splits columns of items, as one call of insert takes one kind of priority."""
+    if not len(items[0]):
+        return []
+    is_default = np.isnan(items[3])
+    if is_default.all() or not is_default.any():
+        return [items]
+    turns = np.flatnonzero(is_default[1:] != is_default[:-1]) + 1
+    return [list(part) for part in zip(*(np.split(c, turns) for c in items), strict=True)]

@@ -13,15 +13,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.errors import SpecError
 from rollouts.replay import files
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
-from rollouts.replay.items import reach_rows
 from rollouts.replay.reader import Reader
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.replay.tables import as_array, as_priorities, by_name, history_rows, make_store
 from rollouts.replay.writer import FragmentLike, Writer
 
 if TYPE_CHECKING:
@@ -90,8 +89,7 @@ class ReplayBuffer:
         Raises:
           SpecError: a space, example or table that cannot be, or a limiter that would deadlock.
         """
-        self.tables: Mapping[str, TableConfig] = MappingProxyType(tables_by_name(tables))
-        given = tuple(self.tables.values())
+        self.tables = by_name(tables)
         self.single_observation_space = single_observation_space
         self.single_action_space = single_action_space
         self._columns = Columns(
@@ -101,20 +99,17 @@ class ReplayBuffer:
             policy_state=policy_state,
             extras=dict(extras),
         )
-        if max_batch_length < 1:
-            raise SpecError(f"max_batch_length is {max_batch_length}, expected at least 1 step")
-        # rows of a batch, a final one after each of them at worst, and of what waits for them
-        reach = max(reach_rows(table.items) for table in given)
-        self.store = _native.ReplayStore(
-            self._columns.native,
-            [table.to_native(seed + i) for i, table in enumerate(given)],
-            num_streams=0,
-            history_rows=2 * max_batch_length + reach + 2,
+        history = history_rows(self.tables, max_batch_length)
+        self.store = make_store(
+            self._columns,
+            self.tables,
+            seed,
+            history_rows=history,
             max_bytes=max_bytes,
             num_threads=num_threads,
             path=os.fspath(path),
         )
-        self._writer = Writer(self.store, self._columns, self.tables, max_batch_length)
+        self._writer = Writer(self.store, self._columns, self.tables, max_batch_length, history)
         self._reader = Reader(self.store, self._columns, self.tables, self._writer)
 
     # -- adding ------------------------------------------------------------------------
@@ -123,7 +118,7 @@ class ReplayBuffer:
         self,
         batch: RolloutBatch | FragmentLike,
         *,
-        priority: float | None = None,
+        priority: ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> int:
         """Adds a rollout, which begins where the last one of the same environments ended.
@@ -134,7 +129,9 @@ class ReplayBuffer:
         Args:
           batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker:
             one that was added before is refused, and a gap before it cuts the open episodes.
-          priority: Of all its items; None: the highest that each table has seen.
+          priority: One number: of all items that this call completes. (T, B): of the item that
+            begins at each step, also where a later call completes it, as Ape-X's workers give
+            them. None: the highest that each table has seen.
           timeout_s: Seconds to wait for the rate limiters; None: for ever.
 
         Returns:
@@ -145,7 +142,9 @@ class ReplayBuffer:
           SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
           ClosedError: The buffer was closed; pending items are lost.
         """
-        return self._writer.add_batch(batch, priority, timeout_s)
+        rollout = batch if isinstance(batch, RolloutBatch) else batch.batch
+        priorities = as_priorities(priority, rollout.reward.shape)
+        return self._writer.add_batch(batch, priorities, timeout_s)
 
     def add_step(
         self,
@@ -162,7 +161,7 @@ class ReplayBuffer:
         policy_version: int | Array = 0,
         policy_state: Sequence[Array] = (),
         extras: Mapping[str, Array] = MappingProxyType({}),
-        priority: float | None = None,
+        priority: ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> int:
         """Adds one step of B environments: `env.step(action)` after `obs`.
@@ -180,7 +179,8 @@ class ReplayBuffer:
           policy_version: Of the policy that chose, one or (B,).
           policy_state: tuple of (B, ...), before this step.
           extras: name -> (B, ...).
-          priority, timeout_s: As `add_batch`; so are the result and the errors.
+          priority: None, one number or (B,), as `add_batch`.
+          timeout_s: As `add_batch`; so are the result and the errors.
         """
         step = {
             "action": action,
@@ -198,7 +198,7 @@ class ReplayBuffer:
             np.asarray(ids),
             info,
             autoreset_mode,
-            priority,
+            as_priorities(priority, obs.shape[:1]),
             timeout_s,
         )
 
@@ -225,7 +225,10 @@ class ReplayBuffer:
         timeout_s: float | None = None,
         device: str | torch.device | None = None,
     ) -> ReplayBatch:
-        """Waits until the rate limiter admits the whole batch and returns it.
+        """Draws a batch, each item when the rate limiter admits it, and returns it.
+
+        A batch may be larger than what the limiter admits at once. What was drawn before a timeout
+        comes first in the next batch, whoever takes it.
 
         Args:
           batch_size: Items B, drawn with replacement.
@@ -240,7 +243,6 @@ class ReplayBuffer:
 
         Raises:
           TimeoutError: Not admitted within timeout_s.
-          SpecError: The batch is larger than the limiter can ever admit.
           ClosedError: The buffer was closed.
         """
         batch = self._reader.sample(self._table(table), batch_size, beta, timeout_s)
@@ -345,7 +347,9 @@ class ReplayBuffer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole state to one file, which is there as a whole or as it was before.
 
-        Threads that add or sample go on, before or after that moment.
+        Threads that add or sample go on meanwhile. Rows are written from where they lie, so this
+        takes little memory; those that are removed meanwhile stay until they are written, beyond
+        `max_bytes` if need be.
         """
         files.write_atomically(path, files.parts(*self._writer.snapshot()))
 
@@ -386,23 +390,6 @@ class ReplayBuffer:
         if name not in self.tables:
             raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
         return name
-
-
-def tables_by_name(tables: TableConfig | Sequence[TableConfig] | None) -> dict[str, TableConfig]:
-    """Returns what `tables` of ReplayBuffer stands for; raises SpecError for a repeated name."""
-    tables = TableConfig() if tables is None else tables
-    given = (tables,) if isinstance(tables, TableConfig) else tuple(tables)
-    names = [table.name for table in given]
-    if not names or len(set(names)) < len(names):
-        raise SpecError(f"tables are named {names}, expected at least one and no name twice")
-    return dict(zip(names, given, strict=True))
-
-
-def as_array(values: ArrayLike, dtype: Any) -> Array:
-    """Returns values as an array; takes arrays, sequences and tensors of any device."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    return np.ascontiguousarray(values, dtype)
 
 
 def _to_device(batch: ReplayBatch, device: str | torch.device) -> ReplayBatch:

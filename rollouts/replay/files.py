@@ -7,9 +7,10 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,32 +19,71 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
-_MAGIC = b"rollouts replay 1\n"
+_MAGIC = b"rollouts replay 2\n"
 _ALIGNMENT = 64
+_NATIVE = "native"  # the array that comes in pieces
 
 
-def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> NDArray[np.uint8]:
-    """Lays `header` and `arrays` side by side in one block of bytes."""
-    return np.concatenate(parts(header, arrays))
+class Pieces(Protocol):
+    """Bytes that come one piece after the other, and bring a checksum of their own."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]: ...
 
 
-def parts(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[NDArray[np.uint8]]:
-    """Returns what `pack` joins: magic, length, CRC, JSON, then the arrays' own bytes, padded."""
-    table, offset = {}, 0
-    blocks: list[Array] = []
-    for name, array in arrays.items():
-        array = np.ascontiguousarray(array)
-        raw = _as_bytes(array)
-        place = {"offset": offset, "crc32": zlib.crc32(raw.data)}
+def pack(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces | None = None
+) -> NDArray[np.uint8]:
+    """Lays `header`, `arrays` and `native` side by side in one block of bytes."""
+    opening, blocks = _layout(header, arrays, native)
+    block = np.empty(
+        len(opening) + sum(_padded(b.nbytes) for b in [*arrays.values(), native]), np.uint8
+    )
+    at = 0
+    for part in chain([opening], blocks):
+        block[at : at + len(part)] = part
+        at += len(part)
+    return block
+
+
+def parts(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces | None = None
+) -> Iterator[NDArray[np.uint8]]:
+    """Yields what `pack` joins: magic, length, CRC, JSON, then the arrays' own bytes, padded."""
+    opening, blocks = _layout(header, arrays, native)
+    return chain([opening], blocks)
+
+
+def _layout(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces | None = None
+) -> tuple[NDArray[np.uint8], Iterator[NDArray[np.uint8]]]:
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    table: dict[str, Any] = {}
+    offset = 0
+    for name, array in whole.items():
+        place = {"offset": offset, "crc32": zlib.crc32(_as_bytes(array).data)}
         table[name] = {"dtype": array.dtype.str, "shape": list(array.shape), **place}
-        padding = -array.nbytes % _ALIGNMENT
-        blocks += [raw, np.zeros(padding, np.uint8)]
-        offset += array.nbytes + padding
+        offset += _padded(array.nbytes)
+    if native is not None:
+        # its bytes are not there yet; the store checks them itself
+        table[_NATIVE] = {"dtype": "|u1", "shape": [native.nbytes], "offset": offset, "crc32": None}
+        offset += _padded(native.nbytes)
+
     text = json.dumps({**header, "arrays": table, "nbytes": offset}).encode()
     opening = _MAGIC + len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(4, "little")
     opening += text
     opening += b" " * (-len(opening) % _ALIGNMENT)
-    return [np.frombuffer(opening, np.uint8), *blocks]
+
+    def blocks() -> Iterator[NDArray[np.uint8]]:
+        for array in whole.values():
+            yield _as_bytes(array)
+            yield np.zeros(-array.nbytes % _ALIGNMENT, np.uint8)
+        if native is not None:
+            yield from native
+            yield np.zeros(-native.nbytes % _ALIGNMENT, np.uint8)
+
+    return np.frombuffer(opening, np.uint8), blocks()
 
 
 def unpack(block: Array) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -97,6 +137,10 @@ def write_atomically(path: str | os.PathLike[str], blocks: Iterable[Array]) -> N
         os.close(directory)
 
 
+def _padded(nbytes: int) -> int:
+    return nbytes + -nbytes % _ALIGNMENT
+
+
 def _as_bytes(array: Array) -> Array:
     return np.frombuffer(array, np.uint8) if array.nbytes else np.zeros(0, np.uint8)
 
@@ -107,6 +151,6 @@ def _read(data: Array, name: str, entry: Mapping[str, Any]) -> Array:
         raise SpecError(f"array {name!r} of the saved replay buffer has dtype {dtype}")
     count = int(np.prod(shape))
     raw = data[entry["offset"] : entry["offset"] + count * dtype.itemsize]
-    if zlib.crc32(raw.data) != entry["crc32"]:
+    if name != _NATIVE and zlib.crc32(raw.data) != entry["crc32"]:
         raise SpecError(f"array {name!r} of the saved replay buffer is damaged (CRC-32 differs)")
     return np.frombuffer(raw, dtype, count).reshape(shape) if count else np.zeros(shape, dtype)

@@ -121,6 +121,7 @@ class ItemReader:
         steps = item_rows(kind) - 1
         if isinstance(kind, NStep):
             self._powers = kind.discount ** np.arange(kind.n + 1, dtype=np.float64)
+            self._discounts = self._powers.astype(np.float32)
             self.plan = _native.GatherPlan(store, _transition_fields(columns, kind.n))
         else:
             self.plan = _native.GatherPlan(store, _sequence_fields(columns, steps), time_major=True)
@@ -145,12 +146,15 @@ class ItemReader:
             # rows after the last step are the final one, or steps that are no part of the item
             inside = np.arange(kind.n) < steps[:, None]
             reward = ((reward * inside) @ self._powers[:-1]).astype(np.float32)
-        discount = np.where(terminated, 0.0, self._powers[steps]).astype(np.float32)
-        named = ("obs", "action", "next_obs", "truncated", "policy_version")
         return TransitionBatch(
-            **{name: raw[name] for name in named},
+            obs=raw["obs"],
+            action=raw["action"],
+            next_obs=raw["next_obs"],
+            truncated=raw["truncated"],
+            policy_version=raw["policy_version"],
             reward=reward,
-            discount=discount,
+            # 0 where it terminated
+            discount=self._discounts[steps] * ~terminated,
             terminated=terminated,
             extras={name: raw[EXTRAS + name] for name in self._columns.extras},
             policy_state=self._states(raw),

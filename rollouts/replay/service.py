@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.replay.buffer import ReplayBuffer, as_array, tables_by_name
+from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
+from rollouts.replay.tables import as_array, by_name
 
 if TYPE_CHECKING:
     import gymnasium
@@ -113,7 +114,7 @@ class ReplayService:
                 f"num_cpus_per_shard is {num_cpus_per_shard}, expected more than 0 with placement: "
                 "Ray places what needs something"
             )
-        self.tables: Mapping[str, TableConfig] = MappingProxyType(tables_by_name(tables))
+        self.tables = by_name(tables)
         config = ShardConfig(
             single_observation_space=single_observation_space,
             single_action_space=single_action_space,

@@ -16,6 +16,9 @@ from rollouts.replay.items import Ints, Mask, Segments, make_items
 
 Array = NDArray[Any]
 
+# of the items that begin at each of a stream's last rows (N, history_rows), once any was given
+_PRIORITY = "start_priority"
+
 # items (stream, start, length) of one table, in the order of time
 Made = tuple[Ints, Ints, Ints]
 
@@ -27,11 +30,23 @@ class Streams:
     """
 
     def __init__(
-        self, store: _native.ReplayStore, kinds: Sequence[ItemKind], obs: tuple[Any, Any]
+        self,
+        store: _native.ReplayStore,
+        kinds: Sequence[ItemKind],
+        obs: tuple[Any, Any],
+        history_rows: int,
     ) -> None:
-        """Begins without streams; `obs` is the shape and dtype of an observation."""
+        """Begins without streams.
+
+        Args:
+          store: Of the rows.
+          kinds: Of the tables' items.
+          obs: Shape and dtype of an observation.
+          history_rows: Behind a stream's newest row, where items may begin.
+        """
         self._store = store
         self._kinds = tuple(kinds)
+        self._history_rows = history_rows
         self.env_id: Ints = np.zeros(0, np.int64)
         self._order: Ints = np.zeros(0, np.int64)  # streams by env_id
         self._arrays: dict[str, Array] = {
@@ -118,9 +133,15 @@ class Streams:
           row (T, B): Number of each row, -1 where none was written.
           ended (T, B): After which rows a final row follows.
         """
-        segments, goes_on = self._segments(stream, row, ended)
-        self._arrays["is_cut"][stream[(row >= 0).any(axis=0)]] = False
-        first_row = np.where(row >= 0, row, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
+        if row.size and row.min() >= 0 and not ended.any():
+            # the most common case, where every row is there and no episode ends
+            first_row = row[0]
+            segments, goes_on = self._going_on(stream, first_row, row[-1])
+            self._arrays["is_cut"][stream] = False
+        else:
+            segments, goes_on = self._segments(stream, row, ended)
+            self._arrays["is_cut"][stream[(row >= 0).any(axis=0)]] = False
+            first_row = np.where(row >= 0, row, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
         base = np.zeros(len(self.env_id), np.int64)
         base[stream] = first_row
         made = self._make(segments, goes_on)
@@ -128,6 +149,33 @@ class Streams:
             return made
         # a batch is inserted as if it had come step by step
         return [_by_time(items, base) for items in made]
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether `set_priorities` was ever called."""
+        return _PRIORITY in self._arrays
+
+    def set_priorities(self, stream: Ints, row: Ints, priority: Array) -> None:
+        """Keeps the priorities of the items that begin at rows.
+
+        Args:
+          stream (B,): As appended.
+          row (T, B): Number of each row, -1 where none was written.
+          priority (T, B): nan where the table's highest one is meant.
+        """
+        if _PRIORITY not in self._arrays:
+            # a ring for each stream: rows further back begin no new item
+            shape = (len(self.env_id), self._history_rows)
+            self._arrays[_PRIORITY] = np.full(shape, np.nan)
+        streams = np.broadcast_to(stream, row.shape)
+        written = row >= 0
+        place = row[written] % self._history_rows
+        self._arrays[_PRIORITY][streams[written], place] = priority[written]
+
+    def priorities(self, stream: Ints, start: Ints) -> Array:
+        """Returns the priorities (K,) of items that begin at rows `start` (K,)."""
+        result: Array = self._arrays[_PRIORITY][stream, start % self._history_rows]
+        return result
 
     def cut(self, stream: Ints, *, keep_obs: bool) -> list[Made]:
         """Ends the open episodes of `stream` at their last row; returns the items left, by table.
@@ -163,7 +211,9 @@ class Streams:
         """Takes over arrays of `state`."""
         self.env_id = np.array(state["env_id"])
         self._order = np.argsort(self.env_id)
-        self._arrays = {name: np.array(state[name]) for name in self._arrays}
+        optional = {_PRIORITY} & state.keys()
+        names = self._arrays.keys() - {_PRIORITY} | optional
+        self._arrays = {name: np.array(state[name]) for name in names}
 
     def _grow(self, env_id: Ints) -> None:
         first = self._store.add_streams(len(env_id))
@@ -171,8 +221,19 @@ class Streams:
         self.env_id = np.concatenate([self.env_id, env_id])
         self._order = np.argsort(self.env_id)
         for name, array in self._arrays.items():
-            added = np.zeros((len(env_id), *array.shape[1:]), array.dtype)
+            fill = np.nan if name == _PRIORITY else 0
+            added = np.full((len(env_id), *array.shape[1:]), fill, array.dtype)
             self._arrays[name] = np.concatenate([array, added])
+
+    def _going_on(self, stream: Ints, first_row: Ints, last_row: Ints) -> tuple[Segments, Mask]:
+        """What `_segments` finds where rows first_row to last_row (B,) end no episode."""
+        state = self._arrays
+        was_open: Mask = state["is_open"][stream]
+        begin = np.where(was_open, state["begin"][stream], first_row)
+        state["is_open"][stream] = True
+        state["begin"][stream] = begin
+        state["end"][stream] = last_row
+        return Segments(stream, begin, last_row, np.zeros(len(stream), np.bool_)), was_open
 
     def _segments(self, stream: Ints, row: Ints, ended: Mask) -> tuple[Segments, Mask]:
         """Finds the episodes that the rows belong to, and which go on from before.
@@ -227,8 +288,20 @@ class Streams:
 
 def _by_time(items: Made, base: Ints) -> Made:
     stream, start, length = items
-    order = np.argsort(start - base[stream], kind="stable")
+    when = start - base[stream]
+    # most often each stream has as many items, at the same times: nothing to sort
+    other = np.flatnonzero(stream != stream[0]) if len(stream) else stream
+    count = int(other[0]) if len(other) else len(stream)
+    if count and len(stream) % count == 0:
+        grid = when.reshape(-1, count)
+        if (grid == grid[0]).all() and (grid[0, 1:] > grid[0, :-1]).all():
+            return _transposed(stream, count), _transposed(start, count), _transposed(length, count)
+    order = np.argsort(when, kind="stable")
     return stream[order], start[order], length[order]
+
+
+def _transposed(array: Ints, count: int) -> Ints:
+    return np.ascontiguousarray(array.reshape(-1, count).T).reshape(-1)
 
 
 def _bytes_of(array: Array, rows: int) -> Array:

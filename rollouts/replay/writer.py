@@ -21,9 +21,13 @@ from rollouts.errors import SpecError
 from rollouts.replay.backlog import Backlog
 from rollouts.replay.columns import Columns, Rows
 from rollouts.replay.config import TableConfig
-from rollouts.replay.streams import Streams
+from rollouts.replay.streams import Made, Streams
 
 Array = NDArray[Any]
+
+
+# of the items of one call: the highest seen, one for all, or (T, B) by the step they begin at
+Priority = float | Array | None
 
 
 class FragmentLike(Protocol):
@@ -52,6 +56,7 @@ class Writer:
         columns: Columns,
         tables: Mapping[str, TableConfig],
         max_batch_length: int,
+        history_rows: int,
     ) -> None:
         """Begins without streams."""
         self._store = store
@@ -60,7 +65,8 @@ class Writer:
         self._names = tuple(tables)
         self._kinds = [repr(table.items) for table in tables.values()]
         obs = (columns.obs_shape, columns.obs_dtype)
-        self.streams = Streams(store, [table.items for table in tables.values()], obs)
+        kinds = [table.items for table in tables.values()]
+        self.streams = Streams(store, kinds, obs, history_rows)
         self._backlog = Backlog(store, tuple(tables))
         self._lock = threading.Condition(threading.Lock())
         self._asking_lock = threading.Lock()  # guards _num_asking, always the last lock taken
@@ -72,7 +78,7 @@ class Writer:
         self.policy_version = 0
 
     def add_batch(
-        self, batch: RolloutBatch | FragmentLike, priority: float | None, timeout_s: float | None
+        self, batch: RolloutBatch | FragmentLike, priority: Priority, timeout_s: float | None
     ) -> int:
         """See ReplayBuffer.add_batch."""
         rollout = batch if isinstance(batch, RolloutBatch) else batch.batch
@@ -106,7 +112,7 @@ class Writer:
         env_id: Array,
         info: Mapping[str, Any],
         autoreset_mode: str | AutoresetMode,
-        priority: float | None,
+        priority: Priority,
         timeout_s: float | None,
     ) -> int:
         """See ReplayBuffer.add_step; `columns` are (1, B, ...)."""
@@ -161,8 +167,8 @@ class Writer:
                 "episodes_cut": self._episodes_cut,
             }
 
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Returns header and arrays of all state, from one moment of this side."""
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Array], _native.StatePieces]:
+        """Returns header, arrays and native state of all, from one moment of this side."""
         with self._short_turn():
             header = {
                 "config": self._config(),
@@ -174,8 +180,8 @@ class Writer:
             }
             arrays = {f"streams.{n}": a.copy() for n, a in self.streams.state().items()}
             arrays |= {f"backlog.{n}": a for n, a in self._backlog.state().items()}
-            arrays["native"] = self._store.save_state()
-            return header, arrays
+            pieces = self._store.state_pieces()
+            return header, arrays, pieces
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Takes over what `snapshot` returned.
@@ -212,7 +218,7 @@ class Writer:
             self._cut(self.streams.known(fragment.batch.env_id))
         return True
 
-    def _append(self, stream: Array, rows: Rows, priority: float | None) -> None:
+    def _append(self, stream: Array, rows: Rows, priority: Priority) -> None:
         """Stores rows and makes the items that they complete pending."""
         final = self._columns.final_columns(rows.final_obs)
         row = self._store.append(
@@ -223,7 +229,13 @@ class Writer:
             final=final,
             valid=rows.valid,
         )
-        self._backlog.push(self.streams.appended(stream, row, rows.ended), priority)
+        made = self.streams.appended(stream, row, rows.ended)
+        if isinstance(priority, np.ndarray):
+            self.streams.set_priorities(stream, row, priority.reshape(row.shape))
+        elif self.streams.has_priorities:
+            self.streams.set_priorities(stream, row, np.full(row.shape, np.nan))
+        one = priority if isinstance(priority, float) else None
+        self._backlog.push(made, [self._priorities(items, one) for items in made])
         self._produced += int(rows.valid.sum())
         newest = int(rows.columns["policy_version"].max(initial=0))
         self.policy_version = max(self.policy_version, newest)
@@ -231,7 +243,14 @@ class Writer:
     def _cut(self, stream: Array, *, keep_obs: bool = False) -> None:
         if len(stream):
             self._episodes_cut += self.streams.num_open(stream)
-            self._backlog.push(self.streams.cut(stream, keep_obs=keep_obs), None)
+            made = self.streams.cut(stream, keep_obs=keep_obs)
+            self._backlog.push(made, [self._priorities(items, None) for items in made])
+
+    def _priorities(self, items: Made, one: float | None) -> Array:
+        """Returns the priorities (K,) of items: one for all, or of the step each begins at."""
+        if one is None and self.streams.has_priorities:
+            return self.streams.priorities(items[0], items[1])
+        return np.full(len(items[0]), np.nan if one is None else one)
 
     def _insert_pending(self, deadline: float | None) -> int:
         """Inserts what earlier calls left; TimeoutError if that cannot be done in time."""

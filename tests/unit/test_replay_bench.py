@@ -5,31 +5,36 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 from rollouts import cli
-from rollouts.bench import replay
+from rollouts.bench import replay, replay_libraries
 
-SMALL = replay.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
+SMALL = replay_libraries.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
 
 
-def test_ours_is_measured_with_threads_and_memory() -> None:
-    results, missing = replay.compare(SMALL, [], num_threads=2, num_batches=2, repeats=1)
+@pytest.mark.parametrize("output", ["torch", "numpy"])
+def test_ours_is_measured_with_threads_and_memory(output: replay.Output) -> None:
+    settings = replay.Settings(num_threads=2, num_batches=2, repeats=1, output=output)
+    results, missing = replay.compare(SMALL, [], settings)
     (ours,) = results
     assert missing == []
     assert ours.inserts_per_s > 0
     assert ours.samples_per_s > 0
     # a transition's two stacks would be 512 bytes
     assert ours.bytes_per_transition > 64
-    assert "| small | rollouts" in replay.to_text(results, missing)
+    assert "| small | rollouts" in replay.to_text(results, missing, settings)
 
 
 def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(load: replay.Workload) -> replay._Candidate:
+    def absent(load: replay_libraries.Workload) -> replay_libraries.Candidate:
         raise ImportError("No module named 'absent'")
 
-    monkeypatch.setitem(replay.LIBRARIES, "absent", ("absent", absent))
-    results, missing = replay.compare(SMALL, ["absent"], num_batches=1, repeats=1)
+    monkeypatch.setitem(replay_libraries.LIBRARIES, "absent", ("absent", absent))
+    settings = replay.Settings(num_batches=1, repeats=1)
+    results, missing = replay.compare(SMALL, ["absent"], settings)
     assert [r.library for r in results] == ["rollouts"]
     assert "absent" in missing[0]
 
@@ -42,3 +47,15 @@ def test_the_command_prints_json(
     assert cli.main(["bench-replay", *options]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [m["library"] for m in printed["measurements"]] == ["rollouts"]
+
+
+def test_writers_share_the_environments_and_batches_are_of_one_kind() -> None:
+    shares = replay_libraries.shares(SMALL, 2)
+    assert [ids.tolist() for ids in shares] == [[0], [1]]
+    rollouts = replay_libraries.make_rollouts(SMALL, 0, 2)
+    assert [r["obs"].shape[:2] for r in rollouts] == [(9, 1), (9, 1)]
+    assert (rollouts[0]["obs"][0] == rollouts[0]["obs"][-1]).all()
+    fields = {"reward": np.ones(2), "weight": torch.ones(2)}
+    for output, kind in (("torch", torch.Tensor), ("numpy", np.ndarray)):
+        made = replay_libraries.converter(output)(fields)
+        assert all(isinstance(value, kind) for value in made.values())

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "rollouts/pool/errors.h"
+#include "rollouts/replay/huge_pages.h"
 
 namespace rollouts::replay {
 namespace {
@@ -26,14 +27,17 @@ std::string SystemError() { return std::strerror(errno); }
 }  // namespace
 
 Slab::Slab(std::int64_t bytes, int file, std::int64_t file_offset) : bytes_(WholePages(bytes)) {
-  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  if (file < 0) {
+    data_ = MapPages(static_cast<std::size_t>(bytes_));
+    return;
+  }
   void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
-                            flags, file, file < 0 ? 0 : file_offset);
+                            MAP_SHARED, file, file_offset);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   data_ = static_cast<std::uint8_t*>(memory);
 }
 
-Slab::~Slab() { munmap(data_, static_cast<std::size_t>(bytes_)); }
+Slab::~Slab() { UnmapPages(data_, static_cast<std::size_t>(bytes_)); }
 
 ChunkAllocator::ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes,
                                const std::string& path)
@@ -70,14 +74,14 @@ Chunk* ChunkAllocator::Take() {
 
 void ChunkAllocator::Grow() {
   const auto allocated = static_cast<std::int64_t>(chunks_.size());
-  if (max_chunks_ > 0 && allocated >= max_chunks_) {
+  if (max_chunks_ > 0 && allocated >= max_chunks_ + spare_) {
     throw StoreFullError(
         "the store has all of its " + std::to_string(allocated * layout_.chunk_bytes) +
         " bytes in use; raise max_bytes, or lower max_size of the tables or history_rows");
   }
   if (fresh_chunks_ == 0) {
     std::int64_t count = std::max<std::int64_t>(1, kSlabBytes / layout_.chunk_bytes);
-    if (max_chunks_ > 0) count = std::min(count, max_chunks_ - allocated);
+    if (max_chunks_ > 0) count = std::min(count, max_chunks_ + spare_ - allocated);
     const std::int64_t bytes = WholePages(count * layout_.chunk_bytes);
     // blocks on the disk now: a page of a full disk would end the process later
     if (file_ >= 0) {
@@ -104,6 +108,11 @@ void ChunkAllocator::Grow() {
 void ChunkAllocator::GiveBack(Chunk* chunk) {
   const std::lock_guard<std::mutex> lock(mutex_);
   free_.push_back(chunk);
+}
+
+void ChunkAllocator::Spare(std::int64_t chunks) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  spare_ += chunks;
 }
 
 std::int64_t ChunkAllocator::num_used() const {

@@ -10,10 +10,9 @@ namespace rollouts::replay {
 namespace {
 
 constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t kWord = 8;
 
-std::int64_t Aligned(std::int64_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
+std::int64_t Aligned(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
 void CheckSpecs(const std::vector<ColumnSpec>& specs) {
   if (specs.empty()) throw SpecError("columns is empty, expected at least one");
@@ -39,28 +38,29 @@ ChunkLayout::ChunkLayout(std::vector<ColumnSpec> given, std::int32_t rows)
   if (rows < 1 || rows > (1 << 20)) {
     throw SpecError("chunk_rows is " + std::to_string(rows) + ", expected 1 to 1048576");
   }
-  std::int64_t offset = 0;
-  const auto reserve = [&](std::int64_t bytes) {
-    const std::int64_t at = offset;
-    offset += Aligned(bytes);
-    return at;
-  };
+  // records are read and written by memcpy: nothing in them is aligned but their beginnings
+  const auto reserve = [this](std::int64_t bytes) { return std::exchange(row_bytes, row_bytes + bytes); };
   for (const ColumnSpec& spec : specs) {
-    Column column;
-    column.bytes = spec.bytes();
-    column.stack = spec.stack;
-    column.padding = spec.padding;
-    // any row must fit into an empty chunk: the first may bring a whole stack
-    column.capacity = spec.stacked() ? rows + spec.stack - 1 : rows;
-    column.offset = reserve(column.bytes * column.capacity);
+    Column column{.bytes = spec.bytes(), .stack = spec.stack, .padding = spec.padding};
     if (spec.stacked()) {
-      column.newest_offset = reserve(static_cast<std::int64_t>(sizeof(std::int64_t)) * rows);
-      column.deltas_offset = reserve(std::int64_t{spec.stack} * rows);
+      column.newest_offset = reserve(sizeof(std::int64_t));
+      column.deltas_offset = reserve(spec.stack);
+    } else {
+      column.offset = reserve(column.bytes);
     }
     columns.push_back(column);
   }
-  flags_offset = reserve(rows);
-  chunk_bytes = offset;
+  flags_offset = reserve(1);
+  row_bytes = Aligned(row_bytes, kWord);
+
+  chunk_bytes = Aligned(row_bytes * rows, kCacheLine);
+  for (Column& column : columns) {
+    if (column.stack == 1) continue;
+    // any row must fit into an empty chunk: the first may bring a whole stack
+    column.capacity = rows + column.stack - 1;
+    column.offset = chunk_bytes;
+    chunk_bytes += Aligned(column.bytes * column.capacity, kCacheLine);
+  }
 }
 
 }  // namespace rollouts::replay

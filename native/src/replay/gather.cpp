@@ -12,6 +12,7 @@ namespace rollouts::replay {
 namespace {
 
 constexpr std::int64_t kBytesPerRange = 128 << 10;  // worth waking a thread for
+constexpr std::int64_t kCacheLine = 64;
 // what a sample returns beside the fields
 constexpr std::array kReserved{"key",        "probability", "priority", "times_sampled",
                                "table_size", "stream_id",   "start",    "length",
@@ -86,11 +87,26 @@ void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_
 void GatherPlan::Gather(std::span<const Sampled> batch, std::int64_t begin, std::int64_t end,
                         std::span<std::uint8_t* const> out) const {
   // rows of random items are far apart: ask for the next ones while these are copied
-  constexpr std::int64_t kAhead = 4;
+  constexpr std::int64_t kAhead = 8;
+  for (std::int64_t item = begin; item < std::min(begin + kAhead, end); ++item) {
+    Prefetch(batch[item].run);
+  }
   for (std::int64_t item = begin; item < end; ++item) {
-    if (item + kAhead < end) __builtin_prefetch(batch[item + kAhead].run.first);
+    if (item + kAhead < end) Prefetch(batch[item + kAhead].run);
     for (std::size_t f = 0; f < fields_.size(); ++f) GatherField(fields_[f], batch, item, out[f]);
   }
+}
+
+void GatherPlan::Prefetch(const RowRun& run) const {
+  constexpr std::int64_t kMost = 8 * kCacheLine;
+  const Chunk* chunk = run.first;
+  for (std::int32_t i = 1; i < run.num_chunks && run.start >= chunk->next->first_row; ++i) {
+    chunk = chunk->next;
+  }
+  const std::uint8_t* const record = RecordOf(layout_, *chunk, run.start - chunk->first_row);
+  const std::int64_t bytes = std::min(run.length * layout_.row_bytes, kMost);
+  for (std::int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(record + at);
+  __builtin_prefetch(record + bytes - 1);
 }
 
 void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
@@ -116,35 +132,35 @@ void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch,
       chunk = chunk->next;
       ++before;
     }
-    CopyRow(field, run, *chunk, before, row, to);
+    CopyRow(field, run, *chunk, row, to);
   }
 }
 
 void GatherPlan::CopyRow(const Field& field, const RowRun& run, const Chunk& chunk,
-                         std::int32_t, std::int64_t row, std::uint8_t* to) const {
-  const std::int64_t place = row - chunk.first_row;
-  const std::uint8_t flags = chunk.data[layout_.flags_offset + place];
+                         std::int64_t row, std::uint8_t* to) const {
+  const std::uint8_t* const record = RecordOf(layout_, chunk, row - chunk.first_row);
+  const auto has = [&](RowFlag flag) { return (record[layout_.flags_offset] & flag) != 0; };
   switch (field.source) {
     case Source::kColumn: {
       const ChunkLayout::Column& column = layout_.columns[field.column];
-      Copy(to, chunk.data + column.offset + place * column.bytes, column.bytes);
+      Copy(to, record + column.offset, column.bytes);
       return;
     }
-    case Source::kStack: CopyStack(field, run, chunk, place, to); return;
+    case Source::kStack: CopyStack(field, run, record, to); return;
     case Source::kValid: *to = 1; return;
-    case Source::kFirst: *to = (flags & kFirstRow) != 0; return;
-    case Source::kFinal: *to = (flags & kFinalRow) != 0; return;
+    case Source::kFirst: *to = has(kFirstRow); return;
+    case Source::kFinal: *to = has(kFinalRow); return;
     case Source::kRow: std::memcpy(to, &row, sizeof(row)); return;
   }
 }
 
-void GatherPlan::CopyStack(const Field& field, const RowRun& run, const Chunk& chunk,
-                           std::int64_t place, std::uint8_t* to) const {
+void GatherPlan::CopyStack(const Field& field, const RowRun& run, const std::uint8_t* record,
+                           std::uint8_t* to) const {
   const std::size_t c = field.column;
   const ChunkLayout::Column& column = layout_.columns[c];
   std::int64_t newest;
-  std::memcpy(&newest, chunk.data + column.newest_offset + place * 8, sizeof(newest));
-  const std::uint8_t* const deltas = chunk.data + column.deltas_offset + place * column.stack;
+  std::memcpy(&newest, record + column.newest_offset, sizeof(newest));
+  const std::uint8_t* const deltas = record + column.deltas_offset;
   // a row's frames are in its chunk or in earlier ones of the run; they are in order
   const Chunk* holder = run.first;
   std::int32_t before = 0;

@@ -58,12 +58,14 @@ RateLimiterSpec RateLimiterSpec::Queue(std::int64_t n) {
   return {1.0, 1, 0.0, static_cast<double>(n)};
 }
 
-bool RateLimiter::CouldSample(std::int64_t n) const {
-  // inserts go on until min_size is reached, and then as long as they stay below max_diff
-  double diff = Diff(std::max<std::int64_t>(0, spec_.min_size - size()));
-  const double room = (spec_.max_diff - diff) / spec_.samples_per_insert;
-  if (room >= 1) diff += std::floor(room) * spec_.samples_per_insert;
-  return diff - static_cast<double>(n) >= spec_.min_diff;
+std::int64_t RateLimiter::AdmittedSamples(std::int64_t n) const {
+  if (CanSample(n)) return n;
+  if (size() < spec_.min_size) return 0;
+  const double room = std::clamp(Diff(0) - spec_.min_diff, 0.0, static_cast<double>(n));
+  auto admitted = static_cast<std::int64_t>(room);
+  // where the room was rounded, CanSample decides
+  while (admitted > 0 && !CanSample(admitted)) --admitted;
+  return admitted;
 }
 
 }  // namespace rollouts::replay

@@ -83,11 +83,22 @@ class Prioritized final : public Selector {
   }
   void Update(std::int32_t slot, double priority) override { tree_.Set(slot, Weight(priority)); }
   Pick Select(TableRandom& random) override {
+    Pick pick;
+    SelectMany(random, {&pick, 1});
+    return pick;
+  }
+  void SelectMany(TableRandom& random, std::span<Pick> picks) override {
+    tree_.Flush();
     const double total = tree_.total();
     // no item has any weight: all are alike
-    if (!(total > 0)) return uniform_.Select(random);
-    const std::int64_t slot = tree_.Find(random.Uniform() * total);
-    return {static_cast<std::int32_t>(slot), tree_.Get(slot) / total};
+    if (!(total > 0)) return uniform_.SelectMany(random, picks);
+    targets_.resize(picks.size());
+    slots_.resize(picks.size());
+    for (double& target : targets_) target = random.Uniform() * total;
+    tree_.Find(targets_, slots_);
+    for (std::size_t i = 0; i < picks.size(); ++i) {
+      picks[i] = {static_cast<std::int32_t>(slots_[i]), tree_.Get(slots_[i]) / total};
+    }
   }
   void Clear() override {
     tree_.Clear();
@@ -102,15 +113,24 @@ class Prioritized final : public Selector {
   }
 
  private:
-  double Weight(double priority) const {
+  double Weight(double priority) {
     if (exponent_ == 1.0) return priority;
-    // 0 ** 0 is 1: with exponent 0 all items are alike
-    return std::pow(priority, exponent_);
+    // new items have one priority after the other, most often the same
+    if (priority != last_priority_) {
+      last_priority_ = priority;
+      // 0 ** 0 is 1: with exponent 0 all items are alike
+      last_weight_ = std::pow(priority, exponent_);
+    }
+    return last_weight_;
   }
 
   const double exponent_;
+  double last_priority_ = 1.0;
+  double last_weight_ = 1.0;  // last_priority_ ** exponent_
   SumTree tree_;
   Uniform uniform_;
+  std::vector<double> targets_;      // of SelectMany, kept for their memory
+  std::vector<std::int64_t> slots_;
 };
 
 // A list in the order of inserts.

@@ -9,13 +9,16 @@
 namespace rollouts::replay {
 namespace {
 
+constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t kMostAhead = 8 * kCacheLine;
+
 bool IsZero(const std::uint8_t* bytes, std::int64_t count) {
   // a block that equals itself moved by one byte, and starts with zero, is zero
   return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, static_cast<std::size_t>(count - 1)) == 0;
 }
 
 // memcpy that costs little for the sizes of rewards, flags and actions.
-inline void CopyRow(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
+inline void CopyValue(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
   switch (bytes) {
     case 1: *to = *from; return;
     case 4: std::memcpy(to, from, 4); return;
@@ -43,6 +46,7 @@ std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
   const bool first = next_is_first_ || (flags & kFirstRow) != 0;
   if (chunks_.empty() || !HasRoom()) OpenChunk();
   Chunk& chunk = *chunks_.back();
+  std::uint8_t* const record = RecordOf(layout_, chunk, chunk.num_rows);
 
   for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
@@ -53,18 +57,19 @@ std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
       } else {
         AppendFrame(c, value, first);
       }
-      WriteNumbers(c);
-      continue;
-    }
-    std::uint8_t* const to = chunk.data + column.offset + chunk.num_rows * column.bytes;
-    if (value) {
-      CopyRow(to, value, column.bytes);
+      WriteNumbers(c, record);
+    } else if (value) {
+      CopyValue(record + column.offset, value, column.bytes);
     } else {
-      std::memset(to, 0, static_cast<std::size_t>(column.bytes));
+      std::memset(record + column.offset, 0, static_cast<std::size_t>(column.bytes));
     }
   }
-  chunk.data[layout_.flags_offset + chunk.num_rows] =
-      static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
+  record[layout_.flags_offset] = static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
+  // the stream's next row comes after those of all others: its memory is asked for now
+  const std::int64_t ahead = std::min(layout_.row_bytes, kMostAhead);
+  for (std::int64_t at = 0; at < ahead; at += kCacheLine) {
+    __builtin_prefetch(record + layout_.row_bytes + at, 1);
+  }
   next_is_first_ = (flags & kFinalRow) != 0;
   ++chunk.num_rows;
   return next_row_++;
@@ -171,12 +176,11 @@ void Stream::StoreFrame(std::size_t c, std::int32_t place, const std::uint8_t* f
   stacks_[c].numbers[place] = next_frame_[c]++;
 }
 
-void Stream::WriteNumbers(std::size_t c) {
+void Stream::WriteNumbers(std::size_t c, std::uint8_t* record) {
   const ChunkLayout::Column& column = layout_.columns[c];
-  const Chunk& chunk = *chunks_.back();
   const std::int64_t newest = next_frame_[c] - 1;
-  std::memcpy(chunk.data + column.newest_offset + chunk.num_rows * 8, &newest, sizeof(newest));
-  std::uint8_t* const deltas = chunk.data + column.deltas_offset + chunk.num_rows * column.stack;
+  std::memcpy(record + column.newest_offset, &newest, sizeof(newest));
+  std::uint8_t* const deltas = record + column.deltas_offset;
   for (std::int32_t k = 0; k < column.stack; ++k) {
     const std::int64_t number = stacks_[c].numbers[k];
     // all frames stored since a row's oldest are in the row, so a delta is below `stack`
@@ -194,11 +198,11 @@ void Stream::ReadStacks() {
     std::fill(stacks_[c].numbers.begin(), stacks_[c].numbers.end(), -1);
     if (chunks_.empty()) continue;
     const Chunk& chunk = *chunks_.back();
-    const std::int64_t row = chunk.num_rows - 1;
+    const std::uint8_t* const record = RecordOf(layout_, chunk, chunk.num_rows - 1);
     std::int64_t newest;
-    std::memcpy(&newest, chunk.data + column.newest_offset + row * 8, sizeof(newest));
+    std::memcpy(&newest, record + column.newest_offset, sizeof(newest));
     for (std::int32_t k = 0; k < column.stack; ++k) {
-      const std::uint8_t delta = chunk.data[column.deltas_offset + row * column.stack + k];
+      const std::uint8_t delta = record[column.deltas_offset + k];
       if (delta == ChunkLayout::kNoFrame) continue;
       const std::int64_t number = newest - delta;
       std::size_t index = chunks_.size() - 1;
@@ -221,14 +225,14 @@ std::size_t Stream::ChunkOfRow(std::int64_t row) const {
 std::size_t Stream::FirstChunkFor(std::int64_t row) const {
   const std::size_t own = ChunkOfRow(row);
   const Chunk& chunk = *chunks_[own];
-  const std::int64_t place = row - chunk.first_row;
+  const std::uint8_t* const record = RecordOf(layout_, chunk, row - chunk.first_row);
   std::size_t index = own;
   for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
     if (column.stack == 1) continue;
-    const std::uint8_t* const deltas = chunk.data + column.deltas_offset + place * column.stack;
+    const std::uint8_t* const deltas = record + column.deltas_offset;
     std::int64_t oldest;
-    std::memcpy(&oldest, chunk.data + column.newest_offset + place * 8, sizeof(oldest));
+    std::memcpy(&oldest, record + column.newest_offset, sizeof(oldest));
     std::uint8_t furthest = 0;
     bool any = false;
     for (std::int32_t k = 0; k < column.stack; ++k) {
@@ -279,7 +283,8 @@ void Stream::Rewind(const Mark& mark) {
     for (std::size_t c = 0; c < next_frame_.size(); ++c) {
       const ChunkLayout::Column& column = layout_.columns[c];
       if (column.stack == 1) continue;
-      std::memcpy(&next_frame_[c], chunk.data + column.newest_offset + (chunk.num_rows - 1) * 8,
+      std::memcpy(&next_frame_[c],
+                  RecordOf(layout_, chunk, chunk.num_rows - 1) + column.newest_offset,
                   sizeof(std::int64_t));
       chunk.frames[c].count = static_cast<std::int32_t>(++next_frame_[c] - chunk.frames[c].first);
     }

@@ -173,41 +173,50 @@ void Table::RemoveSlot(std::int32_t slot) {
 
 // --- sampling ----------------------------------------------------------------------------
 
-bool Table::CanSampleLocked(std::int64_t n) const {
-  const Contents& contents = *contents_;
-  if (!contents.limiter.CanSample(n)) return false;
-  return spec_.max_times_sampled == 0 ||
-         contents.size * spec_.max_times_sampled - contents.uses >= n;
-}
-
-void Table::CheckCouldSample(std::int64_t count) const {
-  const bool enough_uses =
-      spec_.max_times_sampled == 0 || spec_.max_size * spec_.max_times_sampled >= count;
-  if (enough_uses && contents_->limiter.CouldSample(count)) return;
-  throw SpecError("sample: the rate limiter of table '" + spec_.name + "' never admits " +
-                  std::to_string(count) + " samples at once: inserts are blocked before; use a " +
-                  "smaller batch or a larger " +
-                  (spec_.order == TableSpec::Order::kAny ? "error_buffer" : "size"));
-}
-
 bool Table::Sample(std::int64_t count, std::optional<Clock::time_point> deadline,
                    std::vector<Sampled>& out) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     if (closed_) throw ClosedError("sample: the replay store is closed");
-    if (CanSampleLocked(count)) break;
-    CheckCouldSample(count);
+    const std::int64_t before = std::ssize(contents_->drawn);
+    DrawAdmitted(count - before);
+    if (std::ssize(contents_->drawn) > before) NotifyInserters();
+    if (std::ssize(contents_->drawn) >= count) break;
+    // enough, perhaps, for one who waits for fewer
+    if (std::ssize(contents_->drawn) > before) NotifySamplers();
     if (!Wait(lock, may_sample_, waiting_samples_, deadline)) return false;
   }
-  out.reserve(out.size() + static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(SampleOne());
-  NotifyInserters();
+  std::vector<Sampled>& drawn = contents_->drawn;
+  if (out.empty() && std::ssize(drawn) == count) {
+    out.swap(drawn);
+    return true;
+  }
+  out.insert(out.end(), drawn.begin(), drawn.begin() + count);
+  drawn.erase(drawn.begin(), drawn.begin() + count);
   return true;
 }
 
-Sampled Table::SampleOne() {
+void Table::DrawAdmitted(std::int64_t count) {
+  if (count <= 0) return;
   Contents& contents = *contents_;
-  const Selector::Pick pick = contents.sampler->Select(contents.random);
+  contents.drawn.reserve(contents.drawn.size() + static_cast<std::size_t>(count));
+  if (spec_.max_times_sampled > 0) {
+    // a sample may remove its item: the next one is admitted and drawn after that
+    for (std::int64_t i = 0; i < count && contents.limiter.CanSample(1); ++i) {
+      contents.drawn.push_back(TakeSample(contents.sampler->Select(contents.random)));
+    }
+    return;
+  }
+  count = contents.limiter.AdmittedSamples(count);
+  if (count == 0) return;
+  picks_.resize(static_cast<std::size_t>(count));
+  contents.sampler->SelectMany(contents.random, picks_);
+  for (const Selector::Pick& pick : picks_) __builtin_prefetch(&contents.items[pick.slot], 1);
+  for (const Selector::Pick& pick : picks_) contents.drawn.push_back(TakeSample(pick));
+}
+
+Sampled Table::TakeSample(const Selector::Pick& pick) {
+  Contents& contents = *contents_;
   Item& item = contents.items[pick.slot];
   ++item.times_sampled;
   ++contents.uses;
@@ -294,6 +303,8 @@ void Table::Reset() {
   for (std::int32_t slot = 0; slot < contents.num_slots; ++slot) {
     if (contents.items[slot].live) RemoveSlot(slot);
   }
+  for (const Sampled& sampled : contents.drawn) sampled.run.Unref(allocator_);
+  contents.drawn.clear();
   contents.limiter.Reset();
   contents.max_priority = 1;
   NotifyInserters();
@@ -330,7 +341,11 @@ bool Table::CanInsert(std::int64_t n) const {
 
 bool Table::CanSample(std::int64_t n) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return CanSampleLocked(n);
+  const std::int64_t missing = n - std::ssize(contents_->drawn);
+  if (missing <= 0) return true;
+  return contents_->limiter.CanSample(missing) &&
+         (spec_.max_times_sampled == 0 ||
+          contents_->size * spec_.max_times_sampled - contents_->uses >= missing);
 }
 
 std::uint64_t Table::generation() const {
@@ -342,6 +357,7 @@ void Table::Replace(std::unique_ptr<Contents> contents) {
   for (const Item& item : contents_->items) {
     if (item.live) item.run.Unref(allocator_);
   }
+  for (const Sampled& sampled : contents_->drawn) sampled.run.Unref(allocator_);
   contents_ = std::move(contents);
   ++generation_;
   may_insert_.notify_all();

@@ -37,6 +37,11 @@ struct Chunk {
   std::vector<Frames> frames;  // per column
 };
 
+// The record of one of a chunk's rows, counted from its first.
+inline std::uint8_t* RecordOf(const ChunkLayout& layout, const Chunk& chunk, std::int64_t place) {
+  return chunk.data + place * layout.row_bytes;
+}
+
 // Memory of one allocation, in RAM or in a file.
 class Slab {
  public:
@@ -68,6 +73,9 @@ class ChunkAllocator {
     if (chunk->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) GiveBack(chunk);
   }
 
+  // Raises the bound by so many chunks, or lowers it again; it has no effect without a bound.
+  void Spare(std::int64_t chunks);
+
   std::int64_t num_used() const;
   std::int64_t num_allocated() const;
 
@@ -81,6 +89,7 @@ class ChunkAllocator {
   int file_ = -1;
 
   mutable std::mutex mutex_;  // guards what follows; a leaf of the lock order
+  std::int64_t spare_ = 0;  // chunks beyond max_chunks_ that are allowed
   std::int64_t file_bytes_ = 0;
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::uint8_t* fresh_ = nullptr;  // the rest of the last slab

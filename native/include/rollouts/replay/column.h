@@ -40,16 +40,18 @@ enum RowFlag : std::uint8_t {
   kFinalRow = 2,  // the observation after an episode's last step; no step starts here
 };
 
-// Offsets of the columns in a chunk's memory, each aligned to a cache line.
+// What lies where in a chunk's memory: records of all columns of a row first, one after the
+// other, then the frames of each stacked column. Who reads a row, or a few in turn, thus meets
+// one run of memory and not one cache miss per column.
 struct ChunkLayout {
   struct Column {
-    std::int64_t offset = 0;    // of the rows, or of the frames
-    std::int64_t bytes = 0;     // of one of them
+    std::int64_t offset = 0;  // plain: of the value in a record; stacked: of the frames in the chunk
+    std::int64_t bytes = 0;   // of the value, or of one frame
     std::int32_t stack = 1;
     Padding padding = Padding::kZero;
-    std::int32_t capacity = 0;  // rows or frames
-    // Stacked columns only. newest: per row, int64, the number of the newest frame that was
-    // stored when the row was. deltas: per row, `stack` bytes, how far each of its frames lies
+    std::int32_t capacity = 0;  // stacked: frames
+    // Stacked columns only, in a record. newest: int64, the number of the newest frame that was
+    // stored when the row was. deltas: `stack` bytes, how far each of the row's frames lies
     // before the newest one, or kNoFrame.
     std::int64_t newest_offset = 0;
     std::int64_t deltas_offset = 0;
@@ -60,7 +62,8 @@ struct ChunkLayout {
 
   std::vector<ColumnSpec> specs;
   std::vector<Column> columns;
-  std::int64_t flags_offset = 0;
+  std::int64_t flags_offset = 0;  // in a record
+  std::int64_t row_bytes = 0;     // from one record to the next
   std::int32_t chunk_rows = 0;
   std::int64_t chunk_bytes = 0;
 };

@@ -51,9 +51,11 @@ class GatherPlan {
  private:
   void GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
                    std::uint8_t* out) const;
-  void CopyRow(const Field& field, const RowRun& run, const Chunk& chunk, std::int32_t before,
-               std::int64_t row, std::uint8_t* to) const;
-  void CopyStack(const Field& field, const RowRun& run, const Chunk& chunk, std::int64_t place,
+  // Asks for the beginning of a run's rows, which is all of a transition's.
+  void Prefetch(const RowRun& run) const;
+  void CopyRow(const Field& field, const RowRun& run, const Chunk& chunk, std::int64_t row,
+               std::uint8_t* to) const;
+  void CopyStack(const Field& field, const RowRun& run, const std::uint8_t* record,
                  std::uint8_t* to) const;
 
   const ChunkLayout& layout_;

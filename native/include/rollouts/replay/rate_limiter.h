@@ -34,9 +34,8 @@ class RateLimiter {
   bool CanInsert(std::int64_t n) const {
     return size() + n <= spec_.min_size || Diff(n) <= spec_.max_diff;
   }
-  // False when no number of inserts leads to a state in which n samples are admitted at once,
-  // because inserts are blocked before.
-  bool CouldSample(std::int64_t n) const;
+  // How many of n samples would be admitted now, one after the other, if none removed an item.
+  std::int64_t AdmittedSamples(std::int64_t n) const;
 
   void Insert() { ++inserts_; }
   void Delete() { ++deletes_; }

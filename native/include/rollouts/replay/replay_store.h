@@ -25,6 +25,8 @@
 
 namespace rollouts::replay {
 
+class StateSnapshot;
+
 struct StoreOptions {
   std::int64_t num_streams = 0;
   std::int32_t chunk_rows = 64;
@@ -117,6 +119,7 @@ class ReplayStore {
   // and leaves the store as it was, for bytes that no store with these columns, tables and
   // chunk_rows saved.
   std::vector<std::uint8_t> SaveState();
+  std::unique_ptr<StateSnapshot> Snapshot();  // the same in pieces
   void LoadState(std::span<const std::uint8_t> state);
 
   void Close();

@@ -40,6 +40,10 @@ class Selector {
   virtual void Update(std::int32_t slot, double priority) = 0;
   // Needs at least one item.
   virtual Pick Select(TableRandom& random) = 0;
+  // As many Selects, with nothing inserted, deleted or updated between them.
+  virtual void SelectMany(TableRandom& random, std::span<Pick> picks) {
+    for (Pick& pick : picks) pick = Select(random);
+  }
   virtual void Clear() = 0;
   // What the same calls could have left otherwise than by item: orders, not priorities.
   virtual void Save(StateWriter& writer) const = 0;

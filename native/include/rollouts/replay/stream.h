@@ -79,7 +79,7 @@ class Stream {
   std::int32_t FindShift(std::size_t column, const std::uint8_t* value, bool first) const;
   bool SameFrame(std::size_t column, const std::uint8_t* frame, const std::uint8_t* stored) const;
   void StoreFrame(std::size_t column, std::int32_t place, const std::uint8_t* frame);
-  void WriteNumbers(std::size_t column);
+  void WriteNumbers(std::size_t column, std::uint8_t* record);
   void ReadStacks();
   std::size_t ChunkOfRow(std::int64_t row) const;
   std::size_t FirstChunkFor(std::int64_t row) const;

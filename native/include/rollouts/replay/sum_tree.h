@@ -12,6 +12,9 @@ namespace rollouts::replay {
 // A tree of eight children a node, so that a node's children are one cache line and a million
 // weights are seven levels deep. A sum is always taken anew from the children, never corrected
 // by a difference, so errors do not add up and equal weights give equal sums. Not thread-safe.
+//
+// Set changes a weight alone; Flush takes the sums above all changed weights anew, each once,
+// however many weights below it changed. Between the two the sums are not to be used.
 class SumTree {
  public:
   static constexpr std::int64_t kFanout = 8;
@@ -20,27 +23,46 @@ class SumTree {
   // Makes room for `size` weights, zero where they are new. Never shrinks.
   void Grow(std::int64_t size);
   // weight >= 0 and finite; 0 <= index < size.
-  void Set(std::int64_t index, double weight);
-  double Get(std::int64_t index) const {
-    return levels_[0][static_cast<std::size_t>(index / kFanout)].value[index % kFanout];
+  void Set(std::int64_t index, double weight) {
+    Level& leaves = levels_[0];
+    const std::int64_t node = index / kFanout;
+    leaves.nodes[static_cast<std::size_t>(node)].value[index % kFanout] = weight;
+    Mark(leaves, node);
   }
-  double total() const { return levels_.empty() ? 0 : Sum(levels_.back()[0]); }
-  // The index at which the running sum passes `target`, which is in [0, total). total > 0.
-  // Never an index of weight zero.
-  std::int64_t Find(double target) const;
+  void Flush();
+  double Get(std::int64_t index) const {
+    return levels_[0].nodes[static_cast<std::size_t>(index / kFanout)].value[index % kFanout];
+  }
+  // After Flush.
+  double total() const { return levels_.empty() ? 0 : Sum(levels_.back().nodes[0]); }
+  // After Flush: replaces each target, in [0, total), by what is left of it at its index: the
+  // first at which the running sum passes the target. total > 0. Never an index of weight zero.
+  void Find(std::span<double> targets, std::span<std::int64_t> indices) const;
   void Clear();
 
  private:
   struct alignas(64) Node {
     double value[kFanout] = {};
   };
+  struct Level {
+    std::vector<Node> nodes;
+    std::vector<std::int64_t> changed;      // nodes whose sum above is old, each once
+    std::vector<std::uint8_t> is_changed;   // by node
+  };
   static double Sum(const Node& node) {
     const double* const v = node.value;
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
   }
+  static void Mark(Level& level, std::int64_t node) {
+    std::uint8_t& mark = level.is_changed[static_cast<std::size_t>(node)];
+    if (mark) return;
+    mark = 1;
+    level.changed.push_back(node);
+  }
+  static std::int64_t ChildOf(const Node& node, double& target);
 
   std::int64_t size_ = 0;
-  std::vector<std::vector<Node>> levels_;  // the weights first, one node last
+  std::vector<Level> levels_;  // the weights first, one node last
 };
 
 }  // namespace rollouts::replay

@@ -15,6 +15,7 @@
 
 #include "rollouts/pool/state.h"
 #include "rollouts/replay/chunk.h"
+#include "rollouts/replay/huge_pages.h"
 #include "rollouts/replay/rate_limiter.h"
 #include "rollouts/replay/selector.h"
 #include "rollouts/replay/table_random.h"
@@ -73,9 +74,10 @@ class Table {
                       std::uint64_t generation, std::optional<Clock::time_point> deadline,
                       std::span<std::int64_t> keys);
 
-  // Draws `count` items once the rate limiter admits that many at once; false when the deadline
-  // came first. References the rows of each. Throws SpecError where that could never be, and
-  // ClosedError.
+  // Appends `count` samples to `out`, each drawn when the rate limiter admits it, as Reverb
+  // does: a batch may be larger than what the limiter ever admits at once. False when the
+  // deadline came first: what was drawn until then is the first that the next call returns,
+  // whosever it is. References the rows of each. Throws ClosedError.
   bool Sample(std::int64_t count, std::optional<Clock::time_point> deadline,
               std::vector<Sampled>& out);
 
@@ -101,7 +103,7 @@ class Table {
 
   // Saved states; who calls these holds mutex().
   std::mutex& mutex() const { return mutex_; }
-  struct Item {
+  struct alignas(64) Item {  // one cache line
     RowRun run;
     double priority = 0;
     std::int64_t insert_index = 0;
@@ -118,10 +120,10 @@ class Table {
  private:
   bool Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& event,
             std::int32_t& waiting, std::optional<Clock::time_point> deadline);
-  void CheckCouldSample(std::int64_t count) const;
-  bool CanSampleLocked(std::int64_t n) const;
   std::int64_t InsertOne(const RowRun& run, double priority);
-  Sampled SampleOne();
+  // Draws at most `count` samples, as many as are admitted now.
+  void DrawAdmitted(std::int64_t count);
+  Sampled TakeSample(const Selector::Pick& pick);
   void RemoveSlot(std::int32_t slot);
   std::int32_t SlotOf(std::int64_t key) const;  // -1: none
   void NotifyInserters();
@@ -137,6 +139,7 @@ class Table {
   std::int32_t waiting_samples_ = 0;
   bool closed_ = false;
   std::uint64_t generation_ = 0;  // of the contents: how often a state was loaded
+  std::vector<Selector::Pick> picks_;  // of a sample, kept for their memory
   std::unique_ptr<Contents> contents_;
 };
 
@@ -154,12 +157,13 @@ struct Table::Contents {
   std::unique_ptr<Selector> remover;
   RateLimiter limiter;
   TableRandom random;
-  std::vector<Item> items;               // by slot
+  std::vector<Item, HugePageAllocator<Item>> items;  // by slot
   std::vector<std::int32_t> free_slots;  // the last is used next
   std::int32_t num_slots = 0;            // ever used
   std::int64_t size = 0;
   std::int64_t uses = 0;  // of items in the table: the sum of their times_sampled
   double max_priority = 1;
+  std::vector<Sampled> drawn;  // samples that were admitted and not returned yet, oldest first
 };
 
 }  // namespace rollouts::replay

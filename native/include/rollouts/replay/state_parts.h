@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a saved state of a replay store consists of: chunks, streams and tables as bytes.
+// Reading throws SpecError for what cannot be.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rollouts/pool/state.h"
+#include "rollouts/replay/chunk.h"
+#include "rollouts/replay/stream.h"
+#include "rollouts/replay/table.h"
+
+namespace rollouts::replay {
+
+// The chunks of a state, in the order of streams and of their numbers.
+using ChunkIndex = std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>;
+
+// A chunk as it was at one moment; its writer may go on meanwhile.
+struct ChunkImage {
+  Chunk* chunk = nullptr;
+  std::int64_t stream = 0;
+  std::int64_t number = 0;
+  std::int64_t first_row = 0;
+  std::int32_t num_rows = 0;
+  std::vector<Chunk::Frames> frames;
+
+  explicit ChunkImage(Chunk& of)
+      : chunk(&of), stream(of.stream), number(of.number), first_row(of.first_row),
+        num_rows(of.num_rows), frames(of.frames) {}
+  std::int64_t bytes(const ChunkLayout& layout) const;  // that PutChunk appends
+};
+
+// Takes any thread: what an image has of a chunk does not change.
+void PutChunk(StateWriter& writer, const ChunkLayout& layout, const ChunkImage& image);
+
+// Chunks taken for a state that is being loaded; given back with it.
+class LoadedChunks {
+ public:
+  explicit LoadedChunks(ChunkAllocator& allocator) : allocator_(allocator) {}
+  ~LoadedChunks();
+  LoadedChunks(const LoadedChunks&) = delete;
+  LoadedChunks& operator=(const LoadedChunks&) = delete;
+
+  void Load(StateReader& reader, const ChunkLayout& layout);
+  // `count` chunks of one stream that follow each other.
+  void CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const;
+  Chunk* at(std::int64_t i) const { return chunks_[static_cast<std::size_t>(i)]; }
+
+ private:
+  bool Follows(std::int64_t i) const;
+
+  ChunkAllocator& allocator_;
+  std::vector<Chunk*> chunks_;
+};
+
+void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& index);
+// Without references on its chunks yet.
+Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_columns,
+                        const LoadedChunks& chunks);
+
+void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkIndex& index);
+// Items and samples without references on their chunks yet.
+std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& spec,
+                                          const LoadedChunks& chunks);
+
+// A count that is followed by at least as many bytes.
+std::int64_t GetCount(StateReader& reader);
+
+}  // namespace rollouts::replay

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A replay store as it was at one moment, as bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rollouts/replay/chunk.h"
+#include "rollouts/replay/state_parts.h"
+
+namespace rollouts::replay {
+
+// A checksum of bytes that come in pieces. It finds damage, not forgery.
+class Checksum {
+ public:
+  void Add(std::span<const std::uint8_t> bytes);
+  std::uint64_t value() const;
+
+ private:
+  static constexpr std::size_t kBlock = 32;
+  void AddBlock(const std::uint8_t* block);
+
+  std::uint64_t lane_[4] = {1, 2, 3, 4};
+  std::uint64_t count_ = 0;
+  std::uint8_t rest_[kBlock] = {};
+};
+
+// Hands the bytes out in pieces, so that a store need not fit into memory twice. The store goes
+// on meanwhile: the chunks that are not handed out yet stay as they are. While there are such
+// chunks, the store may take as many more than its bound says. Not thread-safe, and not to
+// outlive the store.
+class StateSnapshot {
+ public:
+  // `chunks` with a reference each, which the snapshot takes over; `opening` are the bytes
+  // before them, `closing` those behind them.
+  StateSnapshot(const ChunkLayout& layout, ChunkAllocator& allocator,
+                std::vector<ChunkImage> chunks, std::vector<std::uint8_t> opening,
+                std::vector<std::uint8_t> closing);
+  ~StateSnapshot();
+  StateSnapshot(const StateSnapshot&) = delete;
+  StateSnapshot& operator=(const StateSnapshot&) = delete;
+
+  // Of all pieces.
+  std::uint64_t bytes() const { return bytes_; }
+  // A few megabytes; nothing at the end. Throws std::bad_alloc.
+  std::vector<std::uint8_t> Next();
+
+ private:
+  void GiveUp(std::size_t count);
+
+  const ChunkLayout& layout_;
+  ChunkAllocator& allocator_;
+  std::vector<ChunkImage> chunks_;
+  std::vector<std::uint8_t> opening_;
+  std::vector<std::uint8_t> closing_;
+  std::uint64_t bytes_ = 0;
+  std::size_t next_ = 0;  // chunk
+  bool begun_ = false;
+  bool ended_ = false;
+  Checksum checksum_;
+};
+
+}  // namespace rollouts::replay

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The replay buffers that `rollouts bench-replay` measures, each behind the same few calls.
+
+Every library is used as its own documentation does: rollouts are inserted as they come, batches
+are sampled by priority, and priorities are set anew by what names the samples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rollouts.batch import RolloutBatch
+from rollouts.replay import NStep, ReplayBuffer, TableConfig
+
+Array = NDArray[Any]
+
+EXPONENT, BETA = 0.6, 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is stored: `num_envs` environments for `num_steps` steps, in rollouts of `length`."""
+
+    name: str
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    stack_num: int
+    num_envs: int
+    length: int
+    num_steps: int
+
+    @property
+    def size(self) -> int:
+        """Transitions."""
+        return self.num_envs * self.num_steps
+
+
+class Candidate(Protocol):
+    """One library's buffer. `samples` are made one per thread; the rest is called by any."""
+
+    def add(self, rollout: dict[str, Array], env_id: Array) -> None:
+        """Inserts a rollout (T, B) of the environments `env_id` (B,)."""
+
+    def flush(self) -> None:
+        """Returns when all that was inserted can be sampled."""
+
+    def samples(self, batch_size: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """Yields what a learner needs (six arrays or tensors), and the names of the items."""
+
+    def update(self, names: Any, priorities: Array) -> None:
+        """Sets the priorities (B,) of sampled items."""
+
+    def nbytes(self) -> int:
+        """Memory of what is stored."""
+
+
+class Ours:
+    """rollouts.replay.ReplayBuffer."""
+
+    def __init__(self, load: Workload) -> None:
+        """Makes an empty buffer."""
+        self._buffer = ReplayBuffer(
+            spaces.Box(0, 255, load.obs_shape, dtype=np.dtype(load.obs_dtype)),
+            spaces.Discrete(6),
+            TableConfig(
+                items=NStep(1), sampler="prioritized", exponent=EXPONENT, max_size=load.size
+            ),
+            stack_num=load.stack_num,
+        )
+
+    def add(self, rollout: dict[str, Array], env_id: Array) -> None:
+        """See Candidate."""
+        steps, rows = rollout["reward"].shape
+        zeros, none = np.zeros((steps, rows), np.float32), np.zeros(0)
+        self._buffer.add_batch(
+            RolloutBatch(
+                obs=rollout["obs"][:steps],
+                action=rollout["action"],
+                reward=rollout["reward"],
+                terminated=rollout["terminated"],
+                truncated=np.zeros((steps, rows), np.bool_),
+                bootstrap_value=zeros,
+                log_prob=zeros,
+                value=zeros,
+                last_obs=rollout["obs"][-1],
+                last_value=zeros[0],
+                policy_version=np.zeros((steps, rows), np.int64),
+                env_id=env_id.astype(np.int32),
+                episode_return=none,
+                episode_length=none.astype(np.int32),
+                episode_env_id=none.astype(np.int32),
+            )
+        )
+
+    def flush(self) -> None:
+        """See Candidate."""
+        self._buffer.flush()
+
+    def samples(self, batch_size: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """See Candidate."""
+        while True:
+            batch: Any = self._buffer.sample(batch_size, beta=BETA)
+            yield (
+                {
+                    "obs": batch.obs,
+                    "action": batch.action,
+                    "reward": batch.reward,
+                    "next_obs": batch.next_obs,
+                    "terminated": batch.terminated,
+                    "weight": batch.weight,
+                },
+                batch.key,
+            )
+
+    def update(self, names: Any, priorities: Array) -> None:
+        """See Candidate."""
+        self._buffer.update_priorities(names, priorities)
+
+    def nbytes(self) -> int:
+        """See Candidate."""
+        return int(self._buffer.stats()["memory"]["used_bytes"])
+
+
+class TorchRL:
+    """torchrl.data.TensorDictPrioritizedReplayBuffer, which locks itself."""
+
+    def __init__(self, load: Workload) -> None:
+        """Makes an empty buffer."""
+        data = importlib.import_module("torchrl.data")
+        logging.getLogger("torchrl").setLevel(logging.WARNING)
+        self._torch = importlib.import_module("torch")
+        self._tensordict = importlib.import_module("tensordict").TensorDict
+        self._buffer = data.TensorDictPrioritizedReplayBuffer(
+            alpha=EXPONENT,
+            beta=BETA,
+            storage=data.LazyTensorStorage(load.size),
+            batch_size=None,
+            priority_key="td_error",
+        )
+
+    def add(self, rollout: dict[str, Array], env_id: Array) -> None:
+        """See Candidate."""
+        obs = rollout["obs"]
+        columns = {name: rollout[name] for name in ("action", "reward", "terminated")}
+        columns |= {"obs": np.ascontiguousarray(obs[:-1]), "next_obs": obs[1:]}
+        flat = {
+            name: self._torch.from_numpy(array.reshape(-1, *array.shape[2:]))
+            for name, array in columns.items()
+        }
+        self._buffer.extend(self._tensordict(flat, batch_size=[len(flat["reward"])]))
+
+    def flush(self) -> None:
+        """See Candidate."""
+
+    def samples(self, batch_size: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """See Candidate."""
+        names = ("obs", "action", "reward", "next_obs", "terminated")
+        while True:
+            batch = self._buffer.sample(batch_size)
+            fields = {name: batch.get(name) for name in names}
+            yield fields | {"weight": batch.get("priority_weight")}, batch
+
+    def update(self, names: Any, priorities: Array) -> None:
+        """See Candidate."""
+        names.set("td_error", self._torch.from_numpy(priorities))
+        self._buffer.update_tensordict_priority(names)
+
+    def nbytes(self) -> int:
+        """See Candidate."""
+        stored = self._buffer[:]
+        return int(sum(v.numel() * v.element_size() for v in stored.values(True, True)))
+
+
+class Tianshou:
+    """tianshou.data.PrioritizedVectorReplayBuffer, of which the GIL is the lock."""
+
+    def __init__(self, load: Workload) -> None:
+        """Makes an empty buffer."""
+        data = importlib.import_module("tianshou.data")
+        self._batch = data.Batch
+        stacks = {"stack_num": 4, "save_only_last_obs": True} if load.stack_num > 1 else {}
+        self._buffer = data.PrioritizedVectorReplayBuffer(
+            load.size,
+            load.num_envs,
+            alpha=EXPONENT,
+            beta=BETA,
+            ignore_obs_next=bool(stacks),
+            **stacks,
+        )
+
+    def add(self, rollout: dict[str, Array], env_id: Array) -> None:
+        """See Candidate."""
+        for t in range(len(rollout["reward"])):
+            terminated = rollout["terminated"][t]
+            self._buffer.add(
+                self._batch(
+                    obs=rollout["obs"][t],
+                    act=rollout["action"][t],
+                    rew=rollout["reward"][t],
+                    terminated=terminated,
+                    truncated=np.zeros_like(terminated),
+                    obs_next=rollout["obs"][t + 1],
+                    info={},
+                ),
+                buffer_ids=env_id,
+            )
+
+    def flush(self) -> None:
+        """See Candidate."""
+
+    def samples(self, batch_size: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """See Candidate."""
+        while True:
+            batch, index = self._buffer.sample(batch_size)
+            yield (
+                {
+                    "obs": batch.obs,
+                    "action": batch.act,
+                    "reward": batch.rew,
+                    "next_obs": batch.obs_next,
+                    "terminated": batch.terminated,
+                    "weight": batch.weight,
+                },
+                index,
+            )
+
+    def update(self, names: Any, priorities: Array) -> None:
+        """See Candidate."""
+        self._buffer.update_weight(names, priorities)
+
+    def nbytes(self) -> int:
+        """See Candidate."""
+        stored = [buffer._meta for buffer in self._buffer.buffers[:1]]
+        one = sum(value.nbytes for meta in stored for value in _arrays_of(meta))
+        return one * len(self._buffer.buffers)
+
+
+class Reverb:
+    """A reverb.Table in a server of this process, written and read by its own clients."""
+
+    _TABLE = "replay"
+
+    def __init__(self, load: Workload) -> None:
+        """Starts a server with an empty table."""
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        self._tf = importlib.import_module("tensorflow")
+        self._reverb = reverb = importlib.import_module("reverb")
+        tf, frame = self._tf, load.obs_shape[1:] if load.stack_num > 1 else load.obs_shape
+        self._stack = load.stack_num
+        rows = 2 if load.stack_num == 1 else load.stack_num + 1
+        self._signature = {
+            "obs": tf.TensorSpec((rows, *frame), tf.as_dtype(load.obs_dtype)),
+            "action": tf.TensorSpec((), tf.int64),
+            "reward": tf.TensorSpec((), tf.float32),
+            "terminated": tf.TensorSpec((), tf.bool),
+        }
+        self._server = reverb.Server(
+            tables=[
+                reverb.Table(
+                    self._TABLE,
+                    sampler=reverb.selectors.Prioritized(EXPONENT),
+                    remover=reverb.selectors.Fifo(),
+                    max_size=load.size,
+                    rate_limiter=reverb.rate_limiters.MinSize(1),
+                    signature=self._signature,
+                )
+            ],
+            port=None,
+        )
+        self._address = f"localhost:{self._server.port}"
+        self._client = reverb.Client(self._address)
+        self._rows = rows
+        self._writers: dict[int, Any] = {}
+        self._lock = threading.Lock()  # guards _writers
+
+    def add(self, rollout: dict[str, Array], env_id: Array) -> None:
+        """See Candidate."""
+        # of stacked frames the newest: an item has those of both its observations
+        obs = rollout["obs"][:, :, -1] if self._stack > 1 else rollout["obs"]
+        for b, env in enumerate(env_id.tolist()):
+            writer = self._writer(env)
+            for t in range(len(rollout["reward"])):
+                step = {name: rollout[name][t, b] for name in ("action", "reward", "terminated")}
+                writer.append({"obs": obs[t, b], **step})
+                history = writer.history
+                if writer.episode_steps < self._rows:
+                    continue
+                newest = {name: history[name][-2] for name in step}
+                writer.create_item(
+                    self._TABLE,
+                    priority=1.0,
+                    trajectory={"obs": history["obs"][-self._rows :], **newest},
+                )
+            writer.flush(block_until_num_items=1000)
+
+    def flush(self) -> None:
+        """See Candidate."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def samples(self, batch_size: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """See Candidate."""
+        dataset = self._reverb.TrajectoryDataset.from_table_signature(
+            self._address, self._TABLE, max_in_flight_samples_per_worker=2 * batch_size
+        ).batch(batch_size)
+        stack = self._rows - 1
+        for sample in dataset.prefetch(1):
+            data, info = sample.data, sample.info
+            probability = info.probability.numpy()
+            weight = (probability * info.table_size.numpy()) ** -BETA
+            obs = data["obs"].numpy()
+            first, after = obs[:, :stack], obs[:, 1:]
+            yield (
+                {
+                    "obs": first if self._stack > 1 else obs[:, 0],
+                    "action": data["action"].numpy(),
+                    "reward": data["reward"].numpy(),
+                    "next_obs": after if self._stack > 1 else obs[:, 1],
+                    "terminated": data["terminated"].numpy(),
+                    "weight": (weight / weight.max()).astype(np.float32),
+                },
+                info.key.numpy(),
+            )
+
+    def update(self, names: Any, priorities: Array) -> None:
+        """See Candidate."""
+        updates = dict(zip(names.tolist(), priorities.tolist(), strict=True))
+        self._client.mutate_priorities(self._TABLE, updates)
+
+    def nbytes(self) -> int:
+        """See Candidate; Reverb tells only what its tables' chunks weigh compressed, if at all."""
+        return 0
+
+    def _writer(self, env: int) -> Any:
+        with self._lock:
+            if env not in self._writers:
+                self._writers[env] = self._client.trajectory_writer(self._rows)
+            return self._writers[env]
+
+
+def _arrays_of(batch: Any) -> list[Array]:
+    found: list[Array] = []
+    for value in batch.values():
+        found += [value] if isinstance(value, np.ndarray) else _arrays_of(value)
+    return found
+
+
+# name: the package whose version is told, and what makes its buffer
+LIBRARIES: dict[str, tuple[str, Callable[[Workload], Candidate]]] = {
+    "rollouts": ("rollouts", Ours),
+    "torchrl": ("torchrl", TorchRL),
+    "tianshou": ("tianshou", Tianshou),
+    "reverb": ("dm-reverb", Reverb),
+}
+
+
+def converter(output: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Returns what makes a batch's values tensors or arrays ("torch", "numpy"), without a copy."""
+    if output == "numpy":
+        return lambda fields: {
+            name: value if isinstance(value, np.ndarray) else value.numpy()
+            for name, value in fields.items()
+        }
+    torch = importlib.import_module("torch")
+    return lambda fields: {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in fields.items()
+    }
+
+
+def shares(load: Workload, num_threads: int) -> list[Array]:
+    """Splits the environments among writers, as evenly as may be."""
+    return [ids for ids in np.array_split(np.arange(load.num_envs), num_threads) if len(ids)]
+
+
+def make_rollouts(load: Workload, seed: int, num_threads: int) -> list[dict[str, Array]]:
+    """Makes one rollout (T, B, ...) per writer, with obs (T + 1, B, ...).
+
+    It continues with itself: its last observation is its first.
+    """
+    rng = np.random.default_rng(seed)
+    steps = load.length
+    made = []
+    for rows in map(len, shares(load, num_threads)):
+        if load.stack_num > 1:
+            # a stack's frames are those of the steps before, in a circle
+            frames = rng.integers(0, 256, (steps, rows, *load.obs_shape[1:]), np.uint8)
+            before = np.arange(load.stack_num) - load.stack_num + 1
+            index = (np.arange(steps + 1)[:, None] + before) % steps
+            obs = np.ascontiguousarray(np.moveaxis(frames[index], 2, 1))
+        else:
+            obs = rng.random((steps, rows, *load.obs_shape), np.float32)
+            obs = np.concatenate([obs, obs[:1]])
+        made.append(
+            {
+                "obs": obs,
+                "action": rng.integers(0, 6, (steps, rows)),
+                "reward": rng.random((steps, rows), np.float32),
+                "terminated": np.zeros((steps, rows), np.bool_),
+            }
+        )
+    return made
+
+
+def priorities(batch_size: int, seed: int) -> Iterator[Array]:
+    """Yields the priorities (B,) of the batches, the same for each library; without end."""
+    rng = np.random.default_rng(seed)
+    return itertools.cycle(rng.random((64, batch_size), np.float32))
