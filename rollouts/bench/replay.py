@@ -17,10 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rollouts.bench.replay_libraries import (
-    LIBRARIES,
+from rollouts.bench.replay_libraries import LIBRARIES, Candidate
+from rollouts.bench.replay_workloads import (
     Array,
-    Candidate,
     Workload,
     converter,
     make_rollouts,

@@ -16,6 +16,8 @@ from rollouts.replay.items import Ints, Mask, Segments, make_items
 
 Array = NDArray[Any]
 
+_MOST_FOUND = 256
+
 # of the items that begin at each of a stream's last rows (N, history_rows), once any was given
 _PRIORITY = "start_priority"
 
@@ -49,6 +51,7 @@ class Streams:
         self._history_rows = history_rows
         self.env_id: Ints = np.zeros(0, np.int64)
         self._order: Ints = np.zeros(0, np.int64)  # streams by env_id
+        self._found: dict[bytes, Ints] = {}  # by the bytes of env_id: what `find` found
         self._arrays: dict[str, Array] = {
             "is_open": np.zeros(0, np.bool_),
             "begin": np.zeros(0, np.int64),
@@ -67,6 +70,9 @@ class Streams:
           SpecError: an env_id twice, or below 0.
         """
         wanted = np.asarray(env_id).astype(np.int64, copy=False)
+        key = wanted.tobytes()
+        if wanted.ndim == 1 and key in self._found:
+            return self._found[key]
         if wanted.ndim != 1 or len(np.unique(wanted)) != len(wanted) or (wanted < 0).any():
             raise SpecError(
                 f"env_id is {env_id}, expected (B,) numbers of at least 0 without repeats: add "
@@ -77,6 +83,10 @@ class Streams:
             self._grow(new)
         by_id = self.env_id[self._order]
         found: Ints = self._order[np.searchsorted(by_id, wanted)]
+        # writers come back with the same environments; those that never do must not pile up
+        if len(self._found) >= _MOST_FOUND:
+            self._found.clear()
+        self._found[key] = found
         return found
 
     def known(self, env_id: Array | None) -> Ints:
@@ -211,6 +221,7 @@ class Streams:
         """Takes over arrays of `state`."""
         self.env_id = np.array(state["env_id"])
         self._order = np.argsort(self.env_id)
+        self._found.clear()
         optional = {_PRIORITY} & state.keys()
         names = self._arrays.keys() - {_PRIORITY} | optional
         self._arrays = {name: np.array(state[name]) for name in names}

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rollouts import cli
-from rollouts.bench import replay, replay_libraries
+from rollouts.bench import replay, replay_libraries, replay_workloads
 
-SMALL = replay_libraries.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
+SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
 
 
 @pytest.mark.parametrize("output", ["torch", "numpy"])
@@ -29,7 +29,7 @@ def test_ours_is_measured_with_threads_and_memory(output: replay.Output) -> None
 
 
 def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(load: replay_libraries.Workload) -> replay_libraries.Candidate:
+    def absent(load: replay_workloads.Workload) -> replay_libraries.Candidate:
         raise ImportError("No module named 'absent'")
 
     monkeypatch.setitem(replay_libraries.LIBRARIES, "absent", ("absent", absent))
@@ -50,12 +50,12 @@ def test_the_command_prints_json(
 
 
 def test_writers_share_the_environments_and_batches_are_of_one_kind() -> None:
-    shares = replay_libraries.shares(SMALL, 2)
+    shares = replay_workloads.shares(SMALL, 2)
     assert [ids.tolist() for ids in shares] == [[0], [1]]
-    rollouts = replay_libraries.make_rollouts(SMALL, 0, 2)
+    rollouts = replay_workloads.make_rollouts(SMALL, 0, 2)
     assert [r["obs"].shape[:2] for r in rollouts] == [(9, 1), (9, 1)]
     assert (rollouts[0]["obs"][0] == rollouts[0]["obs"][-1]).all()
     fields = {"reward": np.ones(2), "weight": torch.ones(2)}
     for output, kind in (("torch", torch.Tensor), ("numpy", np.ndarray)):
-        made = replay_libraries.converter(output)(fields)
+        made = replay_workloads.converter(output)(fields)
         assert all(isinstance(value, kind) for value in made.values())
