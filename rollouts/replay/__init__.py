@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rollouts.replay.prefetch import ReplayPrefetcher
     from rollouts.replay.service import ReplayService
 
-# loaded on first use: these bring torch
+# loaded on first use: the first two bring torch
 _LAZY = {
     "ReplayDataset": "rollouts.replay.dataset",
     "ReplayPrefetcher": "rollouts.replay.prefetch",

@@ -108,6 +108,11 @@ class ReplayService:
         """
         if num_shards < 0:
             raise SpecError(f"num_shards is {num_shards}, expected at least 0")
+        if placement is not None and num_cpus_per_shard <= 0:
+            raise SpecError(
+                f"num_cpus_per_shard is {num_cpus_per_shard}, expected more than 0 with placement: "
+                "Ray places what needs something"
+            )
         self.tables: Mapping[str, TableConfig] = MappingProxyType(tables_by_name(tables))
         config = ShardConfig(
             single_observation_space=single_observation_space,

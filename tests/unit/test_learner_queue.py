@@ -324,3 +324,17 @@ def test_recovered_queue_accepts_and_serves_again() -> None:
     queue.recover()
     queue.put(Handle(0))
     assert seq_nos(queue.get()) == [0]
+
+
+def test_handles_are_delivered_with_their_arrays_left_where_they_are() -> None:
+    queue: LearnerQueue[Handle] = LearnerQueue(4)
+
+    def refuse(timeout_s: float) -> None:
+        raise AssertionError("nobody asked for the arrays")
+
+    handle = Handle(0, on_resolve=refuse)
+    queue.put(handle)
+    assert queue.get_handles() == [handle]
+    assert assert_balanced(queue)["fragments"]["delivered"] == 1
+    with pytest.raises(TimeoutError):
+        queue.get_handles(1, timeout_s=0.0)

@@ -133,9 +133,9 @@ class ShardSet:
         shard = self.shards[fragment.worker_id % len(self.shards)]
         incarnation = self.first_incarnation + fragment.incarnation
         self.newest_incarnation = max(self.newest_incarnation, incarnation)
-        self._produced += fragment.num_steps
         name = (fragment.worker_id, incarnation, fragment.seq_no)
         future = self.watched(shard.handle.call("add", name, payload))
+        self._produced += fragment.num_steps
         shard.adds.append(Add(name, fragment.num_steps, payload, future))
         self._count()
 
