@@ -22,7 +22,13 @@ from training import Run, Trained, stop_on_interrupt
 
 import rollouts
 from rollouts.distributed import PolicySpec
-from rollouts.replay import ReplayService, SampleToInsertRatio, TableConfig, stack_num
+from rollouts.replay import (
+    ReplayService,
+    SampleToInsertRatio,
+    Sequences,
+    TableConfig,
+    stack_num,
+)
 from rollouts.replay.config import ItemKind
 from rollouts.replay.sampling import ReplayBatch
 
@@ -101,8 +107,10 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 def make_table(args: argparse.Namespace, items: ItemKind) -> TableConfig:
     """Returns the table that the options describe, with room for some batches in the ratio."""
     per_insert = args.samples_per_insert
-    fragments = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length
-    slack = max(0.1 * per_insert * args.min_size, 4 * args.batch_size + per_insert * fragments)
+    period = items.step if isinstance(items, Sequences) else 1
+    # two fragments on their way to each shard, and a batch that is learnt from beside those ahead
+    coming = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length / period
+    slack = max(0.1 * per_insert * args.min_size, 4 * args.batch_size + per_insert * coming)
     return TableConfig(
         items=items,
         max_size=args.replay_size,
