@@ -258,9 +258,10 @@ class ReplayService:
         """Writes all shards, open episodes, the limiters' accounts and what the draws depend on.
 
         The directory holds one checkpoint, the last that was completed, whatever happens during
-        the next. Each shard writes its own file, and answers nothing meanwhile: with several nodes
-        the directory has to be on a file system that all share. Shards that die from now on go on
-        from here. Batches that were drawn ahead (`prefetch`) count as sampled.
+        the next. Each shard writes its own file, answers nothing meanwhile, and needs memory for a
+        copy of what it holds, with `storage_dir` too. With several nodes the directory has to be on
+        a file system that all share. Shards that die from now on go on from here. Batches that were
+        drawn ahead (`prefetch`) count as sampled.
 
         Args:
           directory: Made if it is not there.
