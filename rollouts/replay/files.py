@@ -33,7 +33,7 @@ class Pieces(Protocol):
 
 
 def pack(
-    header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces | None = None
+    header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces
 ) -> NDArray[np.uint8]:
     """Lays `header`, `arrays` and `native` side by side in one block of bytes."""
     opening, blocks = _layout(header, arrays, native)
