@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test lint bench wheel clean setup
+.PHONY: demo test test-all lint bench wheel clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: setup
@@ -22,6 +22,10 @@ test: setup
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m pytest
+
+# Those that learn for minutes, too.
+test-all: test
+	$(PY) -m pytest -m slow
 
 # The README's benchmark table: ours and EnvPool in one run.
 bench: setup $(VENV)/.bench

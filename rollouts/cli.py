@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `rollouts`.
 
-`envs` lists environments, `bench`, `bench-collect` and `bench-replay` measure, `top` watches a job.
+`envs` lists environments, the commands that begin with `bench` measure, `top` watches a job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts import bench, cli_bench
-from rollouts.bench import collect, plot, replay_libraries
+from rollouts.bench import adapters, collect, plot, replay_libraries
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.registry import env_ids, env_spec
@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
         elif args.command == "bench-replay":
             cli_bench.measure_replay(args)
+        elif args.command == "bench-adapter":
+            cli_bench.measure_adapter(args)
         elif args.command == "bench":
             cli_bench.measure_stepping(args, command=shlex.join(["rollouts", *given]))
         else:
@@ -103,6 +105,14 @@ def _parser() -> argparse.ArgumentParser:
         "from it and sets priorities anew. The libraries take turns in one process.",
     )
     _add_bench_replay_arguments(replaying)
+
+    adapting = commands.add_parser(
+        "bench-adapter",
+        help="measure another library through our adapter and as it is by itself",
+        description="Collects the same rollouts through our adapter and with what the library has "
+        "itself, without learning. They take turns in one run.",
+    )
+    _add_bench_adapter_arguments(adapting)
 
     watch = commands.add_parser(
         "top",
@@ -172,6 +182,26 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", choices=["torch", "numpy"], default="torch",
         help="what the values of every library's batches are made; default: torch")  # fmt: skip
     add("--json", action="store_true", help="print one JSON object, nothing else")
+
+
+def _add_bench_adapter_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("library", choices=adapters.LIBRARIES, help="whose adapter to measure")
+    add("--env-id", default="CartPole-v1", metavar="ID", help="default: CartPole-v1")
+    add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="N",
+        help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
+    add("--num-threads", type=_positive_int, metavar="T",
+        help="of our pool, and processes of a peer that shares them out; "
+        "default: the usable CPUs, at most N")  # fmt: skip
+    add("--rollout-length", type=_positive_int, default=128, metavar="T",
+        help="steps of each environment per collect; default: 128")  # fmt: skip
+    add("--peer", action="append", default=[], metavar="NAME",
+        help="what to measure beside ours; repeat for several; default: all there are")  # fmt: skip
+    add("--duration-s", type=_positive_float, default=1.0, metavar="S",
+        help="of one repeat of one contestant, about; default: 1")  # fmt: skip
+    add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
+    add("--seed", type=int, default=0, help="default: 0")
+    add("--json", action="store_true", help="print one JSON array, nothing else")
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:

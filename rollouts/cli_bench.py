@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench`, `bench-collect` and `bench-replay` do with their arguments."""
+"""What `rollouts bench` and the commands `bench-...` do with their arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from rollouts import bench
-from rollouts.bench import collect, plot, replay, report
+from rollouts.bench import adapters, collect, plot, replay, report
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
 from rollouts.registry import env_spec
@@ -110,6 +110,33 @@ def measure_replay(args: argparse.Namespace) -> None:
         print(json.dumps(replay.to_json(results, list(missing), settings), indent=1))
     else:
         print(replay.to_text(results, list(missing), settings))
+
+
+def measure_adapter(args: argparse.Namespace) -> None:
+    """`bench-adapter`: measures and prints."""
+    results: list[adapters.AdapterMeasurement] = []
+    for num_envs in dict.fromkeys(args.num_envs or [NUM_ENVS]):
+        case = adapters.Case(
+            env_id=args.env_id,
+            num_envs=num_envs,
+            num_threads=args.num_threads or min(usable_cpus(), num_envs),
+            rollout_length=args.rollout_length,
+            seed=args.seed,
+        )
+        show = _show_progress if sys.stderr.isatty() else None
+        results += adapters.compare(
+            args.library,
+            case,
+            peers=args.peer,
+            duration_s=args.duration_s,
+            repeats=args.repeats,
+            on_progress=show,
+        )
+        if show is not None:
+            show("")
+    print(
+        json.dumps(adapters.to_json(results), indent=1) if args.json else adapters.to_text(results)
+    )
 
 
 def _print_report(

@@ -188,10 +188,12 @@ def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
     Raises:
       SpecError: action_space is neither Discrete nor Box of floats.
     """
+    # Gymnasium's versions differ in how they type a space's dtype
+    dtype = np.dtype(action_space.dtype)
     if isinstance(action_space, gymnasium.spaces.Discrete):
-        return CategoricalHead(start=int(action_space.start), dtype=action_space.dtype)
-    if isinstance(action_space, gymnasium.spaces.Box) and action_space.dtype.kind == "f":
-        return GaussianHead(dtype=action_space.dtype)
+        return CategoricalHead(start=int(action_space.start), dtype=dtype)
+    if isinstance(action_space, gymnasium.spaces.Box) and dtype.kind == "f":
+        return GaussianHead(dtype=dtype)
     raise SpecError(
         f"action space is {action_space}, expected Discrete or Box of floats: "
         "write a class with the methods of rollouts.policy.Policy for other spaces"

@@ -52,7 +52,7 @@ class Ours:
     def __init__(self, load: Workload) -> None:
         """Makes an empty buffer."""
         self._buffer = ReplayBuffer(
-            spaces.Box(0, 255, load.obs_shape, dtype=np.dtype(load.obs_dtype)),
+            spaces.Box(0, 255, load.obs_shape, dtype=np.dtype(load.obs_dtype).type),
             spaces.Discrete(6),
             TableConfig(
                 items=NStep(1), sampler="prioritized", exponent=EXPONENT, max_size=load.size
