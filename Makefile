@@ -5,12 +5,13 @@
 
 PYTHON ?= python3
 VENV := .venv
+NEWEST := .venv-newest
 RUN_DIR ?= runs/demo
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-all lint bench wheel clean setup
+.PHONY: demo test test-all test-newest-gymnasium lint bench wheel clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: setup
@@ -26,6 +27,17 @@ test: setup
 # Those that learn for minutes, too.
 test-all: test
 	$(PY) -m pytest -m slow
+
+# The same tests without RLlib, which pins an older Gymnasium, in an environment of their own.
+test-newest-gymnasium: setup $(NEWEST)/.native
+	$(NEWEST)/bin/python -m pytest
+
+$(NEWEST)/.native: pyproject.toml constraints.txt $(NATIVE)
+	$(PYTHON) -m venv $(NEWEST)
+	grep -v '^gymnasium=' constraints.txt > $(NEWEST)/constraints.txt
+	$(NEWEST)/bin/python -m pip --disable-pip-version-check install -q -c $(NEWEST)/constraints.txt torch
+	$(NEWEST)/bin/python -m pip --disable-pip-version-check install -q -c $(NEWEST)/constraints.txt -e '.[test]' 'gymnasium>=1.4'
+	@touch $@
 
 # The README's benchmark table: ours and EnvPool in one run.
 bench: setup $(VENV)/.bench
@@ -67,4 +79,4 @@ $(VENV)/.bench: $(VENV)/.dependencies
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) build dist .pytest_cache .mypy_cache .ruff_cache
