@@ -143,7 +143,7 @@ def test_a_closed_coordinator_does_not_break_the_reporter(counters: Counters) ->
 
 
 PROMETHEUS = """
-import contextlib, http.client, threading, time, urllib.request
+import http.client, threading, time, urllib.request
 import psutil
 import ray
 from rollouts.distributed.placement import Placement
@@ -176,10 +176,8 @@ while True:
         break
     threading.Event().wait(0.2)
 me = psutil.Process()
-sockets = []
-for process in (me, *me.children(recursive=True)):
-    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
-        sockets += process.net_connections("tcp")
+pids = {process.pid for process in (me, *me.children(recursive=True))}
+sockets = [s for s in psutil.net_connections("tcp") if s.pid in pids]
 print(*{s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN})
 print(page)
 session.close()
