@@ -181,10 +181,15 @@ class BatchReader:
             told = [(place, record.info) for place, record in batch.records if record.info]
             return merge_infos(len(batch.env_id), [p for p, _ in told], [i for _, i in told])
         infos: dict[int, Info] = {}
-        finals = {place: record.final_info for place, record in batch.records}
+        told_of = dict(batch.records)
         for place in np.flatnonzero(batch.terminated | batch.truncated).tolist():
-            final = _one(self._space, self._host.observation_leaves, batch.final_obs, place)
-            infos[place] = {"final_obs": final, "final_info": finals.get(place, {})}
+            record = told_of.get(place)
+            if record is not None and record.final_exact:
+                final = record.final_exact[0]
+            else:
+                final = _one(self._space, self._host.observation_leaves, batch.final_obs, place)
+            final_info = record.final_info if record is not None else {}
+            infos[place] = {"final_obs": final, "final_info": final_info}
         for place, record in batch.records:
             infos.setdefault(place, {}).update(record.info)
         order = sorted(infos)

@@ -431,7 +431,7 @@ class EnvFnsSendRecv:
             count = min(most, len(host.finished))
             return np.array([host.finished.popleft() for _ in range(count)], np.intp)
         order, self._order = self._order, []
-        if order == [None]:
+        if len(order) == 1 and order[0] is None:
             return None
         parts = [np.arange(self.num_envs) if rows is None else rows for rows in order]
         return np.concatenate(parts) if parts else np.zeros(0, np.intp)

@@ -136,10 +136,10 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         if mode == "same":
             self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         elif mode == "different":
-            each = self._host.call(
-                Kind.CALL, [("observation_space", (), {})] * self.num_processes, ""
-            )
-            self.observation_space = batch_differing_spaces(list(each))
+            each = [
+                hello.observation_spaces[i] for hello in hellos for i in hello.observation_space_of
+            ]
+            self.observation_space = batch_differing_spaces(each)
         else:
             self.observation_space = batched
 

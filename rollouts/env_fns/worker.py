@@ -61,10 +61,12 @@ class Hello:
 
     Attributes:
       observation_spaces, action_spaces: The different ones.
+      observation_space_of: Per environment, which of them.
       metadata, render_mode: Of the first environment.
     """
 
     observation_spaces: list[gymnasium.Space[Any]]
+    observation_space_of: list[int]
     action_spaces: list[gymnasium.Space[Any]]
     metadata: dict[str, Any]
     render_mode: str | None
@@ -79,6 +81,7 @@ class Record:
       info: Of the observation that the row shows.
       final_info: Of the step that ended an episode (same-step autoreset).
       objects, final_objects: Observations' leaves that are no arrays, in order.
+      final_exact: The final observation itself, where it is not just the one shared array.
       failure: Why the row is cut short.
     """
 
@@ -87,6 +90,7 @@ class Record:
     final_info: dict[str, Any] = field(default_factory=dict)
     objects: tuple[Any, ...] = ()
     final_objects: tuple[Any, ...] = ()
+    final_exact: tuple[Any, ...] = ()
     failure: Failure | None = None
 
 
@@ -137,10 +141,11 @@ def run_worker(
 
 
 def _hello(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
-    hello = Hello([], [], dict(envs[0].metadata), envs[0].render_mode)
+    hello = Hello([], [], [], dict(envs[0].metadata), envs[0].render_mode)
     for env in envs:
         if env.observation_space not in hello.observation_spaces:
             hello.observation_spaces.append(env.observation_space)
+        hello.observation_space_of.append(hello.observation_spaces.index(env.observation_space))
         if env.action_space not in hello.action_spaces:
             hello.action_spaces.append(env.action_space)
     return hello
@@ -254,6 +259,7 @@ class _Worker:
                 if self._mode is AutoresetMode.SAME_STEP:
                     record = Record(self._setup.first + row, final_info=info)
                     record.final_objects = self._write(row, obs, is_final=True)
+                    record.final_exact = () if self._is_plain(obs) else (obs,)
                     obs, info = self._begin(row, None, None)
                 else:
                     self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
@@ -272,10 +278,15 @@ class _Worker:
             objects: tuple[Any, ...] = ()
         else:
             objects = self._write(row, obs)
-        if info or objects or (record is not None and (record.final_info or record.final_objects)):
+        if info or objects or (record is not None and (record.final_info or record.final_exact)):
             record = record or Record(self._setup.first + row)
             record.info, record.objects = info, objects
             self._records.append(record)
+
+    def _is_plain(self, obs: Any) -> bool:
+        """Tells whether shared memory gives an observation back as it was."""
+        array = self._only_obs
+        return array is not None and type(obs) is np.ndarray and obs.dtype == array.dtype
 
     def _write(self, row: int, obs: Any, *, is_final: bool = False) -> tuple[Any, ...]:
         """Writes the arrays of an observation; returns its other leaves."""
