@@ -31,6 +31,7 @@ from rollouts.errors import (
     SpecError,
     WorkerError,
 )
+from rollouts.gymnasium_ids import register_ids as _register_ids
 from rollouts.make import make_vec
 from rollouts.pool_stats import PoolStats
 from rollouts.registry import env_ids, env_spec
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from rollouts.recurrent import RecurrentTorchPolicy
 
 __version__ = "0.1.0"
+
+_register_ids()
 
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
