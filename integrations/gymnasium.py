@@ -77,14 +77,14 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         Raises:
           As `rollouts.make_vec`.
         """
-        self.pool = make_vec(
+        self.pool = VectorEnv(
             env_id,
             1,
             num_threads=1,
             seed=seed,
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=max_episode_steps,
-            **env_options,
+            env_options=env_options,
         )
         self.observation_space = self.pool.single_observation_space
         self.action_space = self.pool.single_action_space

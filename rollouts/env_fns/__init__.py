@@ -15,8 +15,8 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.failures import SpacesDifferError
+from rollouts.env_fns.records import EnvFn
 from rollouts.env_fns.vector_env import EnvFnsVectorEnv
-from rollouts.env_fns.worker import EnvFn
 
 __all__ = ["EnvFnsVectorEnv", "SpacesDifferError", "from_env_fns"]
 

@@ -17,23 +17,11 @@ from rollouts.env_fns.failures import Failure, env_error
 from rollouts.env_fns.host import Host
 from rollouts.env_fns.infos import merge_infos
 from rollouts.env_fns.leaves import Leaf, nest
-from rollouts.env_fns.worker import Record
+from rollouts.env_fns.records import Record
 from rollouts.errors import EnvError
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-
-# the fields that `out` may redirect, in the order in which messages list them
-OUT_FIELDS = (
-    "obs",
-    "reward",
-    "terminated",
-    "truncated",
-    "env_id",
-    "episode_return",
-    "episode_length",
-    "final_obs",
-)
 
 
 @dataclass(slots=True)
@@ -198,8 +186,10 @@ class BatchReader:
 
 def _one(space: gymnasium.Space[Any], leaves: tuple[Leaf, ...], batch: Any, place: int) -> Any:
     """One environment's observation, in memory of its own."""
-    parts = (leaf.of(batch)[place] for leaf in leaves)
-    return nest(space, (part.copy() if isinstance(part, np.ndarray) else part for part in parts))
+    parts = [leaf.of(batch) for leaf in leaves]
+    # the dots keep an array an array
+    rows = (p[place, ...].copy() if isinstance(p, np.ndarray) else p[place] for p in parts)
+    return nest(space, rows)
 
 
 def add_statistics(info: Info, batch: Batch, *, same_step: bool) -> Info:

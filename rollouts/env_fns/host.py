@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import pickle
@@ -14,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -27,33 +26,22 @@ from rollouts.env_fns.leaves import Leaf, leaves_of
 from rollouts.env_fns.processes import (
     CLOSE_TIMEOUT_S,
     EnvProcess,
+    HostOptions,
     close_at_exit,
+    start,
     stop,
     to_context,
-    travelling,
 )
+from rollouts.env_fns.records import EnvFn, Hello, Record
 from rollouts.env_fns.shared_memory import Layout, SharedMemory, batch_shapes
 from rollouts.env_fns.timing import timing_shapes
 from rollouts.env_fns.wire import Kind, deadline_of, frame
-from rollouts.env_fns.worker import EnvFn, Hello, Record, Setup
 from rollouts.errors import ClosedError, WorkerError
 
 Array = npt.NDArray[Any]
 
 # how often a wait looks whether a process has died without a word
 _LOOK_AROUND_MS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """What a host is made with; see `from_env_fns`."""
-
-    num_processes: int
-    start_method: str | None
-    autoreset_mode: AutoresetMode
-    reports_each: bool
-    env_id_offset: int
-    seed: int | None
 
 
 class Host:
@@ -107,30 +95,11 @@ class Host:
     # -- starting --------------------------------------------------------------------
 
     def _start(self, env_fns: Sequence[EnvFn]) -> None:
-        count = self._options.num_processes
-        bounds = [self.num_envs * i // count for i in range(count + 1)]
-        for index, (first, end) in enumerate(itertools.pairwise(bounds)):
-            setup = Setup(
-                index=index,
-                first=first,
-                env_id_offset=self._options.env_id_offset,
-                seed=self._options.seed,
-                incarnation=0,
-                autoreset_mode=self._mode,
-                reports_each=self._options.reports_each,
-                host_pid=self._owner,
-            )
-            process = EnvProcess(
-                self._context,
-                travelling(self._context, env_fns[first:end]),
-                setup,
-                range(first, end),
-                self._processes,
-            )
+        for process in start(self._context, env_fns, self._options):
             self._processes.append(process)
             self._watch(process)
-        self.wait(lambda: len(self._hellos) == count)
-        self.hellos = [self._hellos[index] for index in range(count)]
+        self.wait(lambda: len(self._hellos) == len(self._processes))
+        self.hellos = [self._hellos[index] for index in range(len(self._processes))]
 
     def share(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
         """Makes the shared memory for these spaces; the processes are at work from then on."""
@@ -185,7 +154,7 @@ class Host:
         self, rows: Array, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         """Has environments reset; `seeds` has one entry per row."""
-        import cloudpickle  # options may hold anything
+        import cloudpickle  # type: ignore[import-untyped]  # options may hold anything
 
         with self._lock:
             self.check_open()

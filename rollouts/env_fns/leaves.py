@@ -119,6 +119,7 @@ def _array(leaf: Leaf, column: Any, rows: int) -> Array:
         raise DTypeError(
             f"actions{leaf.name} is the single value {column!r}, expected {rows} actions"
         )
+    assert leaf.dtype is not None
     expected = (rows, *leaf.shape)
     if array.shape != expected:
         raise SpecError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.util  # its own exit handler must be there before ours, which runs first
 import os
@@ -12,12 +13,16 @@ import signal
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
+from gymnasium.vector import AutoresetMode
+
+from rollouts.env_fns.records import EnvFn, Setup
 from rollouts.env_fns.wire import HostLink
-from rollouts.env_fns.worker import EnvFn, Setup, run_worker
+from rollouts.env_fns.worker import run_worker
 from rollouts.errors import SpecError
 
 # how long environments may take to close before their process is killed
@@ -43,6 +48,7 @@ class EnvProcess:
         siblings: Iterable[EnvProcess],
     ) -> None:
         """Starts the process; does not wait for it."""
+        self.link: HostLink
         self.setup, self.rows, self.env_fns = setup, rows, env_fns
         self.is_ready = False
         ours, theirs = socket.socketpair()
@@ -89,6 +95,41 @@ class EnvProcess:
         return bool(self.process.is_alive())
 
 
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """What a host is made with; see `from_env_fns`."""
+
+    num_processes: int
+    start_method: str | None
+    autoreset_mode: AutoresetMode
+    reports_each: bool
+    env_id_offset: int
+    seed: int | None
+
+
+def start(
+    context: BaseContext, env_fns: Sequence[EnvFn], options: HostOptions
+) -> Iterator[EnvProcess]:
+    """Starts processes one by one, each with its share of neighbouring environments."""
+    started: list[EnvProcess] = []
+    count = options.num_processes
+    bounds = [len(env_fns) * i // count for i in range(count + 1)]
+    for index, (first, end) in enumerate(itertools.pairwise(bounds)):
+        setup = Setup(
+            index=index,
+            first=first,
+            env_id_offset=options.env_id_offset,
+            seed=options.seed,
+            incarnation=0,
+            autoreset_mode=options.autoreset_mode,
+            reports_each=options.reports_each,
+            host_pid=os.getpid(),
+        )
+        makers = travelling(context, env_fns[first:end])
+        started.append(EnvProcess(context, makers, setup, range(first, end), started))
+        yield started[-1]
+
+
 def stop(processes: Sequence[EnvProcess], timeout_s: float) -> None:
     """Lets the environments close and the processes end; kills what takes longer."""
     for one in processes:
@@ -120,7 +161,7 @@ def travelling(context: BaseContext, env_fns: Sequence[EnvFn]) -> Sequence[EnvFn
     """Makes functions ready for another process: a forked one has them, others get them pickled."""
     if context.get_start_method() == "fork":
         return env_fns
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 
     data: bytes = cloudpickle.dumps(list(env_fns))
     return data
@@ -145,8 +186,3 @@ def close_at_exit(host: Closable) -> Callable[[], None]:
 def _close_all() -> None:
     for host in list(_open):
         host.close()
-
-
-def is_owner(pid: int) -> bool:
-    """Tells whether this process started what belongs to `pid`, and is no fork of it."""
-    return os.getpid() == pid

@@ -11,33 +11,23 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.arguments import int_between
 from rollouts.batch import StepBatch
 from rollouts.env_fns.batches import (
-    OUT_FIELDS,
     Batch,
     BatchReader,
     Episodes,
     add_failures,
     add_statistics,
 )
+from rollouts.env_fns.checks import checked_out, rows_of, rows_wanted
 from rollouts.env_fns.host import Host
 from rollouts.env_fns.leaves import action_columns
 from rollouts.env_fns.timing import WaitTimer, percentiles
-from rollouts.errors import DTypeError, ProtocolError, SpecError
+from rollouts.errors import ProtocolError
 from rollouts.pool_stats import PoolStats
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-
-_OUT_DTYPES = {
-    "reward": np.float64,
-    "terminated": np.bool_,
-    "truncated": np.bool_,
-    "env_id": np.int32,
-    "episode_return": np.float64,
-    "episode_length": np.int32,
-}
 
 
 class EnvFnsSendRecv:
@@ -58,8 +48,10 @@ class EnvFnsSendRecv:
     _same_step: bool
     _reports_errors: bool
     _has_statistics: bool
-    _is_first_reset: bool
-    _seed: int | None
+    _order: list[Array | None]
+    _out: dict[str, Array]
+    _held: Batch | None
+    _last_rows: Array | None
 
     def async_reset(self) -> None:
         """Starts a new episode everywhere without waiting; `recv` returns the first obs.
@@ -69,7 +61,7 @@ class EnvFnsSendRecv:
         """
         self._discard()
         self._host.reset(np.arange(self.num_envs), self._seeds(None), None)
-        self._sent(None if self._synchronous else np.arange(self.num_envs))
+        self._sent(None if self._synchronous else np.arange(self.num_envs), is_reset=True)
 
     def send(
         self,
@@ -97,7 +89,15 @@ class EnvFnsSendRecv:
         count = self.num_envs if rows is None else len(rows)
         columns = action_columns(self._host.action_leaves, actions, count)
         self._check_sendable(rows)
-        targets = self._checked_out(out, count)
+        targets = checked_out(
+            out,
+            self._host.observation_leaves,
+            count,
+            is_synchronous=self._synchronous,
+            keeps_final=self._same_step,
+        )
+        if targets and self._in_flight.any():
+            raise ProtocolError("a send with out must be the only one before the next recv")
         objects: dict[int, list[Any]] = {}
         for leaf, column in enumerate(columns):
             if isinstance(column, list):
@@ -106,7 +106,7 @@ class EnvFnsSendRecv:
                 self._host.arrays[f"action/{leaf}"][slice(None) if rows is None else rows] = column
         going = self._without_lost(rows)
         if going is None or going.size:
-            if going is not rows and objects:
+            if going is not None and going is not rows and objects:
                 kept = np.flatnonzero(
                     np.isin(np.arange(self.num_envs) if rows is None else rows, going)
                 )
@@ -231,11 +231,12 @@ class EnvFnsSendRecv:
 
     def _begin_counts(self) -> None:
         self._in_flight = np.zeros(self.num_envs, np.bool_)
+        self._is_reset = np.zeros(self.num_envs, np.bool_)  # in flight, and not a step
         # synchronous mode: rows in the order sent, None for all of them
-        self._order: list[Array | None] = []
-        self._out: dict[str, Array] = {}
-        self._held: Batch | None = None
-        self._last_rows: Array | None = None
+        self._order = []
+        self._out = {}
+        self._held = None
+        self._last_rows = None
         self._num_steps = self._num_recvs = self._num_errors = 0
 
     def _rows(self, env_id: npt.ArrayLike | None) -> Array | None:
@@ -246,17 +247,7 @@ class EnvFnsSendRecv:
             if self._last_rows is None:
                 raise ProtocolError("nothing was received yet; call async_reset() and recv() first")
             return self._last_rows
-        ids = np.asarray(env_id)
-        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise DTypeError(
-                f"env_id must be one-dimensional integers, got shape {ids.shape} and {ids.dtype}"
-            )
-        rows = ids.astype(np.intp) - self.env_id_offset
-        wrong = np.flatnonzero((rows < 0) | (rows >= self.num_envs))
-        if wrong.size:
-            first, end = self.env_id_offset, self.env_id_offset + self.num_envs
-            raise SpecError(f"env_id[{wrong[0]}] is {ids[wrong[0]]}, expected {first} to {end - 1}")
-        return rows
+        return rows_of(env_id, self.env_id_offset, self.num_envs)
 
     def _check_sendable(self, rows: Array | None) -> None:
         at: Any = slice(None) if rows is None else rows
@@ -284,46 +275,6 @@ class EnvFnsSendRecv:
     def _first(self, at: Any, mask: Array) -> int:
         return int(np.arange(self.num_envs)[at][mask[at]][0]) + self.env_id_offset
 
-    def _checked_out(self, out: dict[str, Array] | None, count: int) -> dict[str, Array]:
-        if out is None:
-            return {}
-        if not isinstance(out, dict):
-            raise DTypeError(
-                f"out must be a dict of arrays such as {{'obs': array}}, got {type(out).__name__}"
-            )
-        if not self._synchronous:
-            raise SpecError("out needs a synchronous environment (batch_size == num_envs)")
-        if self._in_flight.any():
-            raise ProtocolError("a send with out must be the only one before the next recv")
-        for name, array in out.items():
-            self._check_out(name, array, count)
-        return dict(out)
-
-    def _check_out(self, name: str, array: Any, count: int) -> None:
-        if name not in OUT_FIELDS:
-            raise SpecError(f"out has the unknown key {name!r}; expected some of {OUT_FIELDS}")
-        if name == "final_obs" and not self._same_step:
-            raise SpecError("out['final_obs'] needs autoreset_mode='same_step'")
-        if not isinstance(array, np.ndarray):
-            raise DTypeError(f"out[{name!r}] must be a NumPy array, got {type(array).__name__}")
-        shape: tuple[int, ...] = (count,)
-        dtype: Any = _OUT_DTYPES.get(name)
-        if dtype is None:
-            leaves = self._host.observation_leaves
-            if len(leaves) != 1 or leaves[0].path or leaves[0].dtype is None:
-                raise SpecError(
-                    f"out[{name!r}] needs an observation space that is one array, this one is "
-                    f"{self.single_observation_space}"
-                )
-            shape, dtype = (count, *leaves[0].shape), leaves[0].dtype
-        fits = array.shape == shape and array.dtype == dtype
-        if not fits or not array.flags.carray:
-            raise SpecError(
-                f"out[{name!r}] has shape {array.shape} and dtype {array.dtype}, expected {shape} "
-                f"and {np.dtype(dtype)}, C-contiguous, aligned and writable: one row per "
-                "environment sent"
-            )
-
     def _without_lost(self, rows: Array | None) -> Array | None:
         """Settles rows whose process has died since; returns the others."""
         lost = self._host.lost
@@ -339,8 +290,10 @@ class EnvFnsSendRecv:
                 self._host.fail([row], failure)
         return everything[~np.isin(everything, told)] if told else rows
 
-    def _sent(self, rows: Array | None) -> None:
-        self._in_flight[slice(None) if rows is None else rows] = True
+    def _sent(self, rows: Array | None, *, is_reset: bool = False) -> None:
+        at: Any = slice(None) if rows is None else rows
+        self._in_flight[at] = True
+        self._is_reset[at] = is_reset
         if self._synchronous:
             self._order.append(rows)
 
@@ -374,7 +327,7 @@ class EnvFnsSendRecv:
         *,
         drains: bool = False,
     ) -> Batch:
-        least, most = self._bounds(min_envs, max_envs)
+        least, most = rows_wanted(min_envs, max_envs, self.batch_size, self.num_envs)
         self._host.check_open()
         if self._held is not None:
             batch, self._held = self._held, None
@@ -389,7 +342,8 @@ class EnvFnsSendRecv:
         self._in_flight[at] = False
         self._out = {}
         self._num_recvs += 1
-        self._num_steps += len(batch.env_id)
+        self._num_steps += int(np.count_nonzero(~self._is_reset[at]))
+        self._is_reset[at] = False
         self._num_errors += len(batch.failures)
         if not self._synchronous:
             self._last_rows = rows
@@ -397,20 +351,6 @@ class EnvFnsSendRecv:
             self._held = batch
             raise batch.error()
         return batch
-
-    def _bounds(self, min_envs: int | None, max_envs: int | None) -> tuple[int, int]:
-        if min_envs is None and max_envs is None:
-            return self.batch_size, self.batch_size
-        if self._synchronous:
-            raise SpecError(
-                "min_envs and max_envs need an asynchronous environment (batch_size < num_envs); "
-                f"this one has batch_size {self.batch_size} and num_envs {self.num_envs}"
-            )
-        if min_envs is None:
-            min_envs = min(self.batch_size, int_between("max_envs", max_envs, 1, self.num_envs))
-        least = int_between("min_envs", min_envs, 1, self.num_envs)
-        most = max(self.batch_size, least) if max_envs is None else max_envs
-        return least, int_between("max_envs", most, least, self.num_envs)
 
     def _rows_done(
         self, timeout_s: float | None, least: int, most: int, *, drains: bool

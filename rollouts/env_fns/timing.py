@@ -53,8 +53,8 @@ def percentiles(histogram: Array, longest_s: float) -> TimePercentiles:
     cumulated = np.cumsum(histogram)
     found = [int(np.searchsorted(cumulated, part * count)) for part in (0.5, 0.9, 0.99)]
     # the middle of the bucket, but never more than what was seen
-    values = [min(_SMALLEST_S * _GROWTH ** (bucket + 0.5), longest_s) for bucket in found]
-    return TimePercentiles(count, *values, longest_s)
+    p50, p90, p99 = (min(_SMALLEST_S * _GROWTH ** (b + 0.5), longest_s) for b in found)
+    return TimePercentiles(count, p50, p90, p99, longest_s)
 
 
 class StepTimer:

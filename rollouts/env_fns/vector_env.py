@@ -8,28 +8,32 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from gymnasium.vector.utils import batch_space
 
 from rollouts.arguments import int_between, one_of, to_autoreset_mode
 from rollouts.cpu_count import usable_cpus
+from rollouts.env_fns.batch_spaces import (
+    SpacePair,
+    check_observation_mode,
+    checked_functions,
+    common_action_space,
+    observation_spaces,
+)
 from rollouts.env_fns.batches import Batch, BatchReader, Episodes
-from rollouts.env_fns.failures import SpacesDifferError
-from rollouts.env_fns.host import Host, HostOptions
+from rollouts.env_fns.host import Host
+from rollouts.env_fns.processes import HostOptions
+from rollouts.env_fns.records import EnvFn
 from rollouts.env_fns.send_recv import EnvFnsSendRecv
 from rollouts.env_fns.timing import WaitTimer
 from rollouts.env_fns.wire import Kind
-from rollouts.env_fns.worker import EnvFn
 from rollouts.errors import DTypeError, ProtocolError, SpecError
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-Spaces = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
 
 
 class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
@@ -58,14 +62,14 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         env_id_offset: int = 0,
         on_env_error: str = "raise",
         start_method: str | None = None,
-        observation_mode: str | Spaces = "same",
+        observation_mode: str | SpacePair = "same",
         episode_statistics: bool | None = None,
         copy: bool = True,
     ) -> None:
         """Checks the arguments and starts the processes; see `from_env_fns`."""
         self.closed = True  # until there is something to close
-        env_fns = _checked(env_fns)
-        _check_observation_mode(observation_mode)
+        env_fns = checked_functions(env_fns)
+        check_observation_mode(observation_mode)
         self.num_envs = len(env_fns)
         rows = self.num_envs if batch_size is None else batch_size
         self.batch_size = int_between("batch_size", rows, 1, self.num_envs)
@@ -113,35 +117,16 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         self._begin_counts()
         self.closed = False
 
-    def _take_spaces(self, mode: str | Spaces) -> None:
+    def _take_spaces(self, mode: str | SpacePair) -> None:
         """Sets spaces, metadata and render_mode by what the processes told."""
         hellos = self._host.hellos
         self.metadata = {**hellos[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = hellos[0].render_mode
-        observed = [space for hello in hellos for space in hello.observation_spaces]
-        actions = [space for hello in hellos for space in hello.action_spaces]
-        self.single_action_space = actions[0]
-        if any(space != actions[0] for space in actions):
-            raise SpacesDifferError(
-                f"the action spaces of the environments differ: {_different(actions)}; batches of "
-                "actions need one space"
-            )
-        if isinstance(mode, str):
-            self.single_observation_space = observed[0]
-        else:
-            batched, self.single_observation_space = mode
-        for space in observed:
-            _check_observation_space(space, self.single_observation_space, mode)
+        self.observation_space, self.single_observation_space = observation_spaces(
+            hellos, mode, self.batch_size
+        )
+        self.single_action_space = common_action_space(hellos)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
-        if mode == "same":
-            self.observation_space = batch_space(self.single_observation_space, self.batch_size)
-        elif mode == "different":
-            each = [
-                hello.observation_spaces[i] for hello in hellos for i in hello.observation_space_of
-            ]
-            self.observation_space = batch_differing_spaces(each)
-        else:
-            self.observation_space = batched
 
     # -- Gymnasium -----------------------------------------------------------------
 
@@ -180,7 +165,7 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         if mask is None:
             self._discard()
         self._host.reset(rows, [seeds[row] for row in rows.tolist()], given or None)
-        self._sent(rows if mask is not None or not self._synchronous else None)
+        self._sent(rows if mask is not None or not self._synchronous else None, is_reset=True)
         batch = self._next_batch(None, None, None)
         if mask is None:
             return batch.obs, self._info(batch)
@@ -254,12 +239,12 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         self._host.call(Kind.SET_ATTR, messages, f"set_attr({name!r})")
 
     @property
-    def np_random_seed(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def np_random_seed(self) -> tuple[Any, ...]:
         """The seed of every environment's generator."""
         return self.get_attr("np_random_seed")
 
     @property
-    def np_random(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def np_random(self) -> tuple[Any, ...]:  # type: ignore[misc]
         """Copies of the environments' generators."""
         return self.get_attr("np_random")
 
@@ -358,51 +343,3 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
             f"rollouts.from_env_fns(num_envs={self.num_envs}, batch_size={self.batch_size}, "
             f"num_processes={self.num_processes}, autoreset_mode={self.autoreset_mode.name})"
         )
-
-
-def _checked(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
-    try:
-        functions = list(env_fns)
-    except TypeError:
-        raise DTypeError(
-            f"env_fns must be a sequence of functions, got {type(env_fns).__name__}"
-        ) from None
-    if not functions:
-        raise SpecError(
-            "env_fns is empty, expected at least one function that makes an environment"
-        )
-    for index, function in enumerate(functions):
-        if not callable(function):
-            raise DTypeError(
-                f"env_fns[{index}] is {function!r}, expected a function without arguments that "
-                "makes an environment, such as lambda: gymnasium.make('CartPole-v1')"
-            )
-    return functions
-
-
-def _check_observation_mode(mode: str | Spaces) -> None:
-    is_pair = isinstance(mode, tuple) and len(mode) == 2
-    if mode not in ("same", "different") and not is_pair:
-        raise SpecError(
-            "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and "
-            f"batch observation space, actual got {mode}"
-        )
-
-
-def _check_observation_space(
-    space: gymnasium.Space[Any], single: gymnasium.Space[Any], mode: str | Spaces
-) -> None:
-    if mode == "same" and space != single:
-        raise SpacesDifferError(
-            f"with observation_mode='same' the sub-environments observation spaces are not "
-            f"equivalent. {single} and {space} differ. If this is intentional, use "
-            "`observation_mode='different'` instead."
-        )
-    if mode != "same" and not is_space_dtype_shape_equiv(space, single):
-        raise SpacesDifferError(
-            f"the observation spaces {single} and {space} do not share a common shape and dtype"
-        )
-
-
-def _different(spaces: Sequence[gymnasium.Space[Any]]) -> str:
-    return " and ".join(dict.fromkeys(str(space) for space in spaces))

@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -18,80 +17,15 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.failures import Failure
 from rollouts.env_fns.leaves import leaves_of, nest
+from rollouts.env_fns.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.shared_memory import SharedMemory
 from rollouts.env_fns.timing import StepTimer
 from rollouts.env_fns.wire import Kind, WorkerLink, frame, make_orphan_test
 from rollouts.errors import SpecError
 
-EnvFn = Callable[[], gymnasium.Env[Any, Any]]
-
 _LAST_RESORT_S = 60  # for environments to close once the host is gone
 # a failed environment is made again after its reset has failed, and then given up till next step
 _RECOVERY_ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a process is told at its start.
-
-    Attributes:
-      index: Which of the processes it is.
-      first: Index of its first environment.
-      env_id_offset: Of the whole host.
-      seed: Base of the seeds of environments that are made again; None: from the system.
-      incarnation: How many processes did this work before.
-      autoreset_mode: Of the host.
-      reports_each: Whether the host is told of every environment that is done, and not of all.
-      host_pid: Process id of the host.
-    """
-
-    index: int
-    first: int
-    env_id_offset: int
-    seed: int | None
-    incarnation: int
-    autoreset_mode: AutoresetMode
-    reports_each: bool
-    host_pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What a process tells of its environments once they are made.
-
-    Attributes:
-      observation_spaces, action_spaces: The different ones.
-      observation_space_of: Per environment, which of them.
-      metadata, render_mode: Of the first environment.
-    """
-
-    observation_spaces: list[gymnasium.Space[Any]]
-    observation_space_of: list[int]
-    action_spaces: list[gymnasium.Space[Any]]
-    metadata: dict[str, Any]
-    render_mode: str | None
-
-
-@dataclass(slots=True)
-class Record:
-    """What a row has beside shared arrays.
-
-    Attributes:
-      index: Of the environment, in the host.
-      info: Of the observation that the row shows.
-      final_info: Of the step that ended an episode (same-step autoreset).
-      objects, final_objects: Observations' leaves that are no arrays, in order.
-      final_exact: The final observation itself, where it is not just the one shared array.
-      failure: Why the row is cut short.
-    """
-
-    index: int
-    info: dict[str, Any] = field(default_factory=dict)
-    final_info: dict[str, Any] = field(default_factory=dict)
-    objects: tuple[Any, ...] = ()
-    final_objects: tuple[Any, ...] = ()
-    final_exact: tuple[Any, ...] = ()
-    failure: Failure | None = None
 
 
 def run_worker(
@@ -137,7 +71,7 @@ def run_worker(
     sock.close()
     for env in envs:
         with contextlib.suppress(Exception):
-            env.close()
+            env.close()  # type: ignore[no-untyped-call]
 
 
 def _hello(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
@@ -237,9 +171,9 @@ class _Worker:
 
     def _actions_of(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> list[Any]:
         """One action per row, in memory that nobody writes to later."""
-        whole = len(rows) == len(self._envs)
+        in_order = isinstance(rows, range)  # of all
         columns = [
-            objects[leaf] if array is None else list(array.copy() if whole else array[list(rows)])
+            objects[leaf] if array is None else list(array.copy() if in_order else array[rows])
             for leaf, array in enumerate(self._actions)
         ]
         if len(columns) == 1 and not self._action_leaves[0].path:
@@ -343,7 +277,7 @@ class _Worker:
 
     def _make_again(self, row: int) -> None:
         with contextlib.suppress(Exception):
-            self._envs[row].close()
+            self._envs[row].close()  # type: ignore[no-untyped-call]
         self._envs[row] = self._makers[row]()
         self._num_made[row] += 1
         self._is_replacement[row] = True
