@@ -41,6 +41,10 @@ class Counter(gymnasium.Env):
     def act(self, action: int) -> None:
         """What subclasses do with an action."""
 
+    def pid_of(self) -> int:
+        """Id of the process that this environment is in."""
+        return os.getpid()
+
     def close(self) -> None:
         if self.closed_file is not None:
             with open(self.closed_file, "a") as file:

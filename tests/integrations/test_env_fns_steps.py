@@ -117,9 +117,15 @@ def test_bad_masks_are_refused_and_change_nothing(mask: Any) -> None:
 
 @pytest.mark.parametrize(
     ("actions", "error"),
-    [([1, 2], ValueError), ([1, 2, 3, 4], ValueError), (5, TypeError), ([[1], [2], [3]], ValueError),
-     ([0.5, 1.0, 1.0], TypeError), (["a", "b", "c"], TypeError)],
-)  # fmt: skip
+    [
+        ([1, 2], ValueError),
+        ([1, 2, 3, 4], ValueError),
+        ([[1], [2], [3]], ValueError),
+        (5, TypeError),
+        ([0.5, 1.0, 1.0], TypeError),
+        (["a", "b", "c"], TypeError),
+    ],
+)
 def test_bad_actions_are_refused_before_anything_is_sent(actions: Any, error: type) -> None:
     with rollouts.from_env_fns(counters(3), num_processes=2) as envs:
         envs.reset()
@@ -165,9 +171,8 @@ def test_recv_returns_rows_in_the_order_sent() -> None:
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_episode_statistics_are_those_of_the_episodes(mode: str, batch_size: int | None) -> None:
-    made = rollouts.from_env_fns(
-        counters(5), num_processes=2, batch_size=batch_size, autoreset_mode=mode, episode_statistics=True
-    )  # fmt: skip
+    options = {"autoreset_mode": mode, "episode_statistics": True}
+    made = rollouts.from_env_fns(counters(5), num_processes=2, batch_size=batch_size, **options)
     returns, lengths = np.zeros(5), np.zeros(5, int)
     has_ended, num_ended = np.zeros(5, bool), 0
     with made as envs:
