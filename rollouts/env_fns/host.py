@@ -51,7 +51,8 @@ class Host:
     done until it is sent again. A process that dies is started again at once; its environments
     that were at work are done with a failure, the others are in `lost` until their next turn.
 
-    One thread may send while another waits.
+    One thread may send while another waits. `lock` guards everything below; who holds it sees
+    no process die.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: HostOptions) -> None:
@@ -65,7 +66,7 @@ class Host:
         self._mode = options.autoreset_mode
         self._context = to_context(options.start_method)
         self._owner = os.getpid()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._processes: list[EnvProcess] = []
         self._by_fd: dict[int, EnvProcess] = {}
         self._poller = select.poll()
@@ -74,7 +75,7 @@ class Host:
         self._poller.register(self._wakes, select.POLLIN)
         self._broken: Exception | None = None
         self.is_closed = False
-        self._forget = close_at_exit(self)
+        close_at_exit(self)
 
         self.is_busy = np.zeros(self.num_envs, np.bool_)
         self.num_busy = 0
@@ -132,21 +133,22 @@ class Host:
 
         Args:
           rows: (n,) int, none of them busy.
-          objects: Leaf of the action space -> n values, where leaves are no arrays.
+          objects: Leaf of the action space -> n pickled values, where leaves are no arrays.
         """
-        with self._lock:
+        with self.lock:
             self.check_open()
             self._mark_busy(slice(None) if rows is None else rows)
-            now = time.perf_counter()
+            self.arrays["sent_at"][:] = time.perf_counter()
+            if rows is None and not objects:
+                for process in list(self._processes):
+                    self._send(process, Kind.STEP_ALL)
+                return
             for process, positions, indices in self._shares(rows):
-                self.arrays["sent_at"][process.setup.index] = now
                 if objects:
                     part = {
                         leaf: [values[i] for i in positions] for leaf, values in objects.items()
                     }
                     self._send(process, Kind.STEP_OBJECTS, pickle.dumps((indices.tolist(), part)))
-                elif len(indices) == len(process.rows) and rows is None:
-                    self._send(process, Kind.STEP_ALL)
                 else:
                     self._send(process, Kind.STEP, indices.astype(np.int32).tobytes())
 
@@ -156,26 +158,25 @@ class Host:
         """Has environments reset; `seeds` has one entry per row."""
         import cloudpickle  # type: ignore[import-untyped]  # options may hold anything
 
-        with self._lock:
+        pickled = cloudpickle.dumps(options)  # which may fail, and then nothing has happened
+        with self.lock:
             self.check_open()
             self._mark_busy(rows)
             for row in rows.tolist():
                 self.lost.pop(row, None)
             for process, positions, indices in self._shares(rows):
-                message = (indices.tolist(), [seeds[i] for i in positions], options)
-                self._send(process, Kind.RESET, cloudpickle.dumps(message))
+                message = (indices.tolist(), [seeds[i] for i in positions], pickled)
+                self._send(process, Kind.RESET, pickle.dumps(message))
 
-    def fail(self, rows: Iterable[int], failure: Failure) -> None:
-        """Cuts the episodes of rows short that are not at work, and reports them as done.
+    def fail(self, row: int, failure: Failure) -> None:
+        """Cuts the episode of a row short that is not at work, and reports it as done.
 
-        In same-step mode they are done when their next episodes have begun.
+        In same-step mode it is done when its next episode has begun.
         """
-        with self._lock:
-            chosen = np.fromiter(rows, np.intp)
-            if not chosen.size:
-                return
-            self._mark_busy(chosen)
-            self._cut_short(chosen, failure)
+        with self.lock:
+            rows = np.array([row])
+            self._mark_busy(rows)
+            self._cut_short(rows, failure)
 
     def _cut_short(self, rows: Array, failure: Failure) -> None:
         """For rows marked busy, whose process does not know that they are."""
@@ -189,7 +190,7 @@ class Host:
                 (row, (failure, self.objects[row])) for row in rows.tolist()
             )
             for process, _, indices in self._shares(rows):
-                message = (indices.tolist(), [None] * len(indices), None)
+                message = (indices.tolist(), [None] * len(indices), pickle.dumps(None))
                 self._send(process, Kind.RESET, pickle.dumps(message))
             return
         self._mark_cut(rows)
@@ -211,11 +212,12 @@ class Host:
         """
         import cloudpickle  # arguments may hold anything
 
-        with self._lock:
+        payloads = [cloudpickle.dumps(message) for message in messages]
+        with self.lock:
             self.check_open()
             self._answers.clear()
-            for process, message in zip(self._processes, messages, strict=True):
-                self._send(process, kind, cloudpickle.dumps(message))
+            for process, payload in zip(list(self._processes), payloads, strict=True):
+                self._send(process, kind, payload)
         self.wait(lambda: len(self._answers) == len(self._processes))
         answers = [self._answers[index] for index in range(len(self._processes))]
         for process, answer in zip(self._processes, answers, strict=True):
@@ -229,7 +231,8 @@ class Host:
 
     def _shares(self, rows: Array | None) -> Iterable[tuple[EnvProcess, Any, Array]]:
         """Each process' part: positions in `rows`, and indices as the process counts them."""
-        for process in self._processes:
+        # as they are now: one that is started again meanwhile has been told all it needs
+        for process in list(self._processes):
             if rows is None:
                 yield process, process.rows, np.arange(len(process.rows))
                 continue
@@ -266,7 +269,7 @@ class Host:
             left_ms = (deadline - time.monotonic()) * 1000
             tick_ms = math.ceil(max(0.0, min(left_ms, _LOOK_AROUND_MS)))
             events = self._poller.poll(tick_ms)
-            with self._lock:
+            with self.lock:
                 self.check_open()
                 for fd, _ in events:
                     if fd in self._by_fd:
@@ -379,8 +382,8 @@ class Host:
 
     def _describe(self, process: EnvProcess) -> str:
         offset = self._options.env_id_offset
-        first, last = process.rows.start + offset, process.rows.stop - 1 + offset
-        return f"process {process.setup.index} (env_id {first} to {last})"
+        first, end = process.rows.start + offset, process.rows.stop + offset
+        return f"process {process.setup.index} (env_id {first} to {end - 1})"
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Lets environments close and processes end, and kills those that take longer.
@@ -389,12 +392,10 @@ class Host:
         """
         if self.is_closed or os.getpid() != self._owner:
             return
-        with self._lock:
+        with self.lock:
             self.is_closed = True
-            self._forget()
             self._waker.send(b"w")
             stop(self._processes, timeout_s)
-            if self._memory is not None:
-                self._memory.close()
-        self._wakes.close()
-        self._waker.close()
+        for owned in (self._memory, self._wakes, self._waker):
+            if owned is not None:
+                owned.close()

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
@@ -176,10 +176,9 @@ class Closable(Protocol):
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def close_at_exit(host: Closable) -> Callable[[], None]:
-    """Has the host closed before Python exits, if it still is; returns what takes that back."""
+def close_at_exit(host: Closable) -> None:
+    """Has the host closed before Python exits, unless it is gone by then."""
     _open.add(host)
-    return lambda: _open.discard(host)
 
 
 @atexit.register

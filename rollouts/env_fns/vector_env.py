@@ -239,12 +239,12 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         self._host.call(Kind.SET_ATTR, messages, f"set_attr({name!r})")
 
     @property
-    def np_random_seed(self) -> tuple[Any, ...]:
+    def np_random_seed(self) -> tuple[Any, ...]:  # type: ignore[override]
         """The seed of every environment's generator."""
         return self.get_attr("np_random_seed")
 
-    @property
-    def np_random(self) -> tuple[Any, ...]:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Copies of the environments' generators."""
         return self.get_attr("np_random")
 

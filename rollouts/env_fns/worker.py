@@ -147,7 +147,8 @@ class _Worker:
             elif kind == Kind.STEP_OBJECTS:
                 self._step(*pickle.loads(payload))
             elif kind == Kind.RESET:
-                self._reset(*pickle.loads(payload))
+                rows, seeds, options = pickle.loads(payload)
+                self._reset(rows, seeds, pickle.loads(options))
             elif kind == Kind.CALL:
                 self._answer(self._call, *pickle.loads(payload))
             else:
@@ -155,7 +156,7 @@ class _Worker:
 
     # -- stepping --------------------------------------------------------------------
 
-    def _step(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> None:
+    def _step(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> None:
         actions = self._actions_of(rows, objects)
         times = self._timer.begin()
         for row, action in zip(rows, actions, strict=True):
@@ -169,11 +170,13 @@ class _Worker:
         if not self._setup.reports_each:
             self._report(rows)
 
-    def _actions_of(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> list[Any]:
+    def _actions_of(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> list[Any]:
         """One action per row, in memory that nobody writes to later."""
         in_order = isinstance(rows, range)  # of all
         columns = [
-            objects[leaf] if array is None else list(array.copy() if in_order else array[rows])
+            [pickle.loads(value) for value in objects[leaf]]
+            if array is None
+            else list(array.copy() if in_order else array[rows])
             for leaf, array in enumerate(self._actions)
         ]
         if len(columns) == 1 and not self._action_leaves[0].path:
