@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -120,7 +119,9 @@ class Host:
 
     def _give_memory(self, process: EnvProcess) -> None:
         assert self._memory is not None
-        process.link.send_memory(pickle.dumps(self._layout), self._memory.fd)
+        # one that has died already is found when somebody waits
+        with contextlib.suppress(OSError):
+            process.link.send_memory(pickle.dumps(self._layout), self._memory.fd)
 
     def _watch(self, process: EnvProcess) -> None:
         self._by_fd[process.link.socket.fileno()] = process
@@ -222,7 +223,7 @@ class Host:
         answers = [self._answers[index] for index in range(len(self._processes))]
         for process, answer in zip(self._processes, answers, strict=True):
             if isinstance(answer, Failure):
-                raise env_error(f"{what} failed in {self._describe(process)}", answer)
+                raise env_error(f"{what} failed in {process}", answer)
         return tuple(one for answer in answers for one in answer)
 
     def split(self, values: Sequence[Any]) -> list[Sequence[Any]]:
@@ -306,6 +307,7 @@ class Host:
             self._obey(process, kind, payload)
 
     def _obey(self, process: EnvProcess, kind: int, payload: bytes) -> None:
+        process.has_worked |= kind in (Kind.DONE, Kind.DONE_ALL)
         if kind == Kind.DONE_ALL:
             self._finish(np.arange(process.rows.start, process.rows.stop))
         elif kind == Kind.DONE:
@@ -321,7 +323,7 @@ class Host:
             self._on_hello(process, pickle.loads(payload))
         else:
             self._broken = env_error(
-                f"an environment of {self._describe(process)} cannot be made", pickle.loads(payload)
+                f"an environment of {process} cannot be made", pickle.loads(payload)
             )
 
     def _on_hello(self, process: EnvProcess, hello: Hello) -> None:
@@ -330,7 +332,7 @@ class Host:
         spaces = (old.observation_spaces, old.action_spaces)
         if (hello.observation_spaces, hello.action_spaces) != spaces:
             self._broken = SpacesDifferError(
-                f"{self._describe(process)} was started again and its environments' spaces have "
+                f"{process} was started again and its environments' spaces have "
                 f"changed from {spaces} to {(hello.observation_spaces, hello.action_spaces)}"
             )
 
@@ -352,26 +354,21 @@ class Host:
         """Starts a process again that has died, and settles what becomes of its environments."""
         self._poller.unregister(process.link.socket)
         del self._by_fd[process.link.socket.fileno()]
-        end = f"{self._describe(process)} {process.describe_end()}"
+        end = process.describe_end()
         process.link.close()
         if not process.is_ready or self._memory is None:
-            self._broken = self._broken or WorkerError(
-                f"{end} before its environments were made. Make one yourself with its function to "
-                "see why"
-            )
+            self._give_up(f"{end} before its environments were made. Call its function to see why")
             return
-        process.process.close()
+        if process.setup.incarnation and not process.has_worked:
+            self._give_up(f"{end} once more, before any of its environments did anything")
+            return
         index = process.setup.index
-        others = [
-            one for one in self._processes if one is not process and one.link.socket.fileno() >= 0
-        ]
-        self._processes[index] = again = EnvProcess(
-            self._context,
-            process.env_fns,
-            replace(process.setup, incarnation=process.setup.incarnation + 1),
-            process.rows,
-            others,
-        )
+        try:
+            again = process.again([one for one in self._processes if one is not process])
+        except Exception as error:
+            self._give_up(f"{end} and cannot be started again: {error!r}")
+            return
+        self._processes[index] = again
         self._watch(again)
         self._give_memory(again)
         failure = Failure(f"{end}; it was started again")
@@ -380,10 +377,8 @@ class Host:
         self.lost.update((row, failure) for row in rows[~self.is_busy[rows]].tolist())
         self._cut_short(rows[self.is_busy[rows]], failure)
 
-    def _describe(self, process: EnvProcess) -> str:
-        offset = self._options.env_id_offset
-        first, end = process.rows.start + offset, process.rows.stop + offset
-        return f"process {process.setup.index} (env_id {first} to {end - 1})"
+    def _give_up(self, why: str) -> None:
+        self._broken = self._broken or WorkerError(why)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Lets environments close and processes end, and kills those that take longer.

@@ -259,3 +259,26 @@ def test_observation_of_another_shape_is_a_failure() -> None:
 def test_bad_arguments_are_refused(arguments: Any, error: type, what: str) -> None:
     with pytest.raises(error, match=what):
         rollouts.from_env_fns(**{"env_fns": [Counter] * 3, **arguments})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_environment_that_ends_its_process_at_every_reset_is_an_error_and_no_loop(
+    mode: str,
+) -> None:
+    class Deadly(Counter):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if options is None:
+                import os
+
+                os._exit(5)
+            return super().reset(seed=seed)
+
+    made = rollouts.from_env_fns([Deadly], autoreset_mode=mode, on_env_error="reset")
+    with made as envs, pytest.raises(rollouts.WorkerError, match="exited with code 5 once more"):
+        envs.reset(options={"live": True})
+        envs.reset()
+        for _ in range(3):
+            if mode == "disabled":
+                envs.reset()
+            else:
+                envs.step([1])
