@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -69,6 +70,20 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         """Checks the arguments and starts the processes; see `from_env_fns`."""
         self.closed = True  # until there is something to close
         env_fns = checked_functions(env_fns)
+        # what makes this environment again, in another process
+        self._env_fns = env_fns
+        self._recipe = {
+            "num_processes": num_processes,
+            "batch_size": batch_size,
+            "seed": seed,
+            "autoreset_mode": autoreset_mode,
+            "env_id_offset": env_id_offset,
+            "on_env_error": on_env_error,
+            "start_method": start_method,
+            "observation_mode": observation_mode,
+            "episode_statistics": episode_statistics,
+            "copy": copy,
+        }
         check_observation_mode(observation_mode)
         self.num_envs = len(env_fns)
         rows = self.num_envs if batch_size is None else batch_size
@@ -338,8 +353,18 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the arguments, not the state: unpickling makes fresh environments."""
+        import cloudpickle  # type: ignore[import-untyped]
+
+        return _remake, (cloudpickle.dumps(self._env_fns), self._recipe)
+
     def __repr__(self) -> str:
         return (
             f"rollouts.from_env_fns(num_envs={self.num_envs}, batch_size={self.batch_size}, "
             f"num_processes={self.num_processes}, autoreset_mode={self.autoreset_mode.name})"
         )
+
+
+def _remake(env_fns: bytes, recipe: dict[str, Any]) -> EnvFnsVectorEnv:
+    return EnvFnsVectorEnv(pickle.loads(env_fns), **recipe)
