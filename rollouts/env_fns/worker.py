@@ -210,8 +210,9 @@ class _Worker:
 
     def _show(self, row: int, obs: Any, info: dict[str, Any], record: Record | None) -> None:
         """Writes what a row shows, and notes what it has beside arrays."""
-        if self._only_obs is not None:
-            self._only_obs[row] = obs
+        array = self._only_obs
+        if array is not None and type(obs) is np.ndarray and obs.shape == array.shape[1:]:
+            array[row] = obs
             objects: tuple[Any, ...] = ()
         else:
             objects = self._write(row, obs)
@@ -259,7 +260,6 @@ class _Worker:
     def _begin_row(self, row: int, seed: int | None, options: dict[str, Any] | None) -> None:
         """Begins an episode; the row shows its first observation and nothing else."""
         obs, info = self._begin(row, seed, options)
-        # the whole check, which single steps go without
         objects = self._write(row, obs)
         self._reward[row] = 0.0
         self._terminated[row] = self._truncated[row] = False

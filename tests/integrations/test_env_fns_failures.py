@@ -231,14 +231,15 @@ def test_failing_calls_raise_and_leave_everything_working() -> None:
 
 
 def test_observation_of_another_shape_is_a_failure() -> None:
-    class Growing(Counter):
+    class Shrinking(Counter):
         def _obs(self) -> Any:
-            return np.zeros(2 + self.episodes, np.float32)
+            # one number would fill the array if nobody looked
+            return np.zeros(2 if self.steps == 0 else 1, np.float32)
 
-    with rollouts.from_env_fns([Growing], on_env_error="reset") as envs:
+    with rollouts.from_env_fns([Shrinking], on_env_error="reset") as envs:
         envs.reset()
-        info = envs.reset()[1]
-        assert "has shape (3,), expected (2,)" in info["env_error"][0]
+        info = envs.step([0])[4]
+        assert "has shape (1,), expected (2,)" in info["env_error"][0]
 
 
 @pytest.mark.parametrize(
