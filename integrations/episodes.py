@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import StepBatch
 from rollouts.vector_env import VectorEnv
 
 Array = NDArray[Any]
@@ -47,16 +47,25 @@ class EpisodeStatistics:
         """Since the statistics began."""
         return round(time.time() - self._start_s, 6)
 
-    def ended(self, step: StepBatch, rows: NDArray[np.intp]) -> dict[int, Episode]:
-        """Records of the games that ended, by row.
+    def ended(
+        self,
+        rows: NDArray[np.intp],
+        returns: Array,
+        lengths: Array,
+        truncated: NDArray[np.bool_],
+        info: Mapping[str, Array],
+    ) -> dict[int, Episode]:
+        """Records of the games that ended in a step of all N environments, by row.
 
         Args:
-          step: Of a synchronous pool: row i is environment i.
           rows: Where an episode ended, ascending.
+          returns, lengths, truncated: (N,) of the step.
+          info: Its other columns; with lives, (N,) "lives".
         """
-        returns, lengths = step.episode_return[rows], step.episode_length[rows]
+        returns, lengths = returns[rows], lengths[rows]
         if self._any_by_life:
-            rows, returns, lengths = self._join_lives(step, rows, returns, lengths)
+            lost = self._by_life[rows] & ~truncated[rows] & (info["lives"][rows] > 0)
+            rows, returns, lengths = self._join_lives(rows, returns, lengths, lost)
         seconds = self.seconds()
         return {
             row: {"r": round(total, 6), "l": length, "t": seconds}
@@ -66,12 +75,12 @@ class EpisodeStatistics:
         }
 
     def _join_lives(
-        self, step: StepBatch, rows: NDArray[np.intp], returns: Array, lengths: Array
+        self, rows: NDArray[np.intp], returns: Array, lengths: Array, lost: NDArray[np.bool_]
     ) -> tuple[NDArray[np.intp], Array, Array]:
+        """Adds up the lives of a game; `lost` are those after which it goes on."""
         self._returns[rows] += returns
         self._lengths[rows] += lengths
-        goes_on = self._by_life[rows] & (step.info["lives"][rows] > 0) & ~step.truncated[rows]
-        over = rows[~goes_on]
+        over = rows[~lost]
         totals = self._returns[over], self._lengths[over]
         self._returns[over], self._lengths[over] = 0.0, 0
         return over, *totals

@@ -164,7 +164,11 @@ class RolloutsVecEnv(VecEnv):
 
     def ended_episodes(self, step: StepBatch, rows: NDArray[np.intp]) -> dict[int, Episode]:
         """What a Monitor would say of the games that ended in these rows; {} without monitor."""
-        return self.episodes.ended(step, rows) if self._monitor else {}
+        if not self._monitor:
+            return {}
+        return self.episodes.ended(
+            rows, step.episode_return, step.episode_length, step.truncated, step.info
+        )
 
     def close(self) -> None:
         """Stops the pool's threads and frees the environments; may be called twice."""
