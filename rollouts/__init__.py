@@ -31,6 +31,7 @@ from rollouts.errors import (
     SpecError,
     WorkerError,
 )
+from rollouts.gymnasium_ids import register_ids as _register_ids
 from rollouts.make import make_vec
 from rollouts.pool_stats import PoolStats
 from rollouts.registry import env_ids, env_spec
@@ -41,15 +42,19 @@ if TYPE_CHECKING:
     from rollouts.collector import Collector
     from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.worker import RolloutWorker
+    from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.learner_queue import LearnerQueue
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy, TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
 
 __version__ = "0.1.0"
 
-# loaded on first use: these bring torch or ray
+_register_ids()
+
+# loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
     "Collector": "rollouts.collector",
+    "EnvFnsVectorEnv": "rollouts.env_fns",
     "LearnerQueue": "rollouts.learner_queue",
     "Policy": "rollouts.policy",
     "PolicyOutput": "rollouts.policy",
@@ -58,6 +63,7 @@ _LAZY = {
     "RolloutCoordinator": "rollouts.distributed.coordinator",
     "RolloutWorker": "rollouts.distributed.worker",
     "TorchPolicy": "rollouts.policy",
+    "from_env_fns": "rollouts.env_fns",
 }
 
 __all__ = [
@@ -66,6 +72,7 @@ __all__ = [
     "DTypeError",
     "EngineError",
     "EnvError",
+    "EnvFnsVectorEnv",
     "EnvSpec",
     "LearnerQueue",
     "Policy",
@@ -85,6 +92,7 @@ __all__ = [
     "WorkerError",
     "env_ids",
     "env_spec",
+    "from_env_fns",
     "make_vec",
 ]
 

@@ -151,9 +151,13 @@ def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[in
 
 
 def to_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Reads Gymnasium's enum or the name of one of its members."""
+    """Reads Gymnasium's enum, or the name or value of one of its members."""
     if isinstance(mode, AutoresetMode):
         return mode
-    if isinstance(mode, str) and mode.lower() in _AUTORESET_MODES:
-        return _AUTORESET_MODES[mode.lower()]
+    if isinstance(mode, str):
+        if mode.lower() in _AUTORESET_MODES:
+            return _AUTORESET_MODES[mode.lower()]
+        for member in AutoresetMode:
+            if mode == member.value:
+                return member
     raise SpecError(f"autoreset_mode must be one of {sorted(_AUTORESET_MODES)}, got {mode!r}")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gymnasium: our ids in its registry, and one native environment as a `gymnasium.Env`.
+
+What to change, after `import rollouts`:
+
+    - envs = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode="async")
+    + envs = gymnasium.make_vec("rollouts/CartPole-v1", num_envs=8, seed=1)
+
+Every argument of `rollouts.make_vec` may follow: autoreset_mode, num_threads, batch_size, options
+of the environment. "rollouts:rollouts/CartPole-v1" imports the package by itself; RLlib and others
+that make environments in processes of their own need that form. Atari games are
+"rollouts/ALE-Pong-v5", as Gymnasium allows one namespace only.
+
+Traps handled: Gymnasium refuses vector_kwargs here, so autoreset_mode is a plain argument; it
+passes the spec's time limit on, which is that of the id; a single environment leaves the limit to
+Gymnasium's TimeLimit wrapper, so that `gymnasium.make(..., max_episode_steps=...)` may lengthen it.
+
+Costs: none for batches. `gymnasium.make` steps a pool of one: a call takes about as long as in a
+Python environment, of which its wrappers are the larger part. Nothing is rendered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rollouts.gymnasium_ids import gymnasium_id
+from rollouts.make import make_vec
+from rollouts.specs import OptionValue
+from rollouts.vector_env import VectorEnv
+
+__all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]
+
+# of the pool, not of the environment
+_NOT_IN_INFO = frozenset({"env_id"})
+
+
+def make_vector_env(*, env_id: str, num_envs: int = 1, **arguments: Any) -> VectorEnv:
+    """Makes a batch: the `vector_entry_point` of every id.
+
+    Args:
+      env_id: One of `rollouts.env_ids()`; Gymnasium takes it from the spec.
+      num_envs: Environments N.
+      arguments: As for `rollouts.make_vec`.
+    """
+    return make_vec(env_id, num_envs, **arguments)
+
+
+class NativeEnv(gymnasium.Env[Any, Any]):
+    """One native environment, as `gymnasium.make` returns it.
+
+    Attributes:
+      pool: The `rollouts.VectorEnv` of one environment behind it.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium declares it so)
+
+    def __init__(
+        self,
+        env_id: str,
+        *,
+        seed: int | None = None,
+        max_episode_steps: int = 0,
+        **env_options: OptionValue,
+    ) -> None:
+        """Makes the environment.
+
+        Args:
+          env_id: One of `rollouts.env_ids()`.
+          seed: Of its random stream, until a reset has one.
+          max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
+          env_options: Options of the environment, as for `rollouts.make_vec`.
+
+        Raises:
+          As `rollouts.make_vec`.
+        """
+        self.pool = VectorEnv(
+            env_id,
+            1,
+            num_threads=1,
+            seed=seed,
+            autoreset_mode=AutoresetMode.DISABLED,
+            max_episode_steps=max_episode_steps,
+            env_options=env_options,
+        )
+        self.observation_space = self.pool.single_observation_space
+        self.action_space = self.pool.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode; options are those of the environment, and stay."""
+        super().reset(seed=seed)
+        obs, info = self.pool.reset(seed=seed, options=options)
+        return obs[0], _first(info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Steps; see `gymnasium.Env.step`. info has episode_return and episode_length so far."""
+        batch = np.asarray(action, self.action_space.dtype)[None]
+        obs, reward, terminated, truncated, info = self.pool.step(batch)
+        return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
+
+    def close(self) -> None:
+        """Frees the environment; may be called twice."""
+        self.pool.close()
+
+
+def _first(info: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[0] for name, values in info.items() if name not in _NOT_IN_INFO}

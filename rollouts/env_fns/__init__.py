@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
+
+Files in reading order: `leaves` (spaces as arrays), `shared_memory` (where they lie), `wire`
+(messages), `worker` (a process), `processes` and `host` (all of them), `batches` and `infos`
+(what a step returns), `send_recv` and `vector_env` (what users call).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from rollouts.env_fns.failures import SpacesDifferError
+from rollouts.env_fns.records import EnvFn
+from rollouts.env_fns.vector_env import EnvFnsVectorEnv
+
+__all__ = ["EnvFnsVectorEnv", "SpacesDifferError", "from_env_fns"]
+
+
+def from_env_fns(
+    env_fns: Sequence[EnvFn],
+    *,
+    num_processes: int | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    autoreset_mode: str | AutoresetMode = "next_step",
+    env_id_offset: int = 0,
+    on_env_error: str = "raise",
+    start_method: str | None = None,
+    observation_mode: str | tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = "same",
+    episode_statistics: bool | None = None,
+    copy: bool = True,
+) -> EnvFnsVectorEnv:
+    """Hosts any Gymnasium environments in processes: several in each, one message per step.
+
+    Actions and results lie in memory that the processes share; what fits no array (infos, spaces
+    such as Text and Graph) travels pickled. A process that dies takes its environments' episodes
+    with it and nothing else: it is started again.
+
+    Args:
+      env_fns: N functions without arguments, each of which makes a `gymnasium.Env`. They are
+        called in the processes only. With start methods other than "fork" they are pickled
+        (by cloudpickle, so lambdas work).
+      num_processes: Processes P; None: as many as this process may use CPUs, at most N.
+        Environment i belongs to process i * P // N, or about so.
+      batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
+        Less than N: asynchronous, recv returns the first B to finish. Environments of one
+        process step one after the other.
+      seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded.
+      autoreset_mode: "next_step" (Gymnasium's default), "same_step" (the last observation comes
+        as final_obs) or "disabled" (reset by reset_mask).
+      env_id_offset: Global id of the first environment; see `make_vec`.
+      on_env_error: What an environment's failure does, an exception or the end of its process.
+        Its row is truncated and its next episode begins as after any end, in an environment that
+        is made anew if reset fails; beside that "raise" raises EnvError in recv, before the
+        batch, "reset" reports it in info["env_error"].
+      start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default. After
+        "fork" an environment must not use threads or devices that this process has opened.
+      observation_mode: "same", "different" (equal shapes and dtypes, other bounds) or a pair of
+        the batched and the single observation space, as in Gymnasium.
+      episode_statistics: Whether info has env_id, episode_return and episode_length, as that of
+        `make_vec` has. None: in asynchronous mode only, so that a synchronous one returns
+        exactly what Gymnasium's own vector environments return. `recv_batch` always has them.
+      copy: False returns views of the shared memory as observations in synchronous mode, valid
+        until the next send.
+
+    Returns:
+      The vector environment. It owns processes: close it or use it in a `with`.
+
+    Raises:
+      SpecError, DTypeError: An argument is wrong, or the environments' spaces differ.
+      EnvError: An environment cannot be made; the message has its traceback.
+      WorkerError: A process died while it made its environments.
+
+    Example:
+      with rollouts.from_env_fns([lambda: gymnasium.make("CartPole-v1")] * 64) as envs:
+          obs, info = envs.reset(seed=0)
+          obs, reward, terminated, truncated, info = envs.step(envs.action_space.sample())
+    """
+    return EnvFnsVectorEnv(
+        env_fns,
+        num_processes=num_processes,
+        batch_size=batch_size,
+        seed=seed,
+        autoreset_mode=autoreset_mode,
+        env_id_offset=env_id_offset,
+        on_env_error=on_env_error,
+        start_method=start_method,
+        observation_mode=observation_mode,
+        episode_statistics=episode_statistics,
+        copy=copy,
+    )

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rows of a batch are made of: shared arrays, episode statistics, infos, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from rollouts.arguments import add_errors
+from rollouts.env_fns.failures import Failure, env_error
+from rollouts.env_fns.host import Host
+from rollouts.env_fns.infos import merge_infos
+from rollouts.env_fns.leaves import Leaf, nest
+from rollouts.env_fns.records import Record
+from rollouts.errors import EnvError
+
+Array = npt.NDArray[Any]
+Info = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that are handed out together; see `StepBatch` for the arrays.
+
+    Attributes:
+      infos: What single environments reported, merged; without final_obs and final_info.
+      final_infos: row -> the info of the step that ended an episode.
+      final_obs: Nested (B, ...) arrays, valid where an episode ended; None: not kept.
+      failures: env_id and what went wrong, of rows that failed.
+    """
+
+    obs: Any
+    reward: Array
+    terminated: Array
+    truncated: Array
+    env_id: Array
+    episode_return: Array
+    episode_length: Array
+    final_obs: Any
+    records: list[tuple[int, Record]] = field(default_factory=list)
+    failures: list[tuple[int, Failure]] = field(default_factory=list)
+
+    def error(self) -> EnvError:
+        """What to raise for the failures."""
+        env_id, failure = self.failures[0]
+        others = [str(other) for other, _ in self.failures[1:]]
+        also = f" (and env_id {', '.join(others)})" if others else ""
+        return env_error(f"env_id {env_id} failed{also}", failure)
+
+
+class Episodes:
+    """Keeps the statistics of N episodes, whose rows come in any order."""
+
+    def __init__(self, num_envs: int, mode: AutoresetMode) -> None:
+        self.returns = np.zeros(num_envs, np.float64)
+        self.lengths = np.zeros(num_envs, np.int32)
+        self.has_ended = np.zeros(num_envs, np.bool_)
+        self.has_begun = np.zeros(num_envs, np.bool_)
+        self._mode = mode
+
+    def add(self, rows: Any, reward: Array, ended: Array, was_reset: Array) -> tuple[Array, Array]:
+        """Adds a row to each of the episodes `rows`; returns their returns and lengths so far."""
+        begins = self.has_ended[rows] | was_reset
+        returns = np.where(begins, 0.0, self.returns[rows]) + reward
+        lengths = np.where(begins, 0, self.lengths[rows]) + ~was_reset
+        self.returns[rows], self.lengths[rows] = returns, lengths
+        self.has_ended[rows] = ended
+        self.has_begun[rows] = True
+        return returns, lengths.astype(np.int32)
+
+    @property
+    def needs_reset(self) -> Array:
+        """(N,) bool: environments that only a reset brings on."""
+        over = self.has_ended if self._mode is AutoresetMode.DISABLED else False
+        return ~self.has_begun | over
+
+
+class BatchReader:
+    """Makes batches of what a host's environments have done."""
+
+    def __init__(
+        self,
+        host: Host,
+        space: gymnasium.Space[Any],
+        episodes: Episodes,
+        *,
+        env_id_offset: int,
+        copies: bool,
+    ) -> None:
+        self._host, self._space, self._episodes = host, space, episodes
+        self._copies = copies
+        self._env_ids = np.arange(env_id_offset, env_id_offset + host.num_envs, dtype=np.int32)
+
+    def read(self, rows: Array | None, out: Mapping[str, Array], *, same_step: bool) -> Batch:
+        """Reads rows that are done, None: all in order, and files them with their episodes."""
+        host, arrays = self._host, self._host.arrays
+        at: Any = slice(None) if rows is None else rows
+        reward, terminated = arrays["reward"][at].copy(), arrays["terminated"][at].copy()
+        truncated = arrays["truncated"][at].copy()
+        returns, lengths = self._episodes.add(
+            at, reward, terminated | truncated, arrays["was_reset"][at]
+        )
+        records: list[tuple[int, Record]] = []
+        if host.records:
+            wanted = range(host.num_envs) if rows is None else rows.tolist()
+            for place, row in enumerate(wanted):
+                record = host.records.pop(row, None)
+                if record is not None:
+                    records.append((place, record))
+        final = None
+        if same_step:
+            final_objects = {place: record.final_objects for place, record in records}
+            final = self._nested("final_obs", at, lambda place: final_objects.get(place, ()))
+        batch = Batch(
+            obs=self.observations(at),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            env_id=self._env_ids[at].copy(),
+            episode_return=returns,
+            episode_length=lengths,
+            final_obs=final,
+            records=records,
+            failures=[
+                (int(self._env_ids[record.index]), record.failure)
+                for _, record in records
+                if record.failure is not None
+            ],
+        )
+        for name, target in out.items():
+            np.copyto(target, getattr(batch, name))
+            setattr(batch, name, target)
+        return batch
+
+    def observations(self, at: Any) -> Any:
+        """The last observations of rows, nested as the batched space."""
+        objects = self._host.objects
+        chosen = range(self._host.num_envs)[at] if isinstance(at, slice) else at.tolist()
+        return self._nested("obs", at, lambda place: objects[chosen[place]])
+
+    def final_observations(self) -> Any:
+        """What all environments showed last before an episode ended, nested (N, ...) arrays."""
+        return self._nested("final_obs", slice(None), lambda place: ())
+
+    def _nested(self, group: str, at: Any, objects_of: Any) -> Any:
+        host, columns, object_place = self._host, [], 0
+        count = host.num_envs if isinstance(at, slice) else len(at)
+        for index, leaf in enumerate(host.observation_leaves):
+            if leaf.dtype is not None:
+                array = host.arrays[f"{group}/{index}"][at]
+                # rows picked by an index array are a copy already
+                views = isinstance(at, slice) and self._copies
+                columns.append(array.copy() if views else array)
+                continue
+            values = [objects_of(place) for place in range(count)]
+            columns.append(tuple(one[object_place] if one else None for one in values))
+            object_place += 1
+        return nest(self._space, columns)
+
+    def infos(self, batch: Batch, *, same_step: bool) -> Info:
+        """Merges what the environments reported, in Gymnasium's layout."""
+        if not same_step:
+            told = [(place, record.info) for place, record in batch.records if record.info]
+            return merge_infos(len(batch.env_id), [p for p, _ in told], [i for _, i in told])
+        infos: dict[int, Info] = {}
+        told_of = dict(batch.records)
+        for place in np.flatnonzero(batch.terminated | batch.truncated).tolist():
+            record = told_of.get(place)
+            if record is not None and record.final_exact:
+                final = record.final_exact[0]
+            else:
+                final = _one(self._space, self._host.observation_leaves, batch.final_obs, place)
+            final_info = record.final_info if record is not None else {}
+            infos[place] = {"final_obs": final, "final_info": final_info}
+        for place, record in batch.records:
+            infos.setdefault(place, {}).update(record.info)
+        order = sorted(infos)
+        return merge_infos(len(batch.env_id), order, [infos[place] for place in order])
+
+
+def _one(space: gymnasium.Space[Any], leaves: tuple[Leaf, ...], batch: Any, place: int) -> Any:
+    """One environment's observation, in memory of its own."""
+    parts = [leaf.of(batch) for leaf in leaves]
+    # the dots keep an array an array
+    rows = (p[place, ...].copy() if isinstance(p, np.ndarray) else p[place] for p in parts)
+    return nest(space, rows)
+
+
+def add_statistics(info: Info, batch: Batch, *, same_step: bool) -> Info:
+    """Adds env_id, episode_return and episode_length as a native pool has them."""
+    told: Info = {
+        "env_id": batch.env_id,
+        "episode_return": batch.episode_return,
+        "episode_length": batch.episode_length,
+    }
+    ended = batch.terminated | batch.truncated
+    if same_step and ended.any():
+        final_info = info["final_info"]
+        for name, values in told.items():
+            final_info[name] = np.where(ended, values, np.zeros((), values.dtype))
+            final_info[f"_{name}"] = ended
+    return {**told, **info}
+
+
+def add_failures(info: Info, batch: Batch) -> None:
+    """Adds env_error where an environment failed."""
+    add_errors(info, batch.env_id, [(env_id, each.message) for env_id, each in batch.failures])

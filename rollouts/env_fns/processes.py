@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts processes, tells how they ended, and leaves none behind."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import multiprocessing
+import multiprocessing.util  # its own exit handler must be there before ours, which runs first
+import os
+import signal
+import socket
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Any, Protocol
+
+from gymnasium.vector import AutoresetMode
+
+from rollouts.env_fns.records import EnvFn, Setup
+from rollouts.env_fns.wire import HostLink
+from rollouts.env_fns.worker import run_worker
+from rollouts.errors import SpecError
+
+# how long environments may take to close before their process is killed
+CLOSE_TIMEOUT_S = 10.0
+
+
+class EnvProcess:
+    """One process and the host's end of its socket.
+
+    Attributes:
+      link: To send to it and receive from it.
+      setup: What it was told at its start.
+      rows: Indices of its environments in the host.
+      is_ready: Whether it has made its environments.
+    """
+
+    def __init__(
+        self,
+        context: BaseContext,
+        env_fns: Sequence[EnvFn] | bytes,
+        setup: Setup,
+        rows: range,
+        siblings: Iterable[EnvProcess],
+    ) -> None:
+        """Starts the process; does not wait for it."""
+        self.link: HostLink
+        self.setup, self.rows, self.env_fns = setup, rows, env_fns
+        self.is_ready = False
+        ours, theirs = socket.socketpair()
+        # a forked process has copies of these, which would hide from others that the host is gone
+        inherited = [ours, *(one.link.socket for one in siblings)]
+        is_fork = context.get_start_method() == "fork"
+        self.process = context.Process(  # type: ignore[attr-defined]
+            target=run_worker,
+            name=f"rollouts-env-fns-{setup.index}",
+            args=(theirs, env_fns, setup, inherited if is_fork else ()),
+            # environments may have processes of their own, which daemons may not
+            daemon=False,
+        )
+        try:
+            self.process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.link = HostLink(ours)
+
+    def describe_end(self) -> str:
+        """Says in words how the process ended; ends it if it has not."""
+        self.process.join(1.0)
+        if self.process.is_alive():
+            self.kill()
+            return "closed its connection"
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            try:
+                return f"was killed by {signal.Signals(-code).name}"
+            except ValueError:
+                return f"was killed by signal {-code}"
+        return f"exited with code {code}"
+
+    def kill(self) -> None:
+        """Ends the process at once."""
+        self.process.kill()
+        self.process.join()
+
+    def is_alive(self) -> bool:
+        """Tells whether the process runs."""
+        return bool(self.process.is_alive())
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """What a host is made with; see `from_env_fns`."""
+
+    num_processes: int
+    start_method: str | None
+    autoreset_mode: AutoresetMode
+    reports_each: bool
+    env_id_offset: int
+    seed: int | None
+
+
+def start(
+    context: BaseContext, env_fns: Sequence[EnvFn], options: HostOptions
+) -> Iterator[EnvProcess]:
+    """Starts processes one by one, each with its share of neighbouring environments."""
+    started: list[EnvProcess] = []
+    count = options.num_processes
+    bounds = [len(env_fns) * i // count for i in range(count + 1)]
+    for index, (first, end) in enumerate(itertools.pairwise(bounds)):
+        setup = Setup(
+            index=index,
+            first=first,
+            env_id_offset=options.env_id_offset,
+            seed=options.seed,
+            incarnation=0,
+            autoreset_mode=options.autoreset_mode,
+            reports_each=options.reports_each,
+            host_pid=os.getpid(),
+        )
+        makers = travelling(context, env_fns[first:end])
+        started.append(EnvProcess(context, makers, setup, range(first, end), started))
+        yield started[-1]
+
+
+def stop(processes: Sequence[EnvProcess], timeout_s: float) -> None:
+    """Lets the environments close and the processes end; kills what takes longer."""
+    for one in processes:
+        # not only closed, as a forked child of the host may hold a copy
+        with contextlib.suppress(OSError):
+            one.link.socket.shutdown(socket.SHUT_RDWR)
+        one.link.close()
+    deadline = time.monotonic() + timeout_s
+    for one in processes:
+        one.process.join(max(0.0, deadline - time.monotonic()))
+        if one.process.is_alive():
+            one.kill()
+        one.process.close()
+
+
+def to_context(start_method: str | None) -> BaseContext:
+    """Reads a start method.
+
+    Raises:
+      SpecError: This system has no such method.
+    """
+    known = multiprocessing.get_all_start_methods()
+    if start_method is not None and start_method not in known:
+        raise SpecError(f"start_method must be one of {known} or None, got {start_method!r}")
+    return multiprocessing.get_context(start_method)
+
+
+def travelling(context: BaseContext, env_fns: Sequence[EnvFn]) -> Sequence[EnvFn] | bytes:
+    """Makes functions ready for another process: a forked one has them, others get them pickled."""
+    if context.get_start_method() == "fork":
+        return env_fns
+    import cloudpickle  # type: ignore[import-untyped]
+
+    data: bytes = cloudpickle.dumps(list(env_fns))
+    return data
+
+
+class Closable(Protocol):
+    """What is closed when the interpreter exits."""
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None: ...
+
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def close_at_exit(host: Closable) -> Callable[[], None]:
+    """Has the host closed before Python exits, if it still is; returns what takes that back."""
+    _open.add(host)
+    return lambda: _open.discard(host)
+
+
+@atexit.register
+def _close_all() -> None:
+    for host in list(_open):
+        host.close()

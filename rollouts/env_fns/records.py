@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host and its processes tell each other beside arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from rollouts.env_fns.failures import Failure
+
+EnvFn = Callable[[], gymnasium.Env[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process is told at its start.
+
+    Attributes:
+      index: Which of the processes it is.
+      first: Index of its first environment.
+      env_id_offset: Of the whole host.
+      seed: Base of the seeds of environments that are made again; None: from the system.
+      incarnation: How many processes did this work before.
+      autoreset_mode: Of the host.
+      reports_each: Whether the host is told of every environment that is done, and not of all.
+      host_pid: Process id of the host.
+    """
+
+    index: int
+    first: int
+    env_id_offset: int
+    seed: int | None
+    incarnation: int
+    autoreset_mode: AutoresetMode
+    reports_each: bool
+    host_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a process tells of its environments once they are made.
+
+    Attributes:
+      observation_spaces, action_spaces: The different ones.
+      observation_space_of: Per environment, which of them.
+      metadata, render_mode: Of the first environment.
+    """
+
+    observation_spaces: list[gymnasium.Space[Any]]
+    observation_space_of: list[int]
+    action_spaces: list[gymnasium.Space[Any]]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+@dataclass(slots=True)
+class Record:
+    """What a row has beside shared arrays.
+
+    Attributes:
+      index: Of the environment, in the host.
+      info: Of the observation that the row shows.
+      final_info: Of the step that ended an episode (same-step autoreset).
+      objects, final_objects: Observations' leaves that are no arrays, in order.
+      final_exact: The final observation itself, where it is not just the one shared array.
+      failure: Why the row is cut short.
+    """
+
+    index: int
+    info: dict[str, Any] = field(default_factory=dict)
+    final_info: dict[str, Any] = field(default_factory=dict)
+    objects: tuple[Any, ...] = ()
+    final_objects: tuple[Any, ...] = ()
+    final_exact: tuple[Any, ...] = ()
+    failure: Failure | None = None

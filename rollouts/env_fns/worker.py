@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that steps some of the environments: what runs on the other side of the socket."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rollouts.env_fns.failures import Failure
+from rollouts.env_fns.leaves import leaves_of, nest
+from rollouts.env_fns.records import EnvFn, Hello, Record, Setup
+from rollouts.env_fns.shared_memory import SharedMemory
+from rollouts.env_fns.timing import StepTimer
+from rollouts.env_fns.wire import Kind, WorkerLink, frame, make_orphan_test
+from rollouts.errors import SpecError
+
+_LAST_RESORT_S = 60  # for environments to close once the host is gone
+# a failed environment is made again after its reset has failed, and then given up till next step
+_RECOVERY_ATTEMPTS = 2
+
+
+def run_worker(
+    sock: socket.socket,
+    env_fns: Sequence[EnvFn] | bytes,
+    setup: Setup,
+    inherited: Sequence[socket.socket],
+) -> None:
+    """Makes environments, steps them as told, and returns when the host has gone or wants it.
+
+    Args:
+      sock: Connected to the host.
+      env_fns: Functions that make the environments; bytes: pickled.
+      setup: The rest.
+      inherited: The host's ends of sockets, of which a forked process has copies.
+    """
+    for other in inherited:
+        other.close()
+    # Ctrl-C reaches the whole process group; the host decides what it means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    is_orphan = make_orphan_test(setup.host_pid)
+    link = WorkerLink(sock, is_orphan)
+    envs: list[gymnasium.Env[Any, Any]] = []
+    with contextlib.suppress(OSError):  # of a host that is gone
+        try:
+            makers = pickle.loads(env_fns) if isinstance(env_fns, bytes) else list(env_fns)
+            envs += (make() for make in makers)
+            hello = pickle.dumps(_hello(envs))
+        except Exception as error:
+            link.send(frame(Kind.CANNOT_START, pickle.dumps(Failure.of(error))))
+        else:
+            link.send(frame(Kind.HELLO, hello))
+            given = link.receive_memory()
+            if given is not None:
+                memory = SharedMemory(*given)
+                memory.close()
+                _Worker(link, envs, makers, setup, memory).serve()
+    if is_orphan():
+        # nobody is left to end this process if an environment hangs
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_LAST_RESORT_S)
+    sock.close()
+    for env in envs:
+        with contextlib.suppress(Exception):
+            env.close()  # type: ignore[no-untyped-call]
+
+
+def _hello(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
+    hello = Hello([], [], [], dict(envs[0].metadata), envs[0].render_mode)
+    for env in envs:
+        if env.observation_space not in hello.observation_spaces:
+            hello.observation_spaces.append(env.observation_space)
+        hello.observation_space_of.append(hello.observation_spaces.index(env.observation_space))
+        if env.action_space not in hello.action_spaces:
+            hello.action_spaces.append(env.action_space)
+    return hello
+
+
+class _Worker:
+    """Obeys messages. Indices are those of this process's own environments."""
+
+    def __init__(
+        self,
+        link: WorkerLink,
+        envs: list[gymnasium.Env[Any, Any]],
+        makers: Sequence[EnvFn],
+        setup: Setup,
+        memory: SharedMemory,
+    ) -> None:
+        self._link, self._envs, self._makers, self._setup = link, envs, makers, setup
+        self._mode = setup.autoreset_mode
+        mine = slice(setup.first, setup.first + len(envs))
+        arrays = memory.arrays
+        self._reward = arrays["reward"][mine]
+        self._terminated = arrays["terminated"][mine]
+        self._truncated = arrays["truncated"][mine]
+        self._was_reset = arrays["was_reset"][mine]
+        self._observation_leaves = leaves_of(envs[0].observation_space)
+        self._action_space = envs[0].action_space
+        self._action_leaves = leaves_of(self._action_space)
+        self._actions = [
+            None if leaf.dtype is None else arrays[f"action/{i}"][mine]
+            for i, leaf in enumerate(self._action_leaves)
+        ]
+        self._obs = [
+            (leaf, arrays[f"obs/{i}"][mine])
+            for i, leaf in enumerate(self._observation_leaves)
+            if leaf.dtype is not None
+        ]
+        self._final = [
+            arrays[f"final_obs/{i}"][mine]
+            for i, leaf in enumerate(self._observation_leaves)
+            if f"final_obs/{i}" in arrays
+        ]
+        self._object_leaves = [leaf for leaf in self._observation_leaves if leaf.dtype is None]
+        # one array and nothing else: nearly every environment
+        only = len(self._obs) == 1 and not self._object_leaves and not self._obs[0][0].path
+        self._only_obs = self._obs[0][1] if only else None
+        # an environment that begins an episode, whatever the action
+        self._must_reset = [True] * len(envs)
+        self._is_broken = [False] * len(envs)
+        self._num_made = [setup.incarnation] * len(envs)
+        # one that replaces another must not repeat its episodes
+        self._is_replacement = [setup.incarnation > 0] * len(envs)
+        self._objects: list[tuple[Any, ...]] = [()] * len(envs)
+        self._records: list[Record] = []
+        self._timer = StepTimer(arrays, setup.index, mine)
+
+    def serve(self) -> None:
+        """Obeys until the host is gone."""
+        everything = range(len(self._envs))
+        while (message := self._link.receive()) is not None:
+            kind, payload = message
+            if kind == Kind.STEP_ALL:
+                self._step(everything, {})
+            elif kind == Kind.STEP:
+                self._step(np.frombuffer(payload, np.int32).tolist(), {})
+            elif kind == Kind.STEP_OBJECTS:
+                self._step(*pickle.loads(payload))
+            elif kind == Kind.RESET:
+                self._reset(*pickle.loads(payload))
+            elif kind == Kind.CALL:
+                self._answer(self._call, *pickle.loads(payload))
+            else:
+                self._answer(self._set_attr, *pickle.loads(payload))
+
+    # -- stepping --------------------------------------------------------------------
+
+    def _step(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> None:
+        actions = self._actions_of(rows, objects)
+        times = self._timer.begin()
+        for row, action in zip(rows, actions, strict=True):
+            self._step_one(row, action)
+            if times is not None:
+                times.append(time.perf_counter())
+            if self._setup.reports_each:
+                self._report((row,))
+        if times is not None:
+            self._timer.end(rows, times)
+        if not self._setup.reports_each:
+            self._report(rows)
+
+    def _actions_of(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> list[Any]:
+        """One action per row, in memory that nobody writes to later."""
+        in_order = isinstance(rows, range)  # of all
+        columns = [
+            objects[leaf] if array is None else list(array.copy() if in_order else array[rows])
+            for leaf, array in enumerate(self._actions)
+        ]
+        if len(columns) == 1 and not self._action_leaves[0].path:
+            return columns[0]
+        if not columns:
+            return [nest(self._action_space, ()) for _ in rows]
+        return [nest(self._action_space, parts) for parts in zip(*columns, strict=True)]
+
+    def _step_one(self, row: int, action: Any) -> None:
+        try:
+            if self._must_reset[row]:
+                self._begin_row(row, None, None)
+                return
+            obs, reward, terminated, truncated, info = self._envs[row].step(action)
+            record = None
+            if terminated or truncated:
+                if self._mode is AutoresetMode.SAME_STEP:
+                    record = Record(self._setup.first + row, final_info=info)
+                    record.final_objects = self._write(row, obs, is_final=True)
+                    record.final_exact = () if self._is_plain(obs) else (obs,)
+                    obs, info = self._begin(row, None, None)
+                else:
+                    self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
+            self._reward[row] = reward
+            self._terminated[row] = terminated
+            self._truncated[row] = truncated
+            self._was_reset[row] = False
+            self._show(row, obs, info, record)
+        except Exception as error:
+            self._fail(row, Failure.of(error))
+
+    def _show(self, row: int, obs: Any, info: dict[str, Any], record: Record | None) -> None:
+        """Writes what a row shows, and notes what it has beside arrays."""
+        if self._only_obs is not None:
+            self._only_obs[row] = obs
+            objects: tuple[Any, ...] = ()
+        else:
+            objects = self._write(row, obs)
+        if info or objects or (record is not None and (record.final_info or record.final_exact)):
+            record = record or Record(self._setup.first + row)
+            record.info, record.objects = info, objects
+            self._records.append(record)
+
+    def _is_plain(self, obs: Any) -> bool:
+        """Tells whether shared memory gives an observation back as it was."""
+        array = self._only_obs
+        return array is not None and type(obs) is np.ndarray and obs.dtype == array.dtype
+
+    def _write(self, row: int, obs: Any, *, is_final: bool = False) -> tuple[Any, ...]:
+        """Writes the arrays of an observation; returns its other leaves."""
+        for place, (leaf, array) in enumerate(self._obs):
+            target = self._final[place] if is_final else array
+            value = leaf.of(obs)
+            if np.shape(value) != leaf.shape:
+                raise SpecError(
+                    f"an observation{leaf.name} has shape {np.shape(value)}, expected {leaf.shape} "
+                    "as the observation space says"
+                )
+            target[row] = value
+        objects = tuple(leaf.of(obs) for leaf in self._object_leaves)
+        if not is_final:
+            self._objects[row] = objects
+        return objects
+
+    # -- episodes --------------------------------------------------------------------
+
+    def _reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
+        for row, seed in zip(rows, seeds, strict=True):
+            try:
+                self._begin_row(row, seed, options)
+            except Exception as error:
+                self._fail(row, Failure.of(error))
+            if self._setup.reports_each:
+                self._report((row,))
+        if not self._setup.reports_each:
+            self._report(rows)
+
+    def _begin_row(self, row: int, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Begins an episode; the row shows its first observation and nothing else."""
+        obs, info = self._begin(row, seed, options)
+        # the whole check, which single steps go without
+        objects = self._write(row, obs)
+        self._reward[row] = 0.0
+        self._terminated[row] = self._truncated[row] = False
+        self._was_reset[row] = True
+        if info or objects:
+            self._records.append(Record(self._setup.first + row, info, objects=objects))
+
+    def _begin(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
+        self._must_reset[row] = True
+        if self._is_broken[row]:
+            self._make_again(row)
+        if seed is None and self._is_replacement[row]:
+            seed = self._seed_of_replacement(row)
+        self._is_broken[row] = True
+        begun = self._envs[row].reset(seed=seed, options=options)
+        self._is_broken[row] = self._must_reset[row] = self._is_replacement[row] = False
+        return begun
+
+    def _make_again(self, row: int) -> None:
+        with contextlib.suppress(Exception):
+            self._envs[row].close()  # type: ignore[no-untyped-call]
+        self._envs[row] = self._makers[row]()
+        self._num_made[row] += 1
+        self._is_replacement[row] = True
+
+    def _seed_of_replacement(self, row: int) -> int | None:
+        """A seed that none of the environment's forerunners had."""
+        if self._setup.seed is None:
+            return None
+        env_id = self._setup.env_id_offset + self._setup.first + row
+        words = (self._setup.seed, env_id, self._num_made[row])
+        return int(np.random.SeedSequence(words).generate_state(1)[0])
+
+    def _fail(self, row: int, failure: Failure) -> None:
+        """Cuts the row's episode short; the next one begins as after any end."""
+        record = Record(self._setup.first + row, objects=self._objects[row], failure=failure)
+        self._must_reset[row] = True
+        if self._mode is AutoresetMode.SAME_STEP:
+            for target, (_, array) in zip(self._final, self._obs, strict=True):
+                target[row] = array[row]
+            record.final_objects = record.objects
+            for _ in range(_RECOVERY_ATTEMPTS):
+                with contextlib.suppress(Exception):
+                    obs, record.info = self._begin(row, None, None)
+                    record.objects = self._write(row, obs)
+                    break
+        self._reward[row] = 0.0
+        self._terminated[row] = self._was_reset[row] = False
+        self._truncated[row] = True
+        self._records.append(record)
+
+    # -- the rest --------------------------------------------------------------------
+
+    def _report(self, rows: Sequence[int]) -> None:
+        if len(rows) == len(self._envs):
+            done = frame(Kind.DONE_ALL)
+        else:
+            done = frame(Kind.DONE, np.asarray(rows, np.int32).tobytes())
+        if self._records:
+            done = frame(Kind.RECORDS, self._pickled_records()) + done
+            self._records = []
+        self._link.send(done)
+
+    def _pickled_records(self) -> bytes:
+        try:
+            return pickle.dumps(self._records, protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception:
+            return pickle.dumps([self._that_pickles(record) for record in self._records])
+
+    def _that_pickles(self, record: Record) -> Record:
+        try:
+            pickle.dumps(record)
+        except Exception as error:
+            # the row stands as it is; only what came with it is lost
+            return Record(record.index, failure=Failure.of(error))
+        return record
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if name in ("reset", "step", "close"):
+            raise SpecError(f"call({name!r}) would go past the host: use its own {name}()")
+        found = [env.get_wrapper_attr(name) for env in self._envs]
+        return [one(*args, **kwargs) if callable(one) else one for one in found]
+
+    def _set_attr(self, name: str, values: Sequence[Any]) -> list[None]:
+        for env, value in zip(self._envs, values, strict=True):
+            env.set_wrapper_attr(name, value)
+        return [None] * len(self._envs)
+
+    def _answer(self, function: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            answer = pickle.dumps(function(*arguments))
+        except Exception as error:
+            answer = pickle.dumps(Failure.of(error))
+        self._link.send(frame(Kind.ANSWER, answer))

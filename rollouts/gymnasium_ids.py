@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our ids in Gymnasium's registry, under `rollouts/`."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from rollouts import _native, atari
+
+NAMESPACE = "rollouts"
+
+# loaded when one of the ids is made; by name, as nothing in this package depends on an adapter
+_SINGLE = "rollouts.integrations.gymnasium:NativeEnv"
+_VECTOR = "rollouts.integrations.gymnasium:make_vector_env"
+
+
+def gymnasium_id(env_id: str) -> str:
+    """The id under which Gymnasium knows one of `rollouts.env_ids()`.
+
+    "CartPole-v1" is "rollouts/CartPole-v1". Gymnasium allows one namespace, so "ALE/Pong-v5" is
+    "rollouts/ALE-Pong-v5"; without the ALE Atari's Blackjack would be a version of the card game.
+    """
+    return f"{NAMESPACE}/{env_id.replace('/', '-')}"
+
+
+def register_ids() -> None:
+    """Registers every id, for `gymnasium.make_vec` and `gymnasium.make`. May be called again.
+
+    The specs go into the registry as they are: `gymnasium.register` looks through all the others
+    for each of them, and warns when it is done twice.
+    """
+    for entry in _native.registry():
+        ids = atari.ale_game_ids() if entry["id"] == atari.FAMILY else [entry["id"]]
+        threshold = entry["reward_threshold"]
+        for env_id in ids:
+            spec = EnvSpec(
+                id=gymnasium_id(env_id),
+                entry_point=_SINGLE,
+                vector_entry_point=_VECTOR,
+                reward_threshold=None if math.isnan(threshold) else threshold,
+                max_episode_steps=entry["max_episode_steps"] or None,
+                kwargs={"env_id": env_id},
+            )
+            gymnasium.registry[spec.id] = spec
