@@ -39,10 +39,11 @@ from rollouts.errors import SpecError
 from rollouts.vector_env import VectorEnv
 
 from .episodes import Episode, EpisodeStatistics
+from .info_rows import info_rows
 
 Array = NDArray[Any]
 Info = dict[str, Any]
-Step = tuple[Any, Array, Array, Array, Info]
+Step = tuple[Any, Any, Any, Any, Info]
 
 
 def make_vec(env_id: str | Sequence[str], num_envs: int | None = None, **options: Any) -> Gym029:
@@ -102,9 +103,7 @@ class Gym029(VectorWrapper):
         self._pool = env if isinstance(env, VectorEnv) else None
         self._episodes = None if self._pool is None else EpisodeStatistics(self._pool)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Any, Info]:
+    def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts new episodes; see the environment's own `reset`."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._episodes is not None and "reset_mask" not in (options or {}):
@@ -126,11 +125,10 @@ class Gym029(VectorWrapper):
 
     def _infos(self, step: StepBatch) -> Info:
         infos: Info = {}
-        everywhere = np.ones(len(step.reward), np.bool_)
         for name, column in step.info.items():
             infos[name] = column
-            if f"_{name}" not in step.info and not name.startswith("_"):
-                infos[f"_{name}"] = everywhere
+            if not name.startswith("_"):
+                infos.setdefault(f"_{name}", np.ones(len(column), np.bool_))
         ended = step.terminated | step.truncated
         if not ended.any():
             return infos
@@ -142,7 +140,7 @@ class Gym029(VectorWrapper):
         final_obs, final_info = _nothing(len(ended)), _nothing(len(ended))
         for row in rows.tolist():
             final_obs[row] = step.final_obs[row].copy()
-            final_info[row] = _row(infos, row)
+            final_info[row] = {name: column[row] for name, column in step.info.items()}
             if row in episodes:
                 final_info[row]["episode"] = _as_arrays(episodes[row])
         return infos | _final(final_obs, final_info, ended)
@@ -171,20 +169,12 @@ def _renamed(info: Info) -> Info:
     final_obs, ended = infos.pop("final_obs"), infos.pop("_final_obs")
     columns, _ = infos.pop("final_info", {}), infos.pop("_final_info", None)
     observations, final_info = _nothing(len(ended)), _nothing(len(ended))
+    rows = info_rows(columns, len(ended))
     for row in np.flatnonzero(ended).tolist():
-        observations[row] = final_obs[row]
-        final_info[row] = _row(columns, row)
+        if "episode" in rows[row]:
+            rows[row]["episode"] = _as_arrays(rows[row]["episode"])
+        observations[row], final_info[row] = final_obs[row], rows[row]
     return infos | _final(observations, final_info, ended)
-
-
-def _row(columns: Info, row: int) -> Info:
-    """One environment's info, of columns with masks."""
-    info: Info = {}
-    for name, column in columns.items():
-        if name.startswith("_") or not columns.get(f"_{name}", {row: True})[row]:
-            continue
-        info[name] = _row(column, row) if isinstance(column, dict) else column[row]
-    return info
 
 
 def _final(final_obs: Array, final_info: Array, ended: NDArray[np.bool_]) -> Info:
@@ -197,11 +187,8 @@ def _final(final_obs: Array, final_info: Array, ended: NDArray[np.bool_]) -> Inf
 
 
 def _as_arrays(episode: Episode) -> dict[str, Array]:
-    return {
-        "r": np.array([episode["r"]], np.float32),
-        "l": np.array([episode["l"]], np.int32),
-        "t": np.array([episode["t"]], np.float32),
-    }
+    dtypes = {"r": np.float32, "l": np.int32, "t": np.float32}
+    return {name: np.atleast_1d(np.asarray(episode[name], dtypes[name])) for name in dtypes}
 
 
 def _nothing(num_rows: int) -> Array:

@@ -8,6 +8,9 @@ What to change, the environment first and then, for the whole gain, the algorith
     +env = RolloutsVecEnv("CartPole-v1", 64)
     +model = RolloutsPPO("MlpPolicy", env)                  # num_workers=2: from Ray actors
 
+Environments of your own, Python ones: `make_vec_env(..., vec_env_cls=RolloutsVecEnv)` in place of
+SubprocVecEnv runs several in each process.
+
 `RolloutsVecEnv` serves every algorithm, wrapper and callback of Stable-Baselines3. `RolloutsPPO`,
 `RolloutsA2C`, `RolloutsDQN`, `RolloutsSAC`, `RolloutsTD3` and `RolloutsDDPG` are these algorithms
 with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do the same for a class
@@ -25,6 +28,7 @@ around it, and SB3's own RolloutBuffer or ReplayBuffer: everything else takes th
 path. Collecting from Ray pays where environments are slow; CartPole's are not.
 """
 
+from .env_fns import EnvFnsVecEnv
 from .off_policy import (
     OffPolicyRollouts,
     RolloutsDDPG,
@@ -36,6 +40,7 @@ from .on_policy import OnPolicyRollouts, RolloutsA2C, RolloutsPPO
 from .vec_env import RolloutsVecEnv
 
 __all__ = [
+    "EnvFnsVecEnv",
     "OffPolicyRollouts",
     "OnPolicyRollouts",
     "RolloutsA2C",

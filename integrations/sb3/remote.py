@@ -184,10 +184,11 @@ def _call_back(
     tells = reads_locals(callback)
     batches = [fragment.batch for fragment in fragments]
     ended = np.concatenate([b.terminated | b.truncated for b in batches], axis=1)
+    cut = np.concatenate([b.truncated & ~b.terminated for b in batches], axis=1).tolist()
     episodes = iter(_episodes(env, batches))
     for t in range(buffer.buffer_size):
         model.num_timesteps += buffer.n_envs
-        infos: list[dict[str, Any]] = [{} for _ in range(buffer.n_envs)]
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": was_cut} for was_cut in cut[t]]
         noted = []
         for row in np.flatnonzero(ended[t]).tolist():
             infos[row]["episode"] = next(episodes)

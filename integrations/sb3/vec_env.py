@@ -52,6 +52,16 @@ class RolloutsVecEnv(VecEnv):
       pool: The vector environment that is stepped; leave it to this object.
     """
 
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> RolloutsVecEnv:
+        """Makes an `EnvFnsVecEnv` where functions are given, as `make_vec_env` does."""
+        given = isinstance(env, (list, tuple)) and len(env) > 0
+        if cls is RolloutsVecEnv and given and all(map(callable, env)):
+            from .env_fns import EnvFnsVecEnv
+
+            cls = EnvFnsVecEnv
+        made: RolloutsVecEnv = super().__new__(cls)
+        return made
+
     def __init__(
         self,
         env: str | Sequence[str] | VectorEnv,
@@ -63,7 +73,8 @@ class RolloutsVecEnv(VecEnv):
         """Makes the pool, or takes one over.
 
         Args:
-          env: An id, N ids, or a synchronous pool made with autoreset_mode="same_step".
+          env: An id, N ids, or a synchronous pool made with autoreset_mode="same_step". Or N
+            functions that make environments of your own: see `EnvFnsVecEnv` for the arguments.
           num_envs: Environments N, as for `rollouts.make_vec`; not with a pool.
           monitor: Whether `info["episode"]` has the return, length and time of a game that ended,
             as from Stable-Baselines3's `Monitor`; `env_is_wrapped(Monitor)` says so then.

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from rollouts.integrations.cleanrl import Gym029, make_vec
+from rollouts.integrations.cleanrl import Gym029, SyncVectorEnv, make_vec
 
 import rollouts
 from rollouts.errors import SpecError
@@ -45,7 +45,18 @@ def python_envs() -> Any:
     return gymnasium.vector.SyncVectorEnv(recorded, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
+def hosted_envs() -> Any:
+    """The same in processes, by the name that scripts know."""
+    make = [
+        lambda: gymnasium.wrappers.RecordEpisodeStatistics(
+            gymnasium.make("CartPole-v1", max_episode_steps=7)
+        )
+    ]
+    return SyncVectorEnv(make * 3, num_processes=1)
+
+
 ENVIRONMENTS = {
+    "hosted": hosted_envs,
     "native": lambda: make_vec("CartPole-v1", 3, seed=1, max_episode_steps=7),
     "gymnasium": lambda: Gym029(python_envs()),
 }
