@@ -14,6 +14,9 @@ from rollouts.batch import StepBatch
 from ..missing import needs
 from .callbacks import reads_locals
 from .on_policy import is_direct
+from .random_actions import can_sample_rows, sample_rows
+from .remote import WorkerOptions
+from .remote_replay import RemoteReplay
 from .vec_env import RolloutsVecEnv, final_obs_of, truncated_rows
 
 try:
@@ -36,6 +39,10 @@ class OffPolicyRollouts:
     drawn for all environments at once. What this does not know is collected by the algorithm's own
     method: environments behind a VecEnvWrapper, gSDE, buffers other than ReplayBuffer such as
     those of HER and of n-step returns.
+
+    With `num_workers` the environments are divided among Ray actors, each with a copy of the
+    policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should
+    be such that it has 10 ms of work. `close` stops the actors.
     """
 
     # of the algorithm that this is mixed into
@@ -45,6 +52,22 @@ class OffPolicyRollouts:
     num_timesteps: int
     exploration_rate: float
     _last_obs: Any
+
+    def __init__(
+        self, *args: Any, num_workers: int = 0, worker_options: WorkerOptions = None, **kwargs: Any
+    ) -> None:
+        """Takes the algorithm's arguments and two more.
+
+        Args:
+          args, kwargs: Of the algorithm; its env a RolloutsVecEnv.
+          num_workers: Ray actors that collect; 0 collects in this process, without Ray.
+          worker_options: Further arguments of `rollouts.RolloutCoordinator`.
+        """
+        # before the algorithm's own, whose load() overwrites them with those saved
+        self.num_workers = num_workers
+        self.worker_options = worker_options
+        self._remote: RemoteReplay | None = None
+        super().__init__(*args, **kwargs)
 
     def collect_rollouts(
         self,
@@ -58,6 +81,13 @@ class OffPolicyRollouts:
     ) -> Any:
         """Steps the environments train_freq times and keeps what happened; a RolloutReturn."""
         known = is_direct(env) and not self.use_sde and type(replay_buffer) is ReplayBuffer
+        if self.num_workers:
+            if self._remote is None:
+                fits = known and train_freq.unit.value == "step"
+                self._remote = RemoteReplay.start(self, env, train_freq.frequency, fits)
+            return self._remote.collect(
+                self, callback, replay_buffer, learning_starts, log_interval
+            )
         if not known or train_freq.unit.value != "step":
             return super().collect_rollouts(  # type: ignore[misc]
                 env,
@@ -78,6 +108,20 @@ class OffPolicyRollouts:
                 )
         callback.on_rollout_end()
         return RolloutReturn(steps.num_steps * env.num_envs, steps.num_episodes, True)
+
+    def close(self) -> None:
+        """Stops the Ray actors, if there are any; the next steps start new ones."""
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Replaces the environment; workers are started anew for it."""
+        self.close()
+        super().set_env(env, force_reset)  # type: ignore[misc]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_remote"]  # type: ignore[misc]
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
@@ -224,24 +268,6 @@ class _Steps:
 def is_plain_dqn(model: Any) -> bool:
     """Whether the model explores by DQN's own epsilon-greedy `predict`."""
     return isinstance(model, DQN) and type(model).predict is DQN.predict
-
-
-def can_sample_rows(space: Any) -> bool:
-    """Whether `sample_rows` draws what as many calls of `space.sample` would."""
-    if type(space) is spaces.Discrete:
-        return True
-    return type(space) is spaces.Box and np.dtype(space.dtype).kind == "f" and space.is_bounded()
-
-
-def sample_rows(space: Any, num_rows: int) -> Array:
-    """Draws (num_rows, ...) random actions: the numbers of that many calls of `space.sample`."""
-    if isinstance(space, spaces.Discrete):
-        drawn = space.np_random.integers(int(space.n), size=num_rows)
-        actions: Array = (drawn + int(space.start)).astype(space.dtype)
-        return actions
-    drawn = space.np_random.uniform(space.low, space.high, size=(num_rows, *space.shape))
-    rows: Array = drawn.astype(space.dtype)
-    return rows
 
 
 class RolloutsDQN(OffPolicyRollouts, DQN):

@@ -47,7 +47,7 @@ class MakeActor:
 
     def __call__(self, spec: PolicySpec) -> Actor:
         """Makes it with weights that are replaced before it acts."""
-        policy = self.policy_class(*self.spaces, _no_learning_rate, **self.policy_kwargs)
+        policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
         return Actor(policy, spec.seed)
 
 
@@ -104,34 +104,13 @@ class RemoteRollouts:
         Raises:
           SpecError: The environment, the buffer or the policy cannot be collected remotely.
         """
-        from rollouts.distributed import RolloutCoordinator
-
-        _check(model, env, fits)
-        _, (env_id, num_envs, recipe) = env.pool.__reduce__()
-        options = {**recipe["env_options"], "max_episode_steps": recipe["max_episode_steps"]}
-        seed = recipe["seed"] if model.seed is None else model.seed
-        given = dict(model.worker_options or {})
-        if seed is None:
-            seed = secrets.randbits(31)
-        coordinator = RolloutCoordinator(
-            env_id,
-            MakeActor(
-                model.policy_class,
-                (model.observation_space, model.action_space),
-                {**model.policy_kwargs, "use_sde": False},
-            ),
-            num_workers=model.num_workers,
-            num_envs_per_worker=num_envs // model.num_workers,
-            rollout_length=num_steps,
-            seed=int(given.pop("seed", seed)),
-            env_options=options,
-            sync_mode="synchronous",
-            # one fragment of each worker, in their order: column i is always environment i
-            merge="ordered",
-            credits_per_worker=1,
-            **given,
+        check_remote(model, env, fits)
+        make_policy = MakeActor(
+            model.policy_class,
+            (model.observation_space, model.action_space),
+            {**model.policy_kwargs, "use_sde": False},
         )
-        return cls(coordinator, env)
+        return cls(start_coordinator(model, env, num_steps, make_policy), env)
 
     def collect(self, model: Any, callback: Any, buffer: Any) -> bool:
         """Fills the buffer with one fragment of each worker; see `collect_rollouts`."""
@@ -185,7 +164,7 @@ def _call_back(
     batches = [fragment.batch for fragment in fragments]
     ended = np.concatenate([b.terminated | b.truncated for b in batches], axis=1)
     cut = np.concatenate([b.truncated & ~b.terminated for b in batches], axis=1).tolist()
-    episodes = iter(_episodes(env, batches))
+    episodes = iter(episodes_of(env, batches))
     for t in range(buffer.buffer_size):
         model.num_timesteps += buffer.n_envs
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": was_cut} for was_cut in cut[t]]
@@ -203,7 +182,7 @@ def _call_back(
     return True
 
 
-def _episodes(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float]]:
+def episodes_of(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float]]:
     """What a Monitor would say of the episodes that ended, by time and then by environment."""
     keys: list[tuple[int, int]] = []
     records: list[dict[str, float]] = []
@@ -219,7 +198,48 @@ def _episodes(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float]]
     return [records[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
 
 
-def _check(model: Any, env: Any, fits: bool) -> None:
+def start_coordinator(
+    model: Any, env: RolloutsVecEnv, num_steps: int, make_policy: Any, **options: Any
+) -> RolloutCoordinator:
+    """Starts the workers of a model, each with its share of the environments.
+
+    Args:
+      model: Whose num_workers, worker_options and seed count.
+      env: Which the workers make again.
+      num_steps: Steps T of a rollout.
+      make_policy, options: Of `rollouts.RolloutCoordinator`.
+    """
+    from rollouts.distributed import RolloutCoordinator
+
+    _, (env_id, num_envs, recipe) = env.pool.__reduce__()
+    given = {**options, **(model.worker_options or {})}
+    seed = recipe["seed"] if model.seed is None else model.seed
+    if seed is None:
+        seed = secrets.randbits(31)
+    return RolloutCoordinator(
+        env_id,
+        make_policy,
+        num_workers=model.num_workers,
+        num_envs_per_worker=num_envs // model.num_workers,
+        rollout_length=num_steps,
+        seed=int(given.pop("seed", seed)),
+        env_options={**recipe["env_options"], "max_episode_steps": recipe["max_episode_steps"]},
+        sync_mode="synchronous",
+        # one fragment of each worker, in their order: column i is always environment i
+        merge="ordered",
+        credits_per_worker=1,
+        **given,
+    )
+
+
+def check_remote(model: Any, env: Any, fits: bool) -> None:
+    """Raises SpecError where workers cannot collect for a model.
+
+    Args:
+      model: The algorithm.
+      env: Its environment.
+      fits: Whether its buffer is of a kind that is filled here.
+    """
     if type(env) is not RolloutsVecEnv or not env.counts_from_zero:
         raise SpecError(
             f"num_workers={model.num_workers} needs a RolloutsVecEnv without wrappers, which "
@@ -240,8 +260,8 @@ def _check(model: Any, env: Any, fits: bool) -> None:
         )
     if not fits or model.use_sde:
         raise SpecError(
-            "num_workers needs Stable-Baselines3's own RolloutBuffer and use_sde=False: collect "
-            "with num_workers=0"
+            "num_workers needs Stable-Baselines3's own RolloutBuffer or ReplayBuffer and "
+            "use_sde=False: collect with num_workers=0"
         )
     taken = sorted(set(_OURS) & set(model.worker_options or {}))
     if taken:
@@ -249,6 +269,6 @@ def _check(model: Any, env: Any, fits: bool) -> None:
     assert env.pool.autoreset_mode is AutoresetMode.SAME_STEP
 
 
-def _no_learning_rate(progress_remaining: float) -> float:
+def no_learning_rate(progress_remaining: float) -> float:
     """Workers do not learn, but a policy makes its optimiser."""
     return 0.0

@@ -22,8 +22,8 @@ from rollouts.integrations.sb3 import (
     RolloutsVecEnv,
 )
 from rollouts.integrations.sb3.callbacks import reads_locals
-from rollouts.integrations.sb3.off_policy import can_sample_rows, sample_rows
 from rollouts.integrations.sb3.policy_forward import ActorCriticForward
+from rollouts.integrations.sb3.random_actions import can_sample_rows, sample_rows
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import (
     BaseCallback,
@@ -346,4 +346,11 @@ class TestRemote:
     ) -> None:
         model = RolloutsPPO("MlpPolicy", env(), n_steps=8, num_workers=2, **settings)
         with pytest.raises(SpecError, match=match):
+            model.learn(32)
+
+    def test_noise_that_workers_do_not_have_is_refused(self) -> None:
+        env = RolloutsVecEnv("Pendulum-v1", 2)
+        noise = NormalActionNoise(np.zeros(1), np.ones(1))
+        model = RolloutsTD3("MlpPolicy", env, action_noise=noise, num_workers=2, buffer_size=100)
+        with pytest.raises(SpecError, match="action_noise"):
             model.learn(32)

@@ -17,10 +17,18 @@ pytest.importorskip("ray", reason="needs ray")
 sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
 
 import torch
-from rollouts.integrations.sb3 import RolloutsA2C, RolloutsPPO, RolloutsVecEnv
+from rollouts.integrations.sb3 import (
+    RolloutsA2C,
+    RolloutsDQN,
+    RolloutsPPO,
+    RolloutsSAC,
+    RolloutsVecEnv,
+)
 from small_cluster import started
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import obs_as_tensor
+
+import rollouts
 
 NUM_ENVS, NUM_STEPS = 6, 32
 
@@ -135,3 +143,48 @@ def test_models_are_saved_without_their_workers_and_stop_them(
     assert again.num_workers == 2
     again.num_workers = 0
     again.learn(64)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env_id", "action_is_kept"),
+    [(RolloutsDQN, "CartPole-v1", True), (RolloutsSAC, "Pendulum-v1", False)],
+    ids=["dqn", "sac"],
+)
+def test_replays_are_filled_with_whole_transitions(
+    ray_of_two: None, algorithm: Any, env_id: str, action_is_kept: bool
+) -> None:
+    env = RolloutsVecEnv(env_id, 4, seed=3, max_episode_steps=10)
+    model = algorithm(
+        "MlpPolicy",
+        env,
+        learning_starts=100,
+        train_freq=12,
+        buffer_size=400,
+        seed=5,
+        device="cpu",
+        num_workers=2,
+    )
+    model.learn(4 * 12 * 10)
+    model.close()
+    buffer = model.replay_buffer
+    assert (model.num_timesteps, buffer.full, buffer.pos) == (480, True, 20)
+    assert model._episode_num == len(model.ep_info_buffer) > 40
+    # in the order of time: the oldest row is at pos
+    order = np.roll(np.arange(100), -buffer.pos)
+    obs, following = buffer.observations[order], buffer.next_observations[order]
+    dones, timeouts = buffer.dones[order], buffer.timeouts[order]
+    np.testing.assert_array_equal(obs[1:][dones[:-1] == 0], following[:-1][dones[:-1] == 0])
+    assert (obs[1:][dones[:-1] == 1] != following[:-1][dones[:-1] == 1]).any(-1).all()
+    assert 0 < timeouts.sum() <= dones.sum()
+    # what followed is what the environment's own step leads to
+    twin = rollouts.make_vec(env_id, 1, seed=0)
+    if action_is_kept:
+        velocity = (following[..., 0] - obs[..., 0]) / 0.02
+        np.testing.assert_allclose(velocity, obs[..., 1], atol=1e-3)
+    else:
+        low, high = twin.single_action_space.low, twin.single_action_space.high
+        torque = low + 0.5 * (buffer.actions[order] + 1) * (high - low)
+        angle = np.arctan2(obs[..., 1], obs[..., 0])
+        faster = obs[..., 2] + (15 * np.sin(angle) + 3 * torque[..., 0]) * 0.05
+        np.testing.assert_allclose(following[..., 2], faster.clip(-8, 8), atol=1e-3)
+    assert len(np.unique(buffer.actions)) >= 2
