@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stable-Baselines3: a `VecEnv` on a native pool, and algorithms that collect in bulk.
+
+What to change, the environment first and then, for the whole gain, the algorithm's name:
+
+    -env = make_vec_env("CartPole-v1", n_envs=64, vec_env_cls=SubprocVecEnv)
+    -model = PPO("MlpPolicy", env)
+    +env = RolloutsVecEnv("CartPole-v1", 64)
+    +model = RolloutsPPO("MlpPolicy", env)                  # num_workers=2: from Ray actors
+
+Environments of your own, Python ones: `make_vec_env(..., vec_env_cls=RolloutsVecEnv)` in place of
+SubprocVecEnv runs several in each process.
+
+`RolloutsVecEnv` serves every algorithm, wrapper and callback of Stable-Baselines3. `RolloutsPPO`,
+`RolloutsA2C`, `RolloutsDQN`, `RolloutsSAC`, `RolloutsTD3` and `RolloutsDDPG` are these algorithms
+with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do the same for a class
+of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as ever, and a model
+saved by the one class is loaded by the other.
+
+Traps that are handled here: rewards are arrays of their own, because PPO adds to them in place
+where a time limit cut an episode; `TimeLimit.truncated` is in the info of every step; a Discrete
+space that does not count from 0 is shifted; a pool that autoresets in any other way than a VecEnv
+does, or is asynchronous, is refused.
+
+Costs: `RolloutsVecEnv` builds N dicts per step, as a VecEnv must; the algorithms above do not,
+unless a callback may read them. The bulk collectors need the environment without a VecEnvWrapper
+around it, and SB3's own RolloutBuffer or ReplayBuffer: everything else takes the library's own
+path. Collecting from Ray pays where environments are slow; CartPole's are not.
+"""
+
+from .env_fns import EnvFnsVecEnv
+from .off_policy import (
+    OffPolicyRollouts,
+    RolloutsDDPG,
+    RolloutsDQN,
+    RolloutsSAC,
+    RolloutsTD3,
+)
+from .on_policy import OnPolicyRollouts, RolloutsA2C, RolloutsPPO
+from .vec_env import RolloutsVecEnv
+
+__all__ = [
+    "EnvFnsVecEnv",
+    "OffPolicyRollouts",
+    "OnPolicyRollouts",
+    "RolloutsA2C",
+    "RolloutsDDPG",
+    "RolloutsDQN",
+    "RolloutsPPO",
+    "RolloutsSAC",
+    "RolloutsTD3",
+    "RolloutsVecEnv",
+]

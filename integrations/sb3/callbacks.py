@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which callbacks look at the local variables of a rollout, and have to be given them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..missing import needs
+
+try:
+    from stable_baselines3.common import callbacks
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+# these count steps and ask the model; those they contain are looked at one by one
+_BLIND = (
+    callbacks.CallbackList,
+    callbacks.CheckpointCallback,
+    callbacks.EvalCallback,
+    callbacks.EventCallback,
+    callbacks.EveryNTimesteps,
+    callbacks.ProgressBarCallback,
+    callbacks.StopTrainingOnNoModelImprovement,
+    callbacks.StopTrainingOnRewardThreshold,
+)
+
+
+def reads_locals(callback: Any) -> bool:
+    """Whether a callback may read `locals`, such as the infos of a step.
+
+    Args:
+      callback: As `collect_rollouts` gets it. Anything but Stable-Baselines3's own callbacks that
+        do not read them, or subclasses of these, may.
+    """
+    if type(callback) is callbacks.ConvertCallback:
+        return callback.callback is not None
+    if type(callback) not in _BLIND:
+        return True
+    inner = [*getattr(callback, "callbacks", ())]
+    inner += [getattr(callback, name, None) for name in ("callback", "callback_on_new_best")]
+    return any(reads_locals(one) for one in inner if one is not None)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments of one's own behind Stable-Baselines3's interface, several in each process."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+import rollouts
+from rollouts.errors import EnvError
+
+from ..hosted_env import EnvFn, MakeHosted, Missing
+from ..info_rows import info_rows
+from ..missing import needs
+from .vec_env import Indices, Infos, RolloutsVecEnv
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+Array = NDArray[Any]
+
+
+class EnvFnsVecEnv(RolloutsVecEnv):
+    """Any Python environments: what `RolloutsVecEnv` makes when it is given functions.
+
+    In place of `SubprocVecEnv`, whose processes have an environment each: here they have several,
+    write observations into memory that is shared, and answer a step with one message. Monitors
+    and other wrappers stay where the functions put them.
+    """
+
+    def __init__(
+        self,
+        env: Sequence[EnvFn],
+        num_envs: int | None = None,
+        *,
+        start_method: str | None = None,
+        num_processes: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Starts the processes.
+
+        Args:
+          env: N functions that make an environment each.
+          num_envs: None, or N.
+          start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default, where
+            SubprocVecEnv prefers forkserver. After "fork" an environment must not use threads or
+            devices that this process has opened.
+          num_processes: None: as many as this process may use CPUs.
+          options: Further arguments of `rollouts.from_env_fns`.
+
+        Raises:
+          ValueError: Two functions return one environment, or start_method is unknown.
+          SpecError, EnvError: As `rollouts.from_env_fns`.
+        """
+        self.hosted = _open(env, start_method, num_processes, options)
+        self._was_reset = False
+        VecEnv.__init__(
+            self,
+            self.hosted.num_envs,
+            self.hosted.single_observation_space,
+            self.hosted.single_action_space,
+        )
+
+    @property
+    def counts_from_zero(self) -> bool:
+        """False: the bulk collectors know native pools only."""
+        return False
+
+    def reset(self) -> Any:
+        """Starts new episodes with the seeds and options set before; returns obs, nested."""
+        if any(self._options):
+            self.hosted.call("set_next_options", self._options)
+        seeded = any(seed is not None for seed in self._seeds)
+        obs, info = self.hosted.reset(seed=self._seeds if seeded else None)
+        self._reset_seeds()
+        self._reset_options()
+        self.reset_infos = info_rows(info, self.num_envs)
+        self._was_reset = True
+        return obs
+
+    def step_async(self, actions: Any) -> None:
+        """Starts a step of every environment; actions: N of them, as an array or a list."""
+        if not self._was_reset:
+            # as with the library's own classes, whose environments are stepped unseen
+            self.reset()
+        self.hosted.send(_batched(self.action_space, actions))
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], Infos]:
+        """Waits for the step; returns obs, rewards (N,), dones (N,) and N infos."""
+        obs, reward, terminated, truncated, told = self.hosted.recv()
+        done = terminated | truncated
+        final_info, final_obs = told.pop("final_info", {}), told.pop("final_obs", None)
+        for name in ("_final_info", "_final_obs"):
+            told.pop(name, None)
+        infos = info_rows(told, self.num_envs)
+        ended = info_rows(final_info, self.num_envs) if done.any() else []
+        for row in np.flatnonzero(done).tolist():
+            # what came beside the next episode's first observation
+            self.reset_infos[row] = infos[row]
+            infos[row] = ended[row] | {"terminal_observation": final_obs[row]}
+        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
+        return obs, reward.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        """Closes the environments and ends the processes; may be called twice."""
+        self.hosted.close()
+
+    def get_images(self) -> Sequence[Array | None]:
+        """What each environment's render returns."""
+        if self.render_mode != "rgb_array":
+            return [None] * self.num_envs
+        return self.env_method("render")
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Reads an attribute of environments or of their wrappers.
+
+        Raises:
+          AttributeError: One of them has none of that name.
+        """
+        chosen = self._numbers(indices)
+        return _present(self._call("get_of", chosen, attr_name), chosen)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Sets an attribute of environments, on their outermost wrapper."""
+        self._call("set_of", self._numbers(indices), attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Calls a method of environments or of their wrappers; the others do nothing.
+
+        Raises:
+          AttributeError: One of them has none of that name. Or whatever the method raises.
+        """
+        chosen = self._numbers(indices)
+        answers = self._call("call_of", chosen, method_name, method_args, method_kwargs)
+        return _present(answers, chosen)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
+    ) -> list[bool]:
+        """Tells of each environment whether it has a wrapper of that class."""
+        answers = self._call("is_wrapped_in", wrapper_class)
+        return [answers[number] for number in self._numbers(indices)]
+
+    def _call(self, name: str, *args: Any) -> Any:
+        """Calls a method of HostedEnv; raises what an environment raises, as DummyVecEnv does."""
+        try:
+            return self.hosted.call(name, *args)
+        except EnvError as error:
+            raise (error.__cause__ or error) from error
+
+    def _numbers(self, indices: Indices) -> list[int]:
+        everything = range(self.num_envs)
+        return [everything[index] for index in self._get_indices(indices)]
+
+
+def _open(
+    env_fns: Sequence[EnvFn],
+    start_method: str | None,
+    num_processes: int | None,
+    options: dict[str, Any],
+) -> Any:
+    # a method that does not exist is named by the library that knows them
+    multiprocessing.get_context(start_method)
+    hosted = [MakeHosted(make, index) for index, make in enumerate(env_fns)]
+    try:
+        return rollouts.from_env_fns(
+            hosted,
+            autoreset_mode="same_step",
+            start_method=start_method,
+            num_processes=num_processes,
+            **options,
+        )
+    except EnvError as error:
+        raise (error.__cause__ or error) from error
+
+
+def _batched(space: gymnasium.Space[Any], actions: Any) -> Any:
+    """The actions as a batch of the action space; numbers keep their value."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        if isinstance(actions, (list, np.ndarray)):
+            batch = create_empty_array(space, len(actions))
+            return concatenate(space, list(actions), batch)
+        return actions
+    given, dtype = np.asarray(actions), np.dtype(space.dtype)
+    # floats are rounded, as policies give them; integers must be the same, or are refused
+    if dtype.kind == "f" or np.array_equal(given.astype(dtype), given):
+        return given.astype(dtype)
+    return given
+
+
+def _present(answers: Sequence[Any], chosen: Sequence[int]) -> list[Any]:
+    for number in chosen:
+        if isinstance(answers[number], Missing):
+            raise AttributeError(f"environment {number}: {answers[number].message}")
+    return [answers[number] for number in chosen]

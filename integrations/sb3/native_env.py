@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One environment of a native pool as an object: what get_attr, set_attr and env_method meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rollouts.errors import SpecError
+from rollouts.specs import EnvSpec
+from rollouts.vector_env import VectorEnv
+
+
+class NativeEnv:
+    """Row `index` of a pool: its spec, spaces, options and state, and what users set on it.
+
+    It cannot be stepped or reset by itself, as environments of a pool step together. Its options
+    are attributes that can be read.
+    """
+
+    def __init__(self, pool: VectorEnv, index: int) -> None:
+        self._pool = pool
+        self._index = index
+        self.metadata: dict[str, Any] = {"render_modes": []}
+        self.render_mode: str | None = None
+
+    @property
+    def unwrapped(self) -> NativeEnv:
+        """The environment itself: nothing is wrapped around it."""
+        return self
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What its id stands for."""
+        return self._pool.env_specs[self._index]
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of this environment."""
+        return self._pool.single_observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of this environment."""
+        return self._pool.single_action_space
+
+    @property
+    def env_id(self) -> int:
+        """Its number in the pool, or in all pools of a job."""
+        return self._pool.env_id_offset + self._index
+
+    def get_state(self) -> bytes:
+        """Saves it whole, see `rollouts.VectorEnv.get_state`."""
+        return self._pool.get_state([self.env_id])[0]
+
+    def set_state(self, state: bytes) -> None:
+        """Puts a saved state into it; the next step goes on from there."""
+        self._pool.set_state([self.env_id], [state])
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """The attribute `name`, under the name that `gymnasium.Env` gives this."""
+        return getattr(self, name)
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether there is an attribute `name`."""
+        return hasattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        # only what is nowhere else comes here
+        if name.startswith("_"):
+            raise AttributeError(name)
+        options = self._pool.env_options
+        if name not in options:
+            raise AttributeError(
+                f"{self._pool!r} has no attribute {name!r} in its environments; their options are "
+                f"{', '.join(options) or 'none'}"
+            )
+        return option_rows(options[name], self._pool.num_envs)[self._index]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name in self._pool.env_options:
+            raise SpecError(
+                f"{name!r} is an option of the environment, which changes when an episode begins: "
+                f"call set_options({{{name!r}: {value!r}}}) and then reset(), not set_attr"
+            )
+        super().__setattr__(name, value)
+
+
+def option_rows(value: Any, num_envs: int) -> list[Any]:
+    """One value per environment, of what `VectorEnv.env_options` has for all of them."""
+    return list(np.broadcast_to(np.asarray(value, dtype=object), num_envs))

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PPO and A2C whose rollouts are written straight into the RolloutBuffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rollouts.batch import StepBatch
+
+from ..missing import needs
+from .callbacks import reads_locals
+from .policy_forward import ActorCriticForward
+from .remote import RemoteRollouts, WorkerOptions
+from .vec_env import RolloutsVecEnv, final_obs_of, truncated_rows
+
+try:
+    from stable_baselines3 import A2C, PPO
+    from stable_baselines3.common.buffers import RolloutBuffer
+    from stable_baselines3.common.utils import obs_as_tensor
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+Array = NDArray[Any]
+
+
+class OnPolicyRollouts:
+    """A mixin before an `OnPolicyAlgorithm`: the same rollouts, collected in less time.
+
+    The buffer's contents, the random numbers drawn, `ep_info_buffer`, `num_timesteps` and the
+    callbacks' calls are those of the algorithm's own `collect_rollouts` on the same environment,
+    bit for bit. Infos are built only for callbacks that may read them. What this does not know is
+    collected by the algorithm's own method: environments behind a VecEnvWrapper, gSDE, buffers
+    other than RolloutBuffer.
+
+    With `num_workers` the environments are divided among Ray actors, each with a copy of the
+    policy. A worker collects its columns of the buffer, with the newest weights, while the others
+    do: on-policy, as many steps per update as without. Callbacks are called for every step, but
+    after the whole rollout; actions are drawn from other random streams. `close` stops the actors.
+    """
+
+    # of the algorithm that this is mixed into
+    policy: Any
+    device: Any
+    gamma: float
+    action_space: Any
+    use_sde: bool
+    num_timesteps: int
+    ep_info_buffer: Any
+    ep_success_buffer: Any
+    _last_obs: Any
+    _last_episode_starts: Any
+
+    def __init__(
+        self, *args: Any, num_workers: int = 0, worker_options: WorkerOptions = None, **kwargs: Any
+    ) -> None:
+        """Takes the algorithm's arguments and two more.
+
+        Args:
+          args, kwargs: Of the algorithm; its env a RolloutsVecEnv.
+          num_workers: Ray actors that collect; 0 collects in this process, without Ray.
+          worker_options: Further arguments of `rollouts.RolloutCoordinator`, such as ray_address or
+            num_threads_per_worker.
+        """
+        # before the algorithm's own, whose load() overwrites them with those saved
+        self.num_workers = num_workers
+        self.worker_options = worker_options
+        self._remote: RemoteRollouts | None = None
+        super().__init__(*args, **kwargs)
+
+    def collect_rollouts(
+        self, env: Any, callback: Any, rollout_buffer: Any, n_rollout_steps: int
+    ) -> bool:
+        """Fills the buffer; returns False where a callback ended the training."""
+        fits = type(rollout_buffer) is RolloutBuffer
+        fits = fits and rollout_buffer.buffer_size == n_rollout_steps
+        if self.num_workers:
+            return self._collect_remotely(env, callback, rollout_buffer, n_rollout_steps, fits)
+        if not fits or self.use_sde or not is_direct(env):
+            ended: bool = super().collect_rollouts(  # type: ignore[misc]
+                env, callback, rollout_buffer, n_rollout_steps
+            )
+            return ended
+        self.policy.set_training_mode(False)
+        rollout_buffer.reset()
+        callback.on_rollout_start()
+        return _Rollout(self, env, callback, rollout_buffer).collect()
+
+    def close(self) -> None:
+        """Stops the Ray actors, if there are any; the next rollout starts new ones."""
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Replaces the environment; workers are started anew for it."""
+        self.close()
+        super().set_env(env, force_reset)  # type: ignore[misc]
+
+    def note_episodes(self, env: RolloutsVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:
+        """Does the work of `_update_info_buffer` without infos."""
+        if not done.any():
+            return
+        rows = np.flatnonzero(done)
+        self.ep_info_buffer.extend(env.ended_episodes(step, rows).values())
+        if "is_success" in step.info:
+            self.ep_success_buffer.extend(step.info["is_success"][rows].tolist())
+
+    def _collect_remotely(
+        self, env: Any, callback: Any, buffer: Any, num_steps: int, fits: bool
+    ) -> bool:
+        if self._remote is None:
+            self._remote = RemoteRollouts.start(self, env, num_steps, fits)
+        goes_on: bool = self._remote.collect(self, callback, buffer)
+        return goes_on
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_remote"]  # type: ignore[misc]
+
+
+class _Rollout:
+    """One call of collect_rollouts; its local variables, which callbacks may read."""
+
+    def __init__(self, model: Any, env: RolloutsVecEnv, callback: Any, buffer: Any) -> None:
+        self._model = model
+        self._env = env
+        self._callback = callback
+        self._buffer = buffer
+        self._tells = reads_locals(callback)
+        self._forward = ActorCriticForward(model.policy)
+        # Discrete observations are (T, N, 1) in the buffer and (N,) everywhere else
+        shape = (buffer.buffer_size, env.num_envs, *(env.observation_space.shape or ()))
+        self._obs = buffer.observations.reshape(shape)
+
+    def collect(self) -> bool:
+        model, buffer = self._model, self._buffer
+        self._obs[0] = model._last_obs
+        obs = self._obs[0]
+        done: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        for t in range(buffer.buffer_size):
+            obs_tensor = obs_as_tensor(obs, model.device)
+            actions, values, log_probs = self._forward.act(obs_tensor)
+            chosen = actions.cpu().numpy()
+            clipped = env_actions(model, chosen)
+            # the environments write into the buffer; what follows the last row stays with the pool
+            is_last = t + 1 == buffer.buffer_size
+            self._env.send(clipped, None if is_last else {"obs": self._obs[t + 1]})
+            self._write_choice(t, chosen, values, log_probs)
+            step = self._env.recv()
+            done = step.terminated | step.truncated
+            rewards = step.reward.astype(np.float32)
+            model.num_timesteps += self._env.num_envs
+            if self._tells:
+                self._tell(locals(), step, obs)
+            if not self._callback.on_step():
+                return False
+            model.note_episodes(self._env, step, done)
+            self._bootstrap(step, obs, rewards)
+            buffer.rewards[t] = rewards
+            buffer.pos = t + 1
+            obs = model._last_obs = step.obs
+            model._last_episode_starts = done
+        buffer.full = True
+        return self._finish(obs, done)
+
+    def _write_choice(self, t: int, actions: Array, values: Any, log_probs: Any) -> None:
+        buffer, model = self._buffer, self._model
+        buffer.actions[t] = actions.reshape(buffer.actions.shape[1:])
+        buffer.values[t] = values.cpu().numpy().reshape(-1)
+        buffer.log_probs[t] = log_probs.cpu().numpy()
+        buffer.episode_starts[t] = model._last_episode_starts
+
+    def _tell(self, collected: dict[str, Any], step: StepBatch, obs: Array) -> None:
+        """Gives callbacks the variables under the names that they have in the algorithm."""
+        self._callback.update_locals(
+            {
+                "self": self._model,
+                "env": self._env,
+                "callback": self._callback,
+                "rollout_buffer": self._buffer,
+                "n_rollout_steps": self._buffer.buffer_size,
+                "n_steps": collected["t"],
+                "obs_tensor": collected["obs_tensor"],
+                "actions": collected["chosen"],
+                "values": collected["values"],
+                "log_probs": collected["log_probs"],
+                "clipped_actions": collected["clipped"],
+                "new_obs": step.obs,
+                "rewards": collected["rewards"],
+                "dones": collected["done"],
+                "infos": self._env.make_infos(step, collected["done"], obs),
+            }
+        )
+
+    def _bootstrap(self, step: StepBatch, obs: Array, rewards: NDArray[np.float32]) -> None:
+        """Adds what a time limit cut off, one row at a time: products of many rows round else."""
+        cut = truncated_rows(step)
+        if not cut.any():
+            return
+        for row in np.flatnonzero(cut).tolist():
+            final = obs_as_tensor(final_obs_of(step, row, obs)[None], self._model.device)
+            rewards[row] += self._model.gamma * self._forward.value(final)[0]
+
+    def _finish(self, obs: Array, done: NDArray[np.bool_]) -> bool:
+        buffer = self._buffer
+        with torch.no_grad():
+            values = self._model.policy.predict_values(obs_as_tensor(obs, self._model.device))
+        if not np.isfinite(buffer.log_probs).all():
+            raise ValueError(
+                f"the policy gave log_probs that are not finite, values up to "
+                f"{np.abs(buffer.values).max()}: training has diverged, lower the learning rate"
+            )
+        buffer.compute_returns_and_advantage(last_values=values, dones=done)
+        self._callback.update_locals({"new_obs": obs, "values": values, "dones": done})
+        self._callback.on_rollout_end()
+        return True
+
+
+def is_direct(env: Any) -> bool:
+    """Whether nothing stands between the algorithm and a native pool."""
+    return type(env) is RolloutsVecEnv and env.counts_from_zero
+
+
+def env_actions(model: Any, actions: Array) -> Array:
+    """What the environments get for what the policy chose: inside the bounds of a Box."""
+    space = model.action_space
+    if not isinstance(space, spaces.Box):
+        return actions
+    if model.policy.squash_output:
+        unscaled: Array = model.policy.unscale_action(actions)
+        return unscaled
+    return np.clip(actions, space.low, space.high)
+
+
+class RolloutsPPO(OnPolicyRollouts, PPO):
+    """Stable-Baselines3's PPO with the rollouts of `OnPolicyRollouts`."""
+
+
+class RolloutsA2C(OnPolicyRollouts, A2C):
+    """Stable-Baselines3's A2C with the rollouts of `OnPolicyRollouts`."""

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forward pass of Stable-Baselines3's actor-critic policies without what only checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import module as torch_module
+
+from ..missing import needs
+
+try:
+    from stable_baselines3.common.distributions import (
+        CategoricalDistribution,
+        DiagGaussianDistribution,
+    )
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
+    from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+Layer = Callable[[Tensor], Tensor]
+
+# methods that decide what forward computes: a subclass that has its own is not second-guessed
+_OWN = ("forward", "extract_features", "_get_action_dist_from_latent", "predict_values")
+_LOG_SQRT_2PI = math.log(math.sqrt(2 * math.pi))
+
+
+class ActorCriticForward:
+    """Calls `policy(obs)` and `policy.predict_values(obs)`, or computes the same bits faster.
+
+    Faster are policies whose features are the flattened observation and whose networks end in
+    Discrete or Box actions: linear layers are called without the module around them, and actions
+    are drawn without an object of torch.distributions, which validates what it is given. Same
+    operations in the same order, same random numbers; any other policy is called as it is. Of a
+    policy whose parameters are replaced by others, make a new one.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+        self._sample = _sampler(policy)
+        if self._sample is None:
+            return
+        self._shape: tuple[int, ...] = policy.action_space.shape
+        self._space = policy.observation_space
+        # reading floats takes no more than flattening
+        self._plain = isinstance(self._space, spaces.Box) and not (
+            policy.normalize_images and is_image_space(self._space)
+        )
+        extractor = policy.mlp_extractor
+        self._actor = [*_layers(extractor.policy_net), *_layers(policy.action_net)]
+        self._critic = [*_layers(extractor.value_net), *_layers(policy.value_net)]
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the policy is of a kind that is computed here."""
+        return self._sample is not None
+
+    @torch.no_grad()
+    def act(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns actions (N, *action_shape), values (N, 1) and log_probs (N,) for obs (N, ...)."""
+        if self._sample is None:
+            actions, values, log_probs = self._policy(obs)
+            return actions, values, log_probs
+        features = self._features(obs)
+        values = _run(self._critic, features)
+        actions, log_probs = self._sample(_run(self._actor, features))
+        return actions.reshape((-1, *self._shape)), values, log_probs
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        """Returns values (N, 1) for obs (N, ...); draws no random numbers."""
+        if self._sample is None:
+            values: Tensor = self._policy.predict_values(obs)
+            return values
+        return _run(self._critic, self._features(obs))
+
+    def _features(self, obs: Tensor) -> Tensor:
+        if self._plain:
+            return obs.float().flatten(1)
+        features: Tensor = preprocess_obs(
+            obs, self._space, normalize_images=self._policy.normalize_images
+        )
+        return features.flatten(1)
+
+
+def _sampler(policy: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
+    """What draws actions from the actor's outputs; None where the policy is called as it is."""
+    if not isinstance(policy, ActorCriticPolicy) or isinstance(
+        policy.observation_space, spaces.Dict
+    ):
+        return None
+    same = all(getattr(type(policy), name) is getattr(ActorCriticPolicy, name) for name in _OWN)
+    extractors = [policy.features_extractor, policy.pi_features_extractor]
+    extractors.append(policy.vf_features_extractor)
+    plain = type(policy.mlp_extractor) is MlpExtractor and all(
+        type(extractor) is FlattenExtractor for extractor in extractors
+    )
+    parts = [policy, policy.mlp_extractor, *extractors]
+    if not (same and plain) or any(_has_hooks(part) for part in parts):
+        return None
+    if type(policy.action_dist) is CategoricalDistribution:
+        return _sample_categorical
+    if type(policy.action_dist) is DiagGaussianDistribution:
+        return partial(_sample_gaussian, policy.log_std)
+    return None
+
+
+def _sample_categorical(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """As torch.distributions.Categorical does: the same draws, the same log_prob."""
+    log_probs = logits - logits.logsumexp(dim=-1, keepdim=True)
+    probs = functional.softmax(log_probs, dim=-1)
+    action = torch.multinomial(probs, 1, True)
+    return action[:, 0], log_probs.gather(-1, action)[:, 0]
+
+
+def _sample_gaussian(log_std: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """As torch.distributions.Normal does: the same draws, the same log_prob."""
+    std = torch.ones_like(mean) * log_std.exp()
+    noise = torch.normal(torch.zeros_like(mean), torch.ones_like(mean))
+    action = mean + noise * std
+    density = -((action - mean) ** 2) / (2 * std**2) - std.log() - _LOG_SQRT_2PI
+    return action, density.sum(dim=1)
+
+
+def _layers(module: nn.Module) -> list[Layer]:
+    """Functions that together compute what the module does."""
+    if type(module) is nn.Sequential and not _has_hooks(module):
+        return [layer for child in module for layer in _layers(child)]
+    if _has_hooks(module):
+        return [module]
+    if type(module) is nn.Linear:
+        return [partial(_linear, module.weight, module.bias)]
+    if type(module) is nn.Tanh:
+        return [torch.tanh]
+    if type(module) is nn.ReLU and not module.inplace:
+        return [torch.relu]
+    return [module]
+
+
+def _linear(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:
+    return functional.linear(inputs, weight, bias)
+
+
+def _run(layers: list[Layer], outputs: Tensor) -> Tensor:
+    for layer in layers:
+        outputs = layer(outputs)
+    return outputs
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether calling the module does more than its forward, as nn.Module.__call__ checks it."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or torch_module._global_forward_hooks
+        or torch_module._global_forward_pre_hooks
+        or "forward" in module.__dict__
+        or getattr(module, "_compiled_call_impl", None) is not None
+    )

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On-policy rollouts from Ray workers, each of which has some columns of the buffer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+from rollouts.policy import PolicyOutput, as_tensor
+
+from .callbacks import reads_locals
+from .policy_forward import ActorCriticForward
+from .vec_env import RolloutsVecEnv
+
+if TYPE_CHECKING:
+    from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+
+Array = NDArray[Any]
+WorkerOptions = Mapping[str, Any] | None
+
+# what the adapter sets itself
+_OURS = ("sync_mode", "merge", "rollout_length", "num_envs_per_worker", "batch_size_per_worker")
+
+
+@dataclass(frozen=True, slots=True)
+class MakeActor:
+    """Makes the policy of a worker; pickles.
+
+    Attributes:
+      policy_class: Of Stable-Baselines3's actor-critic policies.
+      spaces: Of the model: observation, action.
+      policy_kwargs: As the model got them.
+    """
+
+    policy_class: Callable[..., Any]
+    spaces: tuple[spaces.Space[Any], spaces.Space[Any]]
+    policy_kwargs: Mapping[str, Any]
+
+    def __call__(self, spec: PolicySpec) -> Actor:
+        """Makes it with weights that are replaced before it acts."""
+        policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
+        return Actor(policy, spec.seed)
+
+
+class Actor:
+    """An actor-critic policy of Stable-Baselines3 as a `rollouts.policy.Policy`."""
+
+    def __init__(self, policy: Any, seed: int) -> None:
+        policy.set_training_mode(False)
+        self._module = policy
+        self._forward = ActorCriticForward(policy)
+        self.policy_version = 0
+        # its distributions draw from torch's own generator, of which each worker has one
+        torch.manual_seed(seed & (2**63 - 1))
+
+    def act(self, obs: Array) -> PolicyOutput:
+        """Samples an action for each row of `obs`, not clipped."""
+        actions, values, log_probs = self._forward.act(as_tensor(obs))
+        return PolicyOutput(actions.numpy(), log_probs.numpy(), values.numpy().reshape(-1))
+
+    def value(self, obs: Array) -> NDArray[np.float32]:
+        """Values each row of `obs`."""
+        values: NDArray[np.float32] = self._forward.value(as_tensor(obs)).numpy().reshape(-1)
+        return values
+
+    def weights(self) -> dict[str, Array]:
+        """A copy of the module's parameters and buffers."""
+        return weights_of(self._module)
+
+    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
+        """Copies them into the module."""
+        self._module.load_state_dict(
+            {name: as_tensor(np.asarray(array)) for name, array in weights.items()}
+        )
+        self.policy_version = version
+
+
+def weights_of(policy: Any) -> dict[str, Array]:
+    """The policy's parameters and buffers as arrays of their own."""
+    return {name: np.array(value.cpu().numpy()) for name, value in policy.state_dict().items()}
+
+
+class RemoteRollouts:
+    """The coordinator of a model's workers, and what their fragments become."""
+
+    def __init__(self, coordinator: RolloutCoordinator, env: RolloutsVecEnv) -> None:
+        self._coordinator = coordinator
+        self._env = env
+        self._incarnations = [-1] * coordinator.num_workers
+
+    @classmethod
+    def start(cls, model: Any, env: Any, num_steps: int, fits: bool) -> RemoteRollouts:
+        """Starts the workers of a model; does not wait for them.
+
+        Raises:
+          SpecError: The environment, the buffer or the policy cannot be collected remotely.
+        """
+        check_remote(model, env, fits)
+        make_policy = MakeActor(
+            model.policy_class,
+            (model.observation_space, model.action_space),
+            {**model.policy_kwargs, "use_sde": False},
+        )
+        return cls(start_coordinator(model, env, num_steps, make_policy), env)
+
+    def collect(self, model: Any, callback: Any, buffer: Any) -> bool:
+        """Fills the buffer with one fragment of each worker; see `collect_rollouts`."""
+        buffer.reset()
+        callback.on_rollout_start()
+        self._coordinator.publish_weights(weights_of(model.policy))
+        fragments = self._coordinator.get_fragments(self._coordinator.num_workers)
+        self._write(model, buffer, fragments)
+        dones = np.concatenate([f.batch.terminated[-1] | f.batch.truncated[-1] for f in fragments])
+        if not _call_back(model, self._env, callback, buffer, fragments):
+            return False
+        last_values = torch.from_numpy(np.concatenate([f.batch.last_value for f in fragments]))
+        buffer.compute_returns_and_advantage(last_values=last_values, dones=dones)
+        model._last_obs = np.concatenate([f.batch.last_obs for f in fragments])
+        model._last_episode_starts = dones
+        callback.on_rollout_end()
+        return True
+
+    def close(self) -> None:
+        """Stops the workers."""
+        self._coordinator.close()
+
+    def _write(self, model: Any, buffer: Any, fragments: list[Fragment]) -> None:
+        column = 0
+        for fragment in fragments:
+            batch = fragment.batch
+            columns = slice(column, column + batch.env_id.size)
+            column = columns.stop
+            shape = buffer.observations[:, columns].shape
+            buffer.observations[:, columns] = batch.obs.reshape(shape)
+            buffer.actions[:, columns] = batch.action.reshape(*shape[:2], -1)
+            cut = np.float32(model.gamma) * batch.bootstrap_value
+            buffer.rewards[:, columns] = batch.reward + cut
+            buffer.values[:, columns] = batch.value
+            buffer.log_probs[:, columns] = batch.log_prob
+            ended = batch.terminated | batch.truncated
+            buffer.episode_starts[1:, columns] = ended[:-1]
+            # a worker that was started again begins new episodes
+            is_new = self._incarnations[fragment.worker_id] != fragment.incarnation
+            before = True if is_new else model._last_episode_starts[columns]
+            buffer.episode_starts[0, columns] = before
+            self._incarnations[fragment.worker_id] = fragment.incarnation
+        buffer.pos, buffer.full = buffer.buffer_size, True
+
+
+def _call_back(
+    model: Any, env: RolloutsVecEnv, callback: Any, buffer: Any, fragments: list[Fragment]
+) -> bool:
+    """Goes through the rollout step by step, for those who count; False where one says stop."""
+    tells = reads_locals(callback)
+    batches = [fragment.batch for fragment in fragments]
+    ended = np.concatenate([b.terminated | b.truncated for b in batches], axis=1)
+    cut = np.concatenate([b.truncated & ~b.terminated for b in batches], axis=1).tolist()
+    episodes = iter(episodes_of(env, batches))
+    for t in range(buffer.buffer_size):
+        model.num_timesteps += buffer.n_envs
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": was_cut} for was_cut in cut[t]]
+        noted = []
+        for row in np.flatnonzero(ended[t]).tolist():
+            infos[row]["episode"] = next(episodes)
+            noted.append(infos[row]["episode"])
+        if tells:
+            names = {"infos": infos, "dones": ended[t], "n_steps": t, "env": env, "self": model}
+            names |= {"rewards": buffer.rewards[t], "actions": buffer.actions[t]}
+            callback.update_locals(names | {"rollout_buffer": buffer})
+        if not callback.on_step():
+            return False
+        model.ep_info_buffer.extend(noted)
+    return True
+
+
+def episodes_of(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float]]:
+    """What a Monitor would say of the episodes that ended, by time and then by environment."""
+    keys: list[tuple[int, int]] = []
+    records: list[dict[str, float]] = []
+    first = 0
+    for batch in batches:
+        times, rows = np.nonzero(batch.terminated | batch.truncated)
+        keys += zip(times.tolist(), (rows + first).tolist(), strict=True)
+        for total, length in zip(
+            batch.episode_return.tolist(), batch.episode_length.tolist(), strict=True
+        ):
+            records.append({"r": total, "l": length, "t": env.episodes.seconds()})
+        first += batch.env_id.size
+    return [records[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def start_coordinator(
+    model: Any, env: RolloutsVecEnv, num_steps: int, make_policy: Any, **options: Any
+) -> RolloutCoordinator:
+    """Starts the workers of a model, each with its share of the environments.
+
+    Args:
+      model: Whose num_workers, worker_options and seed count.
+      env: Which the workers make again.
+      num_steps: Steps T of a rollout.
+      make_policy, options: Of `rollouts.RolloutCoordinator`.
+    """
+    from rollouts.distributed import RolloutCoordinator
+
+    _, (env_id, num_envs, recipe) = env.pool.__reduce__()
+    given = {**options, **(model.worker_options or {})}
+    seed = recipe["seed"] if model.seed is None else model.seed
+    if seed is None:
+        seed = secrets.randbits(31)
+    return RolloutCoordinator(
+        env_id,
+        make_policy,
+        num_workers=model.num_workers,
+        num_envs_per_worker=num_envs // model.num_workers,
+        rollout_length=num_steps,
+        seed=int(given.pop("seed", seed)),
+        env_options={**recipe["env_options"], "max_episode_steps": recipe["max_episode_steps"]},
+        sync_mode="synchronous",
+        # one fragment of each worker, in their order: column i is always environment i
+        merge="ordered",
+        credits_per_worker=1,
+        **given,
+    )
+
+
+def check_remote(model: Any, env: Any, fits: bool) -> None:
+    """Raises SpecError where workers cannot collect for a model.
+
+    Args:
+      model: The algorithm.
+      env: Its environment.
+      fits: Whether its buffer is of a kind that is filled here.
+    """
+    if type(env) is not RolloutsVecEnv or not env.counts_from_zero:
+        raise SpecError(
+            f"num_workers={model.num_workers} needs a RolloutsVecEnv without wrappers, which "
+            f"workers can make again; got {env!r}"
+        )
+    env_id, num_envs, recipe = env.pool.__reduce__()[1]
+    if not isinstance(env_id, str) or any(
+        isinstance(v, list) for v in recipe["env_options"].values()
+    ):
+        raise SpecError(
+            f"num_workers={model.num_workers} needs environments of one id with the same options; "
+            f"got {env.pool!r}, whose environments differ"
+        )
+    if num_envs % model.num_workers:
+        raise SpecError(
+            f"{num_envs} environments cannot be divided among {model.num_workers} workers: "
+            "make num_envs a multiple of num_workers"
+        )
+    if not fits or model.use_sde:
+        raise SpecError(
+            "num_workers needs Stable-Baselines3's own RolloutBuffer or ReplayBuffer and "
+            "use_sde=False: collect with num_workers=0"
+        )
+    taken = sorted(set(_OURS) & set(model.worker_options or {}))
+    if taken:
+        raise SpecError(f"worker_options has {taken}, which the model's env and n_steps decide")
+    assert env.pool.autoreset_mode is AutoresetMode.SAME_STEP
+
+
+def no_learning_rate(progress_remaining: float) -> float:
+    """Workers do not learn, but a policy makes its optimiser."""
+    return 0.0
