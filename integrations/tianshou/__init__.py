@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tianshou 2.x on native environments: a vector environment, and collectors that write in blocks.
+
+What to change in a script:
+
+    -train_envs = SubprocVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(64)])
+    +train_envs = RolloutsVectorEnv("CartPole-v1", num_envs=64)
+    -collector = Collector(algorithm, train_envs, VectorReplayBuffer(20_000, 64))
+    +collector = RolloutsCollector(algorithm, train_envs, VectorReplayBuffer(20_000, 64))
+
+Policies, algorithms, trainers, buffers, hooks and wrappers stay as they are. Either line may be
+changed alone: Tianshou's collectors run on `RolloutsVectorEnv`, and `RolloutsCollector` on any
+environment. With wait_num or timeout, `RolloutsAsyncCollector` takes the place of AsyncCollector.
+
+Traps handled:
+  * Tianshou resets ended environments itself. The pool has done so in the same step, and `reset`
+    hands that observation out; obs_next of an ended episode is its true last observation. A pool in
+    next-step mode is refused.
+  * Actions of Tianshou's random phase come from N action spaces with N streams, as with N
+    environments of Gymnasium.
+  * Arrays that the pool hands out are never written again while somebody holds them.
+
+What a block is: transitions of several steps, gathered and then put into each column of the
+buffer's storage at once; sub-buffers' counters, episode statistics and priorities are what
+`buffer.add` would have made of them. `add` itself is called where a column does not exist yet, and
+Tianshou's own loop runs where there is a step hook, rendering, a single `ReplayBuffer`, a buffer
+with another `add` (HER, cached), or statistics with other `update_at_...`.
+"""
+
+from ..missing import needs
+
+try:
+    import tianshou  # noqa: F401
+except ImportError as _error:
+    raise needs("tianshou", _error) from _error
+
+from .async_collector import RolloutsAsyncCollector
+from .collector import RolloutsCollector
+from .vector_env import RolloutsVectorEnv
+
+__all__ = ["RolloutsAsyncCollector", "RolloutsCollector", "RolloutsVectorEnv"]
