@@ -95,12 +95,13 @@ class ActionScaling:
         if box is None:
             return actions
         if not self._normalize:
-            return np.clip(actions, box.low, box.high)
+            return actions.clip(box.low, box.high)
         if not (box.bounded_below.all() and box.bounded_above.all()):
             return actions
         if np.issubdtype(box.dtype, np.floating):
-            scaled = box.low + (actions + 1.0) * (box.high - box.low) / 2.0
-            return np.clip(scaled, box.low, box.high)
+            # in RLlib's order of operations, to be equal to the bit
+            scaled: Array = box.low + (actions + 1.0) * (box.high - box.low) / 2.0
+            return scaled.clip(box.low, box.high)
         shifted: Array = box.low + actions
         return shifted
 

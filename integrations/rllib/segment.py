@@ -195,7 +195,7 @@ class Segment:
     def _infos_of(self, steps: _ByEnv, row: int, begin: int, count: int) -> list[dict[str, Any]]:
         if not self._keep_infos:
             return [{}] * count
-        infos = steps.infos_of(row, begin, count)
+        infos = steps.infos_of(row, begin, count) if self._infos else [{} for _ in range(count)]
         # the pool's infos of a step that ended an episode are about that one
         if any(end.row == row and end.t + 1 == begin for end in self._ends):
             infos[0] = {}

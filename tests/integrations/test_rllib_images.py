@@ -22,10 +22,10 @@ from ray.rllib.core.models.base import ENCODER_OUT
 from ray.rllib.core.models.configs import CNNEncoderConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-
-from rollouts.errors import SpecError
 from rollouts.integrations import rllib
 from rollouts.integrations.rllib.images import ByteCNNEncoderConfig
+
+from rollouts.errors import SpecError
 
 FILTERS = [[4, 8, 8], [8, 4, 4]]
 MODEL = DefaultModelConfig(conv_filters=FILTERS, head_fcnet_hiddens=[16])
