@@ -75,6 +75,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             )
         self.slow_reason = ""
         self._module_reason = ""
+        self._creator: EnvCreator | None = None
         self._ended: list[Ended] = []
         super().__init__(config=config, **kwargs)
 
@@ -82,8 +83,9 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def make_env(self) -> None:
         """Makes `self.env`: a native pool in the autoreset mode of the loop that will run."""
-        creator = creator_of(self.config.env)
-        self.slow_reason = self._find_slow_reason(creator)
+        # once, because Ray is asked for what was registered
+        self._creator = creator = creator_of(self.config.env)
+        self.slow_reason = self._find_slow_reason()
         if creator is None:
             super().make_env()
             require_next_step(self.env)
@@ -112,7 +114,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         """Makes `self.module`, and tries it on the environment's observations."""
         super().make_module()
         self._module_reason = ""
-        if self.env is None or self.module is None or creator_of(self.config.env) is None:
+        if self.env is None or self.module is None or self._creator is None:
             return
         # custom connectors may change what the module sees
         if connector_reason(self) or self._connects_before_module():
@@ -138,7 +140,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         """Samples in bulk, or by RLlib's own loop where something has to see every step."""
-        reason = self._find_slow_reason(creator_of(self.config.env))
+        reason = self._find_slow_reason()
         if bool(reason) != bool(self.slow_reason):
             # the two loops need the pool in different autoreset modes
             self.slow_reason = reason
@@ -270,8 +272,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     # -- helpers -------------------------------------------------------------------
 
-    def _find_slow_reason(self, creator: EnvCreator | None) -> str:
-        if creator is None:
+    def _find_slow_reason(self) -> str:
+        if self._creator is None:
             return f"{self.config.env!r} is not an environment of rollouts"
         return config_reason(self) or connector_reason(self) or self._module_reason
 
