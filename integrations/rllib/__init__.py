@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RLlib's new API stack over native pools: as environments, or as a whole EnvRunner.
+
+What to change, the weakest and the strongest:
+
+    from rollouts.integrations import rllib
+
+    # RLlib's own runner, our environments: N of them in one native pool
+    config.environment(rllib.register("CartPole-v1"))
+    config.env_runners(num_envs_per_env_runner=64, gym_env_vectorize_mode="vector_entry_point")
+
+    # our runner: the same episodes, built in bulk; ids as in `rollouts.env_ids()`
+    config.environment("CartPole-v1")
+    config.env_runners(num_envs_per_env_runner=64, env_runner_cls=rllib.RolloutsEnvRunner)
+
+    # images stay uint8 until they are on the learner's or runner's device
+    config.rl_module(rl_module_spec=rllib.image_module(config))
+
+Traps handled:
+  * RLlib takes NEXT_STEP autoreset for granted; anything else is refused, since it would lose
+    final observations without a word. RolloutsEnvRunner itself steps in SAME_STEP mode, which
+    has no wasted steps, and puts each final observation where it belongs.
+  * RLlib's vectorised creators lose worker_index; seeds come from `config.debugging(seed=)`.
+  * Spaces of module and environment that differ are refused when the runner is made.
+  * Episodes own writable memory that no other episode and no pool touches.
+  * Custom connectors, callbacks of episodes and stateful modules see what they see in RLlib:
+    then RolloutsEnvRunner runs RLlib's own loop over the same pool (`RolloutsEnvRunner.slow_reason`
+    says why).
+
+What differs from RLlib's runner: `episode.infos` are empty unless a learner connector is
+configured; actions are drawn from the same distributions by other random numbers; Atari ids are
+the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames). Multi-agent is not
+supported.
+"""
+
+from ..missing import needs
+
+try:
+    import ray.rllib  # noqa: F401
+except ImportError as error:
+    raise needs("rllib", error) from error
+
+from .env import EnvCreator, RolloutsVectorEnv, register
+from .env_runner import RolloutsEnvRunner
+from .images import image_module
+
+__all__ = ["EnvCreator", "RolloutsEnvRunner", "RolloutsVectorEnv", "image_module", "register"]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Native pools as what RLlib calls a vectorised environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium.vector import AutoresetMode, VectorWrapper
+from numpy.typing import ArrayLike, NDArray
+from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
+
+import rollouts
+from rollouts.arguments import add_errors, to_autoreset_mode
+from rollouts.batch import StepBatch
+from rollouts.errors import SpecError
+
+Array = NDArray[Any]
+
+PREFIX = "rollouts/"
+# RLlib counts these itself, and makes a dict per environment and step of what is in info
+_COUNTED = ("env_id", "episode_return", "episode_length")
+
+
+class RolloutsVectorEnv(rollouts.VectorEnv):
+    """A VectorEnv whose infos have the environment's own keys only."""
+
+    def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
+        """As `rollouts.VectorEnv.reset`."""
+        obs, info = super().reset(**kwargs)
+        return obs, _own_keys(info)
+
+    def step(
+        self, actions: ArrayLike, env_id: ArrayLike | None = None, **kwargs: Any
+    ) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """As `rollouts.VectorEnv.step`."""
+        *arrays, info = super().step(actions, env_id, **kwargs)
+        obs, reward, terminated, truncated = arrays
+        return obs, reward, terminated, truncated, _own_keys(info)
+
+    def step_batch(self, actions: ArrayLike) -> StepBatch:
+        """As `step`; returns what `recv_batch` does."""
+        arrays = self._pool.step(actions, None, None)
+        info = dict(zip(self._info_names, arrays[8:], strict=True))
+        if self._reports_errors:
+            add_errors(info, arrays[4], self._pool.take_failures())
+        return StepBatch._make((*arrays[:8], info))
+
+
+class BatchSteps(VectorWrapper):
+    """Lets a same-step pool's `step` return plain arrays, without dicts of final observations."""
+
+    env: RolloutsVectorEnv
+
+    def step(self, actions: ArrayLike) -> StepBatch:  # type: ignore[override]
+        """Steps all environments and returns what `recv_batch` does."""
+        return self.env.step_batch(actions)
+
+
+@dataclass(frozen=True)
+class EnvCreator:
+    """What RLlib calls, in every worker, with its env_config; picklable.
+
+    Attributes:
+      env_id: As for `rollouts.make_vec`.
+      options: Keyword arguments of `rollouts.make_vec`; env_config overrides them.
+    """
+
+    env_id: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, env_config: Mapping[str, Any]) -> RolloutsVectorEnv:
+        """Makes the environments of one of RLlib's own runners.
+
+        Raises:
+          SpecError: RLlib wants single environments, or another autoreset mode was asked for.
+        """
+        config = dict(env_config)
+        num_envs = config.pop("num_envs", None)
+        if num_envs is None:
+            raise SpecError(
+                f"{self.env_id} comes as a batch of environments: set config.env_runners("
+                'gym_env_vectorize_mode="vector_entry_point"), got another vectorize mode'
+            )
+        return self.make(num_envs, config, AutoresetMode.NEXT_STEP)
+
+    def make(
+        self, num_envs: int, env_config: Mapping[str, Any], mode: AutoresetMode
+    ) -> RolloutsVectorEnv:
+        """Makes `num_envs` environments in an autoreset mode that the caller can handle."""
+        kwargs = {**self.options, **env_config}
+        asked = kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if to_autoreset_mode(asked) is not AutoresetMode.NEXT_STEP:
+            raise SpecError(
+                f"autoreset_mode is {asked!r}, expected 'next_step' or none: RLlib takes "
+                "next-step autoreset for granted and would record the next episode's first "
+                "observation as the last of the one that ended"
+            )
+        names = ("batch_size", "num_threads", "seed", "max_episode_steps", "on_env_error")
+        known = {name: kwargs.pop(name) for name in (*names, "pin_threads") if name in kwargs}
+        if known.get("batch_size", num_envs) != num_envs:
+            raise SpecError(
+                f"batch_size is {known['batch_size']}, expected none: RLlib steps all "
+                f"{num_envs} environments together"
+            )
+        known.setdefault("num_threads", _assigned_cpus(num_envs))
+        return RolloutsVectorEnv(
+            self.env_id, num_envs, autoreset_mode=mode, env_options=kwargs, **known
+        )
+
+
+def register(env_id: str, name: str | None = None, **options: Any) -> str:
+    """Registers environments with RLlib, in this process and all of its Ray's workers.
+
+    Args:
+      env_id: One of `rollouts.env_ids()`.
+      name: What RLlib shall know them by; None: "rollouts/" and the id.
+      options: Keyword arguments of `rollouts.make_vec`, such as max_episode_steps or an
+        environment's own options; the config's env_config overrides them.
+
+    Returns:
+      The name, for `config.environment(env=...)`.
+
+    Raises:
+      SpecError: There is no such id.
+    """
+    if env_id not in rollouts.env_ids():
+        raise SpecError(f"unknown environment id {env_id!r}; `rollouts.env_ids()` lists all")
+    known_as = name or PREFIX + env_id
+    register_env(known_as, EnvCreator(env_id, options))
+    return known_as
+
+
+def creator_of(env: object) -> EnvCreator | None:
+    """The creator behind a config's env; None where it is not an environment of ours.
+
+    That is a name given to `register`, or an id of ours with or without "rollouts/".
+    """
+    if not isinstance(env, str):
+        return None
+    if _global_registry.contains(ENV_CREATOR, env):
+        creator = _global_registry.get(ENV_CREATOR, env)
+        return creator if isinstance(creator, EnvCreator) else None
+    env_id = env.removeprefix(PREFIX)
+    return EnvCreator(env_id) if env_id in rollouts.env_ids() else None
+
+
+def require_next_step(env: Any) -> None:
+    """Refuses a vector environment that RLlib's own loop would record wrongly.
+
+    Raises:
+      SpecError: It says that it resets in another way than in the next step.
+    """
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if mode is not AutoresetMode.NEXT_STEP:
+        raise SpecError(
+            f"{env} has the autoreset mode {mode}, expected {AutoresetMode.NEXT_STEP}: RLlib "
+            "would record the next episode's first observation as the last of the one that ended"
+        )
+
+
+def _assigned_cpus(num_envs: int) -> int | None:
+    """Threads for a Ray worker's share of CPUs; None outside of workers: all there are."""
+    import ray
+
+    if not ray.is_initialized():
+        return None
+    context: Any = ray.get_runtime_context()
+    if context.get_actor_id() is None:
+        return None
+    cpus = context.get_assigned_resources().get("CPU")
+    return None if not cpus else max(1, min(int(cpus), num_envs))
+
+
+def _own_keys(info: dict[str, Any]) -> dict[str, Any]:
+    return {name: values for name, values in info.items() if name not in _COUNTED}

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RLlib's single-agent EnvRunner over a native pool, with episodes built in bulk."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import DictInfoToList
+from numpy.typing import NDArray
+from ray.rllib.callbacks.utils import make_callback
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.env_context import EnvContext
+from ray.rllib.env.env_runner import ENV_STEP_FAILURE
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.metrics import RLMODULE_INFERENCE_TIMER
+
+from rollouts.errors import SpecError
+
+from .actions import (
+    ActionScaling,
+    check_module,
+    choose,
+    forwards,
+    to_numpy,
+    to_tensor,
+)
+from .env import (
+    BatchSteps,
+    EnvCreator,
+    creator_of,
+    require_next_step,
+)
+from .plain import config_reason, connector_reason
+from .segment import Ended, Segment
+
+Array = NDArray[Any]
+
+logger = logging.getLogger("ray.rllib")
+
+
+class RolloutsEnvRunner(SingleAgentEnvRunner):
+    """Samples as SingleAgentEnvRunner does, and builds the episodes of a call in bulk.
+
+    Weights, connectors' states, metrics, checkpoints, fault tolerance and what callbacks see
+    are RLlib's own. One native pool steps all environments; the module runs once per step.
+
+    `config.environment(env=...)` is an id of `rollouts.env_ids()`, with or without "rollouts/",
+    or a name given to `register`; env_config goes to `rollouts.make_vec`. Any other
+    environment is stepped by RLlib's own loop.
+
+    Attributes:
+      slow_reason: Why RLlib's own loop runs in place of the bulk one; "" where it does not.
+    """
+
+    env: Any  # None in a process that samples nothing
+    module: Any
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        """As SingleAgentEnvRunner.
+
+        Raises:
+          SpecError: A multi-agent config, another autoreset mode than next-step, or spaces of
+            module and environment that differ.
+        """
+        if config.is_multi_agent:
+            raise SpecError(
+                "RolloutsEnvRunner samples single agents only, got a multi-agent config: leave "
+                "env_runner_cls out to use RLlib's MultiAgentEnvRunner"
+            )
+        self.slow_reason = ""
+        self._module_reason = ""
+        self._creator: EnvCreator | None = None
+        self._ended: list[Ended] = []
+        super().__init__(config=config, **kwargs)
+
+    # -- what RLlib calls ----------------------------------------------------------
+
+    def make_env(self) -> None:
+        """Makes `self.env`: a native pool in the autoreset mode of the loop that will run."""
+        # once, because Ray is asked for what was registered
+        self._creator = creator = creator_of(self.config.env)
+        self.slow_reason = self._find_slow_reason()
+        if creator is None:
+            super().make_env()
+            require_next_step(self.env)
+            return
+        self._close_env()
+        context = self._env_context()
+        mode = AutoresetMode.NEXT_STEP if self.slow_reason else AutoresetMode.SAME_STEP
+        pool = creator.make(self.config.num_envs_per_env_runner, context, mode)
+        self.env = DictInfoToList(pool) if self.slow_reason else BatchSteps(pool)
+        self.num_envs = pool.num_envs
+        self._needs_initial_reset = True
+        self._check_config_spaces()
+        make_callback(
+            "on_environment_created",
+            callbacks_objects=self._callbacks,
+            callbacks_functions=self.config.callbacks_on_environment_created,
+            kwargs={
+                "env_runner": self,
+                "metrics_logger": self.metrics,
+                "env": self.env.unwrapped,
+                "env_context": context,
+            },
+        )
+
+    def make_module(self) -> None:
+        """Makes `self.module`, and tries it on the environment's observations."""
+        super().make_module()
+        self._module_reason = ""
+        if self.env is None or self.module is None or self._creator is None:
+            return
+        # custom connectors may change what the module sees
+        if connector_reason(self) or self._connects_before_module():
+            return
+        self._module_reason = check_module(
+            self.module, self.env.single_observation_space, self.env.single_action_space
+        )
+
+    def get_metrics(self) -> Any:
+        """As SingleAgentEnvRunner, of the episodes that ended since the last call."""
+        for each in self._ended:
+            self._log_episode_metrics(each.length, each.episode_return, each.duration_s)
+        self._ended.clear()
+        return super().get_metrics()
+
+    def _sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[SingleAgentEpisode]:
+        """Samples in bulk, or by RLlib's own loop where something has to see every step."""
+        reason = self._find_slow_reason()
+        if bool(reason) != bool(self.slow_reason):
+            # the two loops need the pool in different autoreset modes
+            self.slow_reason = reason
+            self.make_env()
+        self.slow_reason = reason
+        if reason:
+            return super()._sample(  # type: ignore[no-any-return]
+                num_timesteps=num_timesteps,
+                num_episodes=num_episodes,
+                explore=explore,
+                random_actions=random_actions,
+                force_reset=force_reset,
+            )
+        with self._acting():
+            if force_reset or num_episodes is not None or self._needs_initial_reset:
+                self._reset_in_bulk()
+            self._needs_initial_reset = num_episodes is not None
+            done, going, steps = self._sample_in_bulk(
+                num_timesteps, num_episodes, explore, random_actions
+            )
+        self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=steps)
+        self._increase_sampled_metrics(steps, len(done))
+        return done + going
+
+    # -- the bulk loop -------------------------------------------------------------
+
+    def _sample_in_bulk(
+        self,
+        num_timesteps: int | None,
+        num_episodes: int | None,
+        explore: bool,
+        random_actions: bool,
+    ) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode], int]:
+        """Returns chunks whose episode ended, chunks that go on, and the env-steps taken."""
+        self._steps.resume(-(-(num_timesteps or 0) // self.num_envs))
+        done: list[SingleAgentEpisode] = []
+        steps = 0
+        while (
+            steps < num_timesteps
+            if num_timesteps is not None
+            else len(done) + self._steps.num_ended < (num_episodes or 0)
+        ):
+            if self._step(steps, explore, random_actions):
+                steps += self.num_envs
+                continue
+            # the environments were made anew: whole episodes count, as in RLlib's loop
+            done += self._take()[0]
+            self._reset_in_bulk()
+            steps = 0
+        # the last step may have ended more episodes than were asked for
+        surplus = 0
+        if num_episodes is not None:
+            surplus = len(done) + self._steps.num_ended - num_episodes
+        ended, going = self._take(surplus)
+        return done + ended, going if num_episodes is None else [], steps
+
+    def _take(self, surplus: int = 0) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode]]:
+        """Cuts what was sampled; the last `surplus` episodes that ended are left out."""
+        ended = self._steps.ended
+        done, going = self._steps.take()
+        count = len(done) - surplus
+        self._ended += ended[:count]
+        return done[:count], going
+
+    def _step(self, steps: int, explore: bool, random_actions: bool) -> bool:
+        """Acts and steps all environments once; False where the environments were made anew."""
+        assert self.env is not None
+        if random_actions:
+            extras: dict[str, Array] = {}
+            action = for_env = self.env.action_space.sample()
+        else:
+            extras = self._act(self._steps.obs, steps, explore)
+            action = extras.pop(Columns.ACTIONS)
+            for_env = self._scale(action)
+        outcome = self._try_env_step(for_env)
+        if isinstance(outcome, str) and outcome == ENV_STEP_FAILURE:
+            return False
+        self._steps.add(action, extras, self._weights_seq_no, outcome)
+        return True
+
+    def _act(self, obs: Array, steps: int, explore: bool) -> dict[str, Array]:
+        """Runs the module on (N, ...) observations; returns all it says, with actions."""
+        batch = {Columns.OBS: to_tensor(obs, self._device)}
+        with torch.no_grad():
+            with self.metrics.log_time(RLMODULE_INFERENCE_TIMER):
+                if explore:
+                    # of all runners together, roughly, as RLlib counts them
+                    runners = self.config.num_env_runners or 1
+                    lifetime = (self.num_env_steps_sampled_lifetime // runners + steps) * runners
+                    output = self._explore(batch, t=lifetime)
+                else:
+                    output = self._exploit(batch)
+            choose(output, self.module, explore=explore)
+        return {name: to_numpy(tensor) for name, tensor in output.items()}
+
+    @contextlib.contextmanager
+    def _acting(self) -> Iterator[None]:
+        """Keeps the module in eval mode, once for all steps of a call."""
+        if self.module is None:
+            yield
+            return
+        self._explore, self._exploit = forwards(self.module)
+        was_training = self.module.training
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self.module.train(was_training)
+
+    def _reset_in_bulk(self) -> None:
+        seed = self._seed if self._needs_initial_reset else None
+        obs, info = self._try_env_reset(seed=seed, options=None)
+        assert self.env is not None
+        self._steps = Segment(
+            self.num_envs,
+            self.env.single_observation_space,
+            self.env.single_action_space,
+            lookback=self.config.episode_lookback_horizon,
+            keep_infos=self.config._learner_connector is not None,
+        )
+        self._steps.begin(obs, info)
+        self._scale = ActionScaling(
+            self.env.single_action_space,
+            normalize=self.config.normalize_actions,
+            clip=self.config.clip_actions,
+        )
+        self._ongoing_episodes_for_metrics.clear()
+        self._needs_initial_reset = False
+
+    # -- helpers -------------------------------------------------------------------
+
+    def _find_slow_reason(self) -> str:
+        if self._creator is None:
+            return f"{self.config.env!r} is not an environment of rollouts"
+        return config_reason(self) or connector_reason(self) or self._module_reason
+
+    def _connects_before_module(self) -> bool:
+        return self.config._env_to_module_connector is not None
+
+    def _env_context(self) -> Mapping[str, Any]:
+        env_config = self.config.env_config
+        if isinstance(env_config, EnvContext):
+            return env_config  # type: ignore[no-any-return]
+        return EnvContext(  # type: ignore[no-any-return]
+            env_config,
+            worker_index=self.worker_index,
+            num_workers=self.num_workers,
+            remote=self.config.remote_worker_envs,
+        )
+
+    def _close_env(self) -> None:
+        if self.env is not None:
+            self.env.close()
+
+    def _check_config_spaces(self) -> None:
+        assert self.env is not None
+        for what, asked, made in (
+            ("observation", self.config.observation_space, self.env.single_observation_space),
+            ("action", self.config.action_space, self.env.single_action_space),
+        ):
+            if asked is not None and asked != made:
+                raise SpecError(
+                    f"config.environment() has the {what} space {asked}, {self.config.env} has "
+                    f"{made}: leave {what}_space out"
+                )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether anything configured has to see every single step of every episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.env_to_module import (
+    AddObservationsFromEpisodesToBatch,
+    AddStatesFromEpisodesToBatch,
+    AddTimeDimToBatchAndZeroPad,
+    BatchIndividualItems,
+    NumpyToTensor,
+)
+from ray.rllib.connectors.module_to_env import (
+    GetActions,
+    ListifyDataForVectorEnv,
+    NormalizeAndClipActions,
+    RemoveSingleTsTimeRankFromBatch,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+)
+from ray.rllib.utils import force_list
+
+_PER_STEP = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+
+# what the bulk loop does in whole batches; any other piece has to be called
+_ENV_TO_MODULE = [
+    AddObservationsFromEpisodesToBatch,
+    AddTimeDimToBatchAndZeroPad,
+    AddStatesFromEpisodesToBatch,
+    BatchIndividualItems,
+    NumpyToTensor,
+]
+_MODULE_TO_ENV = [
+    GetActions,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+    RemoveSingleTsTimeRankFromBatch,
+    NormalizeAndClipActions,
+    ListifyDataForVectorEnv,
+]
+
+
+def config_reason(runner: Any) -> str:
+    """What in a runner's config or callbacks asks for single steps; "" where nothing does."""
+    config = runner.config
+    for name in _PER_STEP:
+        if force_list(getattr(config, f"callbacks_{name}")):
+            return f"the config has the callback {name}"
+        for each in runner._callbacks:
+            if getattr(type(each), name) is not getattr(RLlibCallback, name):
+                return f"{type(each).__name__} has the callback {name}"
+    if not config.episodes_to_numpy:
+        return "episodes_to_numpy is False"
+    if config._env_to_module_connector is not None:
+        return "the config has an env_to_module_connector"
+    if config._module_to_env_connector is not None:
+        return "the config has a module_to_env_connector"
+    return ""
+
+
+def connector_reason(runner: Any) -> str:
+    """What in a runner's pipelines is not RLlib's default; "" where nothing is, or none is made."""
+    for name, default in (
+        ("_env_to_module", _ENV_TO_MODULE),
+        ("_module_to_env", _MODULE_TO_ENV),
+    ):
+        pipeline = getattr(runner, name, None)
+        if pipeline is None:
+            continue
+        pieces = [type(piece) for piece in pipeline.connectors]
+        if pieces != default:
+            names = ", ".join(piece.__name__ for piece in pieces)
+            return f"the pipeline {name.removeprefix('_')} is [{names}], not RLlib's default"
+    return ""
