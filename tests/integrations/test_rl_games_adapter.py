@@ -153,11 +153,6 @@ def test_ppo_rises_clearly_above_random(tmp_path: Path) -> None:
     assert train(tmp_path, epochs=40) > 60
 
 
-@pytest.mark.slow
-def test_ppo_learns_cart_pole(tmp_path: Path) -> None:
-    assert train(tmp_path, epochs=400) > 400
-
-
 def test_the_adapters_pools_are_closed_by_close() -> None:
     env = adapter.RolloutsVecEnv("", 2, env_name="CartPole-v1")
     env.close()
