@@ -41,6 +41,16 @@ def test_jax_scan_improves_its_policy() -> None:
     assert after > 1.5 * before
 
 
+def test_cleanrl_ppo_rises_above_random() -> None:
+    # a random policy returns about 22
+    assert load("cleanrl_ppo").main(["--total-steps", "25000"]) > 50
+
+
+@pytest.mark.slow
+def test_cleanrl_ppo_learns_cart_pole() -> None:
+    assert load("cleanrl_ppo").main([]) > 450
+
+
 def test_rl_games_ppo_runs(tmp_path: Path) -> None:
     pytest.importorskip("rl_games", reason="rl_games is not installed")
     assert load("rl_games_ppo").main(["--epochs", "3", "--train-dir", str(tmp_path)]) > 5

@@ -74,7 +74,8 @@ def test_torchrls_wrapper_runs_on_it() -> None:
     pytest.importorskip("torchrl", reason="TorchRL is not installed")
     pytest.importorskip("treevalue", reason="TorchRL's wrapper needs treevalue")
     out = run(
-        "import rollouts.integrations.envpool as ours; ours.install()\n"
+        "import sys, gymnasium, rollouts.integrations.envpool as ours; ours.install()\n"
+        "sys.modules['gym'] = gymnasium  # the wrapper imports that name\n"
         "import envpool\n"
         "from torchrl.envs import MultiThreadedEnvWrapper\n"
         "env = MultiThreadedEnvWrapper(envpool.make('CartPole-v1', env_type='gym', num_envs=4,\n"

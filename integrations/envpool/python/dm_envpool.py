@@ -99,7 +99,7 @@ def observation_spec(spec: EnvSpec) -> State:
     return State(
         env_id=number(np.int32, "env_id"),
         players=Players(number(np.int32, "env_id")),
-        obs=spec_of_space(spec.observation_space, "obs"),
+        obs=spec_of_space(spec.gymnasium_observation_space, "obs"),
         lives=number(np.int32, "lives"),
         reward=number(np.float32, "reward"),
         terminated=dm_env.specs.DiscreteArray(2, np.int32, "terminated"),

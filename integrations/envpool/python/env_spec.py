@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
 from typing import Any, NamedTuple, cast
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from rollouts.integrations.envpool.options import PREFIX, Task, read_task
@@ -29,7 +31,7 @@ class EnvSpec:
       task, id: As given to `make`.
       config: Named tuple of all options, in EnvPool's words.
       gen_config: Its class.
-      observation_space, action_space: Of one environment.
+      gymnasium_observation_space, gymnasium_action_space: Of one environment.
       reward_threshold: Mean return at which the task counts as solved, or None.
     """
 
@@ -42,18 +44,25 @@ class EnvSpec:
         self.reward_threshold = task.config["reward_threshold"]
         native = rollouts.env_spec(task.env_id, **task.env_options)
         self.native_observation_space = native.single_observation_space
-        self.observation_space = channels_first(native.single_observation_space)
-        self.action_space = native.single_action_space
+        self.gymnasium_observation_space = channels_first(native.single_observation_space)
+        self.gymnasium_action_space = native.single_action_space
+        self.for_gym = False  # of the face for the package gym
 
     @property
-    def gymnasium_observation_space(self) -> spaces.Space[Any]:
+    def observation_space(self) -> Any:
+        """Of one environment; in the package gym's classes where its face and it are used."""
+        return self._face_space(self.gymnasium_observation_space)
+
+    @property
+    def action_space(self) -> Any:
         """As observation_space."""
-        return self.observation_space
+        return self._face_space(self.gymnasium_action_space)
 
-    @property
-    def gymnasium_action_space(self) -> spaces.Space[Any]:
-        """As action_space."""
-        return self.action_space
+    def _face_space(self, space: spaces.Space[Any]) -> Any:
+        old = sys.modules.get("gym")
+        if not self.for_gym or old is None or old is gymnasium or not hasattr(old, "spaces"):
+            return space
+        return in_package(space, old.spaces)
 
     @property
     def state_array_spec(self) -> dict[str, ArraySpec]:
@@ -68,7 +77,7 @@ class EnvSpec:
             "discount": ArraySpec([-1], np.dtype(np.float32), 0.0, 1.0),
             "step_type": number,
             "trunc": ArraySpec([], np.dtype(bool), False, True),
-            "obs": _of_space(self.observation_space),
+            "obs": _of_space(self.gymnasium_observation_space),
             "info:lives": number._replace(shape=[-1]),
             "info:reward": _numbers(np.float32)._replace(shape=[-1]),
             "info:terminated": ArraySpec([-1], np.dtype(np.int32), 0, 1),
@@ -79,7 +88,7 @@ class EnvSpec:
     def action_array_spec(self) -> dict[str, ArraySpec]:
         """Arrays of an action by EnvPool's names."""
         number = _numbers(np.int32)
-        action = _of_space(self.action_space)
+        action = _of_space(self.gymnasium_action_space)
         return {
             "env_id": number,
             "players.env_id": number._replace(shape=[-1]),
@@ -96,7 +105,7 @@ class EnvSpec:
         """As `DMEnvPool.action_spec`."""
         from rollouts.integrations.dm_env import spec_of_space
 
-        return spec_of_space(self.action_space, "action")
+        return spec_of_space(self.gymnasium_action_space, "action")
 
     def __repr__(self) -> str:
         return f"EnvSpec({self.id!r}, {self.config!r})"
@@ -113,6 +122,16 @@ def channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
         return space
     stack, height, width, colours = space.shape
     return spaces.Box(0, 255, (stack * colours, height, width), np.uint8)
+
+
+def in_package(space: spaces.Space[Any], package: Any) -> Any:
+    """A space of Gymnasium as one of the package gym."""
+    if isinstance(space, spaces.Discrete):
+        return package.Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return package.MultiDiscrete(space.nvec)
+    assert isinstance(space, spaces.Box)
+    return package.Box(space.low, space.high, space.shape, space.dtype)
 
 
 def is_atari(spec: EnvSpec) -> bool:
