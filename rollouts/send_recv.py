@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -177,6 +178,18 @@ class SendRecv:
         """
         ids = self._all_ids() if env_id is None else env_id
         self._pool.load_states(ids, as_bytes(state))
+
+    def xla(self) -> tuple[Any, Any, Any, Any]:
+        """(handle, recv, send, step) for functions that JAX compiles; results are StepBatches.
+
+        See `rollouts.integrations.jax.xla`.
+
+        Raises:
+          EngineError: JAX is not installed.
+        """
+        # by name, because this package does not depend on its adapters
+        adapter = importlib.import_module("rollouts.integrations.jax")
+        return adapter.xla(self)  # type: ignore[no-any-return]
 
     @property
     def num_in_flight(self) -> int:

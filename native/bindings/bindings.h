@@ -18,6 +18,7 @@ void BindAle(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
 void BindReplay(pybind11::module_& module);
+void BindXla(pybind11::module_& module);
 
 // NumPy dtype of an array of `dtype`.
 pybind11::dtype NumpyDType(DType dtype);

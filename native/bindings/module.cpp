@@ -11,4 +11,5 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindReturns(module);
   rollouts::BindFrameStacks(module);
   rollouts::BindReplay(module);
+  rollouts::BindXla(module);
 }

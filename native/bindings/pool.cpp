@@ -21,6 +21,7 @@
 #include "pool_options.h"
 #include "rollouts/pool/registry.h"
 #include "rollouts/pool/state.h"
+#include "xla.h"
 
 namespace py = pybind11;
 
@@ -39,10 +40,22 @@ class PyPool {
          const PoolOptions& options)
       : segments_(std::move(segments)) {
     const py::gil_scoped_release release;
-    pool_ = std::make_unique<CpuPool>(MakeEnvBatch(segments_, env_options), options);
+    pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options), options);
   }
 
+  // A computation of XLA may still use the pool; it is told that it was closed.
+  ~PyPool() {
+    const py::gil_scoped_release release;
+    if (pool_) pool_->Close();
+  }
+  PyPool(const PyPool&) = delete;
+
   CpuPool& pool() { return *pool_; }
+
+  std::uint32_t XlaHandle() {
+    if (xla_handle_ == 0) xla_handle_ = NumberForXla(pool_);
+    return xla_handle_;
+  }
 
   void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
     std::vector<std::int32_t> ids;
@@ -271,7 +284,8 @@ class PyPool {
 
   std::optional<OutArrays> out_;  // outlives the pool's threads
   py::list failures_;
-  std::unique_ptr<CpuPool> pool_;
+  std::shared_ptr<CpuPool> pool_;
+  std::uint32_t xla_handle_ = 0;  // 0: it has none yet
   const std::vector<Segment> segments_;
 };
 
@@ -370,6 +384,7 @@ void BindPool(py::module_& module) {
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)
+      .def("xla_handle", &PyPool::XlaHandle)
       .def_property_readonly("info_names", [](PyPool& self) {
         py::tuple names(self.pool().spec().num_infos);
         for (std::int32_t i = 0; i < self.pool().spec().num_infos; ++i) {

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EnvPool's ids and options in our words."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rollouts import env_ids, env_spec
+from rollouts.cpu_count import usable_cpus
+from rollouts.errors import SpecError
+
+PREFIX = "ALE/"
+NO_LIMIT = 2**31 - 1  # what EnvPool calls an episode without a time limit
+OLD_ALIASES = {"CliffWalking-v0": "CliffWalking-v1"}
+
+# EnvPool's name -> ours; options that are not listed have the same name
+_ATARI_NAMES = {
+    "frame_skip": "frameskip",
+    "gray_scale": "grayscale",
+    "reward_clip": "reward_clipping",
+}
+# EnvPool's defaults where they are not ours
+_ATARI_DEFAULTS = {"repeat_action_probability": 0.0, "reward_clip": False}
+# ours that EnvPool has not
+_NOT_IN_ENVPOOL = {"maxpool", "life_loss_info"}
+
+_COMMON: dict[str, Any] = {
+    "num_envs": 1,
+    "batch_size": 0,
+    "num_threads": 0,
+    "max_num_players": 1,
+    "thread_affinity_offset": -1,
+    "base_path": "",
+    "seed": 42,
+    "env_seed": (),
+    "gym_reset_return_info": True,
+    "max_episode_steps": NO_LIMIT,
+    "reward_threshold": None,
+}
+# of EnvPool's wrappers: nothing but the default is possible here
+_RENDERING: dict[str, Any] = {
+    "render_mode": None,
+    "render_env_id": 0,
+    "render_width": None,
+    "render_height": None,
+    "render_camera_id": -1,
+    "from_pixels": False,
+}
+
+
+@dataclass(slots=True)
+class GymDefault:
+    """What env_type="gym" means: `install` sets it, for callers whose code nobody changes."""
+
+    returns_info: bool = False
+
+
+gym_default = GymDefault()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What `make` was asked for, in EnvPool's words and in ours.
+
+    Attributes:
+      task_id: As given.
+      env_id: Ours.
+      config: EnvPool's options, all of them, in its order.
+      env_options: Ours.
+    """
+
+    task_id: str
+    env_id: str
+    config: dict[str, Any]
+    env_options: dict[str, Any]
+
+    @property
+    def is_atari(self) -> bool:
+        return self.env_id.startswith(PREFIX)
+
+
+def read_task(task_id: str, given: Mapping[str, Any]) -> Task:
+    """Reads the arguments of `make`.
+
+    Raises:
+      SpecError: Unknown id or option, or a value that is not possible.
+    """
+    env_id = _our_id(task_id)
+    spec = env_spec(env_id)
+    is_atari = env_id.startswith(PREFIX)
+    limit = NO_LIMIT if spec.max_episode_steps is None else spec.max_episode_steps
+    options = _atari_defaults(spec.options) if is_atari else dict(spec.options)
+    defaults = {
+        **_COMMON,
+        "max_episode_steps": limit,
+        "reward_threshold": spec.reward_threshold,
+        **options,
+    }
+    known = defaults.keys() | _RENDERING.keys()
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise SpecError(
+            f"{task_id} has no options {', '.join(unknown)}; it takes {', '.join(sorted(known))}"
+        )
+    for name, default in _RENDERING.items():
+        if given.get(name, default) != default:
+            raise SpecError(
+                f"{name} is {given[name]!r}, expected {default!r}: there is no rendering here"
+            )
+    config = {name: given.get(name, default) for name, default in defaults.items()}
+    _check_common(config)
+    chosen = {name: config[name] for name in options}
+    return Task(task_id, env_id, config, _our_options(chosen) if is_atari else chosen)
+
+
+def pinned_cpus(config: Mapping[str, Any]) -> bool | list[int]:
+    """The CPUs of the worker threads, for `make_vec(pin_threads=...)`.
+
+    EnvPool keeps worker i on CPU (offset + i) modulo the CPUs there are, whether this process
+    may use it or not; here the CPUs it may use are counted.
+    """
+    offset = config["thread_affinity_offset"]
+    if offset < 0 or not hasattr(os, "sched_getaffinity"):
+        return False
+    cpus = sorted(os.sched_getaffinity(0))
+    workers = num_threads(config) - (config["batch_size"] == config["num_envs"])
+    return [cpus[(offset + worker) % len(cpus)] for worker in range(min(workers, len(cpus)))]
+
+
+def num_threads(config: Mapping[str, Any]) -> int:
+    """Threads that step; pinned ones are at most as many as CPUs."""
+    usual = min(usable_cpus(), config["num_envs"])
+    threads = config["num_threads"] or usual
+    if config["thread_affinity_offset"] < 0 or not hasattr(os, "sched_getaffinity"):
+        return int(threads)
+    caller = config["batch_size"] == config["num_envs"]
+    return int(min(threads, len(os.sched_getaffinity(0)) + caller))
+
+
+def first_seeds(config: Mapping[str, Any]) -> tuple[int | None, list[int] | None]:
+    """The seed of the pool, or else one for each environment."""
+    seeds = config["env_seed"] if len(config["env_seed"]) else config["seed"]
+    if isinstance(seeds, Sequence) or hasattr(seeds, "tolist"):
+        return None, [int(seed) for seed in seeds]
+    return int(seeds), None
+
+
+def _our_id(task_id: str) -> str:
+    ids = env_ids()
+    wanted = OLD_ALIASES.get(task_id, task_id)
+    # EnvPool writes some games in another case
+    by_name = {name.removeprefix(PREFIX).lower(): name for name in ids}
+    found = by_name.get(str(wanted).removeprefix(PREFIX).lower())
+    if found is None:
+        # says what there is, and what is close
+        return env_spec(str(wanted)).id
+    return found
+
+
+def _atari_defaults(ours: Mapping[str, Any]) -> dict[str, Any]:
+    theirs = {our: their for their, our in _ATARI_NAMES.items()}
+    options = {
+        theirs.get(name, name): value for name, value in ours.items() if name not in _NOT_IN_ENVPOOL
+    }
+    return {
+        **options,
+        **_ATARI_DEFAULTS,
+        "use_inter_area_resize": True,
+        "zero_discount_on_life_loss": False,
+    }
+
+
+def _our_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    if not chosen["use_inter_area_resize"]:
+        warnings.warn(
+            "use_inter_area_resize=False has no equal here: frames are resized by area, so that "
+            "pixels differ a little from EnvPool's",
+            stacklevel=6,
+        )
+    faces = ("use_inter_area_resize", "zero_discount_on_life_loss")
+    return {
+        _ATARI_NAMES.get(name, name): value for name, value in chosen.items() if name not in faces
+    }
+
+
+def _check_common(config: dict[str, Any]) -> None:
+    config["batch_size"] = config["batch_size"] or config["num_envs"]
+    if config["max_num_players"] != 1:
+        raise SpecError(
+            f"max_num_players is {config['max_num_players']!r}, expected 1: environments here "
+            "have one player"
+        )
+    _, seeds = first_seeds(config)
+    if seeds is not None and len(seeds) != config["num_envs"]:
+        raise SpecError(
+            f"got {len(seeds)} seeds for num_envs={config['num_envs']}: give one number, or one "
+            "for each environment"
+        )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EnvPool's dm_env face: `TimeStep`s of arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from rollouts.integrations.envpool.python.env_spec import EnvSpec
+from rollouts.integrations.envpool.python.envpool import EnvPoolMixin
+
+from rollouts.batch import StepBatch
+
+
+class Players(NamedTuple):
+    """Which environment each player is in."""
+
+    env_id: Any
+
+
+class State(NamedTuple):
+    """An observation: what EnvPool's gym faces have in info is part of it.
+
+    Attributes:
+      env_id (B,) int32; obs (B, *obs_shape); lives (B,) int32; reward (B,) float32, unclipped;
+      terminated (B,) int32, the game is over.
+    """
+
+    env_id: Any
+    players: Players
+    obs: Any
+    lives: Any
+    reward: Any
+    terminated: Any
+
+
+class DMEnvPool(EnvPoolMixin):
+    """`make(..., env_type="dm")`. Unlike dm_env's own, FIRST has reward 0 and discount 1."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        from rollouts.integrations.dm_env import step_types
+
+        self._step_types = step_types
+        self._start(spec)
+        self._zero_on_life_loss = bool(
+            self.spec.config._asdict().get("zero_discount_on_life_loss", False)
+        )
+        self._lives = np.zeros(len(self), np.int32)
+
+    def observation_spec(self) -> Any:
+        """Specs of one environment's `State`."""
+        return observation_spec(self.spec)
+
+    def action_spec(self) -> Any:
+        """Spec of one environment's action."""
+        return self.spec.action_spec()
+
+    def reset(self, env_id: npt.ArrayLike | None = None) -> Any:
+        """Starts new episodes, everywhere or in `env_id` alone; returns their TimeSteps."""
+        return self._to(self._reset_batch(env_id), reset=True, return_info=True)
+
+    def close(self) -> None:
+        """Stops the threads and frees the environments. May be called twice."""
+        self._env.close()
+
+    def _to(self, batch: StepBatch, *, reset: bool, return_info: bool) -> Any:
+        info = self._infos(batch)
+        discount = 1.0 - batch.terminated.astype(np.float32)
+        if self._zero_on_life_loss:
+            discount = np.where(info["lives"] < self._lives[batch.env_id], 0.0, discount)
+            self._lives[batch.env_id] = info["lives"]
+        return self._time_step(batch, info, discount)
+
+    def _shape_jax(self, batch: StepBatch) -> Any:
+        # a life lost in the step before is not known to a compiled function
+        discount = 1.0 - batch.terminated.astype(np.float32)
+        return self._time_step(batch, self._infos(batch), discount)
+
+    def _time_step(self, batch: StepBatch, info: dict[str, Any], discount: Any) -> Any:
+        from rollouts.integrations.dm_env import dm_env
+
+        info["players"] = Players(batch.env_id)
+        return dm_env.TimeStep(
+            step_type=self._step_types(batch),
+            reward=batch.reward.astype(np.float32),
+            discount=discount.astype(np.float32),
+            observation=State(obs=self._obs(batch), **info),
+        )
+
+
+def observation_spec(spec: EnvSpec) -> State:
+    """Specs of one environment's `State`."""
+    from rollouts.integrations.dm_env import dm_env, spec_of_space
+
+    def number(dtype: Any, name: str) -> Any:
+        return dm_env.specs.Array((), dtype, name)
+
+    return State(
+        env_id=number(np.int32, "env_id"),
+        players=Players(number(np.int32, "env_id")),
+        obs=spec_of_space(spec.gymnasium_observation_space, "obs"),
+        lives=number(np.int32, "lives"),
+        reward=number(np.float32, "reward"),
+        terminated=dm_env.specs.DiscreteArray(2, np.int32, "terminated"),
+    )

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`EnvSpec`: what EnvPool's `env.spec` and `make_spec` tell about an environment."""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from rollouts.integrations.envpool.options import PREFIX, Task, read_task
+
+import rollouts
+
+
+class ArraySpec(NamedTuple):
+    """One array of a state or an action, without the axis of the batch; -1 is the players."""
+
+    shape: list[int]
+    dtype: np.dtype[Any]
+    minimum: Any
+    maximum: Any
+
+
+class EnvSpec:
+    """An environment and the options it is made with.
+
+    Attributes:
+      task, id: As given to `make`.
+      config: Named tuple of all options, in EnvPool's words.
+      gen_config: Its class.
+      gymnasium_observation_space, gymnasium_action_space: Of one environment.
+      reward_threshold: Mean return at which the task counts as solved, or None.
+    """
+
+    def __init__(self, task: Task) -> None:
+        # as a namedtuple by these names, because that is how scripts read it
+        self.gen_config: Any = cast(Any, namedtuple)("Config", list(task.config))
+        self.config: Any = self.gen_config(**task.config)
+        self.task = task
+        self.id = task.task_id
+        self.reward_threshold = task.config["reward_threshold"]
+        native = rollouts.env_spec(task.env_id, **task.env_options)
+        self.native_observation_space = native.single_observation_space
+        self.gymnasium_observation_space = channels_first(native.single_observation_space)
+        self.gymnasium_action_space = native.single_action_space
+        self.for_gym = False  # of the face for the package gym
+
+    @property
+    def observation_space(self) -> Any:
+        """Of one environment; in the package gym's classes where its face and it are used."""
+        return self._face_space(self.gymnasium_observation_space)
+
+    @property
+    def action_space(self) -> Any:
+        """As observation_space."""
+        return self._face_space(self.gymnasium_action_space)
+
+    def _face_space(self, space: spaces.Space[Any]) -> Any:
+        old = sys.modules.get("gym")
+        if not self.for_gym or old is None or old is gymnasium or not hasattr(old, "spaces"):
+            return space
+        return in_package(space, old.spaces)
+
+    @property
+    def state_array_spec(self) -> dict[str, ArraySpec]:
+        """Arrays of a step by EnvPool's names."""
+        number = _numbers(np.int32)
+        states = {
+            "info:env_id": number,
+            "info:players.env_id": number._replace(shape=[-1]),
+            "elapsed_step": number,
+            "done": ArraySpec([], np.dtype(bool), False, True),
+            "reward": _numbers(np.float32)._replace(shape=[-1]),
+            "discount": ArraySpec([-1], np.dtype(np.float32), 0.0, 1.0),
+            "step_type": number,
+            "trunc": ArraySpec([], np.dtype(bool), False, True),
+            "obs": _of_space(self.gymnasium_observation_space),
+            "info:lives": number._replace(shape=[-1]),
+            "info:reward": _numbers(np.float32)._replace(shape=[-1]),
+            "info:terminated": ArraySpec([-1], np.dtype(np.int32), 0, 1),
+        }
+        return states
+
+    @property
+    def action_array_spec(self) -> dict[str, ArraySpec]:
+        """Arrays of an action by EnvPool's names."""
+        number = _numbers(np.int32)
+        action = _of_space(self.gymnasium_action_space)
+        return {
+            "env_id": number,
+            "players.env_id": number._replace(shape=[-1]),
+            "action": action._replace(shape=[-1, *action.shape]),
+        }
+
+    def observation_spec(self) -> Any:
+        """As `DMEnvPool.observation_spec`."""
+        from rollouts.integrations.envpool.python.dm_envpool import observation_spec
+
+        return observation_spec(self)
+
+    def action_spec(self) -> Any:
+        """As `DMEnvPool.action_spec`."""
+        from rollouts.integrations.dm_env import spec_of_space
+
+        return spec_of_space(self.gymnasium_action_space, "action")
+
+    def __repr__(self) -> str:
+        return f"EnvSpec({self.id!r}, {self.config!r})"
+
+
+def make_spec(task_id: str, **kwargs: Any) -> EnvSpec:
+    """Describes an environment without making one; arguments as of `make`."""
+    return EnvSpec(read_task(task_id, kwargs))
+
+
+def channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """EnvPool stacks colours along the frames: (S, H, W, 3) becomes (3 S, H, W)."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 4:
+        return space
+    stack, height, width, colours = space.shape
+    return spaces.Box(0, 255, (stack * colours, height, width), np.uint8)
+
+
+def in_package(space: spaces.Space[Any], package: Any) -> Any:
+    """A space of Gymnasium as one of the package gym."""
+    if isinstance(space, spaces.Discrete):
+        return package.Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return package.MultiDiscrete(space.nvec)
+    assert isinstance(space, spaces.Box)
+    return package.Box(space.low, space.high, space.shape, space.dtype)
+
+
+def is_atari(spec: EnvSpec) -> bool:
+    """Whether the environment is one of ALE's games."""
+    return bool(spec.task.env_id.startswith(PREFIX))
+
+
+def _numbers(dtype: Any) -> ArraySpec:
+    limits: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    return ArraySpec([], np.dtype(dtype), limits.min, limits.max)
+
+
+def _of_space(space: spaces.Space[Any]) -> ArraySpec:
+    if isinstance(space, spaces.Discrete):
+        return ArraySpec([], np.dtype(np.int32), 0, int(space.n) - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return ArraySpec(list(space.shape), np.dtype(np.int32), 0, space.nvec - 1)
+    assert isinstance(space, spaces.Box)
+    low, high = space.low, space.high
+    if np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
+        low, high = low.flat[0], high.flat[0]
+    return ArraySpec(list(space.shape), np.dtype(space.dtype), low, high)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`EnvPoolMixin`: what all of EnvPool's faces have in common."""
+
+from __future__ import annotations
+
+import abc
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rollouts.integrations.envpool.options import NO_LIMIT, first_seeds, num_threads, pinned_cpus
+from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
+
+from rollouts.arguments import seed_list
+from rollouts.batch import StepBatch
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.vector_env import VectorEnv
+
+Array = npt.NDArray[Any]
+
+
+class EnvPoolMixin(abc.ABC):
+    """A batch of environments with EnvPool's methods; the faces shape what `recv` returns.
+
+    Arrays returned are the caller's: nothing writes into them later.
+    """
+
+    spec: Any
+    _env: VectorEnv
+
+    def _start(self, spec: EnvSpec) -> None:
+        """Makes the environments; the faces' constructors call it."""
+        config = spec.config._asdict()
+        seed, self._first_seeds = first_seeds(config)
+        limit = config["max_episode_steps"]
+        self._env = VectorEnv(
+            spec.task.env_id,
+            config["num_envs"],
+            batch_size=config["batch_size"],
+            num_threads=num_threads(config),
+            seed=seed,
+            max_episode_steps=0 if limit == NO_LIMIT else limit,
+            pin_threads=pinned_cpus(config),
+            env_options=spec.task.env_options,
+        )
+        self.spec = spec
+        self._is_atari = is_atari(spec)
+        self._episodic_life = bool(spec.task.env_options.get("episodic_life"))
+        self._started = False
+
+    # -- what there is -----------------------------------------------------------------
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All options, in EnvPool's words."""
+        return dict(self.spec.config._asdict())
+
+    @property
+    def all_env_ids(self) -> npt.NDArray[np.int32]:
+        """(N,) int32."""
+        return np.arange(self._env.num_envs, dtype=np.int32)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a recv returns fewer environments than there are."""
+        return self._env.batch_size < self._env.num_envs
+
+    def __len__(self) -> int:
+        return self._env.num_envs
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.config.items())
+        return f"{type(self).__name__}({self.spec.id!r}, {options})"
+
+    # -- stepping ----------------------------------------------------------------------
+
+    def async_reset(self) -> None:
+        """Starts a new episode everywhere without waiting; `recv` returns the first obs."""
+        if self._first_seeds is not None:
+            self._begin_streams(self._first_seeds)
+            self._first_seeds = None
+        self._env.async_reset()
+        self._started = True
+
+    def send(self, action: Any, env_id: npt.ArrayLike | None = None) -> None:
+        """Starts stepping environments and returns at once.
+
+        Args:
+          action: (n, *action_shape), or a dict of it and perhaps "env_id".
+          env_id: (n,) int. None: all environments in synchronous mode, those of the last
+            recv otherwise.
+
+        Raises:
+          SpecError, DTypeError, ProtocolError: As `rollouts.VectorEnv.send`.
+        """
+        if isinstance(action, Mapping):
+            env_id = action.get("env_id", env_id)
+            if "action" not in action:
+                raise SpecError(f"action has the keys {sorted(action)}, expected 'action'")
+            action = action["action"]
+        if not self._started:
+            raise ProtocolError("nothing was reset yet: call reset() or async_reset() first")
+        self._env.send(action, env_id)
+
+    def recv(self, reset: bool = False, return_info: bool = True) -> Any:
+        """Waits for the next batch.
+
+        Args:
+          reset: Shape it as the result of a reset.
+          return_info: With `reset`: whether info is part of it, where the face has a choice.
+        """
+        return self._to(self._env.recv_batch(), reset=reset, return_info=return_info)
+
+    def step(self, action: Any, env_id: npt.ArrayLike | None = None) -> Any:
+        """`send` and `recv`. Before any reset it is one, whatever the action."""
+        if not self._started:
+            self.async_reset()
+        else:
+            self.send(action, env_id)
+        return self.recv()
+
+    def seed(self, seed: Any = None) -> None:
+        """Does nothing but say so, as EnvPool's."""
+        warnings.warn("seed() does nothing: give the seed to make() or reset()", stacklevel=2)
+
+    def render(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises SpecError: there is no rendering."""
+        raise SpecError("there is no rendering here: make the environment with gymnasium")
+
+    def xla(self) -> tuple[Any, Any, Any, Any]:
+        """(handle, recv, send, step) for JAX; see `rollouts.integrations.jax.xla`.
+
+        Returns:
+          Functions that can be compiled: `recv(handle) -> (handle, result)`,
+          `send(handle, action, env_id=None) -> handle` and
+          `step(handle, action, env_id=None) -> (handle, result)`, with results as of `recv`
+          and `step` here.
+        """
+        from rollouts.integrations.jax import xla
+
+        functions: tuple[Any, Any, Any, Any] = xla(self._env, shape_result=self._shape_jax)
+        return functions
+
+    # -- helpers -----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _to(self, batch: StepBatch, *, reset: bool, return_info: bool) -> Any:
+        """Shapes a batch as the face returns it."""
+
+    def _shape_jax(self, batch: StepBatch) -> Any:
+        """As `_to`, of arrays of JAX."""
+        return self._to(batch, reset=False, return_info=True)
+
+    def _reset_batch(self, env_id: npt.ArrayLike | None, seed: Any = None) -> StepBatch:
+        """New episodes and their first rows: of all, or of `env_id` in that order."""
+        if env_id is not None and self._started and not self.is_async:
+            return self._reset_some(np.asarray(env_id), seed)
+        if seed is not None:
+            self._begin_streams(seed)
+            self._first_seeds = None
+        self.async_reset()
+        batch = self._env.recv_batch()
+        if env_id is None:
+            return batch
+        if self.is_async:
+            raise SpecError("reset(env_id) needs batch_size == num_envs, as in EnvPool")
+        return select(batch, np.asarray(env_id))
+
+    def _begin_streams(self, seed: Any) -> None:
+        """Seeds the environments; their next reset begins their random streams anew."""
+        self._env._pool.discard(None)
+        self._env._apply_seeds(seed_list(seed, len(self)), None)
+
+    def _reset_some(self, env_id: Array, seed: Any) -> StepBatch:
+        if env_id.size == 0:
+            raise SpecError("env_id is empty: name at least one environment to reset")
+        mask = np.zeros(len(self), np.bool_)
+        mask[env_id] = True
+        seeds = None
+        if seed is not None:
+            seeds = seed_list(seed, len(self))
+        obs, info = self._env.reset(seed=seeds, options={"reset_mask": mask})
+        zeros = np.zeros(len(self))
+        false = np.zeros(len(self), np.bool_)
+        names = set(info) - {"env_id", "episode_return", "episode_length"}
+        batch = StepBatch(
+            obs,
+            zeros,
+            false,
+            false,
+            info["env_id"],
+            info["episode_return"],
+            info["episode_length"],
+            None,
+            {name: info[name] for name in names if not name.startswith("_")},
+        )
+        return select(batch, env_id)
+
+    def _obs(self, batch: StepBatch) -> Any:
+        space = self.spec.native_observation_space
+        if not self._is_atari or len(space.shape) != 4:
+            return batch.obs
+        # colours along the frames, as EnvPool stacks them
+        stack, height, width, colours = space.shape
+        frames = batch.obs.transpose(0, 1, 4, 2, 3)
+        return frames.reshape(-1, stack * colours, height, width)
+
+    def _infos(self, batch: StepBatch) -> dict[str, Any]:
+        """What EnvPool reports in info, without elapsed_step."""
+        if self._is_atari:
+            raw_reward, lives = batch.info["raw_reward"], batch.info["lives"]
+        else:
+            raw_reward, lives = batch.reward, batch.episode_length * 0
+        over = batch.terminated
+        if self._episodic_life:
+            # with lives left, what ended is a life and not the game
+            over = over & (lives == 0)
+        return {
+            "env_id": batch.env_id,
+            "players": {"env_id": batch.env_id},
+            "lives": lives.astype(np.int32),
+            "reward": raw_reward.astype(np.float32),
+            "terminated": over.astype(np.int32),
+        }
+
+
+def select(batch: StepBatch, env_id: Array) -> StepBatch:
+    """The rows of these environments, of a batch that has all of them in order."""
+    info = {name: values[env_id] for name, values in batch.info.items()}
+    arrays = (None if array is None else array[env_id] for array in batch[:8])
+    return StepBatch._make((*arrays, info))

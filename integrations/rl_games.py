@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rl_games: a `vecenv` type "ROLLOUTS".
+
+What to change: call `register()` before the Runner is made, and in the configuration
+
+    config:
+      env_name: rollouts          # was: CartPole-v1
+      env_config:
+        env_name: CartPole-v1     # any of rollouts.env_ids(), with options of make_vec beside it
+
+Batches stay arrays of N rows from the pool to rl_games' tensors: no lists of per-environment
+infos, no Ray workers with one environment each.
+
+Traps handled.
+  * rl_games expects the same step's autoreset: the observation of a row that is done is the next
+    episode's. Another mode is refused, because a next-step pool's reset rows would be trained on.
+  * With `value_bootstrap` it adds gamma * V(observation before the step) where `time_outs` says
+    so: true where the episode was truncated and did not terminate in the same step.
+  * Its observer averages `scores` where `dones`, or, if infos have `lives`, where those are 0:
+    with episodic_life in a game with lives, scores go on over lives and `lives` is given;
+    elsewhere it is left out, since games without lives would count as over in each step.
+  * Scores are unclipped.
+
+Cost: a conversion of the reward to float32, and two vectors for the scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from rollouts.integrations.missing import needs
+
+from rollouts import make_vec
+from rollouts.errors import SpecError
+from rollouts.vector_env import VectorEnv
+
+try:
+    from rl_games.common import env_configurations, vecenv
+    from rl_games.common.ivecenv import IVecEnv
+except ImportError as error:
+    raise needs("rl-games", error) from error
+
+Array = npt.NDArray[Any]
+
+VECENV_TYPE = "ROLLOUTS"
+
+
+def register(name: str = "rollouts") -> None:
+    """Makes `env_name: <name>` of a configuration stand for our environments.
+
+    Args:
+      name: To be used as env_name; env_config then has the id. May be called again.
+    """
+    vecenv.register(
+        VECENV_TYPE,
+        lambda config_name, num_actors, **kwargs: RolloutsVecEnv(config_name, num_actors, **kwargs),
+    )
+    env_configurations.register(
+        name,
+        {
+            "vecenv_type": VECENV_TYPE,
+            # rl_games' players make their one environment by this
+            "env_creator": lambda **kwargs: RolloutsVecEnv(name, 1, **kwargs),
+        },
+    )
+
+
+class RolloutsVecEnv(IVecEnv):
+    """N environments with same-step autoreset, as rl_games steps them.
+
+    Attributes:
+      env: The `rollouts.VectorEnv` within.
+    """
+
+    env: VectorEnv
+
+    def __init__(self, config_name: str, num_actors: int, *, env_name: str, **kwargs: Any) -> None:
+        """Makes the environments.
+
+        Args:
+          config_name: The name in rl_games' table; not used.
+          num_actors: Number of environments N.
+          env_name: One of `rollouts.env_ids()`.
+          kwargs: As of `rollouts.make_vec`: seed, num_threads, options of the environment.
+
+        Raises:
+          SpecError: Another autoreset mode or batch_size, or an observation that rl_games' networks
+            do not take.
+        """
+        mode = kwargs.pop("autoreset_mode", "same_step")
+        if str(getattr(mode, "name", mode)).lower() != "same_step":
+            raise SpecError(
+                f"autoreset_mode is {mode!r}, expected 'same_step': rl_games takes the observation "
+                "of a row that is done for the next episode's first"
+            )
+        if kwargs.pop("batch_size", None) not in (None, num_actors):
+            raise SpecError(f"batch_size must be num_actors ({num_actors}): rl_games steps all")
+        self.env = make_vec(env_name, num_actors, autoreset_mode="same_step", **kwargs)
+        if not isinstance(self.env.single_observation_space, spaces.Box):
+            space = self.env.single_observation_space
+            self.env.close()
+            raise SpecError(f"{env_name} has the observation space {space}, expected a Box")
+        self._scores = np.zeros(num_actors)
+        self._episodic_life = bool(self.env.env_spec.options.get("episodic_life", False))
+        self._has_lives = False
+
+    def reset(self) -> Array:
+        """Starts new episodes; returns obs (N, *obs_shape)."""
+        obs, info = self.env.reset()
+        self._scores[:] = 0
+        self._has_lives = self._episodic_life and bool((info["lives"] > 0).any())
+        return obs
+
+    def step(self, actions: npt.ArrayLike) -> tuple[Array, Array, Array, dict[str, Array]]:
+        """Steps all environments.
+
+        Args:
+          actions: (N, *action_shape), on the host.
+
+        Returns:
+          obs (N, *obs_shape); rewards (N,) float32; dones (N,) bool; infos with time_outs (N,)
+          bool, scores (N,) float64 and, see above, lives (N,) int32.
+        """
+        self.env.send(np.asarray(actions))
+        batch = self.env.recv_batch()
+        dones = batch.terminated | batch.truncated
+        infos: dict[str, Array] = {"time_outs": batch.truncated & ~batch.terminated}
+        over = dones
+        self._scores += batch.info.get("raw_reward", batch.reward)
+        if self._has_lives:
+            infos["lives"] = batch.info["lives"].astype(np.int32)
+            # a time limit ends the game too
+            infos["lives"][batch.truncated] = 0
+            over = dones & (infos["lives"] == 0)
+        infos["scores"] = self._scores.copy()
+        self._scores[over] = 0
+        return batch.obs, batch.reward.astype(np.float32), dones, infos
+
+    def get_env_info(self) -> dict[str, Any]:
+        """Spaces of one environment."""
+        return {
+            "observation_space": self.env.single_observation_space,
+            "action_space": self.env.single_action_space,
+        }
+
+    def get_number_of_agents(self) -> int:
+        """One agent in each environment."""
+        return 1
+
+    def has_action_masks(self) -> bool:
+        """False: our environments allow every action at all times."""
+        return False
+
+    def seed(self, seed: int) -> None:
+        """Begins every random stream anew; the next call must be `reset`."""
+        self.env.reset(seed=seed)
+
+    def get_env_state(self) -> dict[str, Any] | None:
+        """States of all environments for rl_games' checkpoints; None before the first reset."""
+        try:
+            return {"states": self.env.get_state(), "scores": self._scores.copy()}
+        except RuntimeError:
+            return None
+
+    def set_env_state(self, env_state: dict[str, Any] | None) -> None:
+        """Puts states of `get_env_state` back."""
+        if env_state is not None:
+            self.env.set_state(None, env_state["states"])
+            self._scores[:] = env_state["scores"]
+
+    def close(self) -> None:
+        """Stops the threads and frees the environments."""
+        self.env.close()
