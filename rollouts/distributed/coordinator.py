@@ -217,6 +217,7 @@ class RolloutCoordinator:
             keep_final_obs=keep_final_obs,
         )
         self.num_workers = num_workers
+        self.num_envs_per_worker = num_envs_per_worker
         self._max_workers = max_workers or num_workers
         if num_workers == 0:
             self._runner: Runner = LocalRunner(

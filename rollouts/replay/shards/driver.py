@@ -37,7 +37,6 @@ _LOOK_S = 0.5
 # how often the feeding thread looks for the first weights, or for workers where none was left
 _RETRY_S = 0.05
 _JOIN_TIMEOUT_S = 10.0
-_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
 
 
 class Driver:
@@ -82,6 +81,7 @@ class Driver:
         self._shards = ShardSet(
             launch,
             num_shards,
+            num_rows=coordinator.num_envs_per_worker,
             admissions=self._admissions,
             max_restarts=max_restarts,
             wake=self._signal.wake,
@@ -262,19 +262,17 @@ class Driver:
         begin = time.monotonic()
         with self._lock:
             full = [name for name, each in self._admissions.items() if not each.can_insert()]
-        self._until(lambda: self._has_room() or None, None, "room for a fragment")
+        self._until(lambda: self._shards.has_room or None, None, "room for a fragment")
         with self._lock:
             for name in full:
                 self._insert_wait_s[name] += time.monotonic() - begin
 
-    def _has_room(self) -> bool:
-        """Whether one more fragment may be taken."""
-        most = _FRAGMENTS_PER_SHARD * len(self._shards.shards)
-        admitted = all(each.can_insert() for each in self._admissions.values())
-        return admitted and self._shards.num_in_flight < most
-
-    def _take_fragment(self, timeout_s: float | None) -> None:
+    def _take_fragment(self, timeout_s: float | None, *, needs_room: bool = False) -> None:
         with self._feed_lock:
+            with self._lock:
+                # another thread may have taken one since the caller looked
+                if needs_room and not self._shards.has_room:
+                    return
             fragment: Any
             if self._is_remote:
                 (fragment,) = self._coordinator.get_pending(1, timeout_s)
@@ -311,14 +309,14 @@ class Driver:
                 if result is not None:
                     return result
                 end = self._end if wants_items() and self._shards.is_idle else None
-                must_collect = self._collects_here and wants_items() and self._has_room()
+                must_collect = self._collects_here and wants_items() and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
             if left_s <= 0:
                 raise TimeoutError(f"not {what} in time; {self._summary()}")
             if must_collect:
-                self._take_fragment(None if deadline is None else left_s)
+                self._take_fragment(None if deadline is None else left_s, needs_room=True)
             else:
                 self._signal.wait(seen, left_s)
 

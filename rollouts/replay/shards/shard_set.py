@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ Array = NDArray[Any]
 
 _MOST_EPISODE_REPORTS = 4096
 _RESTART_WINDOW_S = 600.0
+_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
 _NO_ITEMS = TableReport()
 
 
@@ -96,6 +98,7 @@ class ShardSet:
         launch: Callable[[int], ShardHandle],
         num_shards: int,
         *,
+        num_rows: int,
         admissions: Mapping[str, Admission],
         max_restarts: int,
         wake: Callable[[], None],
@@ -105,11 +108,13 @@ class ShardSet:
         Args:
           launch: Starts an incarnation of a shard.
           num_shards: How many.
+          num_rows: Environments of a worker.
           admissions: The limiters' accounts by table, which this keeps up to date.
           max_restarts: Of each shard in 10 minutes; one that dies more often ends the replay.
           wake: Called on any thread when a call ended.
         """
         self._launch = launch
+        self._num_rows = num_rows
         self._admissions = admissions
         self._max_restarts = max_restarts
         self._wake = wake
@@ -228,6 +233,13 @@ class ShardSet:
         return sum(len(shard.adds) for shard in self.shards)
 
     @property
+    def has_room(self) -> bool:
+        """Whether one more fragment may be added, by all limiters and for what is on its way."""
+        if self.num_in_flight >= _FRAGMENTS_PER_SHARD * len(self.shards):
+            return False
+        return all(each.can_insert() for each in self._admissions.values())
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way."""
         return not any(s.adds or s.is_lost or s.loading for s in self.shards)
@@ -338,14 +350,16 @@ class ShardSet:
     def _count(self) -> None:
         """Brings the limiters' accounts up to date."""
         present = [shard for shard in self.shards if not shard.is_lost]
+        in_flight = Counter[int]()
+        for add in (add for shard in self.shards for add in shard.adds):
+            in_flight[add.name[0]] += add.num_steps
+        steps = [math.ceil(num_steps / self._num_rows) for num_steps in in_flight.values()]
         for name, admission in self._admissions.items():
             admission.size = sum(shard.table(name).size for shard in present)
             admission.inserts = sum(
                 shard.table(name).inserts + shard.loss.inserts.get(name, 0) for shard in self.shards
             )
-            # as many for each step as so far; at first one, as n-step items are
-            rate = admission.inserts / self._inserted if self._inserted else 1.0
-            admission.coming = self._steps_in_flight * rate
+            admission.expect(steps, self._num_rows)
 
     @property
     def _steps_in_flight(self) -> int:
