@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from rollouts.errors import SpecError
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
+from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
 
     from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.placement import Strategy
-    from rollouts.replay.prefetch import ReplayPrefetcher
 
 Array = NDArray[Any]
 
 
-class ReplayService:
+class ReplayService(SampledReplay):
     """A replay spread over shards, filled by the workers of a RolloutCoordinator.
 
     For the learner it is a `ReplayBuffer`: same tables, batches, priorities, stats and metrics. A
@@ -194,30 +194,7 @@ class ReplayService:
           ClosedError: The service was closed, or the coordinator was and too little is there.
         """
         batch = self._driver.sample(self._table(table), batch_size, beta, timeout_s)
-        if device is None:
-            return batch
-        from rollouts.replay.prefetch import move
-
-        return move(batch, device)
-
-    def prefetch(
-        self,
-        batch_size: int,
-        *,
-        table: str | None = None,
-        beta: float = 0.4,
-        device: str | torch.device = "cpu",
-        depth: int = 2,
-    ) -> ReplayPrefetcher:
-        """Samples on a thread of its own, `depth` batches ahead of the learner."""
-        from rollouts.replay.prefetch import ReplayPrefetcher
-
-        name = self._table(table)
-        return ReplayPrefetcher(
-            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
-            device,
-            depth=depth,
-        )
+        return on_device(batch, device)
 
     def update_priorities(
         self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
@@ -309,24 +286,6 @@ class ReplayService:
         """Wakes whoever waits and ends the shards. May be called twice."""
         self._driver.close()
         self._leave()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _table(self, name: str | None) -> str:
-        if name is None:
-            return next(iter(self.tables))
-        if name not in self.tables:
-            raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
-        return name
 
 
 def _check(config: ShardConfig, num_workers: int) -> None:
