@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.placement import Strategy
+    from rollouts.replay.clients.asking import Mailbox
+    from rollouts.replay.clients.client import ReplayClient
+    from rollouts.replay.clients.desk import Desk
 
 Array = NDArray[Any]
 
@@ -150,15 +154,21 @@ class ReplayService(SampledReplay):
             )
             shards = RayShards(config, rooms, ray_address)
             launch, self._leave = shards.launch, shards.close
-        largest = max(config.part(table.max_size) for table in config.tables)
+        self._keys = KeyLayout(
+            max(config.part(table.max_size) for table in config.tables), config.num_shards
+        )
+        self._desk_lock = threading.Lock()  # guards _desk and _mailbox
+        self._desk: Desk | None = None
+        self._mailbox: Mailbox | None = None
+        self._is_remote = num_shards > 0
         try:
             self._driver = Driver(
                 coordinator,
                 launch,
                 config.num_shards,
                 tables=config.tables,
-                keys=KeyLayout(largest, config.num_shards),
-                is_remote=num_shards > 0,
+                keys=self._keys,
+                is_remote=self._is_remote,
                 max_restarts=max_restarts_per_shard,
             )
         except BaseException:
@@ -222,6 +232,32 @@ class ReplayService(SampledReplay):
         """Tells whether the rate limiter would admit n samples now."""
         return self._driver.can_sample(self._table(table), n)
 
+    def client(self) -> ReplayClient:
+        """Returns what learners in other processes sample with, at the same time as this one.
+
+        Pass it to Ray actors or tasks, or pickle it for another driver of the same Ray. With a
+        coordinator without workers only `sample` of the service collects.
+
+        Raises:
+          SpecError: num_shards is 0: the items are in this process.
+          ClosedError: The service was closed.
+        """
+        if not self._is_remote:
+            raise SpecError(
+                "num_shards is 0, expected at least 1 with clients: other processes cannot reach "
+                "items in this one. Threads of this process may all sample from the service"
+            )
+        from rollouts.distributed.replay_link import RayMailbox
+        from rollouts.replay.clients.client import ReplayClient
+        from rollouts.replay.clients.desk import Desk
+
+        with self._desk_lock:
+            self._driver.check_open()
+            if self._mailbox is None:
+                self._mailbox = RayMailbox()
+                self._desk = Desk(self._driver, self._mailbox)
+            return ReplayClient(self._mailbox.link(), self.tables, self._keys)
+
     @property
     def policy_version(self) -> int:
         """The newest that was inserted: what `policy_lag` is counted from."""
@@ -275,6 +311,9 @@ class ReplayService(SampledReplay):
                           inserted that died with a shard
         "items_lost"      that died with a shard, in all tables
         "episodes_cut", "memory", "policy_version"  as ReplayBuffer
+        "clients"         items by table: "admitted" of clients' batches, part of "samples", and
+                          "delivered" of these, as clients say with their next call. The rest is on
+                          its way or died with a client
         "stale_priorities"  updates of items whose shard died
         "shard_restarts"  after a death
         "shards"          by shard: shard_id, incarnation, restarts, pid, size (items of all
@@ -283,7 +322,11 @@ class ReplayService(SampledReplay):
         return self._driver.stats()
 
     def close(self) -> None:
-        """Wakes whoever waits and ends the shards. May be called twice."""
+        """Wakes whoever waits, clients too, and ends the shards. May be called twice."""
+        self._driver.stop()
+        with self._desk_lock:
+            if self._desk is not None:
+                self._desk.close()
         self._driver.close()
         self._leave()
 

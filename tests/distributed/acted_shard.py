@@ -27,6 +27,8 @@ NUM_ENVS, LENGTH = worker_config().num_envs, worker_config().rollout_length
 class ActedShard:
     """A shard whose calls are carried out when the test says so."""
 
+    name = ""
+
     def __init__(self, shard_id: int, tables: tuple[TableConfig, ...]) -> None:
         self.shard = ReplayShard(
             ShardConfig(

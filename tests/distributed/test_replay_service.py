@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,75 +14,32 @@ import numpy as np
 import pytest
 from counter_world import assert_balanced, wait_until, weights
 from replay_world import (
-    STEP,
     TABLE,
+    TIMEOUT_S,
+    Start,
     assert_replay_balanced,
     assert_whole_sequences,
     assert_whole_transitions,
+    drain,
+    has_sizes,
+    kill_shard,
+    kill_worker,
     make_coordinator,
     make_service,
+    sample_until,
 )
 
-from rollouts.distributed import RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 from rollouts.replay import (
     MinSize,
     Queue,
-    ReplayService,
     SampleToInsertRatio,
     Sequences,
     TableConfig,
 )
 from rollouts.replay.items import most_items
 
-TIMEOUT_S = 300.0
 SEQUENCES = TableConfig("sequences", items=Sequences(4, period=2, burn_in=1))
-Start = Callable[..., tuple[RolloutCoordinator, ReplayService]]
-
-
-@pytest.fixture
-def start(ray_session: Any) -> Iterator[Start]:
-    """Makes a coordinator and a service over it in the shared Ray, and closes both."""
-    opened: list[Any] = []
-
-    def make(
-        coordinator: dict[str, Any] | None = None, **service: Any
-    ) -> tuple[RolloutCoordinator, ReplayService]:
-        opened.append(make_coordinator(**(coordinator or {})))
-        opened.append(make_service(opened[-1], **service))
-        opened[-2].publish_weights(weights())
-        return opened[-2], opened[-1]
-
-    yield make
-    for each in reversed(opened):
-        each.close()
-
-
-def kill_shard(replay: ReplayService, shard_id: int) -> None:
-    wait_until(lambda: replay.stats()["shards"][shard_id]["pid"] > 0)
-    os.kill(replay.stats()["shards"][shard_id]["pid"], signal.SIGKILL)
-
-
-def kill_worker(coordinator: RolloutCoordinator, worker_id: int) -> None:
-    os.kill(coordinator.stats()["workers"][worker_id]["pid"], signal.SIGKILL)
-
-
-def sample_until(replay: ReplayService, is_enough: Callable[[dict[str, Any]], bool]) -> None:
-    """Samples, checks and writes priorities back until the stats are as wanted."""
-    while not is_enough(replay.stats()):
-        batch = replay.sample(32, timeout_s=TIMEOUT_S)
-        assert_whole_transitions(batch)
-        replay.update_priorities(batch.key, 1.0 + batch.obs[:, STEP] % 3)
-
-
-def drain(coordinator: RolloutCoordinator, replay: ReplayService) -> dict[str, Any]:
-    """Lets all that was collected be inserted; returns the replay's stats."""
-    coordinator.drain(TIMEOUT_S)
-    wait_until(lambda: coordinator.stats()["env_steps"]["queued"] == 0)
-    taken = coordinator.stats()["env_steps"]["delivered"]
-    wait_until(lambda: replay.stats()["steps"]["produced"] == taken)
-    wait_until(lambda: replay.stats()["steps"]["in_flight"] == 0)
-    return replay.stats()
 
 
 def ref_of_a_dead_owner() -> Any:
@@ -112,10 +66,6 @@ def ref_of_a_dead_owner() -> Any:
 
     wait_until(is_lost)
     return ref
-
-
-def has_sizes(least: int) -> Callable[[dict[str, Any]], bool]:
-    return lambda stats: min(shard["size"] for shard in stats["shards"]) > least
 
 
 def test_transitions_of_two_workers_come_from_two_shards(start: Start) -> None:

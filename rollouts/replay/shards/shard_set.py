@@ -162,9 +162,10 @@ class ShardSet:
         return [(shard, count, part) for shard, count, part in drawn if count]
 
     def see(self, shard: Shard, incarnation: int, report: ShardReport) -> None:
-        """Takes over what a sample's report says of items, unless an add's was newer."""
+        """Takes over what a sample's report says of items, unless a newer one is known."""
         same = incarnation == shard.incarnation and report.env_steps == shard.report.env_steps
-        if same and not shard.loading:
+        # those that clients bring come in any order
+        if same and not shard.loading and report.number > shard.report.number:
             shard.report = replace(report, episodes=None)
             self._count()
 
@@ -212,7 +213,8 @@ class ShardSet:
             # keys of the items that were here so far are nobody's
             used = shard.report.env_steps > 0
             shard.incarnation = max(mark.incarnation, shard.incarnation + used)
-            shard.report, shard.loss = mark.report, mark.loss
+            shard.report, shard.loss = replace(mark.report, number=0), mark.loss
+            shard.handle.call("begin_life", shard.incarnation)
             shard.loading = self.watched(shard.handle.call("finish_load", True))
         self.first_incarnation = max(self.newest_incarnation, checkpoint.newest_incarnation) + 1
         self.newest_incarnation = self.first_incarnation
@@ -238,6 +240,11 @@ class ShardSet:
         if self.num_in_flight >= _FRAGMENTS_PER_SHARD * len(self.shards):
             return False
         return all(each.can_insert() for each in self._admissions.values())
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a shard is going over to other contents."""
+        return any(shard.loading for shard in self.shards)
 
     @property
     def is_idle(self) -> bool:
@@ -305,6 +312,7 @@ class ShardSet:
         shard.restarts += 1
         shard.is_lost = False
         shard.report, shard.loading = ShardReport(), None
+        shard.handle.call("begin_life", shard.incarnation)
         _log.warning(
             "shard %d is started again, %s",
             shard.shard_id,
@@ -331,7 +339,7 @@ class ShardSet:
         assert self.checkpoint is not None
         shard.handle.call("load", self.checkpoint.path_of(mark), mark.mean_mass)
         shard.loading = self.watched(shard.handle.call("finish_load", True))
-        shard.report = mark.report
+        shard.report = replace(mark.report, number=0)
         shard.loss.add(mark.report, -1)
 
     def _finish_loading(self, shard: Shard) -> None:
