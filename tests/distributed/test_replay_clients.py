@@ -31,6 +31,8 @@ from replay_world import (
 from rollouts.errors import ClosedError, SpecError
 from rollouts.replay import ReplayService, SampleToInsertRatio, TableConfig
 
+# fewer processes, where more would show nothing
+ONE_WORKER = {"num_workers": 1}
 LIMITER = SampleToInsertRatio(2.0, min_size=50, error_buffer=400.0)
 
 
@@ -174,7 +176,7 @@ def test_priorities_of_clients_reach_their_items(start: Start) -> None:
 
 
 def test_tensors_come_ahead_and_as_a_dataset(start: Start) -> None:
-    _, replay = start()
+    _, replay = start(ONE_WORKER, num_shards=1)
     (learner,) = start_learners(replay.client())
     assert get(learner.learn_tensors.remote(5)) == 5 * 16 + 3 * 8
 
@@ -182,7 +184,7 @@ def test_tensors_come_ahead_and_as_a_dataset(start: Start) -> None:
 def test_mailbox_that_dies_is_started_again(start: Start) -> None:
     import ray
 
-    _, replay = start()
+    _, replay = start(ONE_WORKER, num_shards=1)
     (learner,) = start_learners(replay.client())
     assert get(learner.learn.remote(2, 32))["items"] == 64
     for _ in range(2):
@@ -194,7 +196,7 @@ def test_mailbox_that_dies_is_started_again(start: Start) -> None:
 
 def test_ends_and_wrong_arguments_are_told(start: Start) -> None:
     table = TableConfig(items=TABLE.items, limiter=LIMITER)
-    _, replay = start(tables=table)
+    _, replay = start(ONE_WORKER, tables=table, num_shards=1)
     client = replay.client()
     assert len(client.sample(16, timeout_s=TIMEOUT_S).key) == 16
     with pytest.raises(SpecError, match="enlarge its error_buffer"):
@@ -238,7 +240,7 @@ def test_after_the_workers_clients_get_the_rest(start: Start) -> None:
 
 def test_learner_that_waits_is_told_of_the_end(start: Start) -> None:
     table = TableConfig(items=TABLE.items, limiter=SampleToInsertRatio(1.0, 90_000, 1e6))
-    _, replay = start(tables=table)
+    _, replay = start(ONE_WORKER, tables=table, num_shards=1)
     (learner,) = start_learners(replay.client())
     waiting = learner.sample.remote(16, None)
     wait_until(lambda: num_waiting(replay) == 1)
@@ -259,7 +261,7 @@ def test_items_in_this_process_have_no_clients() -> None:
 def test_another_driver_of_the_same_ray_samples_too(start: Start, tmp_path: Path) -> None:
     import ray
 
-    _, replay = start()
+    _, replay = start(ONE_WORKER, num_shards=1)
     path = tmp_path / "client"
     path.write_bytes(pickle.dumps(replay.client()))
     address = ray.get_runtime_context().gcs_address
