@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rollouts.errors import SpecError
-from rollouts.replay.config import MinSize, SampleToInsertRatio, TableConfig
+from rollouts.replay.config import MinSize, Queue, SampleToInsertRatio, TableConfig
 from rollouts.replay.items import most_items
 
 
@@ -26,9 +26,13 @@ class Admission:
           SpecError: A limiter that needs one table in one place: Queue or Stack.
         """
         if not isinstance(table.limiter, MinSize | SampleToInsertRatio):
+            order = "fifo" if isinstance(table.limiter, Queue) else "lifo"
             raise SpecError(
-                f"limiter is {table.limiter!r}, expected MinSize or SampleToInsertRatio: a queue "
-                "or stack has one order, which shards do not have"
+                f"limiter is {table.limiter!r}, expected MinSize or SampleToInsertRatio: a service "
+                "inserts whole fragments into shards, so that no table has exactly so many items "
+                f'in one order. For each item once pass sampler="{order}", max_times_sampled=1, '
+                "limiter=SampleToInsertRatio(1.0, 1, (0.0, most)) and a max_size well above most; "
+                "or use a ReplayBuffer"
             )
         limiter = table.limiter
         self._ratio = limiter if isinstance(limiter, SampleToInsertRatio) else None
