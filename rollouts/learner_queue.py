@@ -13,43 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rollouts.account import Account
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.fragment_handle import FragmentHandle
 
 # how long one attempt to fetch arrays may block before `get` looks for close() again
 _RESOLVE_SLICE_S = 0.5
 
 F = TypeVar("F")
 T = TypeVar("T")
-F_co = TypeVar("F_co", covariant=True)
-
-
-class FragmentHandle(Protocol[F_co]):
-    """A completed fragment whose arrays may still be elsewhere."""
-
-    @property
-    def worker_id(self) -> int: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def seq_no(self) -> int: ...
-    @property
-    def num_steps(self) -> int: ...
-    @property
-    def min_policy_version(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-
-    def resolve(self, timeout_s: float) -> F_co:
-        """Fetches the fragment; may be called again after a TimeoutError.
-
-        Raises:
-          TimeoutError: the arrays did not arrive within timeout_s.
-          WorkerError: the arrays are lost for good.
-        """
-        ...
 
 
 class QueueLevels(NamedTuple):

@@ -17,6 +17,7 @@ from gymnasium import wrappers
 
 from rollouts import _native
 from rollouts.atari import PREFIX, rom_path
+from rollouts.bench.atari_options import envpool_atari_options, gymnasium_atari_options, refuse
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
 from rollouts.specs import EnvSpec, OptionValue
@@ -199,7 +200,7 @@ class Ale:
             )
         options = dict(spec.options)
         for name in ("mode", "difficulty"):
-            _refuse(self.name, options, name, unless=-1)
+            refuse(self.name, options, name, unless=-1)
             del options[name]
         if spec.max_episode_steps is not None:
             frames = spec.max_episode_steps * int(options["frameskip"])
@@ -296,54 +297,6 @@ def gymnasium_maker(
     return functools.partial(_gymnasium_env, spec.id), none, []
 
 
-def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Our Atari options in EnvPool's words.
-
-    Raises:
-      SpecError: A value that EnvPool does not have.
-    """
-    _refuse("envpool", options, "maxpool", unless=True)
-    _refuse("envpool", options, "life_loss_info", unless=False)
-    renamed = {
-        "frameskip": "frame_skip",
-        "grayscale": "gray_scale",
-        "reward_clipping": "reward_clip",
-    }
-    left_out = ("maxpool", "life_loss_info")
-    result = {
-        renamed.get(name, name): value for name, value in options.items() if name not in left_out
-    }
-    return {**result, "use_inter_area_resize": True}
-
-
-def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:
-    """Our Atari options as arguments of Gymnasium's emulator and wrappers, by their names.
-
-    Raises:
-      SpecError: A value that Gymnasium does not have.
-    """
-    _refuse("gymnasium", options, "maxpool", unless=True)
-    _refuse("gymnasium", options, "life_loss_info", unless=False)
-    emulator: dict[str, OptionValue] = {"frameskip": 1}
-    for name in ("repeat_action_probability", "full_action_space", "mode", "difficulty"):
-        # Gymnasium says "the game's own mode" by not naming one
-        if options[name] != -1:
-            emulator[name] = options[name]
-    preprocessing = {
-        "noop_max": options["noop_max"],
-        "frame_skip": options["frameskip"],
-        "screen_size": (options["img_width"], options["img_height"]),
-        "terminal_on_life_loss": options["episodic_life"],
-        "grayscale_obs": options["grayscale"],
-    }
-    return {
-        "make": emulator,
-        "AtariPreprocessing": preprocessing,
-        "ClipReward": (-1.0, 1.0) if options["reward_clipping"] else None,
-        "FrameStackObservation": options["stack_num"],
-    }
-
-
 def _gymnasium_atari_maker(
     spec: EnvSpec, options: Mapping[str, Any]
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
@@ -398,13 +351,3 @@ def _no_options(settings: Settings, *, peer: str) -> dict[str, OptionValue]:
             f"{settings.env_id}: leave out the options, or this peer"
         )
     return {}
-
-
-def _refuse(
-    peer: str, options: Mapping[str, OptionValue], name: str, *, unless: OptionValue
-) -> None:
-    if options[name] != unless:
-        raise SpecError(
-            f"peer {peer!r} has no equal of {name}={options[name]!r}: it always has "
-            f"{name}={unless!r}. Leave out the option, or this peer"
-        )

@@ -225,6 +225,7 @@ class RolloutCoordinator:
             make_env=make_env,
         )
         self.num_workers = num_workers
+        self.num_envs_per_worker = num_envs_per_worker
         self._max_workers = max_workers or num_workers
         if num_workers == 0:
             self._runner: Runner = LocalRunner(

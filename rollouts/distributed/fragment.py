@@ -99,7 +99,7 @@ class PendingFragment:
         return self.info.nbytes
 
     def resolve(self, timeout_s: float) -> Fragment:
-        """Fetches the arrays; see `learner_queue.FragmentHandle.resolve`."""
+        """Fetches the arrays; see `fragment_handle.FragmentHandle.resolve`."""
         payload = self.fetch(timeout_s)
         info = self.info
         return Fragment(

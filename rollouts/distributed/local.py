@@ -12,7 +12,8 @@ from rollouts.distributed.lag import LagRule
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
-from rollouts.learner_queue import FragmentHandle, LearnerQueue
+from rollouts.fragment_handle import FragmentHandle
+from rollouts.learner_queue import LearnerQueue
 
 
 class LocalRunner:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import uuid
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -14,12 +15,8 @@ import ray as _typed_ray
 
 from rollouts.distributed.placement import Placement
 from rollouts.distributed.ray_session import RaySession, RemotePayload, check_connected
-from rollouts.replay.shards.shard import (
-    FragmentLostError,
-    ShardConfig,
-    ShardHandle,
-    ShardLostError,
-)
+from rollouts.distributed.replay_link import NAMESPACE, as_future, shard_error
+from rollouts.replay.shards.shard import ShardConfig, ShardHandle
 
 ray: Any = _typed_ray
 
@@ -46,9 +43,11 @@ class RayShards:
     def launch(self, shard_id: int) -> ShardHandle:
         """Starts one incarnation of a shard; does not wait for it."""
         check_connected()
-        actor = self._actor_class.options(**self._session.place(shard_id))
+        name = f"replay-shard-{uuid.uuid4().hex}"
+        options = self._session.place(shard_id) | {"name": name, "namespace": NAMESPACE}
+        actor = self._actor_class.options(**options)
         config = replace(self._config, shard_id=shard_id)
-        return RayShard(actor.remote(self._sys_path, ray.cloudpickle.dumps(config)))
+        return RayShard(name, actor.remote(self._sys_path, ray.cloudpickle.dumps(config)))
 
     def close(self) -> None:
         """Leaves Ray if it was started here."""
@@ -58,13 +57,14 @@ class RayShards:
 class RayShard:
     """See ShardHandle. Arrays that lie in the object store pass this process by."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
         self._actor = actor
 
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Calls a method of the shard; fragments go as references."""
         check_connected()
-        return _future(self._actor.call.remote(method, *map(_travelling, args)))
+        return as_future(self._actor.call.remote(method, *map(_travelling, args)), shard_error)
 
     def close(self) -> None:
         """Ends the shard's process."""
@@ -78,27 +78,6 @@ def _travelling(argument: Any) -> Any:
         return argument.ref
     # of a coordinator without workers, in this process
     return argument(0.0) if callable(argument) else argument
-
-
-def _future(ref: Any) -> Future[Any]:
-    """Returns Ray's future, with what went wrong in our terms."""
-    result: Future[Any] = Future()
-
-    def pass_on(future: Future[Any]) -> None:
-        error = future.exception()
-        if error is None:
-            result.set_result(future.result())
-        elif isinstance(error, ray.exceptions.ObjectLostError):
-            # an argument of the call, or the result, with its node
-            result.set_exception(FragmentLostError(str(error)))
-        elif isinstance(error, ray.exceptions.RayActorError):
-            result.set_exception(ShardLostError(str(error)))
-        else:
-            # the shard raised it: Ray makes it an instance of the original's class
-            result.set_exception(error)
-
-    ref.future().add_done_callback(pass_on)
-    return result
 
 
 def _make_host_class() -> type:

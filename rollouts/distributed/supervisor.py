@@ -18,7 +18,8 @@ from rollouts.distributed.waits import AwakeClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
-from rollouts.learner_queue import FragmentHandle, LearnerQueue
+from rollouts.fragment_handle import FragmentHandle
+from rollouts.learner_queue import LearnerQueue
 
 # how often the merge thread looks for workers that hang or do not start, whatever else happens
 _TICK_S = 0.5

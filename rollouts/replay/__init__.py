@@ -31,12 +31,14 @@ from rollouts.replay.config import (
 from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 
 if TYPE_CHECKING:
+    from rollouts.replay.clients.client import ReplayClient
     from rollouts.replay.dataset import ReplayDataset
     from rollouts.replay.prefetch import ReplayPrefetcher
     from rollouts.replay.service import ReplayService
 
-# loaded on first use: the first two bring torch
+# loaded on first use: two bring torch
 _LAZY = {
+    "ReplayClient": "rollouts.replay.clients.client",
     "ReplayDataset": "rollouts.replay.dataset",
     "ReplayPrefetcher": "rollouts.replay.prefetch",
     "ReplayService": "rollouts.replay.service",
@@ -48,6 +50,7 @@ __all__ = [
     "NStep",
     "Queue",
     "ReplayBuffer",
+    "ReplayClient",
     "ReplayDataset",
     "ReplayPrefetcher",
     "ReplayService",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.batch import RolloutBatch
-from rollouts.errors import SpecError
 from rollouts.replay import files
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
+from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.reader import Reader
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.tables import as_array, as_priorities, by_name, history_rows, make_store
@@ -26,12 +26,10 @@ from rollouts.replay.writer import FragmentLike, Writer
 if TYPE_CHECKING:
     import torch
 
-    from rollouts.replay.prefetch import ReplayPrefetcher
-
 Array = NDArray[Any]
 
 
-class ReplayBuffer:
+class ReplayBuffer(SampledReplay):
     """Steps of many environments, stored once, and tables of items made of them.
 
     Observations are stored once each: the next observation of a transition is the observation of
@@ -246,7 +244,7 @@ class ReplayBuffer:
           ClosedError: The buffer was closed.
         """
         batch = self._reader.sample(self._table(table), batch_size, beta, timeout_s)
-        return batch if device is None else _to_device(batch, device)
+        return on_device(batch, device)
 
     def gather(
         self,
@@ -260,26 +258,7 @@ class ReplayBuffer:
         `probability` is 0 and `weight` 1, as nothing was drawn.
         """
         batch = self._reader.gather(self._table(table), as_array(keys, np.int64))
-        return batch if device is None else _to_device(batch, device)
-
-    def prefetch(
-        self,
-        batch_size: int,
-        *,
-        table: str | None = None,
-        beta: float = 0.4,
-        device: str | torch.device = "cpu",
-        depth: int = 2,
-    ) -> ReplayPrefetcher:
-        """Samples on a thread of its own, `depth` batches ahead of the learner."""
-        from rollouts.replay.prefetch import ReplayPrefetcher
-
-        name = self._table(table)
-        return ReplayPrefetcher(
-            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
-            device,
-            depth=depth,
-        )
+        return on_device(batch, device)
 
     def update_priorities(
         self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
@@ -372,27 +351,3 @@ class ReplayBuffer:
     def close(self) -> None:
         """Wakes whoever waits with ClosedError. May be called twice."""
         self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _table(self, name: str | None) -> str:
-        if name is None:
-            return next(iter(self.tables))
-        if name not in self.tables:
-            raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
-        return name
-
-
-def _to_device(batch: ReplayBatch, device: str | torch.device) -> ReplayBatch:
-    from rollouts.replay.prefetch import move
-
-    return move(batch, device)

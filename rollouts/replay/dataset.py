@@ -4,29 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.replay.faces import SampledReplay
 from rollouts.replay.sampling import ReplayBatch
-
-if TYPE_CHECKING:
-    from rollouts.replay.buffer import ReplayBuffer
-    from rollouts.replay.service import ReplayService
 
 
 class ReplayDataset(IterableDataset[ReplayBatch]):
     """Yields batches of tensors, sampled anew each; for `DataLoader(dataset, batch_size=None)`.
 
-    The buffer or service is in this process, so the loader has no workers (num_workers=0): to
-    sample ahead use `ReplayBuffer.prefetch`.
+    What it samples from is in this process, so the loader has no workers (num_workers=0): to sample
+    ahead use `ReplayBuffer.prefetch`.
     """
 
     def __init__(
         self,
-        buffer: ReplayBuffer | ReplayService,
+        buffer: SampledReplay,
         batch_size: int,
         *,
         table: str | None = None,
@@ -38,7 +35,7 @@ class ReplayDataset(IterableDataset[ReplayBatch]):
         """Samples nothing yet.
 
         Args:
-          buffer: To sample from.
+          buffer: ReplayBuffer, ReplayService or ReplayClient.
           batch_size, table, beta, timeout_s, device: As `ReplayBuffer.sample`.
           num_batches: Batches of one iteration; None: no end.
 

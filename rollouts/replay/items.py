@@ -59,6 +59,34 @@ def reach_rows(kind: ItemKind) -> int:
     return item_rows(kind) + (kind.step if isinstance(kind, Sequences) else 0)
 
 
+def most_items(kind: ItemKind, num_steps: int, num_rows: int) -> int:
+    """Returns how many items `num_steps` further steps of each environment may complete.
+
+    An upper bound, whatever the steps before left open and wherever episodes end or are cut.
+
+    Args:
+      kind: What an item is.
+      num_steps: Steps T of each environment.
+      num_rows: Environments B.
+    """
+    if num_steps == 0:
+        return 0
+    match kind:
+        case NStep():
+            # one for each step, and for the n before that were not followed by n yet
+            return num_rows * (num_steps + kind.n)
+        case Sequences():
+            length, period, at_end = kind.length, kind.step, kind.end_of_episode
+        case Episodes():
+            length, period, at_end = kind.max_length, kind.max_length, "truncate"
+    # no two begin at the same step: those that may be open, one at the end, and the new ones
+    most = (length - 1) // period + 2 + num_steps
+    if at_end == "write":
+        # all are whole: so far apart do they end, and so far apart those written at ends
+        most = min(most, num_steps // min(period, length) + num_steps // length + 2)
+    return num_rows * most
+
+
 def make_items(kind: ItemKind, segments: Segments, start: Ints) -> Items:
     """Finds the items that are complete.
 

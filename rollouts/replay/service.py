@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rollouts.errors import SpecError
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
+from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
 
     from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.placement import Strategy
-    from rollouts.replay.prefetch import ReplayPrefetcher
+    from rollouts.replay.clients.asking import Mailbox
+    from rollouts.replay.clients.client import ReplayClient
+    from rollouts.replay.clients.desk import Desk
 
 Array = NDArray[Any]
 
 
-class ReplayService:
+class ReplayService(SampledReplay):
     """A replay spread over shards, filled by the workers of a RolloutCoordinator.
 
     For the learner it is a `ReplayBuffer`: same tables, batches, priorities, stats and metrics. A
@@ -150,15 +154,21 @@ class ReplayService:
             )
             shards = RayShards(config, rooms, ray_address)
             launch, self._leave = shards.launch, shards.close
-        largest = max(config.part(table.max_size) for table in config.tables)
+        self._keys = KeyLayout(
+            max(config.part(table.max_size) for table in config.tables), config.num_shards
+        )
+        self._desk_lock = threading.Lock()  # guards _desk and _mailbox
+        self._desk: Desk | None = None
+        self._mailbox: Mailbox | None = None
+        self._is_remote = num_shards > 0
         try:
             self._driver = Driver(
                 coordinator,
                 launch,
                 config.num_shards,
                 tables=config.tables,
-                keys=KeyLayout(largest, config.num_shards),
-                is_remote=num_shards > 0,
+                keys=self._keys,
+                is_remote=self._is_remote,
                 max_restarts=max_restarts_per_shard,
             )
         except BaseException:
@@ -194,30 +204,7 @@ class ReplayService:
           ClosedError: The service was closed, or the coordinator was and too little is there.
         """
         batch = self._driver.sample(self._table(table), batch_size, beta, timeout_s)
-        if device is None:
-            return batch
-        from rollouts.replay.prefetch import move
-
-        return move(batch, device)
-
-    def prefetch(
-        self,
-        batch_size: int,
-        *,
-        table: str | None = None,
-        beta: float = 0.4,
-        device: str | torch.device = "cpu",
-        depth: int = 2,
-    ) -> ReplayPrefetcher:
-        """Samples on a thread of its own, `depth` batches ahead of the learner."""
-        from rollouts.replay.prefetch import ReplayPrefetcher
-
-        name = self._table(table)
-        return ReplayPrefetcher(
-            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
-            device,
-            depth=depth,
-        )
+        return on_device(batch, device)
 
     def update_priorities(
         self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
@@ -244,6 +231,32 @@ class ReplayService:
     def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
         """Tells whether the rate limiter would admit n samples now."""
         return self._driver.can_sample(self._table(table), n)
+
+    def client(self) -> ReplayClient:
+        """Returns what learners in other processes sample with, at the same time as this one.
+
+        Pass it to Ray actors or tasks, or pickle it for another driver of the same Ray. With a
+        coordinator without workers only `sample` of the service collects.
+
+        Raises:
+          SpecError: num_shards is 0: the items are in this process.
+          ClosedError: The service was closed.
+        """
+        if not self._is_remote:
+            raise SpecError(
+                "num_shards is 0, expected at least 1 with clients: other processes cannot reach "
+                "items in this one. Threads of this process may all sample from the service"
+            )
+        from rollouts.distributed.replay_link import RayMailbox
+        from rollouts.replay.clients.client import ReplayClient
+        from rollouts.replay.clients.desk import Desk
+
+        with self._desk_lock:
+            self._driver.check_open()
+            if self._mailbox is None:
+                self._mailbox = RayMailbox()
+                self._desk = Desk(self._driver, self._mailbox)
+            return ReplayClient(self._mailbox.link(), self.tables, self._keys)
 
     @property
     def policy_version(self) -> int:
@@ -298,6 +311,9 @@ class ReplayService:
                           inserted that died with a shard
         "items_lost"      that died with a shard, in all tables
         "episodes_cut", "memory", "policy_version"  as ReplayBuffer
+        "clients"         items by table: "admitted" of clients' batches, part of "samples", and
+                          "delivered" of these, as clients say with their next call. The rest is on
+                          its way or died with a client
         "stale_priorities"  updates of items whose shard died
         "shard_restarts"  after a death
         "shards"          by shard: shard_id, incarnation, restarts, pid, size (items of all
@@ -306,27 +322,13 @@ class ReplayService:
         return self._driver.stats()
 
     def close(self) -> None:
-        """Wakes whoever waits and ends the shards. May be called twice."""
+        """Wakes whoever waits, clients too, and ends the shards. May be called twice."""
+        self._driver.stop()
+        with self._desk_lock:
+            if self._desk is not None:
+                self._desk.close()
         self._driver.close()
         self._leave()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _table(self, name: str | None) -> str:
-        if name is None:
-            return next(iter(self.tables))
-        if name not in self.tables:
-            raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
-        return name
 
 
 def _check(config: ShardConfig, num_workers: int) -> None:

@@ -76,6 +76,24 @@ def as_array(values: ArrayLike, dtype: Any) -> Array:
     return np.ascontiguousarray(values, dtype)
 
 
+def check_updates(keys: Array, priorities: Array) -> None:
+    """Checks keys and priorities (B,) of `update_priorities`.
+
+    Raises:
+      SpecError: Not as many of both, or a priority that is negative or not finite.
+    """
+    if keys.ndim != 1 or keys.shape != priorities.shape:
+        raise SpecError(
+            f"keys have shape {keys.shape} and priorities {priorities.shape}, expected (B,) of both"
+        )
+    is_bad = ~(np.isfinite(priorities) & (priorities >= 0))
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise SpecError(
+            f"priorities[{row}] is {priorities[row]}, expected a finite number of at least 0"
+        )
+
+
 def as_priorities(priority: ArrayLike | None, shape: tuple[int, ...]) -> float | Array | None:
     """Returns priorities as an adding method takes them: none, one, or an array of `shape`.
 

@@ -13,10 +13,12 @@ import pytest
 # workers import counter_world too: they take over this process's path
 sys.path.insert(0, str(Path(__file__).parent))
 
-from counter_world import CounterCollector, make_policy
+from counter_world import CounterCollector, make_policy, weights
+from replay_world import Start, make_coordinator, make_service
 from small_cluster import started
 
 from rollouts.distributed import RolloutCoordinator
+from rollouts.replay import ReplayService
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +49,21 @@ def counters(ray_session: Any) -> Iterator[Callable[..., RolloutCoordinator]]:
     yield start
     for coordinator in opened:
         coordinator.close()
+
+
+@pytest.fixture
+def start(ray_session: Any) -> Iterator[Start]:
+    """Makes a coordinator and a service over it in the shared Ray, and closes both."""
+    opened: list[Any] = []
+
+    def make(
+        coordinator: dict[str, Any] | None = None, **service: Any
+    ) -> tuple[RolloutCoordinator, ReplayService]:
+        opened.append(make_coordinator(**(coordinator or {})))
+        opened.append(make_service(opened[-1], **service))
+        opened[-2].publish_weights(weights())
+        return opened[-2], opened[-1]
+
+    yield make
+    for each in reversed(opened):
+        each.close()

@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
-from counter_world import FIELDS, CounterCollector, make_policy
+from counter_world import FIELDS, CounterCollector, make_policy, wait_until
 
 from rollouts.batch import RolloutBatch
 from rollouts.distributed import RolloutCoordinator
 from rollouts.replay import NStep, ReplayService, SequenceBatch, TableConfig, TransitionBatch
 
+Start = Callable[..., tuple[RolloutCoordinator, ReplayService]]
+
+TIMEOUT_S = 300.0
 EPISODE, T, STEP = (FIELDS.index(name) for name in ("episode", "t", "step"))
 OBS_SPACE = gymnasium.spaces.Box(0, 2**62, (len(FIELDS),), np.int64)
 ACTION_SPACE = gymnasium.spaces.Discrete(64)
@@ -100,3 +106,34 @@ def assert_replay_balanced(stats: dict[str, Any]) -> None:
     assert steps["inserted"] == held + steps["lost_with_shards"]
     for table in stats["tables"].values():
         assert table["inserts"] >= table["size"] + table["deletes"]
+
+
+def kill_shard(replay: ReplayService, shard_id: int) -> None:
+    wait_until(lambda: replay.stats()["shards"][shard_id]["pid"] > 0)
+    os.kill(replay.stats()["shards"][shard_id]["pid"], signal.SIGKILL)
+
+
+def kill_worker(coordinator: RolloutCoordinator, worker_id: int) -> None:
+    os.kill(coordinator.stats()["workers"][worker_id]["pid"], signal.SIGKILL)
+
+
+def sample_until(replay: ReplayService, is_enough: Callable[[dict[str, Any]], bool]) -> None:
+    """Samples, checks and writes priorities back until the stats are as wanted."""
+    while not is_enough(replay.stats()):
+        batch = replay.sample(32, timeout_s=TIMEOUT_S)
+        assert_whole_transitions(batch)
+        replay.update_priorities(batch.key, 1.0 + batch.obs[:, STEP] % 3)
+
+
+def drain(coordinator: RolloutCoordinator, replay: ReplayService) -> dict[str, Any]:
+    """Lets all that was collected be inserted; returns the replay's stats."""
+    coordinator.drain(TIMEOUT_S)
+    wait_until(lambda: coordinator.stats()["env_steps"]["queued"] == 0)
+    taken = coordinator.stats()["env_steps"]["delivered"]
+    wait_until(lambda: replay.stats()["steps"]["produced"] == taken)
+    wait_until(lambda: replay.stats()["steps"]["in_flight"] == 0)
+    return replay.stats()
+
+
+def has_sizes(least: int) -> Callable[[dict[str, Any]], bool]:
+    return lambda stats: min(shard["size"] for shard in stats["shards"]) > least

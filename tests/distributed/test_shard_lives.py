@@ -4,23 +4,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections import deque
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acted_worker import worker_config
-from counter_world import CounterPolicy
+from acted_shard import NUM_ENVS, NUM_SHARDS, ActedShard, Worker
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from replay_world import (
-    ACTION_SPACE,
-    OBS_SPACE,
     TABLE,
-    ReplayCounterCollector,
     assert_replay_balanced,
     assert_whole_sequences,
     assert_whole_transitions,
@@ -32,100 +25,10 @@ from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.requests import Request, Requests
 from rollouts.replay.shards.saving import Saving
-from rollouts.replay.shards.shard import (
-    FragmentLostError,
-    ReplayShard,
-    ShardConfig,
-    ShardLostError,
-)
 from rollouts.replay.shards.shard_set import ShardSet
 
-NUM_WORKERS, NUM_SHARDS = 3, 2
-NUM_ENVS, LENGTH = worker_config().num_envs, worker_config().rollout_length
+NUM_WORKERS = 3
 TABLES = (TABLE, TableConfig("sequences", items=Sequences(3, period=2)))
-
-
-class ActedShard:
-    """A shard whose calls are carried out when the test says so."""
-
-    def __init__(self, shard_id: int) -> None:
-        self.shard = ReplayShard(
-            ShardConfig(
-                single_observation_space=OBS_SPACE,
-                single_action_space=ACTION_SPACE,
-                tables=TABLES,
-                num_shards=NUM_SHARDS,
-                shard_id=shard_id,
-                stack_num=1,
-                policy_state=(),
-                extras={},
-                seed=0,
-                max_batch_length=LENGTH,
-                num_threads=1,
-                max_bytes=0,
-                storage_dir="",
-            )
-        )
-        self.calls: deque[tuple[str, tuple[Any, ...], Future[Any]]] = deque()
-        self.is_alive = True
-
-    def call(self, method: str, *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        if self.is_alive:
-            self.calls.append((method, args, future))
-        else:
-            future.set_exception(ShardLostError("dead"))
-        return future
-
-    def work(self, *, tells: bool = True) -> None:
-        """Carries out the next call; without `tells` the shard dies before it answers."""
-        if not self.calls:
-            return
-        method, args, future = self.calls.popleft()
-        try:
-            if method == "add" and args[1] is None:
-                raise FragmentLostError("gone")
-            result = getattr(self.shard, method)(*args)
-        except Exception as error:
-            future.set_exception(error)
-            return
-        if tells:
-            future.set_result(result)
-        else:
-            self.calls.appendleft((method, args, future))
-            self.close()
-
-    def close(self) -> None:
-        self.is_alive = False
-        while self.calls:
-            self.calls.popleft()[2].set_exception(ShardLostError("dead"))
-
-
-@dataclass(frozen=True)
-class Named:
-    worker_id: int
-    incarnation: int
-    seq_no: int
-    num_steps: int = NUM_ENVS * LENGTH
-
-
-class Worker:
-    """Collects fragments of one worker, life after life."""
-
-    def __init__(self, worker_id: int) -> None:
-        self.worker_id, self.incarnation = worker_id, -1
-        self.begin_life()
-
-    def begin_life(self) -> None:
-        self.incarnation += 1
-        self.seq_no = 0
-        config = replace(worker_config(), worker_id=self.worker_id, incarnation=self.incarnation)
-        self.collector = ReplayCounterCollector(config, lambda spec: CounterPolicy())
-
-    def collect(self) -> tuple[Named, Any]:
-        named = Named(self.worker_id, self.incarnation, self.seq_no)
-        self.seq_no += 1
-        return named, self.collector.collect()
 
 
 class RandomShardLives(RuleBasedStateMachine):
@@ -139,6 +42,7 @@ class RandomShardLives(RuleBasedStateMachine):
         self.shards = ShardSet(
             self.launch,
             NUM_SHARDS,
+            num_rows=NUM_ENVS,
             admissions=self.admissions,
             max_restarts=10**6,
             wake=lambda: None,
@@ -149,7 +53,7 @@ class RandomShardLives(RuleBasedStateMachine):
         self.saving: Saving | None = None
 
     def launch(self, shard_id: int) -> ActedShard:
-        self.handles.append(ActedShard(shard_id))
+        self.handles.append(ActedShard(shard_id, TABLES))
         return self.handles[-1]
 
     def living(self, shard_id: int) -> Any:

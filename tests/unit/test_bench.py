@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rollouts.bench import PEERS, Comparison, Measurement, OpenEnv, Settings, compare
 from rollouts.bench import peers as peers_module
-from rollouts.bench.peers import envpool_atari_options, gymnasium_atari_options
+from rollouts.bench.atari_options import envpool_atari_options, gymnasium_atari_options
 from rollouts.bench.report import Machine, footer, header, table, to_json
 from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import EngineError, SpecError

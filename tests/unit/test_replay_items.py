@@ -24,6 +24,7 @@ from replay_model import (
 )
 
 from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay.items import most_items
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
 PLANS = st.lists(
@@ -218,3 +219,32 @@ def test_a_failed_environment_leaves_no_transition_of_the_step_it_failed_in() ->
         expected = [x for e in ones for x in n_steps(NStep(2, 0.5), e, is_over=False)]
         expected += list(n_steps(NStep(2, 0.5), Episode(1, 0, 3, CUT), is_over=True))
         assert found_transitions(batch) == sorted(expected)
+
+
+@given(kind=KINDS, plan=PLANS, rollouts=ROLLOUTS, cuts=st.sets(st.integers(0, 4)))
+@settings(max_examples=300, deadline=None)
+def test_no_rollout_brings_more_than_the_most(
+    kind: Any, plan: Any, rollouts: list[int], cuts: set[int]
+) -> None:
+    world = World(plan, list(range(len(plan))))
+    counts = []
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=kind)) as buffer:
+        for number, steps in enumerate(rollouts):
+            if number in cuts:
+                # as where a worker's fragment before this one is missing
+                buffer.end_episodes()
+            counts.append(buffer.add_batch(world.rollout(steps)))
+    # of each rollout, and of several in a row, whose open items count once
+    for begin in range(len(rollouts)):
+        for end in range(begin + 1, len(rollouts) + 1):
+            most = most_items(kind, sum(rollouts[begin:end]), len(plan))
+            assert sum(counts[begin:end]) <= most
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_most_transitions_of_a_rollout_can_come(n: int) -> None:
+    # as many steps as can be open come before those of an episode that ends
+    world = World([[(n + 4, TERMINATED)]], [0])
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(n))) as buffer:
+        assert buffer.add_batch(world.rollout(n)) == 0
+        assert buffer.add_batch(world.rollout(4)) == most_items(NStep(n), 4, 1)

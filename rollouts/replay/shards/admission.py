@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rollouts.errors import SpecError
-from rollouts.replay.config import MinSize, SampleToInsertRatio, TableConfig
+from rollouts.replay.config import MinSize, Queue, SampleToInsertRatio, TableConfig
+from rollouts.replay.items import most_items
 
 
 class Admission:
     """Decides, by Reverb's formula, who may go on. Not thread-safe: the owner locks.
 
-    Samples are admitted exactly. Fragments are admitted whole, and how many items one makes is
-    known only afterwards: inserts may run past the limiter's bound by about one fragment's items.
+    Samples are admitted exactly. Fragments are admitted whole, each where one item more would be,
+    and those on their way count as the most items that they may bring: inserts run past the
+    limiter's bound by less than the most items of one fragment. Where nothing is on its way both
+    decisions are Reverb's, so whoever may go on there may go on here: no deadlock.
     """
 
     def __init__(self, table: TableConfig) -> None:
@@ -21,9 +26,13 @@ class Admission:
           SpecError: A limiter that needs one table in one place: Queue or Stack.
         """
         if not isinstance(table.limiter, MinSize | SampleToInsertRatio):
+            order = "fifo" if isinstance(table.limiter, Queue) else "lifo"
             raise SpecError(
-                f"limiter is {table.limiter!r}, expected MinSize or SampleToInsertRatio: a queue "
-                "or stack has one order, which shards do not have"
+                f"limiter is {table.limiter!r}, expected MinSize or SampleToInsertRatio: a service "
+                "inserts whole fragments into shards, so that no table has exactly so many items "
+                f'in one order. For each item once pass sampler="{order}", max_times_sampled=1, '
+                "limiter=SampleToInsertRatio(1.0, 1, (0.0, most)) and a max_size well above most; "
+                "or use a ReplayBuffer"
             )
         limiter = table.limiter
         self._ratio = limiter if isinstance(limiter, SampleToInsertRatio) else None
@@ -31,15 +40,26 @@ class Admission:
         self.inserts = 0
         self.samples = 0
         self.size = 0  # items there now, in all shards
-        self.coming = 0.0  # items that fragments on their way are expected to make
+        self.coming = 0  # the most items that fragments on their way may bring
+        self._items = table.items
 
     @property
     def has_ratio(self) -> bool:
         """Whether inserts ever wait for samples."""
         return self._ratio is not None
 
+    def expect(self, num_steps: Iterable[int], num_rows: int) -> None:
+        """Sets what fragments on their way may bring.
+
+        Args:
+          num_steps: Of each environment, by worker; one worker's fragments follow each other, so
+            what was open before them comes once.
+          num_rows: Environments of a worker.
+        """
+        self.coming = sum(most_items(self._items, steps, num_rows) for steps in num_steps)
+
     def can_insert(self) -> bool:
-        """Tells whether one more item would be admitted."""
+        """Tells whether one more item would be admitted, after all that may be coming."""
         if self._ratio is None:
             return True
         coming = self.coming + 1

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.replay.clients.asking import Grant, News
 from rollouts.replay.config import TableConfig
 from rollouts.replay.reader import summary
 from rollouts.replay.sampling import ReplayBatch
@@ -37,7 +38,6 @@ _LOOK_S = 0.5
 # how often the feeding thread looks for the first weights, or for workers where none was left
 _RETRY_S = 0.05
 _JOIN_TIMEOUT_S = 10.0
-_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
 
 
 class Driver:
@@ -73,7 +73,7 @@ class Driver:
         self._is_remote = is_remote
         self._collects_here = coordinator.num_workers == 0
         self._tables = {table.name: table for table in tables}
-        self._signal = Signal()  # Ray's threads call this too
+        self.signal = Signal()  # woken by all that happens; Ray's threads call this too
         self._stopping = threading.Event()
         self._file_lock = threading.Lock()  # held while a checkpoint is made or loaded
         self._feed_lock = threading.Lock()  # held while a fragment is taken and sent
@@ -82,9 +82,10 @@ class Driver:
         self._shards = ShardSet(
             launch,
             num_shards,
+            num_rows=coordinator.num_envs_per_worker,
             admissions=self._admissions,
             max_restarts=max_restarts,
-            wake=self._signal.wake,
+            wake=self.signal.wake,
         )
         self._requests = Requests(self._shards, self._admissions, keys)
         self._failure: Exception | None = None
@@ -135,8 +136,38 @@ class Driver:
             self._sample_wait_s[table] += admitted_at - begin
             self._last[table] = {"age": summary(batch.age), "policy_lag": summary(batch.policy_lag)}
         # the feeding thread may insert again
-        self._signal.wake()
+        self.signal.wake()
         return batch
+
+    def grant(
+        self, table: str, num_items: int, *, is_admitted: bool, waited_s: float
+    ) -> Grant | None:
+        """Lets a client draw a batch or what is missing in one; None: not yet. Does not wait.
+
+        Raises:
+          Exception: As ReplayService.sample, but for the timeout.
+        """
+        with self._lock:
+            self._settle()
+            self._check_alive()
+            grant = self._requests.grant(
+                table, num_items, self.policy_version, is_admitted=is_admitted
+            )
+            if grant is None and self._end is not None and self._shards.is_idle:
+                raise self._end.with_traceback(None)
+            if grant is not None and not is_admitted:
+                self._sample_wait_s[table] += waited_s
+        if grant is not None:
+            # the feeding thread may insert again
+            self.signal.wake()
+        return grant
+
+    def hear(self, news: News) -> None:
+        """Takes over what a client saw."""
+        with self._lock:
+            self._requests.hear(news)
+            for batch in news.delivered:
+                self._last[batch.table] = {"age": batch.age, "policy_lag": batch.policy_lag}
 
     def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
         """See ReplayService.update_priorities."""
@@ -207,14 +238,27 @@ class Driver:
             return {
                 "tables": tables,
                 **self._shards.stats(),
+                "clients": {
+                    "admitted": {name: self._requests.num_admitted[name] for name in tables},
+                    "delivered": {name: self._requests.num_delivered[name] for name in tables},
+                },
                 "stale_priorities": self._requests.num_stale_priorities,
                 "policy_version": self.policy_version,
             }
 
-    def close(self) -> None:
-        """Wakes whoever waits and ends the shards. Idempotent."""
+    def check_open(self) -> None:
+        """Raises ClosedError after `stop`."""
+        if self._stopping.is_set():
+            raise ClosedError("the replay service is closed")
+
+    def stop(self) -> None:
+        """Wakes whoever waits with ClosedError; no call is answered any more. Idempotent."""
         self._stopping.set()
-        self._signal.wake()
+        self.signal.wake()
+
+    def close(self) -> None:
+        """Does `stop` and ends the shards. Idempotent."""
+        self.stop()
         if self._thread is not None:
             self._thread.join(_JOIN_TIMEOUT_S)
         with self._lock:
@@ -250,31 +294,29 @@ class Driver:
                     self._stopping.wait(_RETRY_S)
                 except WorkerError as error:  # no worker is left, but they may be scaled up again
                     self._end = error
-                    self._signal.wake()
+                    self.signal.wake()
                     self._stopping.wait(_RETRY_S)
         except ClosedError as error:
             self._end = error
         except Exception as error:
             self._failure = self._failure or error
-        self._signal.wake()
+        self.signal.wake()
 
     def _wait_for_room(self) -> None:
         begin = time.monotonic()
         with self._lock:
             full = [name for name, each in self._admissions.items() if not each.can_insert()]
-        self._until(lambda: self._has_room() or None, None, "room for a fragment")
+        self._until(lambda: self._shards.has_room or None, None, "room for a fragment")
         with self._lock:
             for name in full:
                 self._insert_wait_s[name] += time.monotonic() - begin
 
-    def _has_room(self) -> bool:
-        """Whether one more fragment may be taken."""
-        most = _FRAGMENTS_PER_SHARD * len(self._shards.shards)
-        admitted = all(each.can_insert() for each in self._admissions.values())
-        return admitted and self._shards.num_in_flight < most
-
-    def _take_fragment(self, timeout_s: float | None) -> None:
+    def _take_fragment(self, timeout_s: float | None, *, needs_room: bool = False) -> None:
         with self._feed_lock:
+            with self._lock:
+                # another thread may have taken one since the caller looked
+                if needs_room and not self._shards.has_room:
+                    return
             fragment: Any
             if self._is_remote:
                 (fragment,) = self._coordinator.get_pending(1, timeout_s)
@@ -303,7 +345,7 @@ class Driver:
             and it is an error if there will be none.
         """
         while True:
-            seen = self._signal.count
+            seen = self.signal.count
             with self._lock:
                 self._settle()
                 self._check_alive()
@@ -311,16 +353,16 @@ class Driver:
                 if result is not None:
                     return result
                 end = self._end if wants_items() and self._shards.is_idle else None
-                must_collect = self._collects_here and wants_items() and self._has_room()
+                must_collect = self._collects_here and wants_items() and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
             if left_s <= 0:
                 raise TimeoutError(f"not {what} in time; {self._summary()}")
             if must_collect:
-                self._take_fragment(None if deadline is None else left_s)
+                self._take_fragment(None if deadline is None else left_s, needs_room=True)
             else:
-                self._signal.wait(seen, left_s)
+                self.signal.wait(seen, left_s)
 
     def _settle(self) -> None:
         """Takes over what ended, with the lock; what went wrong is raised by whoever waits."""
@@ -332,8 +374,7 @@ class Driver:
             self._failure = error
 
     def _check_alive(self) -> None:
-        if self._stopping.is_set():
-            raise ClosedError("the replay service is closed")
+        self.check_open()
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.replay.sampling import ReplayBatch, SequenceBatch, importance_weights
+from rollouts.replay.shards.keys import KeyLayout
 
 Array = NDArray[Any]
 
@@ -44,6 +45,24 @@ def share_out(batch_size: int, share: Array, credit: Array) -> tuple[Array, Arra
         order = order[counts[order] > 0][:excess]
         counts[order] -= 1
     return counts, np.clip(due - counts, -1.0, 1.0)
+
+
+class Drawn(NamedTuple):
+    """What one shard sampled for a batch; `share` is the part of all draws that it gets."""
+
+    shard_id: int
+    incarnation: int
+    share: float
+    batch: ReplayBatch
+
+
+def join_drawn(drawn: Sequence[Drawn], size: int, *, keys: KeyLayout, beta: float) -> ReplayBatch:
+    """Joins parts as `join_batches` does, with keys that name items of all shards."""
+    batches = []
+    for part in drawn:
+        key = keys.join(part.batch.key, part.shard_id, part.incarnation)
+        batches.append(replace(part.batch, key=key))
+    return join_batches(batches, [part.share for part in drawn], size, beta=beta)
 
 
 def join_batches(

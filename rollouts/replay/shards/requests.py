@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.errors import SpecError
+from rollouts.replay.clients.asking import Grant, News, Piece
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.admission import Admission
-from rollouts.replay.shards.joining import join_batches
+from rollouts.replay.shards.joining import Drawn, join_drawn
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import FragmentLostError, ShardLostError, ShardReport
 from rollouts.replay.shards.shard_set import Shard, ShardSet
+from rollouts.replay.tables import check_updates
 
 Array = NDArray[Any]
 
@@ -53,6 +54,8 @@ class Requests:
         self._admissions = admissions
         self._keys = keys
         self.num_stale_priorities = 0
+        # items by table: of batches that clients were let draw, and of those they say they have
+        self.num_admitted, self.num_delivered = Counter[str](), Counter[str]()
 
     def make(self, table: str, batch_size: int, policy_version: int) -> Request | None:
         """Asks for a batch, or returns None where the rate limiter does not admit it."""
@@ -75,30 +78,70 @@ class Requests:
 
     def join(self, request: Request, beta: float) -> ReplayBatch:
         """Returns the batch of a complete request; needs no lock."""
-        batches = [self._with_keys(part) for part in request.parts]
-        shares = [part.share for part in request.parts]
-        return join_batches(batches, shares, request.size, beta=beta)
+        drawn = [
+            Drawn(part.shard.shard_id, part.incarnation, part.share, part.batch)
+            for part in request.parts
+            if part.batch is not None
+        ]
+        return join_drawn(drawn, request.size, keys=self._keys, beta=beta)
+
+    def grant(
+        self, table: str, num_items: int, policy_version: int, *, is_admitted: bool
+    ) -> Grant | None:
+        """Lets a client draw, or returns None where it has to wait.
+
+        Args:
+          table: Which.
+          num_items: Of the batch, or those that are missing in it.
+          policy_version: The newest.
+          is_admitted: Whether the limiter admitted them before.
+
+        Raises:
+          SpecError: A batch so large that it might never be admitted.
+        """
+        admission = self._admissions[table]
+        if not is_admitted:
+            admission.check_batch(num_items)
+        # a client's calls of a shard are not in order with ours: none on its way to other contents
+        if self._shards.is_loading or not (is_admitted or admission.can_sample(num_items)):
+            return None
+        pieces = tuple(
+            Piece(
+                shard_id=shard.shard_id,
+                incarnation=shard.incarnation,
+                actor=shard.handle.name,
+                count=count,
+                share=share,
+            )
+            for shard, count, share in self._shards.draw(table, num_items)
+        )
+        if not pieces:
+            return None
+        if not is_admitted:
+            admission.samples += num_items
+            self.num_admitted[table] += num_items
+        return Grant(size=admission.size, policy_version=policy_version, pieces=pieces)
+
+    def hear(self, news: News) -> None:
+        """Takes over what a client saw."""
+        for shard_id, incarnation, report in news.reports:
+            self._shards.see(self._shards.shards[shard_id], incarnation, report)
+        for shard_id, incarnation, why in news.lost:
+            self._shards.lose(self._shards.shards[shard_id], incarnation, ShardLostError(why))
+        for batch in news.delivered:
+            self.num_delivered[batch.table] += batch.num_items
+        self.num_stale_priorities += news.num_stale_priorities
 
     def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
         """See ReplayService.update_priorities."""
-        if keys.ndim != 1 or keys.shape != priorities.shape:
-            raise SpecError(
-                f"keys have shape {keys.shape} and priorities {priorities.shape}, expected (B,) of "
-                "both"
-            )
-        is_bad = ~(np.isfinite(priorities) & (priorities >= 0))
-        if is_bad.any():
-            row = int(np.argmax(is_bad))
-            raise SpecError(
-                f"priorities[{row}] is {priorities[row]}, expected a finite number of at least 0"
-            )
+        check_updates(keys, priorities)
         place = self._keys.split(keys)
         sent = 0
         for shard in self._shards.shards:
             rows = place.shard_id == shard.shard_id
             rows &= place.life == self._keys.life(shard.incarnation)
             if rows.any() and not shard.is_lost:
-                arguments = table, place.key[rows], priorities[rows]
+                arguments = table, place.key[rows], priorities[rows], shard.incarnation
                 shard.handle.call("update_priorities", *arguments)
                 sent += int(rows.sum())
         self.num_stale_priorities += len(keys) - sent
@@ -126,8 +169,3 @@ class Requests:
         part.batch, report = part.future.result()
         self._shards.see(part.shard, part.incarnation, report)
         return part.batch is not None
-
-    def _with_keys(self, part: _Part) -> ReplayBatch:
-        assert part.batch is not None
-        key = self._keys.join(part.batch.key, part.shard.shard_id, part.incarnation)
-        return replace(part.batch, key=key)

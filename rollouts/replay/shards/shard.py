@@ -117,6 +117,7 @@ class EndedEpisodes(NamedTuple):
 class ShardReport:
     """How a shard is after a call."""
 
+    number: int = 0  # counts the reports of one process; 0: of another one
     tables: Mapping[str, TableReport] = field(default_factory=dict)
     env_steps: int = 0  # stored ever, with what a load brought
     episodes_cut: int = 0
@@ -127,7 +128,13 @@ class ShardReport:
 
 
 class ShardHandle(Protocol):
-    """The driver's end of a shard. No method blocks; calls run in the order they were made in."""
+    """The driver's end of a shard. No method blocks; calls run in the order they were made in.
+
+    `name` is unique and leads clients to the shard's process; "" where that is this one.
+    """
+
+    @property
+    def name(self) -> str: ...
 
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Calls a method of ReplayShard.
@@ -157,6 +164,8 @@ class ReplayShard:
         self._buffer = config.make_buffer()
         self._loaded: tuple[ReplayBuffer, dict[str, float]] | None = None
         self._mean_mass: dict[str, float] = {}
+        self._incarnation = 0
+        self._num_reports = 0
 
     def report(self) -> ShardReport:
         """Says how the shard is."""
@@ -176,7 +185,9 @@ class ReplayShard:
                 mean_mass=mass,
             )
         steps = stats["steps"]
+        self._num_reports += 1
         return ShardReport(
+            number=self._num_reports,
             tables=tables,
             env_steps=steps["produced"] - sum(steps["discarded"].values()),
             episodes_cut=stats["episodes_cut"],
@@ -225,9 +236,18 @@ class ReplayShard:
                 self._mean_mass[table] = power / float(batch.probability[best]) / size
         return batch, self.report()
 
-    def update_priorities(self, table: str, keys: Array, priorities: Array) -> None:
-        """Sets the priorities of items that are still there."""
+    def begin_life(self, incarnation: int) -> None:
+        """Says which incarnation this is, or becomes by the load that is finished next."""
+        self._incarnation = incarnation
+
+    def update_priorities(
+        self, table: str, keys: Array, priorities: Array, incarnation: int
+    ) -> bool:
+        """Sets the priorities of items that are still there; False: they are another life's."""
+        if incarnation != self._incarnation:
+            return False
         self._buffer.update_priorities(keys, priorities, table=table)
+        return True
 
     def save(self, path: str) -> ShardReport:
         """Writes everything to a file, atomically."""
@@ -265,6 +285,8 @@ class ReplayShard:
 
 class LocalShard:
     """A shard in this process: every call is over when it returns. See ShardHandle."""
+
+    name = ""
 
     def __init__(self, config: ShardConfig) -> None:
         """Makes the shard."""

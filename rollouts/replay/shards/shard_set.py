@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ Array = NDArray[Any]
 
 _MOST_EPISODE_REPORTS = 4096
 _RESTART_WINDOW_S = 600.0
+_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
 _NO_ITEMS = TableReport()
 
 
@@ -96,6 +98,7 @@ class ShardSet:
         launch: Callable[[int], ShardHandle],
         num_shards: int,
         *,
+        num_rows: int,
         admissions: Mapping[str, Admission],
         max_restarts: int,
         wake: Callable[[], None],
@@ -105,11 +108,13 @@ class ShardSet:
         Args:
           launch: Starts an incarnation of a shard.
           num_shards: How many.
+          num_rows: Environments of a worker.
           admissions: The limiters' accounts by table, which this keeps up to date.
           max_restarts: Of each shard in 10 minutes; one that dies more often ends the replay.
           wake: Called on any thread when a call ended.
         """
         self._launch = launch
+        self._num_rows = num_rows
         self._admissions = admissions
         self._max_restarts = max_restarts
         self._wake = wake
@@ -157,9 +162,10 @@ class ShardSet:
         return [(shard, count, part) for shard, count, part in drawn if count]
 
     def see(self, shard: Shard, incarnation: int, report: ShardReport) -> None:
-        """Takes over what a sample's report says of items, unless an add's was newer."""
+        """Takes over what a sample's report says of items, unless a newer one is known."""
         same = incarnation == shard.incarnation and report.env_steps == shard.report.env_steps
-        if same and not shard.loading:
+        # those that clients bring come in any order
+        if same and not shard.loading and report.number > shard.report.number:
             shard.report = replace(report, episodes=None)
             self._count()
 
@@ -207,7 +213,8 @@ class ShardSet:
             # keys of the items that were here so far are nobody's
             used = shard.report.env_steps > 0
             shard.incarnation = max(mark.incarnation, shard.incarnation + used)
-            shard.report, shard.loss = mark.report, mark.loss
+            shard.report, shard.loss = replace(mark.report, number=0), mark.loss
+            shard.handle.call("begin_life", shard.incarnation)
             shard.loading = self.watched(shard.handle.call("finish_load", True))
         self.first_incarnation = max(self.newest_incarnation, checkpoint.newest_incarnation) + 1
         self.newest_incarnation = self.first_incarnation
@@ -226,6 +233,18 @@ class ShardSet:
     def num_in_flight(self) -> int:
         """Fragments on their way into shards."""
         return sum(len(shard.adds) for shard in self.shards)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more fragment may be added, by all limiters and for what is on its way."""
+        if self.num_in_flight >= _FRAGMENTS_PER_SHARD * len(self.shards):
+            return False
+        return all(each.can_insert() for each in self._admissions.values())
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a shard is going over to other contents."""
+        return any(shard.loading for shard in self.shards)
 
     @property
     def is_idle(self) -> bool:
@@ -293,6 +312,7 @@ class ShardSet:
         shard.restarts += 1
         shard.is_lost = False
         shard.report, shard.loading = ShardReport(), None
+        shard.handle.call("begin_life", shard.incarnation)
         _log.warning(
             "shard %d is started again, %s",
             shard.shard_id,
@@ -319,7 +339,7 @@ class ShardSet:
         assert self.checkpoint is not None
         shard.handle.call("load", self.checkpoint.path_of(mark), mark.mean_mass)
         shard.loading = self.watched(shard.handle.call("finish_load", True))
-        shard.report = mark.report
+        shard.report = replace(mark.report, number=0)
         shard.loss.add(mark.report, -1)
 
     def _finish_loading(self, shard: Shard) -> None:
@@ -338,14 +358,16 @@ class ShardSet:
     def _count(self) -> None:
         """Brings the limiters' accounts up to date."""
         present = [shard for shard in self.shards if not shard.is_lost]
+        in_flight = Counter[int]()
+        for add in (add for shard in self.shards for add in shard.adds):
+            in_flight[add.name[0]] += add.num_steps
+        steps = [math.ceil(num_steps / self._num_rows) for num_steps in in_flight.values()]
         for name, admission in self._admissions.items():
             admission.size = sum(shard.table(name).size for shard in present)
             admission.inserts = sum(
                 shard.table(name).inserts + shard.loss.inserts.get(name, 0) for shard in self.shards
             )
-            # as many for each step as so far; at first one, as n-step items are
-            rate = admission.inserts / self._inserted if self._inserted else 1.0
-            admission.coming = self._steps_in_flight * rate
+            admission.expect(steps, self._num_rows)
 
     @property
     def _steps_in_flight(self) -> int:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our Atari options in the words of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rollouts.errors import SpecError
+from rollouts.specs import OptionValue
+
+
+def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Our Atari options in EnvPool's words.
+
+    Raises:
+      SpecError: A value that EnvPool does not have.
+    """
+    refuse("envpool", options, "maxpool", unless=True)
+    refuse("envpool", options, "life_loss_info", unless=False)
+    renamed = {
+        "frameskip": "frame_skip",
+        "grayscale": "gray_scale",
+        "reward_clipping": "reward_clip",
+    }
+    left_out = ("maxpool", "life_loss_info")
+    result = {
+        renamed.get(name, name): value for name, value in options.items() if name not in left_out
+    }
+    return {**result, "use_inter_area_resize": True}
+
+
+def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:
+    """Our Atari options as arguments of Gymnasium's emulator and wrappers, by their names.
+
+    Raises:
+      SpecError: A value that Gymnasium does not have.
+    """
+    refuse("gymnasium", options, "maxpool", unless=True)
+    refuse("gymnasium", options, "life_loss_info", unless=False)
+    emulator: dict[str, OptionValue] = {"frameskip": 1}
+    for name in ("repeat_action_probability", "full_action_space", "mode", "difficulty"):
+        # Gymnasium says "the game's own mode" by not naming one
+        if options[name] != -1:
+            emulator[name] = options[name]
+    preprocessing = {
+        "noop_max": options["noop_max"],
+        "frame_skip": options["frameskip"],
+        "screen_size": (options["img_width"], options["img_height"]),
+        "terminal_on_life_loss": options["episodic_life"],
+        "grayscale_obs": options["grayscale"],
+    }
+    return {
+        "make": emulator,
+        "AtariPreprocessing": preprocessing,
+        "ClipReward": (-1.0, 1.0) if options["reward_clipping"] else None,
+        "FrameStackObservation": options["stack_num"],
+    }
+
+
+def refuse(
+    peer: str, options: Mapping[str, OptionValue], name: str, *, unless: OptionValue
+) -> None:
+    """Raises SpecError where an option is not the one value that the peer has."""
+    if options[name] != unless:
+        raise SpecError(
+            f"peer {peer!r} has no equal of {name}={options[name]!r}: it always has "
+            f"{name}={unless!r}. Leave out the option, or this peer"
+        )

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How clients of a ReplayService reach it: an actor that hands questions and answers on.
+
+Nobody can call a driver, so it asks: the mailbox keeps what clients ask until the service's process
+takes it. Only numbers pass here; items come from the shards, which clients find by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import ray as _typed_ray
+
+from rollouts.errors import ClosedError, WorkerError
+from rollouts.replay.clients.asking import Ask, UnreachableError
+from rollouts.replay.shards.shard import FragmentLostError, ShardLostError
+
+ray: Any = _typed_ray
+
+# of the mailbox and of the shards, whose names are unique
+NAMESPACE = "rollouts"
+_MOST_CALLS = 10_000  # that wait in the mailbox at a time, as each client's does
+
+
+class RayMailbox:
+    """See Mailbox: the service's end. The actor is on this machine, if Ray has room here."""
+
+    def __init__(self) -> None:
+        """Starts the actor; does not wait for it."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        _check_connected()
+        self._name = f"replay-desk-{uuid.uuid4().hex}"
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self._actor = (
+            ray.remote(_make_mailbox_class())
+            .options(
+                name=self._name,
+                namespace=NAMESPACE,
+                num_cpus=0,
+                max_concurrency=_MOST_CALLS,
+                max_restarts=-1,
+                max_task_retries=0,
+                scheduling_strategy=here,
+            )
+            .remote()
+        )
+
+    def take(self) -> Future[Sequence[tuple[Any, Ask]]]:
+        """See Mailbox."""
+
+        def opened(asks: Any) -> Any:
+            return [(number, pickle.loads(ask)) for number, ask in asks]
+
+        _check_connected()
+        return as_future(self._actor.take.remote(), _unreachable, opened)
+
+    def answer(self, answers: Sequence[tuple[Any, Any]]) -> None:
+        """See Mailbox."""
+        _check_connected()
+        self._actor.answer.remote([(number, _pickled(answer)) for number, answer in answers])
+
+    def link(self) -> RayLink:
+        """See Mailbox."""
+        return RayLink(self._name)
+
+    def close(self) -> None:
+        """See Mailbox."""
+        with contextlib.suppress(Exception):
+            _check_connected()
+            ray.kill(self._actor, no_restart=True)
+
+
+class RayLink:
+    """See Link: a client's end, in any process of the same Ray."""
+
+    def __init__(self, name: str) -> None:
+        """Looks for nobody yet."""
+        self._name = name
+        self._actors: dict[str, Any] = {}
+
+    def __reduce__(self) -> Any:
+        return RayLink, (self._name,)
+
+    def ask(self, ask: Ask) -> Future[Any]:
+        """See Link."""
+        try:
+            desk = self._find(self._name)
+        except ValueError:
+            raise ClosedError("the replay service is closed, or its process ended") from None
+
+        def failed(error: BaseException) -> BaseException:
+            # started again, or gone: the next attempt tells
+            self._actors.pop(self._name, None)
+            return _unreachable(error)
+
+        return as_future(desk.ask.remote(pickle.dumps(ask)), failed, pickle.loads)
+
+    def call(self, actor: str, method: str, *args: Any) -> Future[Any]:
+        """See Link."""
+        try:
+            shard = self._find(actor)
+        except ValueError as error:
+            lost: Future[Any] = Future()
+            lost.set_exception(ShardLostError(str(error)))
+            return lost
+
+        def failed(error: BaseException) -> BaseException:
+            self._actors.pop(actor, None)
+            return shard_error(error)
+
+        return as_future(shard.call.remote(method, *args), failed)
+
+    def _find(self, name: str) -> Any:
+        """Returns an actor's handle; ValueError where it is dead."""
+        _check_connected()
+        if name not in self._actors:
+            self._actors[name] = ray.get_actor(name, namespace=NAMESPACE)
+        return self._actors[name]
+
+
+def as_future(
+    ref: Any,
+    translate: Callable[[BaseException], BaseException],
+    convert: Callable[[Any], Any] = lambda value: value,
+) -> Future[Any]:
+    """Returns Ray's future, with the result converted and what went wrong in our terms."""
+    result: Future[Any] = Future()
+
+    def pass_on(future: Future[Any]) -> None:
+        error = future.exception()
+        if error is not None:
+            result.set_exception(translate(error))
+            return
+        try:
+            result.set_result(convert(future.result()))
+        except Exception as wrong:
+            result.set_exception(wrong)
+
+    ref.future().add_done_callback(pass_on)
+    return result
+
+
+def shard_error(error: BaseException) -> BaseException:
+    """Returns what a failed call of a shard means."""
+    if isinstance(error, ray.exceptions.ObjectLostError):
+        # an argument of the call, or the result, with its node
+        return FragmentLostError(str(error))
+    if isinstance(error, ray.exceptions.RayActorError):
+        return ShardLostError(str(error))
+    # the shard raised it: Ray makes it an instance of the original's class
+    return error
+
+
+def _unreachable(error: BaseException) -> BaseException:
+    return UnreachableError(f"the replay service cannot be reached at present: {error}")
+
+
+def _pickled(answer: Any) -> bytes:
+    try:
+        return pickle.dumps(answer)
+    except Exception:
+        # some libraries' exceptions cannot be
+        return pickle.dumps(WorkerError(f"{type(answer).__name__}: {answer}"))
+
+
+def _check_connected() -> None:
+    if not ray.is_initialized():
+        raise WorkerError(
+            "this process is not connected to Ray: call ray.init(address=...) with the address of "
+            "the service's Ray before sampling"
+        )
+
+
+def _make_mailbox_class() -> type:
+    """Makes the actor class, which needs nothing but Python; local as in ray_session."""
+
+    class ReplayMailbox:
+        def __init__(self) -> None:
+            import asyncio
+            import uuid
+
+            # another one after a restart: answers to its former life find nobody
+            self._life = uuid.uuid4().hex
+            self._count = 0
+            self._asks: list[Any] = []
+            self._waiting: dict[Any, Any] = {}
+            self._has_asks = asyncio.Event()
+
+        async def ask(self, ask: bytes) -> Any:
+            import asyncio
+
+            self._count += 1
+            number = (self._life, self._count)
+            self._waiting[number] = answer = asyncio.get_running_loop().create_future()
+            self._asks.append((number, ask))
+            self._has_asks.set()
+            return await answer
+
+        async def take(self) -> Any:
+            await self._has_asks.wait()
+            self._has_asks.clear()
+            asks, self._asks = self._asks, []
+            return asks
+
+        async def answer(self, answers: Any) -> None:
+            for number, answer in answers:
+                waiting = self._waiting.pop(number, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+
+    return ReplayMailbox

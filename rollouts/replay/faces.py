@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every replay has for a learner: ReplayBuffer, ReplayService and ReplayClient."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rollouts.errors import SpecError
+from rollouts.replay.config import TableConfig
+from rollouts.replay.sampling import ReplayBatch
+
+if TYPE_CHECKING:
+    import torch
+
+    from rollouts.replay.prefetch import ReplayPrefetcher
+
+
+class SampledReplay(ABC):
+    """Something that `sample` draws batches from."""
+
+    tables: Mapping[str, TableConfig]
+
+    @abstractmethod
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        table: str | None = None,
+        beta: float = 0.4,
+        timeout_s: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> ReplayBatch: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def prefetch(
+        self,
+        batch_size: int,
+        *,
+        table: str | None = None,
+        beta: float = 0.4,
+        device: str | torch.device = "cpu",
+        depth: int = 2,
+    ) -> ReplayPrefetcher:
+        """Samples on a thread of its own, `depth` batches ahead of the learner."""
+        from rollouts.replay.prefetch import ReplayPrefetcher
+
+        name = self._table(table)
+        return ReplayPrefetcher(
+            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
+            device,
+            depth=depth,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _table(self, name: str | None) -> str:
+        if name is None:
+            return next(iter(self.tables))
+        if name not in self.tables:
+            raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
+        return name
+
+
+def on_device(batch: ReplayBatch, device: str | torch.device | None) -> ReplayBatch:
+    """Returns the batch with tensors there for arrays; None: as it is."""
+    if device is None:
+        return batch
+    from rollouts.replay.prefetch import move
+
+    return move(batch, device)
