@@ -43,7 +43,8 @@ def add_final(info: Info, final_obs: Array, ended: Array) -> None:
         rows[row] = final_obs[row]
     final_info: Info = {}
     for name, values in info.items():
-        final_info[name] = np.where(ended, values, np.zeros((), values.dtype))
+        rows_ended = ended.reshape(-1, *[1] * (values.ndim - 1))
+        final_info[name] = np.where(rows_ended, values, np.zeros((), values.dtype))
         final_info[f"_{name}"] = ended
     info["final_obs"], info["_final_obs"] = rows, ended
     info["final_info"], info["_final_info"] = final_info, ended

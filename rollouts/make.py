@@ -55,7 +55,9 @@ def make_vec(
         than num_threads in synchronous mode). Linux only.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
-        environment its own value. All ids of a mixed pool must take them.
+        environment its own value. All ids of a mixed pool must take them. Ranges may be
+        written as Gymnasium writes them: healthy_z_range=(0.2, 1.0) is healthy_z_min=0.2
+        and healthy_z_max=1.0.
 
     Returns:
       The vector environment. It owns threads: close it or use it in a `with`.

@@ -98,7 +98,10 @@ def _check_equal_spaces(recipes: Mapping[str, Recipe], specs: Mapping[str, EnvSp
         return {
             "observation space": specs[one].single_observation_space,
             "action space": specs[one].single_action_space,
-            "info columns": [f"{name} ({dtype})" for name, dtype in infos],
+            "info columns": [
+                f"{name} ({dtype})" + ("" if length is None else f" of {length}")
+                for name, dtype, length in infos
+            ],
         }
 
     if len(specs) == 1:

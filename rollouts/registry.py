@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts import _native, atari
+from rollouts import _native, atari, mujoco
 from rollouts.arguments import first_value
 from rollouts.errors import SpecError
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 
 # options that name files of an engine; rollouts fills them in, users do not
-_INTERNAL_OPTIONS = frozenset({"rom_path"})
+_INTERNAL_OPTIONS = frozenset({"rom_path", "assets"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,10 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
-    options = {name: first_value(name, value) for name, value in env_options.items()}
+    options = {
+        name: first_value(name, value)
+        for name, value in mujoco.plain_options(env_options, num_envs=None).items()
+    }
     return describe(env_id, resolve(env_id, max_episode_steps, options))
 
 
@@ -124,6 +127,9 @@ def resolve(
     internal: dict[str, OptionValue] = {}
     if env_id.startswith(atari.PREFIX):
         internal["rom_path"] = str(atari.rom_path(env_id))
+    elif entry["header"].startswith(mujoco.HEADERS):
+        mujoco.load_engine()
+        internal["assets"] = str(mujoco.assets_dir())
 
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     if not hasattr(limit, "__index__") or not 0 <= limit < 2**31:

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rollouts import _native
+from rollouts import _native, mujoco
 from rollouts.arguments import (
     int_between,
     one_of,
@@ -78,7 +78,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         """Checks the arguments and starts the threads; see `make_vec`."""
         self.closed = True  # until there is something to close
         ids, num_envs = read_ids(env_id, num_envs)
-        options = option_columns(env_options or {}, num_envs)
+        options = option_columns(mujoco.plain_options(env_options or {}, num_envs), num_envs)
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
         self.batch_size = int_between("batch_size", rows, 1, num_envs)
@@ -151,7 +151,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             returns all N observations (synchronous mode only). Every other entry is an
             option of the environments, as in `make_vec`: one value or N, of which those
             of marked environments count. It holds from this episode on, and stays. A heavy
-            environment (Atari) whose options change is built anew.
+            environment (Atari, MuJoCo) whose options change is built anew.
 
         Returns:
           obs (B, *obs_shape) and info, as `step`.
@@ -249,7 +249,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self, options: dict[str, Any] | None
     ) -> tuple[Array | None, dict[str, OptionValue | list[OptionValue]]]:
         """The mask, if any, and what environments shall have for options."""
-        given = dict(options or {})
+        given = mujoco.plain_options(options or {}, self.num_envs)
         mask = self._reset_mask(given.pop("reset_mask")) if "reset_mask" in given else None
         unknown = sorted(set(given) - self._option_names)
         if unknown:

@@ -63,8 +63,11 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
                         : py::none();
   }
   for (std::int32_t i = 0; i < spec.num_infos; ++i) {
-    arrays[pointers.size() + i] = py::array(NumpyDType(spec.infos[i].dtype), {buffer->rows()}, {},
-                                            view.infos[i], owner);
+    const InfoSpec& info = spec.infos[i];
+    std::vector<py::ssize_t> shape{buffer->rows()};
+    if (info.length != InfoSpec::kNumber) shape.push_back(info.length);
+    arrays[pointers.size() + i] =
+        py::array(NumpyDType(info.dtype), shape, {}, view.infos[i], owner);
   }
   return arrays;
 }

@@ -15,6 +15,7 @@ void BindRegistry(pybind11::module_& module);
 void BindPool(pybind11::module_& module);
 void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);
+void BindMujoco(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
 void BindReplay(pybind11::module_& module);

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindPool(module);
   rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);
+  rollouts::BindMujoco(module);
   rollouts::BindReturns(module);
   rollouts::BindFrameStacks(module);
   rollouts::BindReplay(module);

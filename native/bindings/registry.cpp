@@ -49,7 +49,10 @@ py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
   result["action"] = SpaceToDict(spec.action);
   py::list infos;
   for (std::int32_t i = 0; i < spec.num_infos; ++i) {
-    infos.append(py::make_tuple(spec.infos[i].name, NumpyDType(spec.infos[i].dtype)));
+    const InfoSpec& info = spec.infos[i];
+    const py::object length = info.length == InfoSpec::kNumber ? py::object(py::none())
+                                                               : py::object(py::int_(info.length));
+    infos.append(py::make_tuple(info.name, NumpyDType(info.dtype), length));
   }
   result["infos"] = infos;
   return result;

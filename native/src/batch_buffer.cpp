@@ -29,7 +29,7 @@ void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
   visit(view.terminated, 1);
   visit(view.truncated, 1);
   for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
-    visit(view.infos[i], SizeOf(spec_.infos[i].dtype));
+    visit(view.infos[i], SizeOf(spec_.infos[i].dtype) * spec_.infos[i].size());
   }
 }
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "clones.h"
-#include "registry_includes.inc"
+#include "registry_light_includes.inc"
 
 namespace rollouts {
 

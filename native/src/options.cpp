@@ -50,4 +50,14 @@ void ConfigCheck::Probability(const char* name, double value) {
   Require(value >= 0 && value <= 1, name, value, "between 0 and 1");
 }
 
+void ConfigCheck::OneOf(const char* name, const std::string& value,
+                        std::initializer_list<const char*> choices) {
+  std::string listed;
+  for (const char* choice : choices) {
+    if (value == choice) return;
+    listed += (listed.empty() ? "'" : " or '") + std::string(choice) + "'";
+  }
+  throw SpecError(std::string("option '") + name + "' must be " + listed + ", got '" + value + "'");
+}
+
 }  // namespace rollouts

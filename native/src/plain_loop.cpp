@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "registry_includes.inc"
+#include "registry_light_includes.inc"
 #include "rollouts/core/env.h"
 
 namespace rollouts {

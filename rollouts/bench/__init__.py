@@ -9,8 +9,12 @@ but ours is imported before a peer is asked for.
 from __future__ import annotations
 
 from rollouts.bench.measurement import Comparison, Measurement, Settings
-from rollouts.bench.peers import PEERS, OpenEnv, Peer, Rollouts
+from rollouts.bench.mujoco_peer import MujocoRollout
+from rollouts.bench.peers import PEERS as LIBRARIES
+from rollouts.bench.peers import OpenEnv, Peer, Rollouts
 from rollouts.bench.runner import compare
+
+PEERS = {**LIBRARIES, MujocoRollout.name: MujocoRollout()}
 
 __all__ = [
     "PEERS",

@@ -9,9 +9,12 @@ from gymnasium import spaces
 import rollouts
 
 # asking a game's env_spec would load its emulator
-LIGHT_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-# engines are slow to start: a few of a family stand for all of it
-HEAVY_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
+OTHER_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
+LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
+MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
+# games are slow to start: a few stand for all of them
+ATARI_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
+HEAVY_IDS = ATARI_IDS + MUJOCO_IDS
 
 
 def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None) -> np.ndarray:

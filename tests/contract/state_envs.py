@@ -7,13 +7,11 @@ import functools
 
 import numpy as np
 import pytest
+from contract_envs import HEAVY_IDS, LIGHT_IDS
 from gymnasium import spaces
 
 import rollouts
 
-LIGHT_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-# engines are slow to start: a few of a family stand for all of it
-HEAVY_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
 LIMIT = 30  # steps of an episode: short, so that ends and resets are among what is compared
 
 every_env = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
@@ -47,7 +45,7 @@ def play(env: rollouts.VectorEnv, one: int, first: int, count: int) -> list[Row]
         final = batch.final_obs[0].tobytes() if batch.final_obs is not None and ended else None
         columns = (batch.reward, batch.terminated, batch.truncated, batch.episode_return)
         columns += (batch.episode_length, *batch.info.values())
-        rows.append((batch.obs[0].tobytes(), final, *(column[0].item() for column in columns)))
+        rows.append((batch.obs[0].tobytes(), final, *(column[0].tolist() for column in columns)))
         if ended and env.autoreset_mode.name == "DISABLED":
             break
     return rows

@@ -7,7 +7,8 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from state_envs import HEAVY_IDS, LIGHT_IDS, every_env, make, play, state_of
+from contract_envs import ATARI_IDS, LIGHT_IDS
+from state_envs import every_env, make, play, state_of
 
 from rollouts.errors import SpecError
 
@@ -82,7 +83,8 @@ def test_state_of_another_type_is_refused(env_id: str) -> None:
     [
         ("CartPole-v1", {"sutton_barto_reward": True}),
         ("FrozenLake-v1", {"is_slippery": False}),
-        *[(i, {"frameskip": 3}) for i in HEAVY_IDS[:1]],
+        ("Hopper-v5", {"frame_skip": 3}),
+        *[(i, {"frameskip": 3}) for i in ATARI_IDS[:1]],
     ],
 )
 def test_state_of_other_options_is_refused(env_id: str, options: dict) -> None:
@@ -94,7 +96,7 @@ def test_state_of_other_options_is_refused(env_id: str, options: dict) -> None:
         assert env.get_state() == before
 
 
-@pytest.mark.skipif(len(HEAVY_IDS) < 2, reason="needs ale-py")
+@pytest.mark.skipif(len(ATARI_IDS) < 2, reason="needs ale-py")
 def test_state_of_another_game_is_refused() -> None:
     with make("ALE/Pong-v5", 1) as env, pytest.raises(SpecError, match="other options"):
         env.set_state(None, [state_of("ALE/Breakout-v5")])
@@ -113,7 +115,7 @@ def test_checksum_is_fnv_1a() -> None:
     assert sealed(state) == state
 
 
-@pytest.mark.parametrize("env_id", HEAVY_IDS[:1])
+@pytest.mark.parametrize("env_id", ATARI_IDS[:1])
 def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) -> None:
     good = state_of(env_id)
     # type name, clock and the game's own values come before the emulator's text

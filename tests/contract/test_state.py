@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from state_envs import HEAVY_IDS, action_of, every_env, make, play, state_of
+from contract_envs import ATARI_IDS, HEAVY_IDS
+from state_envs import action_of, every_env, make, play, state_of
 
 from rollouts.errors import ClosedError, DTypeError, ProtocolError, SpecError
 
@@ -124,7 +125,7 @@ def test_asynchronous_pool_saves_and_restores(env_id: str) -> None:
         assert play(other, 1, 100, 20) == want
 
 
-@pytest.mark.skipif(not HEAVY_IDS, reason="needs ale-py")
+@pytest.mark.skipif(not ATARI_IDS, reason="needs ale-py")
 @pytest.mark.parametrize(
     ("env_id", "options"),
     [

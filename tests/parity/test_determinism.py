@@ -8,10 +8,12 @@ import pytest
 
 import rollouts
 
-LIGHT_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
+OTHER_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
+LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
+MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
 ALE_IDS = [i for i in ("ALE/Pong-v5",) if i in rollouts.env_ids()]
 # CliffWalking-v1 leaves nothing to chance
-RANDOM_IDS = [i for i in LIGHT_IDS if i != "CliffWalking-v1"]
+RANDOM_IDS = [i for i in OTHER_IDS if i != "CliffWalking-v1"]
 
 # few environments run on the caller alone, many in the threads' queue
 SIZES = [12, 1200]
@@ -107,7 +109,7 @@ def test_data_do_not_depend_on_threads_or_batch_size(
         assert_same(expected, found)
 
 
-@pytest.mark.parametrize("env_id", LIGHT_IDS)
+@pytest.mark.parametrize("env_id", OTHER_IDS)
 def test_three_pools_with_offsets_are_one_pool(env_id: str) -> None:
     expected = collect(env_id, 12)
     found: Trajectories = {}
@@ -147,8 +149,8 @@ def test_seeds_that_differ_in_high_bits_alone_differ(env_id: str) -> None:
         assert len({one for seed in seeds for one in observations(env, seed)}) == 6
 
 
-@pytest.mark.parametrize("env_id", ALE_IDS)
-def test_games_do_not_depend_on_threads_or_batch_size(env_id: str) -> None:
+@pytest.mark.parametrize("env_id", ALE_IDS + MUJOCO_IDS)
+def test_engines_do_not_depend_on_threads_or_batch_size(env_id: str) -> None:
     expected = collect(env_id, 3, 12, num_threads=1)
     assert_same(expected, collect(env_id, 3, 12, num_threads=2, batch_size=2))
     assert_same(expected, collect(env_id, 3, 12, num_threads=2))

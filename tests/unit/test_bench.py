@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import rollouts
 from rollouts.bench import PEERS, Comparison, Measurement, OpenEnv, Settings, compare
 from rollouts.bench import peers as peers_module
 from rollouts.bench.atari_options import envpool_atari_options, gymnasium_atari_options
 from rollouts.bench.report import Machine, footer, header, table, to_json
 from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import EngineError, SpecError
+from rollouts.mujoco import integration_state
 from rollouts.registry import env_spec
 
 Array = NDArray[Any]
@@ -139,7 +141,7 @@ def test_compare_measures_our_pool_and_gymnasium(batch_size: int) -> None:
 
 @pytest.mark.parametrize("batch_size", [4, 2])
 @pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="envpool is missing")
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
 def test_compare_measures_envpool(env_id: str, batch_size: int) -> None:
     settings = Settings(env_id, 4, batch_size, 1, duration_s=0.01, repeats=1)
     ours, peer = compare(settings, [PEERS["envpool"]]).measurements
@@ -153,6 +155,38 @@ def test_compare_measures_the_plain_loop(env_id: str) -> None:
     _, loop = compare(settings, [PEERS["loop"]]).measurements
     assert (loop.library, loop.batch_size, loop.num_threads, loop.api) == ("loop", 4, 1, "step")
     assert loop.median > 0
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_compare_measures_mujocos_rollouts(num_threads: int) -> None:
+    settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
+    _, engine = compare(settings, [PEERS["mujoco"]]).measurements
+    assert (engine.library, engine.batch_size, engine.num_threads) == ("mujoco", 3, num_threads)
+    assert engine.options == {"nstep": 32}
+    assert engine.median > 0
+
+
+def test_mujocos_rollouts_go_where_our_environments_go() -> None:
+    settings = Settings("Hopper-v5", 2, 2, 1, seed=3)
+    spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
+    engine = PEERS["mujoco"].make(settings, spec)
+    batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
+    with rollouts.make_vec("Hopper-v5", 2, seed=3, terminate_when_unhealthy=False) as env:
+        env.reset()
+        engine.start()
+        for batch in batches:
+            env.step(batch)
+            engine.env.step(batch)
+        ours = np.stack([integration_state(state) for state in env.get_state()])
+    # time, positions and velocities come first
+    np.testing.assert_array_equal(engine.env._states[:, :13], ours[:, :13])
+    engine.close()
+
+
+def test_the_mujoco_peer_refuses_what_is_not_mujoco() -> None:
+    settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
+    with pytest.raises(SpecError, match="'mujoco' has MuJoCo's environments only"):
+        compare(settings, [PEERS["mujoco"]])
 
 
 def test_the_plain_loop_takes_the_options_of_the_environment() -> None:

@@ -22,7 +22,7 @@ BENCH = ["bench", "--env-id", "CartPole-v1", *QUICK]
 
 
 def test_envs_lists_spaces_and_limit_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["envs", "--filter", "pendulum"]) == 0
+    assert cli.main(["envs", "--filter", "pendulum-V1"]) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert " ".join(row.split()) == "Pendulum-v1 200 Box (1,) float32 in [-2, 2] Box (3,) float32"
     assert row.index("Box") == head.index("action space")

@@ -31,11 +31,13 @@
 //   void Reset(Rng&, bool forced)            forced: by the user's reset(), not by autoreset
 //   StepResult Step(const Action*, Rng&)
 //   void Observe(Obs* obs) const
-//   void WriteInfo(double* values) const     one value per EnvSpec::infos entry
+//   void WriteInfo(double* values) const     what EnvSpec::infos announces, one after the other
 //   void SaveState(std::vector<std::uint8_t>& out) const   optional, as is the next:
 //       appends all that the future depends on; called after a Reset, between steps
 //   void LoadState(std::span<const std::uint8_t>)   takes such a state over from an Env
 //       of equal Config, maybe before the first Reset; throws when it cannot
+//   static std::shared_ptr<const void> Share(const Config&)   optional: what environments of
+//       these options have in common, held by their batch
 // Its functions may throw; the pool reports that as this environment's failure.
 #pragma once
 

@@ -44,15 +44,22 @@ struct SpaceSpec {
   ROLLOUTS_HD constexpr std::int64_t bytes() const { return size() * SizeOf(dtype); }
 };
 
-// One extra per-step value reported in Gymnasium's `info`, stored as float64 or int32.
+// One extra per-step value reported in Gymnasium's `info`, stored as float64 or int32: a
+// number, or an array of `length` of them.
 struct InfoSpec {
+  static constexpr std::int32_t kNumber = -1;
+
   const char* name = nullptr;
   DType dtype = DType::kFloat64;
+  std::int32_t length = kNumber;
+
+  ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
 // Time limits and reward thresholds belong to ids, not to environments: envs.cmake has them.
 struct EnvSpec {
-  static constexpr std::int32_t kMaxInfos = 4;
+  static constexpr std::int32_t kMaxInfos = 12;
+  static constexpr std::int32_t kMaxInfoValues = 64;  // of all infos together
 
   SpaceSpec observation;
   SpaceSpec action;

@@ -27,6 +27,10 @@ concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_
   target.LoadState(out);
 };
 
+// A heavy environment that shares something, such as a model, with others of its options.
+template <typename Env>
+concept Sharing = requires(const typename Env::Config& config) { Env::Share(config); };
+
 // Environments that own an engine. Each failure stays with its environment: its
 // row says truncated and shows zeros, and its next step begins a new episode.
 template <typename Env>
@@ -34,7 +38,8 @@ class HeavyEnvBatch final : public EnvBatch {
  public:
   // `configs`: one for all environments, or one for each.
   HeavyEnvBatch(std::vector<typename Env::Config> configs, std::int32_t num_envs)
-      : spec_(CommonSpec(configs)),
+      : shared_(Shared(configs)),
+        spec_(CommonSpec(configs)),
         configs_(std::move(configs)),
         envs_(num_envs),
         clocks_(num_envs) {}
@@ -57,7 +62,7 @@ class HeavyEnvBatch final : public EnvBatch {
         return RowRef{rows.view, rows.first};
       };
       const auto write_info = [&](const RowRef& out) {
-        double values[EnvSpec::kMaxInfos] = {};
+        double values[EnvSpec::kMaxInfoValues] = {};
         envs_[env]->WriteInfo(values);
         WriteInfo(values, out);
       };
@@ -118,6 +123,15 @@ class HeavyEnvBatch final : public EnvBatch {
     std::unique_ptr<Env> built;
   };
 
+  static std::vector<std::shared_ptr<const void>> Shared(
+      const std::vector<typename Env::Config>& configs) {
+    std::vector<std::shared_ptr<const void>> shared;
+    if constexpr (Sharing<Env>) {
+      for (const auto& config : configs) shared.push_back(Env::Share(config));
+    }
+    return shared;
+  }
+
   // The spec that all have, but for its cost, which is that of the slowest.
   static EnvSpec CommonSpec(const std::vector<typename Env::Config>& configs) {
     EnvSpec common = Env::MakeSpec(configs[0]);
@@ -138,15 +152,17 @@ class HeavyEnvBatch final : public EnvBatch {
     return configs_[configs_.size() == 1 ? 0 : env];
   }
 
-  static constexpr double kNoInfo[EnvSpec::kMaxInfos] = {};
+  static constexpr double kNoInfo[EnvSpec::kMaxInfoValues] = {};
 
   void WriteInfo(const double* values, const RowRef& out) const {
     for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
-      if (spec_.infos[i].dtype == DType::kInt32) {
-        static_cast<std::int32_t*>(out.view.infos[i])[out.row] =
-            static_cast<std::int32_t>(values[i]);
-      } else {
-        static_cast<double*>(out.view.infos[i])[out.row] = values[i];
+      const std::int32_t size = spec_.infos[i].size();
+      for (std::int64_t at = out.row * size; at < (out.row + 1) * size; ++at, ++values) {
+        if (spec_.infos[i].dtype == DType::kInt32) {
+          static_cast<std::int32_t*>(out.view.infos[i])[at] = static_cast<std::int32_t>(*values);
+        } else {
+          static_cast<double*>(out.view.infos[i])[at] = *values;
+        }
       }
     }
   }
@@ -155,6 +171,8 @@ class HeavyEnvBatch final : public EnvBatch {
   struct alignas(64) PaddedClock {
     EpisodeClock value;
   };
+  // held for the life of the batch, and while specs and environments are made
+  const std::vector<std::shared_ptr<const void>> shared_;
   const EnvSpec spec_;
   std::vector<typename Env::Config> configs_;
   std::mutex make_mutex_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -78,6 +79,8 @@ class ConfigCheck {
   void Finite(const char* name, double value);
   void Positive(const char* name, double value);     // and finite
   void Probability(const char* name, double value);  // 0 to 1
+  void OneOf(const char* name, const std::string& value,
+             std::initializer_list<const char*> choices);
 };
 
 // Throws SpecError for a Config that the environment cannot run with.

@@ -27,7 +27,7 @@ inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
   if (!SameSpace(a.action, b.action)) return "action space";
   bool same_infos = a.num_infos == b.num_infos;
   for (std::int32_t i = 0; i < a.num_infos && same_infos; ++i) {
-    same_infos = a.infos[i].dtype == b.infos[i].dtype &&
+    same_infos = a.infos[i].dtype == b.infos[i].dtype && a.infos[i].length == b.infos[i].length &&
                  std::strcmp(a.infos[i].name, b.infos[i].name) == 0;
   }
   return same_infos ? "" : "info columns";

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Humanoid-v5 of Gymnasium (humanoid_v5.py): walk in the direction of x without falling.
+#pragma once
+
+#include <algorithm>
+
+#include "rollouts/envs/mujoco/humanoid_body.h"
+
+namespace rollouts {
+
+struct HumanoidTask {
+  struct Config : HumanoidConfig {
+    Config() {
+      xml_file = "humanoid.xml";
+      frame_skip = 5;
+    }
+    double forward_reward_weight = 1.25;
+    double ctrl_cost_weight = 0.1;
+    double contact_cost_weight = 5e-7;
+    double contact_cost_min = -kInfinity;
+    double contact_cost_max = 10;
+    double healthy_reward = 5;
+    bool terminate_when_unhealthy = true;
+    double healthy_z_min = 1;
+    double healthy_z_max = 2;
+  };
+  static constexpr InfoSpec kInfos[] = {
+      {"x_position"},
+      {"y_position"},
+      {"tendon_length", DType::kFloat64, kPerTendon},
+      {"tendon_velocity", DType::kFloat64, kPerTendon},
+      {"distance_from_origin"},
+      {"x_velocity"},
+      {"y_velocity"},
+      {"reward_survive"},
+      {"reward_forward"},
+      {"reward_ctrl"},
+      {"reward_contact"}};
+  static constexpr ModelNeeds kNeeds = humanoid::kNeeds;
+  static constexpr std::int32_t kSubstepNs = 50'000;
+  double before[2] = {};  // the centre of mass
+  double total_mass;
+
+  HumanoidTask(const Config&, const PhysicsModel& model)
+      : total_mass(mujoco::PairwiseSum<double>(
+            [&](std::int32_t body) { return model.view().body_mass[body]; }, 0,
+            model.view().nbody)) {}
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("forward_reward_weight", config.forward_reward_weight);
+    visit("ctrl_cost_weight", config.ctrl_cost_weight);
+    visit("contact_cost_weight", config.contact_cost_weight);
+    visit("contact_cost_min", config.contact_cost_min);
+    visit("contact_cost_max", config.contact_cost_max);
+    visit("healthy_reward", config.healthy_reward);
+    visit("terminate_when_unhealthy", config.terminate_when_unhealthy);
+    visit("healthy_z_min", config.healthy_z_min);
+    visit("healthy_z_max", config.healthy_z_max);
+    humanoid::VisitConfig(config, visit);
+  }
+  static bool ContactForces(const Config& config) {
+    return config.include_cfrc_ext_in_observation || config.contact_cost_weight != 0;
+  }
+
+  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
+                 double* qvel) const {
+    humanoid::DrawStart(config, model, rng, qpos, qvel);
+  }
+
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
+    MassCenter(sim, before);
+    PutPosition(sim, infos);
+  }
+
+  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
+                       InfoWriter& infos) {
+    double after[2];
+    MassCenter(sim, after);
+    const double x_velocity = (after[0] - before[0]) / sim.dt;
+    const double y_velocity = (after[1] - before[1]) / sim.dt;
+    std::copy_n(after, 2, before);
+
+    const bool healthy =
+        mujoco::Inside(sim.data.qpos[2], config.healthy_z_min, config.healthy_z_max);
+    const double forward_reward = config.forward_reward_weight * x_velocity;
+    const double healthy_reward = healthy * config.healthy_reward;
+    const double ctrl_cost = humanoid::ControlCost(sim, config.ctrl_cost_weight);
+    const double contact_cost = humanoid::ContactCost(
+        sim, config.contact_cost_weight, config.contact_cost_min, config.contact_cost_max);
+    const double reward = (forward_reward + healthy_reward) - (ctrl_cost + contact_cost);
+
+    PutPosition(sim, infos);
+    infos.Put(x_velocity);
+    infos.Put(y_velocity);
+    infos.Put(healthy_reward);
+    infos.Put(forward_reward);
+    infos.Put(-ctrl_cost);
+    infos.Put(-contact_cost);
+    return StepResult::Of(reward, !healthy && config.terminate_when_unhealthy);
+  }
+
+  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+    humanoid::Observe(config, sim, obs);
+  }
+
+ private:
+  void MassCenter(const Simulation& sim, double* center) const {
+    for (std::int32_t axis = 0; axis < 2; ++axis) {
+      double sum = 0;
+      for (std::int32_t body = 0; body < sim.model.nbody; ++body) {
+        sum += sim.model.body_mass[body] * sim.data.xipos[3 * body + axis];
+      }
+      center[axis] = sum / total_mass;
+    }
+  }
+
+  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+    infos.Put(sim.data.qpos[0]);
+    infos.Put(sim.data.qpos[1]);
+    humanoid::PutTendons(sim, infos);
+    infos.Put(mujoco::Norm(sim.data.qpos, 2));
+  }
+};
+
+using Humanoid = MujocoEnv<HumanoidTask>;
+
+}  // namespace rollouts

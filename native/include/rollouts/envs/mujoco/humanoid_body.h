@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Humanoid and HumanoidStandup have in common: what they start from and what they show.
+#pragma once
+
+#include <cstdint>
+
+#include "rollouts/envs/mujoco/mujoco_env.h"
+#include "rollouts/envs/mujoco/task_math.h"
+
+namespace rollouts {
+
+struct HumanoidConfig : MujocoConfig {
+  double reset_noise_scale = 0.01;
+  bool exclude_current_positions_from_observation = true;
+  bool include_cinert_in_observation = true;
+  bool include_cvel_in_observation = true;
+  bool include_qfrc_actuator_in_observation = true;
+  bool include_cfrc_ext_in_observation = true;
+};
+
+namespace humanoid {
+
+// The first six velocities are those of the body as a whole.
+inline constexpr std::int32_t kFreeVelocities = 6;
+inline constexpr ModelNeeds kNeeds{.nq = 3, .nv = kFreeVelocities};
+
+template <typename Visitor>
+void VisitConfig(HumanoidConfig& config, Visitor& visit) {
+  visit("reset_noise_scale", config.reset_noise_scale);
+  visit("exclude_current_positions_from_observation",
+        config.exclude_current_positions_from_observation);
+  visit("include_cinert_in_observation", config.include_cinert_in_observation);
+  visit("include_cvel_in_observation", config.include_cvel_in_observation);
+  visit("include_qfrc_actuator_in_observation", config.include_qfrc_actuator_in_observation);
+  visit("include_cfrc_ext_in_observation", config.include_cfrc_ext_in_observation);
+}
+
+inline void DrawStart(const HumanoidConfig& config, const ModelView& model, Rng& rng, double* qpos,
+                      double* qvel) {
+  mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
+  mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
+}
+
+// The world, the first body, is left out.
+inline void Observe(const HumanoidConfig& config, const Simulation& sim, ObservationWriter& obs) {
+  const ModelView& model = sim.model;
+  const DataView& data = sim.data;
+  const std::int32_t skipped = config.exclude_current_positions_from_observation ? 2 : 0;
+  obs.Put(data.qpos + skipped, model.nq - skipped);
+  obs.Put(data.qvel, model.nv);
+  if (config.include_cinert_in_observation) obs.Put(data.cinert + 10, 10 * (model.nbody - 1));
+  if (config.include_cvel_in_observation) obs.Put(data.cvel + 6, 6 * (model.nbody - 1));
+  if (config.include_qfrc_actuator_in_observation) {
+    obs.Put(data.qfrc_actuator + kFreeVelocities, model.nv - kFreeVelocities);
+  }
+  if (config.include_cfrc_ext_in_observation) obs.Put(data.cfrc_ext + 6, 6 * (model.nbody - 1));
+}
+
+inline void PutTendons(const Simulation& sim, InfoWriter& infos) {
+  infos.Put(sim.data.ten_length, sim.model.ntendon);
+  infos.Put(sim.data.ten_velocity, sim.model.ntendon);
+}
+
+// What contacts with the world cost: weight * sum of squared forces, clipped.
+inline double ContactCost(const Simulation& sim, double weight, double low, double high) {
+  const double cost = weight * mujoco::SumOfSquares(sim.data.cfrc_ext, 6 * sim.model.nbody);
+  return Clip(cost, low, high);
+}
+
+inline double ControlCost(const Simulation& sim, double weight) {
+  return weight * mujoco::SumOfSquares(sim.data.ctrl, sim.model.nu);
+}
+
+}  // namespace humanoid
+}  // namespace rollouts

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// HumanoidStandup-v5 of Gymnasium (humanoidstandup_v5.py): stand up from lying.
+#pragma once
+
+#include "rollouts/envs/mujoco/humanoid_body.h"
+
+namespace rollouts {
+
+struct HumanoidStandupTask {
+  struct Config : HumanoidConfig {
+    Config() {
+      xml_file = "humanoidstandup.xml";
+      frame_skip = 5;
+    }
+    double uph_cost_weight = 1;  // taken by Gymnasium's class and not used there either
+    double ctrl_cost_weight = 0.1;
+    double impact_cost_weight = 5e-7;
+    double impact_cost_min = -kInfinity;
+    double impact_cost_max = 10;
+  };
+  static constexpr InfoSpec kInfos[] = {
+      {"x_position"},
+      {"y_position"},
+      {"z_distance_from_origin"},
+      {"tendon_length", DType::kFloat64, kPerTendon},
+      {"tendon_velocity", DType::kFloat64, kPerTendon},
+      {"reward_linup"},
+      {"reward_quadctrl"},
+      {"reward_impact"}};
+  static constexpr ModelNeeds kNeeds = humanoid::kNeeds;
+  static constexpr std::int32_t kSubstepNs = 70'000;
+  double before[2] = {};
+
+  HumanoidStandupTask(const Config&, const PhysicsModel&) {}
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("uph_cost_weight", config.uph_cost_weight);
+    visit("ctrl_cost_weight", config.ctrl_cost_weight);
+    visit("impact_cost_weight", config.impact_cost_weight);
+    visit("impact_cost_min", config.impact_cost_min);
+    visit("impact_cost_max", config.impact_cost_max);
+    humanoid::VisitConfig(config, visit);
+  }
+  static bool ContactForces(const Config& config) {
+    return config.include_cfrc_ext_in_observation || config.impact_cost_weight != 0;
+  }
+
+  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
+                 double* qvel) const {
+    humanoid::DrawStart(config, model, rng, qpos, qvel);
+  }
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
+    PutPosition(sim, infos);
+  }
+
+  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
+                       InfoWriter& infos) {
+    const double uph_cost = sim.data.qpos[2] / sim.model.timestep;
+    const double ctrl_cost = humanoid::ControlCost(sim, config.ctrl_cost_weight);
+    const double impact_cost = humanoid::ContactCost(
+        sim, config.impact_cost_weight, config.impact_cost_min, config.impact_cost_max);
+    PutPosition(sim, infos);
+    infos.Put(uph_cost);
+    infos.Put(-ctrl_cost);
+    infos.Put(-impact_cost);
+    return StepResult::Of(uph_cost - ctrl_cost - impact_cost + 1, false);
+  }
+
+  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+    humanoid::Observe(config, sim, obs);
+  }
+
+ private:
+  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+    infos.Put(sim.data.qpos[0]);
+    infos.Put(sim.data.qpos[1]);
+    infos.Put(sim.data.qpos[2] - sim.model.qpos0[2]);
+    humanoid::PutTendons(sim, infos);
+  }
+};
+
+using HumanoidStandup = MujocoEnv<HumanoidStandupTask>;
+
+}  // namespace rollouts

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the MuJoCo tasks of Gymnasium have in common: the options that all take, the loop around
+// the simulation, observations of either precision, saved states. Each task is a header beside
+// this one and has
+//
+//   struct Config : MujocoConfig    its options, named as those of Gymnasium's class; a range
+//       (low, high) is two options here, ..._min and ..._max
+//   static constexpr InfoSpec kInfos[]     the keys of Gymnasium's info, in its order
+//   static constexpr ModelNeeds kNeeds     what a user's own model must have
+//   static constexpr std::int32_t kSubstepNs     rough cost of one substep on one core
+//   template <class V> static void VisitConfig(Config&, V& visit)     its own options
+//   static bool ContactForces(const Config&)     whether it reads cfrc_ext
+//   Task(const Config&, const PhysicsModel&)
+//   void DrawStart(config, model, rng, qpos, qvel) const     qpos and qvel hold the model's own
+//   void AfterReset(config, sim, infos)     puts what Gymnasium's reset reports: the first infos
+//   StepResult AfterStep(config, sim, action, infos)     puts all infos
+//   void Observe(config, sim, obs) const
+//   double before[2]     what it remembers of the step before
+//
+// Arithmetic follows Gymnasium's to the order of additions, so that results are equal.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/core/env.h"
+#include "rollouts/envs/mujoco/physics.h"
+
+namespace rollouts {
+
+struct MujocoConfig {
+  std::string assets;    // folder of Gymnasium's models; set by rollouts/mujoco.py
+  std::string xml_file;  // in that folder, or a path that begins with '/', '.' or '~'
+  std::int32_t frame_skip = 1;         // substeps per step
+  std::string obs_dtype = "float64";   // Gymnasium's; or "float32", which halves the batches
+};
+
+// The least that a task needs of a model.
+struct ModelNeeds {
+  std::int32_t nq = 1;
+  std::int32_t nv = 1;
+  std::int32_t nsite = 0;
+};
+
+// As length of an InfoSpec in a task's kInfos: as many as the model has tendons.
+inline constexpr std::int32_t kPerTendon = -2;
+
+// A simulation and its model, to read.
+struct Simulation {
+  const ModelView& model;
+  const DataView& data;
+  double dt;  // seconds of a step
+};
+
+// Writes an observation element by element, or counts its elements.
+class ObservationWriter {
+ public:
+  // `out` may be null: nothing is written then.
+  ObservationWriter(std::uint8_t* out, bool single) : out_(out), single_(single) {}
+
+  std::int32_t size() const { return size_; }
+  void Put(double value) {
+    if (out_ && single_) {
+      reinterpret_cast<float*>(out_)[size_] = static_cast<float>(value);
+    } else if (out_) {
+      reinterpret_cast<double*>(out_)[size_] = value;
+    }
+    ++size_;
+  }
+  void Put(const double* values, std::int32_t count) {
+    if (out_ && !single_) {
+      std::copy_n(values, count, reinterpret_cast<double*>(out_) + size_);
+      size_ += count;
+    } else {
+      for (std::int32_t i = 0; i < count; ++i) Put(values[i]);
+    }
+  }
+  void PutClipped(const double* values, std::int32_t count, double low, double high) {
+    for (std::int32_t i = 0; i < count; ++i) Put(std::min(std::max(values[i], low), high));
+  }
+
+ private:
+  std::uint8_t* const out_;
+  const bool single_;
+  std::int32_t size_ = 0;
+};
+
+// Writes info values in the order of kInfos.
+class InfoWriter {
+ public:
+  explicit InfoWriter(double* out) : out_(out) {}
+  void Put(double value) { *out_++ = value; }
+  void Put(const double* values, std::int32_t count) { out_ = std::copy_n(values, count, out_); }
+
+ private:
+  double* out_;
+};
+
+// What a state holds beside the simulation.
+struct MujocoMemory {
+  std::vector<double> infos;
+  double before[2] = {};
+  std::vector<double> shown;  // an observation
+};
+
+// mujoco_env.cpp:
+std::string ModelPath(const MujocoConfig& config);
+// Throws SpecError for a model that a task cannot run with.
+void CheckModel(const PhysicsModel& model, const ModelNeeds& needs);
+// Throws SpecError where `option` names no body of the model.
+std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
+                                const std::string& body);
+// Throws SpecError for a model that a pool has no room for.
+EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
+                       std::span<const InfoSpec> infos, std::int32_t observation_size,
+                       std::int32_t substep_ns);
+void SaveMujoco(const Physics& physics, const MujocoMemory& memory, std::vector<std::uint8_t>& out);
+// `memory` has the sizes that the state must have. Throws SpecError.
+void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state);
+
+template <typename Task>
+class MujocoEnv {
+ public:
+  using Config = typename Task::Config;
+  using Action = float;
+  using Obs = std::uint8_t;  // bytes: the dtype is an option
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("assets", config.assets);
+    visit("xml_file", config.xml_file);
+    visit("frame_skip", config.frame_skip);
+    visit("obs_dtype", config.obs_dtype);
+    Task::VisitConfig(config, visit);
+  }
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Positive("frame_skip", config.frame_skip);
+    check.OneOf("obs_dtype", config.obs_dtype, {"float64", "float32"});
+  }
+
+  // Batches hold the model; environments and specs then find it.
+  static std::shared_ptr<const void> Share(const Config& config) {
+    return PhysicsModel::Get(ModelPath(config));
+  }
+
+  // Throws EngineError for a model that MuJoCo cannot read, SpecError for one that the task
+  // cannot use.
+  static EnvSpec MakeSpec(const Config& config) {
+    const MujocoEnv env(config);
+    return MakeMujocoSpec(config, env.physics_.model(), Task::kInfos, env.ObservationSize(),
+                          Task::kSubstepNs);
+  }
+
+  explicit MujocoEnv(const Config& config)
+      : config_(config),
+        physics_(PhysicsModel::Get(ModelPath(config))),
+        task_(config_, CheckedModel(physics_.model())),
+        sim_{physics_.model().view(), physics_.view(),
+             physics_.model().view().timestep * config.frame_skip},
+        start_(static_cast<std::size_t>(sim_.model.nq + sim_.model.nv)) {
+    std::int64_t values = 0;
+    for (const InfoSpec& info : Task::kInfos) {
+      values += info.length == kPerTendon ? sim_.model.ntendon : info.size();
+    }
+    infos_.resize(static_cast<std::size_t>(values));
+  }
+
+  void Reset(Rng& rng, bool /*forced*/) {
+    double* const qpos = start_.data();
+    double* const qvel = qpos + sim_.model.nq;
+    std::copy_n(sim_.model.qpos0, sim_.model.nq, qpos);
+    std::fill_n(qvel, sim_.model.nv, 0.0);
+    task_.DrawStart(config_, sim_.model, rng, qpos, qvel);
+    physics_.Reset(qpos, qvel);
+    shown_.clear();
+    std::fill(infos_.begin(), infos_.end(), 0.0);
+    InfoWriter infos(infos_.data());
+    task_.AfterReset(config_, sim_, infos);
+  }
+
+  StepResult Step(const Action* action, Rng& /*rng*/) {
+    physics_.Step(action, config_.frame_skip, Task::ContactForces(config_));
+    shown_.clear();
+    InfoWriter infos(infos_.data());
+    return task_.AfterStep(config_, sim_, action, infos);
+  }
+
+  void Observe(Obs* obs) const {
+    ObservationWriter writer(obs, config_.obs_dtype == "float32");
+    if (shown_.empty()) {
+      task_.Observe(config_, sim_, writer);
+    } else {
+      writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
+    }
+  }
+
+  void WriteInfo(double* values) const { std::copy(infos_.begin(), infos_.end(), values); }
+
+  // A simulation's arrays that depend on positions are not part of MuJoCo's states, so what they
+  // said is saved as observation, infos and the task's memory.
+  void SaveState(std::vector<std::uint8_t>& out) const {
+    MujocoMemory memory{infos_, {task_.before[0], task_.before[1]}, shown_};
+    if (memory.shown.empty()) {
+      memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
+      ObservationWriter writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
+      task_.Observe(config_, sim_, writer);
+    }
+    SaveMujoco(physics_, memory, out);
+  }
+  void LoadState(std::span<const std::uint8_t> state) {
+    MujocoMemory memory{infos_, {}, std::vector<double>(ObservationSize())};
+    LoadMujoco(physics_, memory, state);
+    std::copy(std::begin(memory.before), std::end(memory.before), task_.before);
+    infos_ = std::move(memory.infos);
+    shown_ = std::move(memory.shown);
+  }
+
+ private:
+  static const PhysicsModel& CheckedModel(const PhysicsModel& model) {
+    CheckModel(model, Task::kNeeds);
+    return model;
+  }
+
+  std::int32_t ObservationSize() const {
+    ObservationWriter counter(nullptr, false);
+    task_.Observe(config_, sim_, counter);
+    return counter.size();
+  }
+
+  const Config config_;
+  Physics physics_;
+  Task task_;
+  const Simulation sim_;
+  std::vector<double> start_;  // positions, then velocities
+  std::vector<double> infos_;
+  std::vector<double> shown_;  // the observation of a loaded state; empty after the next step
+};
+
+}  // namespace rollouts

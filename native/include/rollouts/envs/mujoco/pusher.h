@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pusher-v5 of Gymnasium (pusher_v5.py): an arm pushes a cylinder to a goal.
+#pragma once
+
+#include <algorithm>
+
+#include "rollouts/envs/mujoco/mujoco_env.h"
+#include "rollouts/envs/mujoco/task_math.h"
+
+namespace rollouts {
+
+struct PusherTask {
+  struct Config : MujocoConfig {
+    Config() {
+      xml_file = "pusher_v5.xml";
+      frame_skip = 5;
+    }
+    double reward_near_weight = 0.5;
+    double reward_dist_weight = 1;
+    double reward_control_weight = 0.1;
+  };
+  static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}, {"reward_near"}};
+  static constexpr ModelNeeds kNeeds{.nq = 7, .nv = 7};
+  static constexpr std::int32_t kSubstepNs = 8'000;
+  double before[2] = {};
+  std::int32_t tips_arm;
+  std::int32_t object;
+  std::int32_t goal;
+
+  PusherTask(const Config&, const PhysicsModel& model)
+      : tips_arm(model.BodyId("tips_arm")),
+        object(model.BodyId("object")),
+        goal(model.BodyId("goal")) {}
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("reward_near_weight", config.reward_near_weight);
+    visit("reward_dist_weight", config.reward_dist_weight);
+    visit("reward_control_weight", config.reward_control_weight);
+  }
+  static bool ContactForces(const Config&) { return false; }
+
+  // The last four positions are the cylinder's and the goal's.
+  void DrawStart(const Config&, const ModelView& model, Rng& rng, double* qpos,
+                 double* qvel) const {
+    constexpr double kLeastDistance = 0.17;  // of the cylinder from the goal at the origin, metres
+    double* const cylinder = qpos + model.nq - 4;
+    do {
+      cylinder[0] = rng.Uniform(-0.3, 0);
+      cylinder[1] = rng.Uniform(-0.2, 0.2);
+    } while (mujoco::Norm(cylinder, 2) <= kLeastDistance);
+    std::fill_n(qpos + model.nq - 2, 2, 0.0);
+    mujoco::AddUniform(rng, 0.005, qvel, model.nv);
+    std::fill_n(qvel + model.nv - 4, 4, 0.0);
+  }
+  void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
+
+  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
+                       InfoWriter& infos) {
+    const double* const at = sim.data.xpos + 3 * object;
+    const double near = mujoco::Distance(at, sim.data.xpos + 3 * tips_arm);
+    const double distance = mujoco::Distance(at, sim.data.xpos + 3 * goal);
+    const double reward_near = -near * config.reward_near_weight;
+    const double reward_dist = -distance * config.reward_dist_weight;
+    const double reward_ctrl =
+        -mujoco::ActionCost(config.reward_control_weight, action, sim.model.nu);
+    infos.Put(reward_dist);
+    infos.Put(reward_ctrl);
+    infos.Put(reward_near);
+    return StepResult::Of(reward_dist + reward_ctrl + reward_near, false);
+  }
+
+  void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {
+    obs.Put(sim.data.qpos, 7);
+    obs.Put(sim.data.qvel, 7);
+    for (const std::int32_t body : {tips_arm, object, goal}) obs.Put(sim.data.xpos + 3 * body, 3);
+  }
+};
+
+using Pusher = MujocoEnv<PusherTask>;
+
+}  // namespace rollouts

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mujoco_lib.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <csetjmp>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "mujoco_library.h"
+#include "rollouts/pool/errors.h"
+
+namespace rollouts {
+namespace {
+
+std::mutex load_mutex;
+std::atomic<const MujocoApi*> loaded_api{nullptr};  // set once, never freed
+
+// Where a fatal error in this thread goes on, and what was said.
+struct Trap {
+  std::jmp_buf jump;
+  char error[1024];
+  char warning[1024];
+};
+thread_local Trap trap;
+
+void OnLog(const mjLogMessage* message) {
+  if (message->level == mjLOG_ERROR) {
+    std::snprintf(trap.error, sizeof(trap.error), "%s", message->subject);
+    std::longjmp(trap.jump, 1);
+  }
+  if (message->level == mjLOG_WARNING && trap.warning[0] == 0) {
+    std::snprintf(trap.warning, sizeof(trap.warning), "%s", message->subject);
+  }
+}
+
+// Looks functions up and remembers which are missing.
+class Resolver {
+ public:
+  explicit Resolver(void* handle) : handle_(handle) {}
+  template <typename Function>
+  void operator()(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(handle_, name));
+    if (!function) missing_.push_back(name);
+  }
+  const std::vector<std::string>& missing() const { return missing_; }
+
+ private:
+  void* handle_;
+  std::vector<std::string> missing_;
+};
+
+void ResolveAll(Resolver& resolve, MujocoApi& api) {
+  resolve(api.load_xml, "mj_loadXML");
+  resolve(api.delete_model, "mj_deleteModel");
+  resolve(api.make_data, "mj_makeData");
+  resolve(api.delete_data, "mj_deleteData");
+  resolve(api.reset_data, "mj_resetData");
+  resolve(api.forward, "mj_forward");
+  resolve(api.step, "mj_step");
+  resolve(api.rne_post_constraint, "mj_rnePostConstraint");
+  resolve(api.state_size, "mj_stateSize");
+  resolve(api.get_state, "mj_getState");
+  resolve(api.set_state, "mj_setState");
+  resolve(api.name2id, "mj_name2id");
+  resolve(api.set_thread_log_handler, "_mjPRIVATE_setTlsLogHandler");
+}
+
+std::string Advice(const std::string& version) {
+  const std::string built = MujocoHeaderVersion();
+  return "; mujoco " + version + " is installed, this build of rollouts has the structs of " +
+         built + ": pip install \"mujoco==" + built + "\", or build rollouts from source against " +
+         "the headers of " + version;
+}
+
+// 4000001 is release 4.0.1.
+std::string VersionText(int number) {
+  return std::to_string(number / 1'000'000) + "." + std::to_string(number / 1000 % 1000) + "." +
+         std::to_string(number % 1000);
+}
+
+}  // namespace
+
+std::string MujocoHeaderVersion() { return VersionText(mjVERSION_HEADER); }
+
+void LoadMujoco(const std::string& so_path, const std::string& version) {
+  const std::lock_guard<std::mutex> lock(load_mutex);
+  if (loaded_api.load()) return;
+
+  // the handle is kept for the life of the process, like the library itself
+  void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (!handle) {
+    const char* reason = dlerror();
+    throw EngineError("the library of mujoco is not loaded: expected " + so_path +
+                      " after `import mujoco`" + (reason ? std::string(", got: ") + reason : ""));
+  }
+
+  // the release is checked before anything that may not be there in another one
+  decltype(&mj_version) library_version = nullptr;
+  Resolver resolver(handle);
+  resolver(library_version, "mj_version");
+  if (library_version && library_version() != mjVERSION_HEADER) {
+    throw EngineError(so_path + " is MuJoCo " + VersionText(library_version()) + Advice(version));
+  }
+  auto api = std::make_unique<MujocoApi>();
+  ResolveAll(resolver, *api);
+  if (!resolver.missing().empty()) {
+    throw EngineError(so_path + " does not export " + std::to_string(resolver.missing().size()) +
+                      " functions that rollouts needs, the first is " +
+                      resolver.missing().front() + Advice(version));
+  }
+  loaded_api.store(api.release(), std::memory_order_release);
+}
+
+const MujocoApi& Mujoco() {
+  const MujocoApi* api = loaded_api.load(std::memory_order_acquire);
+  if (!api) {
+    throw EngineError(
+        "MuJoCo is not loaded: make its environments with rollouts.make_vec(\"Ant-v5\"), which "
+        "imports mujoco first");
+  }
+  return *api;
+}
+
+std::string LastMujocoWarning() { return trap.warning; }
+
+void RunGuarded(void (*call)(void*), void* context) {
+  const MujocoApi& api = Mujoco();
+  trap.warning[0] = 0;
+  const mjfLogHandler before = api.set_thread_log_handler(&OnLog);
+  if (setjmp(trap.jump) == 0) {
+    call(context);
+    api.set_thread_log_handler(before);
+    return;
+  }
+  api.set_thread_log_handler(before);
+  throw EngineError(std::string("MuJoCo: ") + trap.error);
+}
+
+}  // namespace rollouts
