@@ -13,11 +13,11 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.arguments import add_errors
-from rollouts.env_fns.failures import Failure, env_error
-from rollouts.env_fns.host import Host
 from rollouts.env_fns.infos import merge_infos
 from rollouts.env_fns.leaves import Leaf, nest
-from rollouts.env_fns.records import Record
+from rollouts.env_fns.processes.failures import Failure, env_error
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.records import Record
 from rollouts.errors import EnvError
 
 Array = npt.NDArray[Any]

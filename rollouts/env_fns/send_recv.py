@@ -21,9 +21,9 @@ from rollouts.env_fns.batches import (
     add_statistics,
 )
 from rollouts.env_fns.checks import checked_out, rows_of, rows_wanted
-from rollouts.env_fns.host import Host
 from rollouts.env_fns.leaves import action_columns
-from rollouts.env_fns.timing import WaitTimer, percentiles
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.timing import WaitTimer, percentiles
 from rollouts.errors import ProtocolError
 from rollouts.pool_stats import PoolStats
 

@@ -25,12 +25,12 @@ from rollouts.env_fns.batch_spaces import (
     observation_spaces,
 )
 from rollouts.env_fns.batches import Batch, BatchReader, Episodes
-from rollouts.env_fns.host import Host
-from rollouts.env_fns.processes import HostOptions
-from rollouts.env_fns.records import EnvFn
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.lifecycle import HostOptions
+from rollouts.env_fns.processes.records import EnvFn
+from rollouts.env_fns.processes.timing import WaitTimer
+from rollouts.env_fns.processes.wire import Kind
 from rollouts.env_fns.send_recv import EnvFnsSendRecv
-from rollouts.env_fns.timing import WaitTimer
-from rollouts.env_fns.wire import Kind
 from rollouts.errors import DTypeError, ProtocolError, SpecError
 
 Array = npt.NDArray[Any]

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.records import EnvFn, Setup
-from rollouts.env_fns.wire import HostLink
-from rollouts.env_fns.worker import run_worker
+from rollouts.env_fns.processes.records import EnvFn, Setup
+from rollouts.env_fns.processes.wire import HostLink
+from rollouts.env_fns.processes.worker import run_worker
 from rollouts.errors import SpecError
 
 # how long environments may take to close before their process is killed

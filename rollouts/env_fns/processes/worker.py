@@ -15,12 +15,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.failures import Failure
 from rollouts.env_fns.leaves import leaves_of, nest
-from rollouts.env_fns.records import EnvFn, Hello, Record, Setup
-from rollouts.env_fns.shared_memory import SharedMemory
-from rollouts.env_fns.timing import StepTimer
-from rollouts.env_fns.wire import Kind, WorkerLink, frame, make_orphan_test
+from rollouts.env_fns.processes.failures import Failure
+from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
+from rollouts.env_fns.processes.shared_memory import SharedMemory
+from rollouts.env_fns.processes.timing import StepTimer
+from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
 from rollouts.errors import SpecError
 
 _LAST_RESORT_S = 60  # for environments to close once the host is gone

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.failures import Failure, SpacesDifferError, env_error
 from rollouts.env_fns.leaves import Leaf, leaves_of
-from rollouts.env_fns.processes import (
+from rollouts.env_fns.processes.failures import Failure, SpacesDifferError, env_error
+from rollouts.env_fns.processes.lifecycle import (
     CLOSE_TIMEOUT_S,
     EnvProcess,
     HostOptions,
@@ -31,10 +31,10 @@ from rollouts.env_fns.processes import (
     stop,
     to_context,
 )
-from rollouts.env_fns.records import EnvFn, Hello, Record
-from rollouts.env_fns.shared_memory import Layout, SharedMemory, batch_shapes
-from rollouts.env_fns.timing import timing_shapes
-from rollouts.env_fns.wire import Kind, deadline_of, frame
+from rollouts.env_fns.processes.records import EnvFn, Hello, Record
+from rollouts.env_fns.processes.shared_memory import Layout, SharedMemory, batch_shapes
+from rollouts.env_fns.processes.timing import timing_shapes
+from rollouts.env_fns.processes.wire import Kind, deadline_of, frame
 from rollouts.errors import ClosedError, WorkerError
 
 Array = npt.NDArray[Any]
