@@ -64,6 +64,17 @@ def check_pinning(
         )
 
 
+def check_make_env(make_env: object, *, has_inference: bool) -> None:
+    """Raises SpecError unless `make_env` can stand in for `make_vec`."""
+    if not callable(make_env):
+        raise SpecError(f"make_env must be a function that takes a WorkerConfig, got {make_env!r}")
+    if has_inference:
+        raise SpecError(
+            "make_env with inference: the inference actor needs the spaces of one of "
+            "rollouts.env_ids(); leave inference out, or use such an environment"
+        )
+
+
 def check_env(env_id: str, env_options: Mapping[str, Any], *, packs: bool) -> None:
     """Raises SpecError at once, instead of from every worker, where id or options are wrong.
 

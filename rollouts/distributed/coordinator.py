@@ -21,7 +21,7 @@ from rollouts.distributed.runner import Runner
 from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
-from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig
+from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.frame_stacks import join
 
@@ -97,6 +97,10 @@ class RolloutCoordinator:
       worker_start_timeout_s: Seconds a worker may take to start before that is a failure.
       worker_hang_timeout_s: Seconds one fragment may take before its worker is killed as hung;
         None waits for ever.
+      make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, of
+        which they take num_envs, env_id_offset and env_seed; must pickle. They autoreset in the
+        same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
+        name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
       first_policy_version: Number of the first published weights; a resumed run goes on counting.
       weights_dtype: "float16" or "bfloat16" sends weights in 16 bits, see `WeightStore`.
@@ -147,6 +151,7 @@ class RolloutCoordinator:
         restart_window_s: float = 600.0,
         worker_start_timeout_s: float = 300.0,
         worker_hang_timeout_s: float | None = 300.0,
+        make_env: MakeEnv | None = None,
         make_collector: MakeCollector | None = None,
         first_policy_version: int = 1,
         weights_dtype: str | None = None,
@@ -174,7 +179,9 @@ class RolloutCoordinator:
             raise SpecError(
                 f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
             )
-        if make_collector is None:
+        if make_env is not None:
+            checks.check_make_env(make_env, has_inference=inference is not None)
+        elif make_collector is None:
             checks.check_env(
                 env_id, env_options or {}, packs=bool(pack_frame_stacks and num_workers)
             )
@@ -215,6 +222,7 @@ class RolloutCoordinator:
             # in this process nothing travels
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
             keep_final_obs=keep_final_obs,
+            make_env=make_env,
         )
         self.num_workers = num_workers
         self._max_workers = max_workers or num_workers

@@ -17,7 +17,7 @@ import numpy as np
 
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer, take_over
-from rollouts.errors import EnvError, ProtocolError
+from rollouts.errors import EnvError, ProtocolError, SpecError
 from rollouts.frame_stacks import pack
 from rollouts.numa import keep_on_node
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rollouts.batch import RolloutBatch
+    from rollouts.collector import BatchedEnv
     from rollouts.frame_stacks import Payload
     from rollouts.policy import Policy
 
@@ -50,6 +51,7 @@ class WorkerConfig:
     # None: where the environment has an option stack_num above 1
     pack_frame_stacks: bool | None = False
     keep_final_obs: bool = False  # see `Collector`
+    make_env: MakeEnv | None = None  # in place of `make_vec`
 
     @property
     def env_id_offset(self) -> int:
@@ -114,6 +116,7 @@ class CollectorLike(Protocol):
 
 
 MakePolicy = Callable[[PolicySpec], "Policy"]
+MakeEnv = Callable[[WorkerConfig], "BatchedEnv"]
 MakeCollector = Callable[[WorkerConfig, MakePolicy], CollectorLike]
 
 
@@ -140,7 +143,8 @@ class RolloutWorker:
         self._collector = (make_collector or build_collector)(config, make_policy)
         self._packs = config.pack_frame_stacks
         if self._packs is None:
-            self._packs = make_collector is None and _stacks_frames(config)
+            is_ours = make_collector is None and config.make_env is None
+            self._packs = is_ours and _stacks_frames(config)
         self._version = 0
         self._seq_no = 0
         self._is_broken = False
@@ -193,23 +197,10 @@ class RolloutWorker:
 
 
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
-    """Makes the usual collector: native pool, policy, Collector."""
-    import rollouts
+    """Makes the usual collector: the worker's environments, policy, Collector."""
     from rollouts.collector import Collector
 
-    options = dict(config.env_options)
-    if config.own_pin_threads is not None:
-        options["pin_threads"] = config.own_pin_threads
-    env = rollouts.make_vec(
-        config.env_id,
-        config.num_envs,
-        batch_size=config.batch_size,
-        num_threads=config.num_threads,
-        seed=config.env_seed,
-        autoreset_mode="same_step",
-        env_id_offset=config.env_id_offset,
-        **options,
-    )
+    env = _build_env(config)
     try:
         policy = make_policy(
             PolicySpec(
@@ -231,6 +222,36 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
     except BaseException:
         env.close()
         raise
+
+
+def _build_env(config: WorkerConfig) -> BatchedEnv:
+    """Makes a native pool, or whatever the user wants in its place."""
+    if config.make_env is None:
+        import rollouts
+
+        options = dict(config.env_options)
+        if config.own_pin_threads is not None:
+            options["pin_threads"] = config.own_pin_threads
+        return rollouts.make_vec(
+            config.env_id,
+            config.num_envs,
+            batch_size=config.batch_size,
+            num_threads=config.num_threads,
+            seed=config.env_seed,
+            autoreset_mode="same_step",
+            env_id_offset=config.env_id_offset,
+            **options,
+        )
+    env = config.make_env(config)
+    expected = (config.num_envs, config.env_id_offset)
+    if (env.num_envs, env.env_id_offset) != expected:
+        given = (env.num_envs, env.env_id_offset)
+        env.close()
+        raise SpecError(
+            f"make_env made an environment with (num_envs, env_id_offset) {given}, expected "
+            f"{expected} as its WorkerConfig says"
+        )
+    return env
 
 
 def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:

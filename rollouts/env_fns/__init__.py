@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
 
-Files in reading order: `leaves` (spaces as arrays), `shared_memory` (where they lie), `wire`
-(messages), `worker` (a process), `processes` and `host` (all of them), `batches` and `infos`
-(what a step returns), `send_recv` and `vector_env` (what users call).
+Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
+`worker`, `lifecycle` and `host`, then `batches` and `infos` (what a step returns), `send_recv` and
+`vector_env` (what users call).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.failures import SpacesDifferError
-from rollouts.env_fns.records import EnvFn
+from rollouts.env_fns.processes.failures import SpacesDifferError
+from rollouts.env_fns.processes.records import EnvFn
 from rollouts.env_fns.vector_env import EnvFnsVectorEnv
 
 __all__ = ["EnvFnsVectorEnv", "SpacesDifferError", "from_env_fns"]

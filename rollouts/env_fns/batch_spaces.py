@@ -10,8 +10,8 @@ import gymnasium
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
-from rollouts.env_fns.failures import SpacesDifferError
-from rollouts.env_fns.records import EnvFn, Hello
+from rollouts.env_fns.processes.failures import SpacesDifferError
+from rollouts.env_fns.processes.records import EnvFn, Hello
 from rollouts.errors import DTypeError, SpecError
 
 # the batched and the single space

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.arguments import add_errors
-from rollouts.env_fns.failures import Failure, env_error
-from rollouts.env_fns.host import Host
 from rollouts.env_fns.infos import merge_infos
 from rollouts.env_fns.leaves import Leaf, nest
-from rollouts.env_fns.records import Record
+from rollouts.env_fns.processes.failures import Failure, env_error
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.records import Record
 from rollouts.errors import EnvError
 
 Array = npt.NDArray[Any]
@@ -55,30 +55,42 @@ class Batch:
 
 
 class Episodes:
-    """Keeps the statistics of N episodes, whose rows come in any order."""
+    """Keeps the statistics of N episodes, whose rows come in any order.
+
+    Attributes:
+      returns, lengths: (N,) float64 and int32, so far.
+      has_ended, has_begun: (N,) bool, whether the last row ended an episode, whether any came.
+      all_can_step: Whether none of them needs a reset first.
+    """
 
     def __init__(self, num_envs: int, mode: AutoresetMode) -> None:
         self.returns = np.zeros(num_envs, np.float64)
         self.lengths = np.zeros(num_envs, np.int32)
         self.has_ended = np.zeros(num_envs, np.bool_)
         self.has_begun = np.zeros(num_envs, np.bool_)
-        self._mode = mode
+        self._stays_over = mode is AutoresetMode.DISABLED
+        self._all_begun = self.all_can_step = False
 
     def add(self, rows: Any, reward: Array, ended: Array, was_reset: Array) -> tuple[Array, Array]:
         """Adds a row to each of the episodes `rows`; returns their returns and lengths so far."""
         begins = self.has_ended[rows] | was_reset
-        returns = np.where(begins, 0.0, self.returns[rows]) + reward
-        lengths = np.where(begins, 0, self.lengths[rows]) + ~was_reset
+        if begins.any():
+            returns = np.where(begins, 0.0, self.returns[rows]) + reward
+            lengths = (np.where(begins, 0, self.lengths[rows]) + ~was_reset).astype(np.int32)
+        else:
+            returns, lengths = self.returns[rows] + reward, self.lengths[rows] + np.int32(1)
         self.returns[rows], self.lengths[rows] = returns, lengths
         self.has_ended[rows] = ended
-        self.has_begun[rows] = True
-        return returns, lengths.astype(np.int32)
+        if not self._all_begun:
+            self.has_begun[rows] = True
+            self._all_begun = bool(self.has_begun.all())
+        self.all_can_step = self._all_begun and not (self._stays_over and self.has_ended.any())
+        return returns, lengths
 
     @property
     def needs_reset(self) -> Array:
         """(N,) bool: environments that only a reset brings on."""
-        over = self.has_ended if self._mode is AutoresetMode.DISABLED else False
-        return ~self.has_begun | over
+        return ~self.has_begun | (self._stays_over & self.has_ended)
 
 
 class BatchReader:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from typing import Any
 
@@ -20,9 +21,9 @@ from rollouts.env_fns.batches import (
     add_statistics,
 )
 from rollouts.env_fns.checks import checked_out, rows_of, rows_wanted
-from rollouts.env_fns.host import Host
 from rollouts.env_fns.leaves import action_columns
-from rollouts.env_fns.timing import WaitTimer, percentiles
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.timing import WaitTimer, percentiles
 from rollouts.errors import ProtocolError
 from rollouts.pool_stats import PoolStats
 
@@ -96,24 +97,28 @@ class EnvFnsSendRecv:
             is_synchronous=self._synchronous,
             keeps_final=self._same_step,
         )
-        if targets and self._in_flight.any():
+        if targets and self.num_in_flight:
             raise ProtocolError("a send with out must be the only one before the next recv")
-        objects: dict[int, list[Any]] = {}
+        # an action that does not pickle fails here, before anything has changed
+        objects = {
+            leaf: [pickle.dumps(value) for value in column]
+            for leaf, column in enumerate(columns)
+            if isinstance(column, list)
+        }
         for leaf, column in enumerate(columns):
-            if isinstance(column, list):
-                objects[leaf] = column
-            else:
+            if leaf not in objects:
                 self._host.arrays[f"action/{leaf}"][slice(None) if rows is None else rows] = column
-        going = self._without_lost(rows)
-        if going is None or going.size:
-            if going is not None and going is not rows and objects:
-                kept = np.flatnonzero(
-                    np.isin(np.arange(self.num_envs) if rows is None else rows, going)
-                )
-                objects = {leaf: [values[i] for i in kept] for leaf, values in objects.items()}
-            self._host.step(going, objects)
+        # before the processes know, as another thread may receive what they do at once
         self._sent(rows)
         self._out = targets
+        with self._host.lock:
+            going = self._without_lost(rows)
+            if going is None or going.size:
+                if going is not None and going is not rows and objects:
+                    sent = np.arange(self.num_envs) if rows is None else rows
+                    kept = np.flatnonzero(np.isin(sent, going))
+                    objects = {leaf: [values[i] for i in kept] for leaf, values in objects.items()}
+                self._host.step(going, objects)
 
     def recv(
         self,
@@ -250,6 +255,8 @@ class EnvFnsSendRecv:
         return rows_of(env_id, self.env_id_offset, self.num_envs)
 
     def _check_sendable(self, rows: Array | None) -> None:
+        if rows is None and self._episodes.all_can_step and not self.num_in_flight:
+            return
         at: Any = slice(None) if rows is None else rows
         if self._out and self._order:
             raise ProtocolError("a send with out must be the only one before the next recv")
@@ -287,13 +294,14 @@ class EnvFnsSendRecv:
             # an episode that was over has lost nothing
             if failure is not None and (self._same_step or not self._episodes.has_ended[row]):
                 told.append(row)
-                self._host.fail([row], failure)
+                self._host.fail(row, failure)
         return everything[~np.isin(everything, told)] if told else rows
 
     def _sent(self, rows: Array | None, *, is_reset: bool = False) -> None:
         at: Any = slice(None) if rows is None else rows
         self._in_flight[at] = True
-        self._is_reset[at] = is_reset
+        if is_reset:
+            self._is_reset[at] = True
         if self._synchronous:
             self._order.append(rows)
 
@@ -312,7 +320,7 @@ class EnvFnsSendRecv:
         self._host.check_open()
         self._held = None
         self._host.wait(lambda: self._host.num_busy == 0)
-        self._in_flight[:] = False
+        self._in_flight[:] = self._is_reset[:] = False
         self._host.finished.clear()
         self._host.records.clear()
         self._order, self._out = [], {}

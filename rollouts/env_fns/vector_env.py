@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -24,12 +25,12 @@ from rollouts.env_fns.batch_spaces import (
     observation_spaces,
 )
 from rollouts.env_fns.batches import Batch, BatchReader, Episodes
-from rollouts.env_fns.host import Host
-from rollouts.env_fns.processes import HostOptions
-from rollouts.env_fns.records import EnvFn
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.lifecycle import HostOptions
+from rollouts.env_fns.processes.records import EnvFn
+from rollouts.env_fns.processes.timing import WaitTimer
+from rollouts.env_fns.processes.wire import Kind
 from rollouts.env_fns.send_recv import EnvFnsSendRecv
-from rollouts.env_fns.timing import WaitTimer
-from rollouts.env_fns.wire import Kind
 from rollouts.errors import DTypeError, ProtocolError, SpecError
 
 Array = npt.NDArray[Any]
@@ -69,6 +70,20 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         """Checks the arguments and starts the processes; see `from_env_fns`."""
         self.closed = True  # until there is something to close
         env_fns = checked_functions(env_fns)
+        # what makes this environment again, in another process
+        self._env_fns = env_fns
+        self._recipe = {
+            "num_processes": num_processes,
+            "batch_size": batch_size,
+            "seed": seed,
+            "autoreset_mode": autoreset_mode,
+            "env_id_offset": env_id_offset,
+            "on_env_error": on_env_error,
+            "start_method": start_method,
+            "observation_mode": observation_mode,
+            "episode_statistics": episode_statistics,
+            "copy": copy,
+        }
         check_observation_mode(observation_mode)
         self.num_envs = len(env_fns)
         rows = self.num_envs if batch_size is None else batch_size
@@ -239,12 +254,12 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         self._host.call(Kind.SET_ATTR, messages, f"set_attr({name!r})")
 
     @property
-    def np_random_seed(self) -> tuple[Any, ...]:
+    def np_random_seed(self) -> tuple[Any, ...]:  # type: ignore[override]
         """The seed of every environment's generator."""
         return self.get_attr("np_random_seed")
 
-    @property
-    def np_random(self) -> tuple[Any, ...]:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Copies of the environments' generators."""
         return self.get_attr("np_random")
 
@@ -338,8 +353,18 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the arguments, not the state: unpickling makes fresh environments."""
+        import cloudpickle  # type: ignore[import-untyped]
+
+        return _remake, (cloudpickle.dumps(self._env_fns), self._recipe)
+
     def __repr__(self) -> str:
         return (
             f"rollouts.from_env_fns(num_envs={self.num_envs}, batch_size={self.batch_size}, "
             f"num_processes={self.num_processes}, autoreset_mode={self.autoreset_mode.name})"
         )
+
+
+def _remake(env_fns: bytes, recipe: dict[str, Any]) -> EnvFnsVectorEnv:
+    return EnvFnsVectorEnv(pickle.loads(env_fns), **recipe)

@@ -231,14 +231,15 @@ def test_failing_calls_raise_and_leave_everything_working() -> None:
 
 
 def test_observation_of_another_shape_is_a_failure() -> None:
-    class Growing(Counter):
+    class Shrinking(Counter):
         def _obs(self) -> Any:
-            return np.zeros(2 + self.episodes, np.float32)
+            # one number would fill the array if nobody looked
+            return np.zeros(2 if self.steps == 0 else 1, np.float32)
 
-    with rollouts.from_env_fns([Growing], on_env_error="reset") as envs:
+    with rollouts.from_env_fns([Shrinking], on_env_error="reset") as envs:
         envs.reset()
-        info = envs.reset()[1]
-        assert "has shape (3,), expected (2,)" in info["env_error"][0]
+        info = envs.step([0])[4]
+        assert "has shape (1,), expected (2,)" in info["env_error"][0]
 
 
 @pytest.mark.parametrize(
@@ -259,3 +260,26 @@ def test_observation_of_another_shape_is_a_failure() -> None:
 def test_bad_arguments_are_refused(arguments: Any, error: type, what: str) -> None:
     with pytest.raises(error, match=what):
         rollouts.from_env_fns(**{"env_fns": [Counter] * 3, **arguments})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_environment_that_ends_its_process_at_every_reset_is_an_error_and_no_loop(
+    mode: str,
+) -> None:
+    class Deadly(Counter):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if options is None:
+                import os
+
+                os._exit(5)
+            return super().reset(seed=seed)
+
+    made = rollouts.from_env_fns([Deadly], autoreset_mode=mode, on_env_error="reset")
+    with made as envs, pytest.raises(rollouts.WorkerError, match="exited with code 5 once more"):
+        envs.reset(options={"live": True})
+        envs.reset()
+        for _ in range(3):
+            if mode == "disabled":
+                envs.reset()
+            else:
+                envs.step([1])

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import pickle
+import signal
 from typing import Any
 
 import gymnasium
@@ -306,3 +309,33 @@ def test_spaces_that_differ_are_refused_or_batched() -> None:
         envs.step([0, 1])
     with pytest.raises(rollouts.SpecError, match="action spaces"):
         rollouts.from_env_fns([*functions[:1], lambda: Sampler(functions[1]().observation_space)])
+
+
+def test_pickling_makes_fresh_environments_by_the_same_arguments() -> None:
+    with rollouts.from_env_fns([lambda: Counter()] * 2, seed=3, num_processes=1) as envs:
+        envs.reset()
+        envs.step([1, 1])
+        with pickle.loads(pickle.dumps(envs)) as again:
+            assert again.num_processes == 1
+            assert again.reset()[1]["seed"].tolist() == [3, 4]
+
+
+def test_recv_that_timed_out_is_made_up_for_later() -> None:
+    class Waiting(Counter):
+        def act(self, action: int) -> None:
+            signal.sigwait({signal.SIGUSR1})
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # for the processes to inherit
+    try:
+        with rollouts.from_env_fns([Waiting, Counter], num_processes=2) as envs:
+            envs.reset()
+            pid = envs.call("pid_of")[0]
+            envs.send([1, 1])
+            for _ in range(2):
+                with pytest.raises(TimeoutError, match=r"took longer than 0\.05 s"):
+                    envs.recv(timeout_s=0.05)
+            assert envs.num_in_flight == 2
+            os.kill(pid, signal.SIGUSR1)
+            assert envs.recv(timeout_s=120)[1].tolist() == [1, 1]
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})

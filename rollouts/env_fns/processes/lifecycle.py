@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import itertools
 import multiprocessing
 import multiprocessing.util  # its own exit handler must be there before ours, which runs first
@@ -13,16 +14,16 @@ import signal
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.records import EnvFn, Setup
-from rollouts.env_fns.wire import HostLink
-from rollouts.env_fns.worker import run_worker
+from rollouts.env_fns.processes.records import EnvFn, Setup
+from rollouts.env_fns.processes.wire import HostLink
+from rollouts.env_fns.processes.worker import run_worker
 from rollouts.errors import SpecError
 
 # how long environments may take to close before their process is killed
@@ -37,6 +38,7 @@ class EnvProcess:
       setup: What it was told at its start.
       rows: Indices of its environments in the host.
       is_ready: Whether it has made its environments.
+      has_worked: Whether any of them has stepped or begun an episode.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class EnvProcess:
     ) -> None:
         """Starts the process; does not wait for it."""
         self.link: HostLink
-        self.setup, self.rows, self.env_fns = setup, rows, env_fns
-        self.is_ready = False
+        self.setup, self.rows = setup, rows
+        self._context, self._env_fns = context, env_fns
+        self.is_ready = self.has_worked = False
         ours, theirs = socket.socketpair()
         # a forked process has copies of these, which would hide from others that the host is gone
-        inherited = [ours, *(one.link.socket for one in siblings)]
+        others = [one.link.socket for one in siblings]
+        inherited = [ours, *(other for other in others if other.fileno() >= 0)]
         is_fork = context.get_start_method() == "fork"
         self.process = context.Process(  # type: ignore[attr-defined]
             target=run_worker,
@@ -71,19 +75,27 @@ class EnvProcess:
             theirs.close()
         self.link = HostLink(ours)
 
+    def again(self, siblings: Iterable[EnvProcess]) -> EnvProcess:
+        """Starts another process for the work of this one, which has ended."""
+        self.process.close()
+        setup = dataclasses.replace(self.setup, incarnation=self.setup.incarnation + 1)
+        return EnvProcess(self._context, self._env_fns, setup, self.rows, siblings)
+
+    def __str__(self) -> str:
+        ids = range(*(row + self.setup.env_id_offset for row in (self.rows.start, self.rows.stop)))
+        return f"process {self.setup.index} (env_id {ids[0]} to {ids[-1]})"
+
     def describe_end(self) -> str:
         """Says in words how the process ended; ends it if it has not."""
         self.process.join(1.0)
         if self.process.is_alive():
             self.kill()
-            return "closed its connection"
-        code = self.process.exitcode
-        if code is not None and code < 0:
-            try:
-                return f"was killed by {signal.Signals(-code).name}"
-            except ValueError:
-                return f"was killed by signal {-code}"
-        return f"exited with code {code}"
+            return f"{self} closed its connection"
+        code = self.process.exitcode or 0
+        if code >= 0:
+            return f"{self} exited with code {code}"
+        known = {int(number): number.name for number in signal.Signals}
+        return f"{self} was killed by {known.get(-code, f'signal {-code}')}"
 
     def kill(self) -> None:
         """Ends the process at once."""
@@ -176,10 +188,9 @@ class Closable(Protocol):
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def close_at_exit(host: Closable) -> Callable[[], None]:
-    """Has the host closed before Python exits, if it still is; returns what takes that back."""
+def close_at_exit(host: Closable) -> None:
+    """Has the host closed before Python exits, unless it is gone by then."""
     _open.add(host)
-    return lambda: _open.discard(host)
 
 
 @atexit.register

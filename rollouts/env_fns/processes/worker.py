@@ -15,12 +15,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.failures import Failure
 from rollouts.env_fns.leaves import leaves_of, nest
-from rollouts.env_fns.records import EnvFn, Hello, Record, Setup
-from rollouts.env_fns.shared_memory import SharedMemory
-from rollouts.env_fns.timing import StepTimer
-from rollouts.env_fns.wire import Kind, WorkerLink, frame, make_orphan_test
+from rollouts.env_fns.processes.failures import Failure
+from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
+from rollouts.env_fns.processes.shared_memory import SharedMemory
+from rollouts.env_fns.processes.timing import StepTimer
+from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
 from rollouts.errors import SpecError
 
 _LAST_RESORT_S = 60  # for environments to close once the host is gone
@@ -147,7 +147,8 @@ class _Worker:
             elif kind == Kind.STEP_OBJECTS:
                 self._step(*pickle.loads(payload))
             elif kind == Kind.RESET:
-                self._reset(*pickle.loads(payload))
+                rows, seeds, options = pickle.loads(payload)
+                self._reset(rows, seeds, pickle.loads(options))
             elif kind == Kind.CALL:
                 self._answer(self._call, *pickle.loads(payload))
             else:
@@ -155,7 +156,7 @@ class _Worker:
 
     # -- stepping --------------------------------------------------------------------
 
-    def _step(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> None:
+    def _step(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> None:
         actions = self._actions_of(rows, objects)
         times = self._timer.begin()
         for row, action in zip(rows, actions, strict=True):
@@ -169,11 +170,13 @@ class _Worker:
         if not self._setup.reports_each:
             self._report(rows)
 
-    def _actions_of(self, rows: Sequence[int], objects: dict[int, list[Any]]) -> list[Any]:
+    def _actions_of(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> list[Any]:
         """One action per row, in memory that nobody writes to later."""
         in_order = isinstance(rows, range)  # of all
         columns = [
-            objects[leaf] if array is None else list(array.copy() if in_order else array[rows])
+            [pickle.loads(value) for value in objects[leaf]]
+            if array is None
+            else list(array.copy() if in_order else array[rows])
             for leaf, array in enumerate(self._actions)
         ]
         if len(columns) == 1 and not self._action_leaves[0].path:
@@ -207,8 +210,9 @@ class _Worker:
 
     def _show(self, row: int, obs: Any, info: dict[str, Any], record: Record | None) -> None:
         """Writes what a row shows, and notes what it has beside arrays."""
-        if self._only_obs is not None:
-            self._only_obs[row] = obs
+        array = self._only_obs
+        if array is not None and type(obs) is np.ndarray and obs.shape == array.shape[1:]:
+            array[row] = obs
             objects: tuple[Any, ...] = ()
         else:
             objects = self._write(row, obs)
@@ -256,7 +260,6 @@ class _Worker:
     def _begin_row(self, row: int, seed: int | None, options: dict[str, Any] | None) -> None:
         """Begins an episode; the row shows its first observation and nothing else."""
         obs, info = self._begin(row, seed, options)
-        # the whole check, which single steps go without
         objects = self._write(row, obs)
         self._reward[row] = 0.0
         self._terminated[row] = self._truncated[row] = False

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.failures import Failure
+from rollouts.env_fns.processes.failures import Failure
 
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 

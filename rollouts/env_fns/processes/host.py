@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -21,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_fns.failures import Failure, SpacesDifferError, env_error
 from rollouts.env_fns.leaves import Leaf, leaves_of
-from rollouts.env_fns.processes import (
+from rollouts.env_fns.processes.failures import Failure, SpacesDifferError, env_error
+from rollouts.env_fns.processes.lifecycle import (
     CLOSE_TIMEOUT_S,
     EnvProcess,
     HostOptions,
@@ -32,10 +31,10 @@ from rollouts.env_fns.processes import (
     stop,
     to_context,
 )
-from rollouts.env_fns.records import EnvFn, Hello, Record
-from rollouts.env_fns.shared_memory import Layout, SharedMemory, batch_shapes
-from rollouts.env_fns.timing import timing_shapes
-from rollouts.env_fns.wire import Kind, deadline_of, frame
+from rollouts.env_fns.processes.records import EnvFn, Hello, Record
+from rollouts.env_fns.processes.shared_memory import Layout, SharedMemory, batch_shapes
+from rollouts.env_fns.processes.timing import timing_shapes
+from rollouts.env_fns.processes.wire import Kind, deadline_of, frame
 from rollouts.errors import ClosedError, WorkerError
 
 Array = npt.NDArray[Any]
@@ -51,7 +50,8 @@ class Host:
     done until it is sent again. A process that dies is started again at once; its environments
     that were at work are done with a failure, the others are in `lost` until their next turn.
 
-    One thread may send while another waits.
+    One thread may send while another waits. `lock` guards everything below; who holds it sees
+    no process die.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: HostOptions) -> None:
@@ -65,7 +65,7 @@ class Host:
         self._mode = options.autoreset_mode
         self._context = to_context(options.start_method)
         self._owner = os.getpid()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._processes: list[EnvProcess] = []
         self._by_fd: dict[int, EnvProcess] = {}
         self._poller = select.poll()
@@ -74,7 +74,7 @@ class Host:
         self._poller.register(self._wakes, select.POLLIN)
         self._broken: Exception | None = None
         self.is_closed = False
-        self._forget = close_at_exit(self)
+        close_at_exit(self)
 
         self.is_busy = np.zeros(self.num_envs, np.bool_)
         self.num_busy = 0
@@ -119,7 +119,9 @@ class Host:
 
     def _give_memory(self, process: EnvProcess) -> None:
         assert self._memory is not None
-        process.link.send_memory(pickle.dumps(self._layout), self._memory.fd)
+        # one that has died already is found when somebody waits
+        with contextlib.suppress(OSError):
+            process.link.send_memory(pickle.dumps(self._layout), self._memory.fd)
 
     def _watch(self, process: EnvProcess) -> None:
         self._by_fd[process.link.socket.fileno()] = process
@@ -132,21 +134,22 @@ class Host:
 
         Args:
           rows: (n,) int, none of them busy.
-          objects: Leaf of the action space -> n values, where leaves are no arrays.
+          objects: Leaf of the action space -> n pickled values, where leaves are no arrays.
         """
-        with self._lock:
+        with self.lock:
             self.check_open()
             self._mark_busy(slice(None) if rows is None else rows)
-            now = time.perf_counter()
+            self.arrays["sent_at"][:] = time.perf_counter()
+            if rows is None and not objects:
+                for process in list(self._processes):
+                    self._send(process, Kind.STEP_ALL)
+                return
             for process, positions, indices in self._shares(rows):
-                self.arrays["sent_at"][process.setup.index] = now
                 if objects:
                     part = {
                         leaf: [values[i] for i in positions] for leaf, values in objects.items()
                     }
                     self._send(process, Kind.STEP_OBJECTS, pickle.dumps((indices.tolist(), part)))
-                elif len(indices) == len(process.rows) and rows is None:
-                    self._send(process, Kind.STEP_ALL)
                 else:
                     self._send(process, Kind.STEP, indices.astype(np.int32).tobytes())
 
@@ -156,26 +159,25 @@ class Host:
         """Has environments reset; `seeds` has one entry per row."""
         import cloudpickle  # type: ignore[import-untyped]  # options may hold anything
 
-        with self._lock:
+        pickled = cloudpickle.dumps(options)  # which may fail, and then nothing has happened
+        with self.lock:
             self.check_open()
             self._mark_busy(rows)
             for row in rows.tolist():
                 self.lost.pop(row, None)
             for process, positions, indices in self._shares(rows):
-                message = (indices.tolist(), [seeds[i] for i in positions], options)
-                self._send(process, Kind.RESET, cloudpickle.dumps(message))
+                message = (indices.tolist(), [seeds[i] for i in positions], pickled)
+                self._send(process, Kind.RESET, pickle.dumps(message))
 
-    def fail(self, rows: Iterable[int], failure: Failure) -> None:
-        """Cuts the episodes of rows short that are not at work, and reports them as done.
+    def fail(self, row: int, failure: Failure) -> None:
+        """Cuts the episode of a row short that is not at work, and reports it as done.
 
-        In same-step mode they are done when their next episodes have begun.
+        In same-step mode it is done when its next episode has begun.
         """
-        with self._lock:
-            chosen = np.fromiter(rows, np.intp)
-            if not chosen.size:
-                return
-            self._mark_busy(chosen)
-            self._cut_short(chosen, failure)
+        with self.lock:
+            rows = np.array([row])
+            self._mark_busy(rows)
+            self._cut_short(rows, failure)
 
     def _cut_short(self, rows: Array, failure: Failure) -> None:
         """For rows marked busy, whose process does not know that they are."""
@@ -189,7 +191,7 @@ class Host:
                 (row, (failure, self.objects[row])) for row in rows.tolist()
             )
             for process, _, indices in self._shares(rows):
-                message = (indices.tolist(), [None] * len(indices), None)
+                message = (indices.tolist(), [None] * len(indices), pickle.dumps(None))
                 self._send(process, Kind.RESET, pickle.dumps(message))
             return
         self._mark_cut(rows)
@@ -211,16 +213,17 @@ class Host:
         """
         import cloudpickle  # arguments may hold anything
 
-        with self._lock:
+        payloads = [cloudpickle.dumps(message) for message in messages]
+        with self.lock:
             self.check_open()
             self._answers.clear()
-            for process, message in zip(self._processes, messages, strict=True):
-                self._send(process, kind, cloudpickle.dumps(message))
+            for process, payload in zip(list(self._processes), payloads, strict=True):
+                self._send(process, kind, payload)
         self.wait(lambda: len(self._answers) == len(self._processes))
         answers = [self._answers[index] for index in range(len(self._processes))]
         for process, answer in zip(self._processes, answers, strict=True):
             if isinstance(answer, Failure):
-                raise env_error(f"{what} failed in {self._describe(process)}", answer)
+                raise env_error(f"{what} failed in {process}", answer)
         return tuple(one for answer in answers for one in answer)
 
     def split(self, values: Sequence[Any]) -> list[Sequence[Any]]:
@@ -229,7 +232,8 @@ class Host:
 
     def _shares(self, rows: Array | None) -> Iterable[tuple[EnvProcess, Any, Array]]:
         """Each process' part: positions in `rows`, and indices as the process counts them."""
-        for process in self._processes:
+        # as they are now: one that is started again meanwhile has been told all it needs
+        for process in list(self._processes):
             if rows is None:
                 yield process, process.rows, np.arange(len(process.rows))
                 continue
@@ -266,7 +270,7 @@ class Host:
             left_ms = (deadline - time.monotonic()) * 1000
             tick_ms = math.ceil(max(0.0, min(left_ms, _LOOK_AROUND_MS)))
             events = self._poller.poll(tick_ms)
-            with self._lock:
+            with self.lock:
                 self.check_open()
                 for fd, _ in events:
                     if fd in self._by_fd:
@@ -303,6 +307,7 @@ class Host:
             self._obey(process, kind, payload)
 
     def _obey(self, process: EnvProcess, kind: int, payload: bytes) -> None:
+        process.has_worked |= kind in (Kind.DONE, Kind.DONE_ALL)
         if kind == Kind.DONE_ALL:
             self._finish(np.arange(process.rows.start, process.rows.stop))
         elif kind == Kind.DONE:
@@ -318,7 +323,7 @@ class Host:
             self._on_hello(process, pickle.loads(payload))
         else:
             self._broken = env_error(
-                f"an environment of {self._describe(process)} cannot be made", pickle.loads(payload)
+                f"an environment of {process} cannot be made", pickle.loads(payload)
             )
 
     def _on_hello(self, process: EnvProcess, hello: Hello) -> None:
@@ -327,7 +332,7 @@ class Host:
         spaces = (old.observation_spaces, old.action_spaces)
         if (hello.observation_spaces, hello.action_spaces) != spaces:
             self._broken = SpacesDifferError(
-                f"{self._describe(process)} was started again and its environments' spaces have "
+                f"{process} was started again and its environments' spaces have "
                 f"changed from {spaces} to {(hello.observation_spaces, hello.action_spaces)}"
             )
 
@@ -349,26 +354,21 @@ class Host:
         """Starts a process again that has died, and settles what becomes of its environments."""
         self._poller.unregister(process.link.socket)
         del self._by_fd[process.link.socket.fileno()]
-        end = f"{self._describe(process)} {process.describe_end()}"
+        end = process.describe_end()
         process.link.close()
         if not process.is_ready or self._memory is None:
-            self._broken = self._broken or WorkerError(
-                f"{end} before its environments were made. Make one yourself with its function to "
-                "see why"
-            )
+            self._give_up(f"{end} before its environments were made. Call its function to see why")
             return
-        process.process.close()
+        if process.setup.incarnation and not process.has_worked:
+            self._give_up(f"{end} once more, before any of its environments did anything")
+            return
         index = process.setup.index
-        others = [
-            one for one in self._processes if one is not process and one.link.socket.fileno() >= 0
-        ]
-        self._processes[index] = again = EnvProcess(
-            self._context,
-            process.env_fns,
-            replace(process.setup, incarnation=process.setup.incarnation + 1),
-            process.rows,
-            others,
-        )
+        try:
+            again = process.again([one for one in self._processes if one is not process])
+        except Exception as error:
+            self._give_up(f"{end} and cannot be started again: {error!r}")
+            return
+        self._processes[index] = again
         self._watch(again)
         self._give_memory(again)
         failure = Failure(f"{end}; it was started again")
@@ -377,10 +377,8 @@ class Host:
         self.lost.update((row, failure) for row in rows[~self.is_busy[rows]].tolist())
         self._cut_short(rows[self.is_busy[rows]], failure)
 
-    def _describe(self, process: EnvProcess) -> str:
-        offset = self._options.env_id_offset
-        first, last = process.rows.start + offset, process.rows.stop - 1 + offset
-        return f"process {process.setup.index} (env_id {first} to {last})"
+    def _give_up(self, why: str) -> None:
+        self._broken = self._broken or WorkerError(why)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Lets environments close and processes end, and kills those that take longer.
@@ -389,12 +387,10 @@ class Host:
         """
         if self.is_closed or os.getpid() != self._owner:
             return
-        with self._lock:
+        with self.lock:
             self.is_closed = True
-            self._forget()
             self._waker.send(b"w")
             stop(self._processes, timeout_s)
-            if self._memory is not None:
-                self._memory.close()
-        self._wakes.close()
-        self._waker.close()
+        for owned in (self._memory, self._wakes, self._waker):
+            if owned is not None:
+                owned.close()
