@@ -20,9 +20,10 @@ class NativeEnv:
     are attributes that can be read.
     """
 
-    def __init__(self, pool: VectorEnv, index: int) -> None:
+    def __init__(self, pool: VectorEnv, index: int, option_names: frozenset[str]) -> None:
         self._pool = pool
         self._index = index
+        self._option_names = option_names
         self.metadata: dict[str, Any] = {"render_modes": []}
         self.render_mode: str | None = None
 
@@ -71,16 +72,15 @@ class NativeEnv:
         # only what is nowhere else comes here
         if name.startswith("_"):
             raise AttributeError(name)
-        options = self._pool.env_options
-        if name not in options:
+        if name not in self._option_names:
             raise AttributeError(
                 f"{self._pool!r} has no attribute {name!r} in its environments; their options are "
-                f"{', '.join(options) or 'none'}"
+                f"{', '.join(sorted(self._option_names)) or 'none'}"
             )
-        return option_rows(options[name], self._pool.num_envs)[self._index]
+        return option_rows(self._pool.env_options[name], self._pool.num_envs)[self._index]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and name in self._pool.env_options:
+        if not name.startswith("_") and name in self._option_names:
             raise SpecError(
                 f"{name!r} is an option of the environment, which changes when an episode begins: "
                 f"call set_options({{{name!r}: {value!r}}}) and then reset(), not set_attr"

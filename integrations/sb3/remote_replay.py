@@ -115,6 +115,7 @@ class RemoteReplay:
     def __init__(self, coordinator: RolloutCoordinator, env: RolloutsVecEnv) -> None:
         self._coordinator = coordinator
         self._env = env
+        self._tells = True
 
     @classmethod
     def start(cls, model: Any, env: Any, num_steps: int, fits: bool) -> RemoteReplay:
@@ -143,6 +144,7 @@ class RemoteReplay:
     ) -> Any:
         """Fills rows of the buffer; see `OffPolicyAlgorithm.collect_rollouts`."""
         callback.on_rollout_start()
+        self._tells = reads_locals(callback)
         is_random = model.num_timesteps < learning_starts
         epsilon = getattr(model, "exploration_rate", 0.0)
         self._coordinator.publish_weights(acting_weights(model.policy, is_random, epsilon))
@@ -172,7 +174,7 @@ class RemoteReplay:
         """Does for step t what a step of the algorithm's own loop does."""
         model.num_timesteps += buffer.n_envs
         infos = rollout.infos(t)
-        if reads_locals(callback):
+        if self._tells:
             names = {"infos": infos, "dones": rollout.ended[t], "env": self._env, "self": model}
             names |= {"rewards": rollout.reward[t], "actions": rollout.action[t]}
             callback.update_locals(names | {"replay_buffer": buffer})

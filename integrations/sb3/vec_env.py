@@ -88,7 +88,8 @@ class RolloutsVecEnv(VecEnv):
           model = PPO("MlpPolicy", RolloutsVecEnv("CartPole-v1", 64, seed=1))
         """
         self.pool = open_pool(env, num_envs, options)
-        self._members = [NativeEnv(self.pool, index) for index in range(self.pool.num_envs)]
+        names = self._option_names = frozenset(self.pool.env_options)
+        self._members = [NativeEnv(self.pool, i, names) for i in range(self.pool.num_envs)]
         self._monitor = monitor
         self.episodes = EpisodeStatistics(self.pool)
         self._last_obs: Array | None = None
@@ -189,6 +190,10 @@ class RolloutsVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Reads an attribute of `NativeEnv`, an option, or what set_attr has set."""
+        if attr_name in self._option_names:
+            # asked for all at once, which takes no longer than for one
+            rows = option_rows(self.pool.env_options[attr_name], self.num_envs)
+            return [rows[index] for index in self._get_indices(indices)]
         return [getattr(member, attr_name) for member in self._chosen(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -246,6 +248,18 @@ class TestAttributes:
 
 
 class TestRefusals:
+    def test_a_missing_library_is_named_with_its_extra(self) -> None:
+        code = (
+            "import sys; sys.modules['stable_baselines3'] = None\n"
+            "import rollouts\n"
+            "try:\n    import rollouts.integrations.sb3\n"
+            "except rollouts.EngineError as error:\n    print(error)"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
+        )
+        assert "pip install 'rollouts[sb3]'" in said.stdout, said.stderr
+
     @pytest.mark.parametrize("mode", ["next_step", "disabled"])
     def test_other_autoreset_modes_are_refused(self, mode: str) -> None:
         pool = rollouts.make_vec("CartPole-v1", 2, autoreset_mode=mode)
