@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import subprocess
 import sys
 import threading
@@ -154,7 +155,21 @@ def test_errors_are_jaxs_and_leave_the_pool_usable() -> None:
             step(handle, wrong)
 
 
-def test_an_environments_failure_ends_the_computation_and_not_the_process() -> None:
+def test_an_environments_failure_ends_the_computation_alone() -> None:
+    env = rollouts.make_vec("CartPole-v1", 4, seed=1)
+    env.reset()
+    handle, _, _, step = env.xla()
+    jitted = jax.jit(step)
+    env._pool.set_state(2, struct.pack("4d", 0.0, float("nan"), 0.0, 0.0))
+    with pytest.raises(RuntimeError, match="env_id 2: its state is not finite"):
+        jax.block_until_ready(jitted(handle, jnp.zeros(4, int)))
+    # nothing is left in flight, and what failed begins an episode
+    assert env.num_in_flight == 0
+    _, batch = jitted(handle, jnp.zeros(4, int))
+    assert batch.episode_length.tolist() == [2, 2, 0, 2]
+
+
+def test_a_closed_pool_is_an_error() -> None:
     pytest.importorskip("ale_py", reason="Atari games need ale-py")
     env = rollouts.make_vec("ALE/Pong-v5", 2, seed=1)
     env.reset()
