@@ -21,6 +21,14 @@ def check_counts(**bounds: tuple[float, int]) -> None:
             raise SpecError(f"{name} is {value}, expected at least {minimum}")
 
 
+def check_policy(make_policy: object) -> None:
+    """Raises SpecError where make_policy cannot be called."""
+    if not callable(make_policy):
+        raise SpecError(
+            f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
+        )
+
+
 def check_inference(rule: BatchRule | None, num_workers: int) -> None:
     """Raises SpecError where there is nobody to infer for, or the rule is none."""
     if rule is not None and not isinstance(rule, BatchRule):

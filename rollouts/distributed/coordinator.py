@@ -6,19 +6,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
 from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
-from rollouts.distributed.lag import LagMeter, LagPolicy, LagRule, SyncMode
+from rollouts.distributed.lag import LagPolicy, LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.placement import Placement, Strategy
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.runner import Runner
-from rollouts.distributed.waits import WaitClock
+from rollouts.distributed.taking import Taken, Taking
 from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
@@ -27,8 +27,6 @@ from rollouts.frame_stacks import join
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Taken = TypeVar("Taken", Fragment, PendingFragment)
 
 
 class RolloutCoordinator:
@@ -175,10 +173,7 @@ class RolloutCoordinator:
             inference_num_gpus=(inference_num_gpus, 0),
         )
         checks.check_inference(inference, num_workers)
-        if not callable(make_policy):
-            raise SpecError(
-                f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
-            )
+        checks.check_policy(make_policy)
         if make_env is not None:
             checks.check_make_env(make_env, has_inference=inference is not None)
         elif make_collector is None:
@@ -197,9 +192,7 @@ class RolloutCoordinator:
             merge=merge,
             lag=lag,
         )
-        self._meter = LagMeter(lag)
-        self._learner_waits = WaitClock()
-        self._meter_lock = threading.Lock()
+        self._taking = Taking(lag)
         self._close_lock = threading.Lock()
         self._weights = WeightStore(
             ray_offer if num_workers else local_offer,
@@ -314,16 +307,7 @@ class RolloutCoordinator:
             raise ClosedError("the coordinator is closed")
         if self._weights.latest is None:
             raise ProtocolError("no weights yet: call publish_weights() before get()")
-        with self._meter_lock:
-            self._learner_waits.num_waiting += 1
-        try:
-            fragments = get(num_fragments, timeout_s)
-        finally:
-            with self._meter_lock:
-                self._learner_waits.num_waiting -= 1
-        with self._meter_lock:
-            self._meter.add(fragments, self._weights.version)
-        return fragments
+        return self._taking.take(get, num_fragments, timeout_s, lambda: self._weights.version)
 
     def scale_to(self, num_workers: int) -> None:
         """Makes workers 0 to num_workers - 1 those that collect; returns at once.
@@ -400,15 +384,11 @@ class RolloutCoordinator:
           closed, removed by `close`, by `scale_to`
         """
         stats = self._runner.stats()
-        with self._meter_lock:
-            lag = self._meter.as_dict()
-            learner_wait_s = self._learner_waits.seconds
         return {
             **stats,
-            "learner_wait_s": learner_wait_s,
+            **self._taking.stats(),
             "policy_version": self._weights.version,
             "weights_bytes": self._weights.published_bytes,
-            **lag,
         }
 
     def close(self) -> None:
