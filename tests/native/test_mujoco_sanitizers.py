@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MuJoCo's environments under ThreadSanitizer and AddressSanitizer: see mujoco_stress.cpp."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
+
+from rollouts.mujoco import assets_dir
+
+SOURCES = [
+    HERE / "mujoco_stress.cpp",
+    NATIVE / "src" / "engines" / "mujoco_lib.cpp",
+    NATIVE / "src" / "engines" / "mujoco_physics.cpp",
+    NATIVE / "src" / "mujoco_env.cpp",
+    NATIVE / "src" / "options.cpp",
+    NATIVE / "src" / "state.cpp",
+]
+SCENARIOS = ["divergence_stays_apart", "fatal_errors_stay_apart", "threads_share_models"]
+
+pytestmark = needs_compiler
+
+
+def package() -> Path:
+    spec = importlib.util.find_spec("mujoco")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+@pytest.fixture(scope="session")
+def mujoco_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """mujoco_stress built with each sanitizer."""
+    includes = (f"-I{NATIVE / 'src'}", f"-isystem{package() / 'include'}")
+    return build(tmp_path_factory.mktemp("mujoco_sanitizers"), SOURCES, *includes, "-ldl")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the program finds in its environment."""
+    cheetah = (assets_dir() / "half_cheetah.xml").read_text()
+    unstable = tmp_path / "half_cheetah.xml"
+    unstable.write_text(cheetah.replace('timestep="0.01"', 'timestep="0.5"'))
+    ant = (assets_dir() / "ant.xml").read_text()
+    small = tmp_path / "ant.xml"
+    small.write_text(ant.replace("<option ", '<size memory="12K"/>\n  <option ', 1))
+    monkeypatch.setenv("MUJOCO_LIBRARY", str(next(package().glob("libmujoco.*"))))
+    monkeypatch.setenv("MUJOCO_ASSETS", str(assets_dir()))
+    monkeypatch.setenv("UNSTABLE_MODEL", str(unstable))
+    monkeypatch.setenv("SMALL_MODEL", str(small))
+
+
+def test_every_scenario_of_the_mujoco_program_is_run(mujoco_programs: dict[str, Path]) -> None:
+    assert scenarios(mujoco_programs["asan"]) == SCENARIOS
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_mujoco_is_free_of_races_and_memory_errors(
+    mujoco_programs: dict[str, Path], files: None, scenario: str, sanitizer: str
+) -> None:
+    run(mujoco_programs[sanitizer], scenario)
