@@ -70,8 +70,10 @@ $(VENV)/.dependencies: $(VENV)/.venv pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.native
 
+# installing the dependencies has just built it, too: not twice
 $(VENV)/.native: $(VENV)/.dependencies $(NATIVE)
-	$(PIP) install -q --no-deps -e .
+	@if [ ! -e $@ ] || [ -n "$$(find native -type f -newer $@)" ]; then \
+	  echo "$(PIP) install -q --no-deps -e ."; $(PIP) install -q --no-deps -e .; fi
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dependencies

@@ -14,12 +14,13 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-def test_readme_shows_step_send_recv_options_ray_and_replay() -> None:
-    shown = ("send(", "ReplayBuffer(", "RolloutCoordinator", "ReplayService(")
+def test_readme_shows_one_block_for_each_way_in() -> None:
+    shown = ("send(", "from_env_fns(", "ReplayBuffer(", "RolloutCoordinator", "ReplayService(")
     assert [[name for name in shown if name in block] for block in BLOCKS] == [
         [],
         ["send("],
         [],
+        ["from_env_fns("],
         ["RolloutCoordinator"],
         ["ReplayBuffer("],
         ["RolloutCoordinator", "ReplayService("],
@@ -27,7 +28,7 @@ def test_readme_shows_step_send_recv_options_ray_and_replay() -> None:
 
 
 @pytest.mark.parametrize(
-    "block", BLOCKS, ids=["step", "send-recv", "options", "ray", "replay", "service"]
+    "block", BLOCKS, ids=["step", "send-recv", "options", "env-fns", "ray", "replay", "service"]
 )
 def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
