@@ -143,7 +143,9 @@ class _Layout:
             self._columns.append(obs)
         self._info_names = env._info_names
         infos = resolve(env.env_spec.id, None, env.env_spec.options).native_spec()["infos"]
-        self._columns += [((), dtype) for _, dtype in infos]
+        self._columns += [
+            (() if length is None else (length,), dtype) for _, dtype, length in infos
+        ]
 
     def results(self, rows: int) -> tuple[Any, ...]:
         """What a call returns after the handle, for `rows` environments."""

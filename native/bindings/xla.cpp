@@ -90,7 +90,9 @@ std::vector<Column> ColumnsOf(const CpuPool& pool, const CpuPool::Received& rece
     columns.push_back({at(view.final_obs, view.obs_bytes), spec.observation.dtype, obs_size});
   }
   for (std::int32_t i = 0; i < spec.num_infos; ++i) {
-    columns.push_back({at(view.infos[i], SizeOf(spec.infos[i].dtype)), spec.infos[i].dtype, 1});
+    const InfoSpec& info = spec.infos[i];
+    columns.push_back(
+        {at(view.infos[i], SizeOf(info.dtype) * info.size()), info.dtype, info.size()});
   }
   return columns;
 }

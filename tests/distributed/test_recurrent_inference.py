@@ -60,10 +60,13 @@ def take_until_each_has(
     num: int, coordinator: RolloutCoordinator, lives: set[tuple[int, int]]
 ) -> dict[tuple[int, int], list[Fragment]]:
     taken: dict[tuple[int, int], list[Fragment]] = {life: [] for life in lives}
-    while min(map(len, taken.values())) < num:
+    while any(len(taken[life]) < num for life in lives):
         (fragment,) = coordinator.get_fragments(1, TIMEOUT_S)
         assert_unrolls(fragment.batch)
-        taken.setdefault((fragment.worker_id, fragment.incarnation), []).append(fragment)
+        life = (fragment.worker_id, fragment.incarnation)
+        # a life that is over brings nothing more
+        assert fragment.incarnation <= max(lives)[1], (life, coordinator.stats()["workers"])
+        taken.setdefault(life, []).append(fragment)
     return {life: taken[life] for life in lives}
 
 

@@ -54,6 +54,21 @@ def test_a_compiled_scan_returns_what_step_does(env_id: str, route: str) -> None
     assert batch.final_obs is None and batch.reward.dtype == np.float32
 
 
+def test_infos_that_are_arrays_keep_their_rows() -> None:
+    env, reference = (rollouts.make_vec("Humanoid-v5", 3, seed=1) for _ in range(2))
+    env.reset()
+    reference.reset()
+    handle, _, _, step = adapter.xla(env)
+    actions = actions_of(env, 4)
+    _, batch = jax.jit(lambda h, a: jax.lax.scan(step, h, a))(handle, actions)
+    for t in range(len(actions)):
+        reference.send(actions[t])
+        for name, want in reference.recv_batch().info.items():
+            got = np.asarray(batch.info[name][t])
+            np.testing.assert_array_equal(got, want.astype(got.dtype), err_msg=name)
+    assert batch.info["tendon_length"].shape == (4, 3, 2)
+
+
 def test_atari_images_and_infos_come_out_whole() -> None:
     pytest.importorskip("ale_py", reason="Atari games need ale-py")
     env, reference = (rollouts.make_vec("ALE/Breakout-v5", 2, seed=1) for _ in range(2))
