@@ -13,6 +13,7 @@ and episodes.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from ray.tune.registry import register_env
 
 from rollouts.bench.adapters import Case, Contestant
 
+from ..missing import needs
 from ..rllib import RolloutsEnvRunner, image_module, register
 
 _ATARI = "ALE/"
@@ -100,6 +102,10 @@ def _config(case: Case, env: str, *, byte_images: bool = True) -> PPOConfig:
 
 def _register_atari(env_id: str) -> str:
     """RLlib's own preprocessing, as its examples have it, with frames stacked in the wrapper."""
+    try:
+        importlib.import_module("cv2")  # RLlib's wrappers find out when they make an environment
+    except ImportError as error:
+        raise needs("bench", error) from error
 
     def make(_: Any) -> Any:
         import ale_py

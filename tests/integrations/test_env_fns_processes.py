@@ -74,10 +74,12 @@ def are_gone(pids: list[int]) -> bool:
 
 
 SCRIPT = """
-    import os, sys, time, functools, multiprocessing
+    import os, signal, sys, time, functools, multiprocessing
     from host_envs import Counter, Moody
     import rollouts
     if __name__ == "__main__":
+        # a shell's background job inherits a SIGINT that is ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         envs = rollouts.from_env_fns([Moody] * 4, num_processes=2, start_method={method!r})
         envs.reset()
         print(*envs.call("pid_of"), flush=True)

@@ -23,6 +23,8 @@ def test_contestant_collects_cartpole(name: str) -> None:
 @pytest.mark.parametrize("name", ["rollouts", "rllib", "rllib-vector-entry-point"])
 def test_contestant_collects_atari(name: str) -> None:
     pytest.importorskip("ale_py", reason="ale-py is not installed")
+    if name == "rllib":
+        pytest.importorskip("cv2", reason="RLlib's wrappers need opencv-python-headless")
     contestant = CONTESTANTS[name](Case("ALE/Pong-v5", 2, 1, rollout_length=3))
     assert contestant.collect() == 6
     contestant.close()
