@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ from rollouts.errors import SpecError
 
 from .actions import (
     ActionScaling,
+    Forward,
     check_module,
     choose,
     forwards,
@@ -36,6 +38,7 @@ from .env import (
     creator_of,
     require_next_step,
 )
+from .inference_threads import InferenceThreads, can_split
 from .plain import config_reason, connector_reason
 from .segment import Ended, Segment
 
@@ -77,6 +80,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._module_reason = ""
         self._creator: EnvCreator | None = None
         self._ended: list[Ended] = []
+        self._threads: InferenceThreads | None = None
         super().__init__(config=config, **kwargs)
 
     # -- what RLlib calls ----------------------------------------------------------
@@ -122,6 +126,14 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._module_reason = check_module(
             self.module, self.env.single_observation_space, self.env.single_action_space
         )
+        self._end_threads()
+        if can_split(self.module):
+            self._threads = InferenceThreads()
+
+    def stop(self) -> None:
+        """As SingleAgentEnvRunner."""
+        super().stop()
+        self._end_threads()
 
     def get_metrics(self) -> Any:
         """As SingleAgentEnvRunner, of the episodes that ended since the last call."""
@@ -230,11 +242,15 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
                     # of all runners together, roughly, as RLlib counts them
                     runners = self.config.num_env_runners or 1
                     lifetime = (self.num_env_steps_sampled_lifetime // runners + steps) * runners
-                    output = self._explore(batch, t=lifetime)
+                    explorer = functools.partial(self._explore, t=lifetime)
+                    output = self._run(explorer, batch)
                 else:
-                    output = self._exploit(batch)
+                    output = self._run(self._exploit, batch)
             choose(output, self.module, explore=explore)
         return {name: to_numpy(tensor) for name, tensor in output.items()}
+
+    def _run(self, forward: Forward, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return forward(batch) if self._threads is None else self._threads(forward, batch)
 
     @contextlib.contextmanager
     def _acting(self) -> Iterator[None]:
@@ -290,6 +306,11 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             num_workers=self.num_workers,
             remote=self.config.remote_worker_envs,
         )
+
+    def _end_threads(self) -> None:
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
 
     def _close_env(self) -> None:
         if self.env is not None:

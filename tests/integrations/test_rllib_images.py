@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,55 @@ def test_episodes_keep_bytes() -> None:
         assert obs.dtype == np.uint8 and obs.shape == (11, 4, 84, 84)
         # three of four frames were in the stack before
         np.testing.assert_array_equal(obs[1:, :3], obs[:-1, 1:])
+
+
+def test_threads_share_the_rows_and_say_what_one_call_says() -> None:
+    torch_threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    runner = rllib.RolloutsEnvRunner(config=atari(PPOConfig(), num_envs=13))
+    try:
+        assert torch.get_num_threads() == 3
+        rows_of_calls: list[int] = []
+        encoder = next(part for part in runner.module.modules() if hasattr(part, "_channels_first"))
+        encoder.register_forward_pre_hook(lambda _, args: rows_of_calls.append(len(args[0]["obs"])))
+        episodes = runner.sample(num_timesteps=13)
+        assert sorted(rows_of_calls) == [4, 4, 5]
+        obs = np.stack([episode.get_observations(0) for episode in episodes])
+        expected = runner.module.forward_inference({Columns.OBS: torch.from_numpy(obs)})
+        found = np.stack(
+            [episode.get_extra_model_outputs("action_dist_inputs", 0) for episode in episodes]
+        )
+        np.testing.assert_allclose(found, expected["action_dist_inputs"].detach(), atol=1e-5)
+        (names,) = {each.name.rpartition("_")[0] for each in running_inference_threads()}
+        assert names == "inference"
+    finally:
+        runner.stop()
+        torch.set_num_threads(torch_threads)
+    assert not running_inference_threads()
+
+
+def test_a_seed_gives_the_same_actions_again_with_threads() -> None:
+    def actions() -> list[int]:
+        config = atari(PPOConfig(), num_envs=8)
+        config.debugging(seed=3)
+        runner = rllib.RolloutsEnvRunner(config=config)
+        torch.manual_seed(4)
+        episodes = runner.sample(num_timesteps=80)
+        runner.stop()
+        return [int(action) for episode in episodes for action in episode.get_actions()]
+
+    assert actions() == actions()
+
+
+def test_modules_that_draw_numbers_are_not_split() -> None:
+    runner = rllib.RolloutsEnvRunner(config=atari(DQNConfig(), num_envs=8))
+    runner.sample(num_timesteps=8)
+    assert not running_inference_threads()
+    runner.stop()
+
+
+def running_inference_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("inference")]
 
 
 @pytest.mark.parametrize("channels_first", [True, False])
