@@ -144,6 +144,8 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         "default: N, measure step")  # fmt: skip
     add("--peer", action="append", default=[], choices=list(bench.PEERS),
         help="library to measure beside ours; repeat for several")  # fmt: skip
+    add("--max-episode-steps", type=int, metavar="M",
+        help="time limit, of every library that has one; 0: none; default: the id's")  # fmt: skip
     _add_common_arguments(parser)
     add("--plot", type=Path, metavar="FILE",
         help=f"draw the results too; FILE ends in {', '.join(plot.SUFFIXES)}")  # fmt: skip

@@ -193,6 +193,7 @@ def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
             duration_s=args.duration_s,
             repeats=args.repeats,
             env_options=dict(args.option),
+            max_episode_steps=args.max_episode_steps,
         )
         for env_id, num_envs, batch_size, num_threads in possible
     ]

@@ -26,6 +26,8 @@ class Settings:
       duration_s: About how long one repeat takes for each library.
       repeats: Repeats per library.
       env_options: The environment's own options, as for `rollouts.make_vec`.
+      max_episode_steps: Time limit in place of the id's own, for every library that has one;
+        0: none.
     """
 
     env_id: str
@@ -36,6 +38,7 @@ class Settings:
     duration_s: float = 1.0
     repeats: int = 5
     env_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    max_episode_steps: int | None = None
 
     def __post_init__(self) -> None:
         """Checks what no library would notice; the pool's own arguments are checked there."""

@@ -92,6 +92,7 @@ class Rollouts:
             batch_size=settings.batch_size,
             num_threads=settings.num_threads,
             seed=settings.seed,
+            max_episode_steps=settings.max_episode_steps,
             env_options=settings.env_options,
         )
         return OpenEnv(
@@ -125,6 +126,8 @@ class EnvPool:
             options = _no_options(settings, peer=self.name)
         if spec.max_episode_steps is not None:
             options["max_episode_steps"] = spec.max_episode_steps
+        elif settings.max_episode_steps is not None:
+            options["max_episode_steps"] = 2**31 - 1  # it has no way to say none
         task_id = _task_id(spec.id, envpool.list_all_envs())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -294,7 +297,8 @@ def gymnasium_maker(
         differs = ["AtariPreprocessing presses no FIRE after a reset."]
         return _gymnasium_atari_maker(spec, options), options, differs
     none = _no_options(settings, peer="gymnasium")
-    return functools.partial(_gymnasium_env, spec.id), none, []
+    limit = spec.max_episode_steps or -1  # none, in its words
+    return functools.partial(_gymnasium_env, spec.id, limit), none, []
 
 
 def _gymnasium_atari_maker(
@@ -317,9 +321,9 @@ def _gymnasium_atari_maker(
     return make
 
 
-def _gymnasium_env(env_id: str) -> gymnasium.Env[Any, Any]:
+def _gymnasium_env(env_id: str, limit: int) -> gymnasium.Env[Any, Any]:
     try:
-        return gymnasium.make(env_id)
+        return gymnasium.make(env_id, max_episode_steps=limit)
     except gymnasium.error.UnregisteredEnv as error:
         raise SpecError(f"peer 'gymnasium' has no environment {env_id!r}: {error}") from error
 

@@ -215,6 +215,7 @@ def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
             "duration_s": settings.duration_s,
             "repeats": settings.repeats,
             "env_options": dict(comparison.env_options),
+            "max_episode_steps": settings.max_episode_steps,
         },
         "measurements": [
             _measurement_to_json(comparison, each) for each in comparison.measurements

@@ -46,7 +46,8 @@ def compare(
       EngineError: A library is not installed.
     """
     options: dict[str, Any] = dict(settings.env_options)
-    spec = env_spec(settings.env_id, **options)
+    limit = settings.max_episode_steps
+    spec = env_spec(settings.env_id, max_episode_steps=limit, **options)
     libraries = [Rollouts(), *peers]
     with contextlib.ExitStack() as stack:
         # all are open at once, so that turns can be short
