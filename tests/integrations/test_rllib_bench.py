@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("ray.rllib", reason="RLlib is not installed: pip install 'rollouts[rllib]'")
+pytest.importorskip(
+    "ray.tune", exc_type=ImportError, reason="RLlib is not installed: pip install 'rollouts[rllib]'"
+)
 
 from rollouts.integrations.bench.rllib import CONTESTANTS
 

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray.rllib", reason="RLlib is not installed: pip install 'rollouts[rllib]'")
+pytest.importorskip(
+    "ray.tune", exc_type=ImportError, reason="RLlib is not installed: pip install 'rollouts[rllib]'"
+)
 
 import gymnasium
 from ray.rllib.algorithms.ppo import PPOConfig

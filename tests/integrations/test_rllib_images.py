@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray.rllib", reason="RLlib is not installed: pip install 'rollouts[rllib]'")
+pytest.importorskip(
+    "ray.tune", exc_type=ImportError, reason="RLlib is not installed: pip install 'rollouts[rllib]'"
+)
 pytest.importorskip("ale_py", reason="ale-py is not installed")
 
 import torch

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.rllib", reason="RLlib is not installed: pip install 'rollouts[rllib]'")
+pytest.importorskip(
+    "ray.tune", exc_type=ImportError, reason="RLlib is not installed: pip install 'rollouts[rllib]'"
+)
 
 import torch
 from ray.rllib.algorithms.appo import APPOConfig
