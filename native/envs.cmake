@@ -43,3 +43,4 @@ rollouts_env(InvertedDoublePendulum-v4 InvertedDoublePendulumV4 envs/mujoco/v4_s
 rollouts_env(Reacher-v4 ReacherV4 envs/mujoco/v4_small.h MAX_EPISODE_STEPS 50 REWARD_THRESHOLD -3.75 CPU_ONLY)
 rollouts_env(Pusher-v4 PusherV4 envs/mujoco/v4_small.h MAX_EPISODE_STEPS 100 REWARD_THRESHOLD 0 CPU_ONLY)
 rollouts_env(Swimmer-v4 SwimmerV4 envs/mujoco/v4_runners.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 360 CPU_ONLY)
+rollouts_env(MuJoCo-v0 OwnModel envs/mujoco/own_model.h CPU_ONLY)
