@@ -12,6 +12,8 @@ from typing import Any
 from rollouts import _native, atari, mujoco
 from rollouts.arguments import first_value
 from rollouts.errors import SpecError
+from rollouts.own_model.options import ENV_ID as OWN_MODEL
+from rollouts.own_model.options import split_options
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 
 # options that name files of an engine; rollouts fills them in, users do not
@@ -46,7 +48,9 @@ class Recipe:
 
 
 def env_ids() -> list[str]:
-    """Every id that `make_vec` takes, in the registry's order.
+    """Every id that `make_vec` takes without options, in the registry's order.
+
+    "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`).
 
     Returns:
       Ids; Atari games are listed when the ale-py package is installed.
@@ -54,7 +58,13 @@ def env_ids() -> list[str]:
     ids: list[str] = []
     for entry in _native.registry():
         ids += atari.ale_game_ids() if entry["id"] == atari.FAMILY else [entry["id"]]
+    ids.remove(OWN_MODEL)
     return ids
+
+
+def is_env_id(env_id: object) -> bool:
+    """Whether `make_vec` takes this id."""
+    return env_id == OWN_MODEL or env_id in env_ids()
 
 
 def env_spec(
@@ -74,9 +84,10 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
+    plain, _ = split_options(env_options, env_id == OWN_MODEL)
     options = {
         name: first_value(name, value)
-        for name, value in mujoco.plain_options(env_options, num_envs=None).items()
+        for name, value in mujoco.plain_options(plain, num_envs=None).items()
     }
     return describe(env_id, resolve(env_id, max_episode_steps, options))
 
@@ -138,6 +149,6 @@ def resolve(
 
 
 def _suggestion(env_id: str) -> str:
-    close = difflib.get_close_matches(env_id, env_ids(), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(env_id, [*env_ids(), OWN_MODEL], n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return f"{hint} `rollouts.env_ids()` or the command `rollouts envs` lists all of them."

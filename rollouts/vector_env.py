@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -26,6 +27,7 @@ from rollouts.arguments import (
 )
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
+from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_options
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
 from rollouts.send_recv import SendRecv
@@ -78,7 +80,9 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         """Checks the arguments and starts the threads; see `make_vec`."""
         self.closed = True  # until there is something to close
         ids, num_envs = read_ids(env_id, num_envs)
-        options = option_columns(mujoco.plain_options(env_options or {}, num_envs), num_envs)
+        self._own_model = is_own_model(ids)
+        given, functions = split_options(env_options or {}, self._own_model)
+        options = option_columns(mujoco.plain_options(given, num_envs), num_envs)
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
         self.batch_size = int_between("batch_size", rows, 1, num_envs)
@@ -110,9 +114,19 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "max_episode_steps": max_episode_steps,
             "on_env_error": on_env_error,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
-            "env_options": options,
+            "env_options": {**options, **functions},
         }
-        self._pool = _native.CpuPool(
+        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        make_pool = _native.CpuPool
+        if self._own_model:
+            make_pool = functools.partial(  # type: ignore[assignment]
+                FunctionPool,
+                layout=common_layout(self.env_spec.options, options),
+                functions=functions,
+                same_step=self._same_step,
+                single_observation_space=self.single_observation_space,
+            )
+        self._pool = make_pool(
             segments=recipe.segments,
             env_options=options,
             num_envs=self.num_envs,
@@ -125,7 +139,6 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             pin_cpus=cpus,
         )
         self._info_names: tuple[str, ...] = self._pool.info_names
-        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._reports_errors = on_env_error == "reset"
         self._last_env_id: Array | None = None
         self.closed = False
@@ -249,9 +262,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self, options: dict[str, Any] | None
     ) -> tuple[Array | None, dict[str, OptionValue | list[OptionValue]]]:
         """The mask, if any, and what environments shall have for options."""
-        given = mujoco.plain_options(options or {}, self.num_envs)
+        plain, functions = split_options(options or {}, self._own_model)
+        given = mujoco.plain_options(plain, self.num_envs)
         mask = self._reset_mask(given.pop("reset_mask")) if "reset_mask" in given else None
-        unknown = sorted(set(given) - self._option_names)
+        unknown = sorted((set(given) - self._option_names) | set(functions))
         if unknown:
             raise SpecError(
                 f"unknown reset options {unknown}; expected 'reset_mask' or options of "

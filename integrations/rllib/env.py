@@ -15,6 +15,7 @@ import rollouts
 from rollouts.arguments import add_errors, to_autoreset_mode
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.registry import is_env_id
 
 Array = NDArray[Any]
 
@@ -125,7 +126,7 @@ def register(env_id: str, name: str | None = None, **options: Any) -> str:
     Raises:
       SpecError: There is no such id.
     """
-    if env_id not in rollouts.env_ids():
+    if not is_env_id(env_id):
         raise SpecError(f"unknown environment id {env_id!r}; `rollouts.env_ids()` lists all")
     known_as = name or PREFIX + env_id
     register_env(known_as, EnvCreator(env_id, options))
@@ -143,7 +144,7 @@ def creator_of(env: object) -> EnvCreator | None:
         creator = _global_registry.get(ENV_CREATOR, env)
         return creator if isinstance(creator, EnvCreator) else None
     env_id = env.removeprefix(PREFIX)
-    return EnvCreator(env_id) if env_id in rollouts.env_ids() else None
+    return EnvCreator(env_id) if is_env_id(env_id) else None
 
 
 def require_next_step(env: Any) -> None:

@@ -19,6 +19,7 @@
 #include "arrays.h"
 #include "bindings.h"
 #include "pool_options.h"
+#include "pool_stats.h"
 #include "rollouts/pool/registry.h"
 #include "rollouts/pool/state.h"
 #include "xla.h"
@@ -30,6 +31,7 @@ namespace {
 
 using Clock = CpuPool::Clock;
 using BoolArray = py::array_t<bool, py::array::c_style>;
+using DoubleArray = py::array_t<double, py::array::c_style>;
 
 // Signals (Ctrl-C) are looked at this often while a call waits.
 constexpr std::chrono::milliseconds kSignalInterval{50};
@@ -161,6 +163,36 @@ class PyPool {
     pool_->LoadStates(envs, states);
   }
 
+  // The actions, (n, *action_shape), that environments at rest were sent last.
+  py::array ActionRows(const py::object& env_id) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    const auto size = static_cast<std::size_t>(pool_->action_bytes());
+    py::array_t<float> actions({envs.size(), size / sizeof(float)});
+    auto* out = reinterpret_cast<std::uint8_t*>(actions.mutable_data());
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      std::memcpy(out + i * size, pool_->ActionRow(envs[i]), size);
+    }
+    return actions;
+  }
+
+  void EndSteps(const py::object& env_id, const DoubleArray& reward, const BoolArray& terminated) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    if (reward.size() != std::ssize(envs) || terminated.size() != std::ssize(envs)) {
+      throw SpecError("reward and terminated need one number for each environment");
+    }
+    pool_->EndSteps(envs, reward.data(), reinterpret_cast<const std::uint8_t*>(terminated.data()));
+  }
+
+  py::tuple ShowIdle(const py::object& env_id, bool begin) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    CpuPool::Received received;
+    {
+      const py::gil_scoped_release release;
+      received = pool_->ShowIdle(envs, begin);
+    }
+    return Rows(MakeArrays(received.buffer, pool_->spec()), received);
+  }
+
   void Close() {
     {
       const py::gil_scoped_release release;
@@ -289,54 +321,6 @@ class PyPool {
   const std::vector<Segment> segments_;
 };
 
-PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
-                            std::int32_t num_threads, std::int32_t env_id_offset,
-                            std::uint64_t seed, std::int32_t autoreset_mode,
-                            std::int32_t max_episode_steps, std::int32_t on_env_error,
-                            const std::vector<std::int32_t>& pin_cpus) {
-  PoolOptions options;
-  options.num_envs = num_envs;
-  options.batch_size = batch_size;
-  options.num_threads = num_threads;
-  options.env_id_offset = env_id_offset;
-  options.seed = seed;
-  options.rules.autoreset = static_cast<AutoresetMode>(autoreset_mode);
-  options.rules.max_episode_steps = max_episode_steps;
-  options.on_env_error = static_cast<OnEnvError>(on_env_error);
-  options.pin_cpus = pin_cpus;
-  if (!pin_cpus.empty() && std::ssize(pin_cpus) != CpuPool::NumWorkers(options)) {
-    throw SpecError("pin_cpus names " + std::to_string(pin_cpus.size()) + " CPUs, expected " +
-                    std::to_string(CpuPool::NumWorkers(options)) + ": one per worker thread");
-  }
-  return options;
-}
-
-// (count, p50, p90, p99, max)
-py::tuple SummaryTuple(const TimeSummary& summary) {
-  return py::make_tuple(summary.count, summary.p50, summary.p90, summary.p99, summary.max);
-}
-
-// What rollouts/pool_stats.py makes a PoolStats of.
-py::dict StatsDict(const CpuPool& pool) {
-  StepStatsSnapshot snapshot;
-  {
-    const py::gil_scoped_release release;
-    snapshot = pool.stats();
-  }
-  py::dict result;
-  result["env_steps"] = snapshot.env_steps;
-  result["num_recvs"] = snapshot.recvs;
-  result["num_env_errors"] = snapshot.env_errors;
-  result["step_time_s"] = SummaryTuple(snapshot.step_time);
-  result["queue_wait_s"] = SummaryTuple(snapshot.queue_wait);
-  result["batch_wait_s"] = SummaryTuple(snapshot.batch_wait);
-  result["env_step_time_s"] = py::array_t<double>(
-      static_cast<py::ssize_t>(snapshot.env_step_time.size()), snapshot.env_step_time.data());
-  result["num_in_flight"] = pool.num_in_flight();
-  result["buffer_bytes"] = pool.buffer_bytes();
-  return result;
-}
-
 }  // namespace
 
 void BindPool(py::module_& module) {
@@ -381,6 +365,10 @@ void BindPool(py::module_& module) {
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
       .def("save_states", &PyPool::SaveStates, py::arg("env_id"))
       .def("load_states", &PyPool::LoadStates, py::arg("env_id"), py::arg("states"))
+      .def("action_rows", &PyPool::ActionRows, py::arg("env_id"))
+      .def("end_steps", &PyPool::EndSteps, py::arg("env_id"), py::arg("reward"),
+           py::arg("terminated"))
+      .def("show_idle", &PyPool::ShowIdle, py::arg("env_id"), py::arg("begin"))
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)

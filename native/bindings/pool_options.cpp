@@ -49,4 +49,26 @@ py::dict OptionsByName(CpuPool& pool) {
   return py::cast(columns);
 }
 
+PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
+                            std::int32_t num_threads, std::int32_t env_id_offset,
+                            std::uint64_t seed, std::int32_t autoreset_mode,
+                            std::int32_t max_episode_steps, std::int32_t on_env_error,
+                            const std::vector<std::int32_t>& pin_cpus) {
+  PoolOptions options;
+  options.num_envs = num_envs;
+  options.batch_size = batch_size;
+  options.num_threads = num_threads;
+  options.env_id_offset = env_id_offset;
+  options.seed = seed;
+  options.rules.autoreset = static_cast<AutoresetMode>(autoreset_mode);
+  options.rules.max_episode_steps = max_episode_steps;
+  options.on_env_error = static_cast<OnEnvError>(on_env_error);
+  options.pin_cpus = pin_cpus;
+  if (!pin_cpus.empty() && std::ssize(pin_cpus) != CpuPool::NumWorkers(options)) {
+    throw SpecError("pin_cpus names " + std::to_string(pin_cpus.size()) + " CPUs, expected " +
+                    std::to_string(CpuPool::NumWorkers(options)) + ": one per worker thread");
+  }
+  return options;
+}
+
 }  // namespace rollouts

@@ -23,4 +23,11 @@ const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env
 // A list with the value of each environment by option name; None where it has no such option.
 pybind11::dict OptionsByName(CpuPool& pool);
 
+// Throws SpecError for CPUs that are not one per worker thread.
+PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
+                            std::int32_t num_threads, std::int32_t env_id_offset,
+                            std::uint64_t seed, std::int32_t autoreset_mode,
+                            std::int32_t max_episode_steps, std::int32_t on_env_error,
+                            const std::vector<std::int32_t>& pin_cpus);
+
 }  // namespace rollouts

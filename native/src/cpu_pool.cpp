@@ -76,10 +76,7 @@ class CpuPool::ChunkRows final : public RowSource {
   }
 
   void Fail(std::int32_t env, const std::string& message) override {
-    pool_.stats_.AddError();
-    const std::lock_guard lock(pool_.failure_mutex_);
-    pool_.failures_.push_back({env + pool_.options_.env_id_offset, message});
-    pool_.failed_.store(true, std::memory_order_release);
+    pool_.AddFailure(env, message);
   }
 
  private:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import unittest.mock
 import warnings
 from typing import Any
 
@@ -28,12 +29,18 @@ TASKS = [
     "Pusher-v5",
     "Swimmer-v5",
 ]
+V4_TASKS = [env_id.replace("-v5", "-v4") for env_id in TASKS]
 
 
 def make_gymnasium(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return gymnasium.make(env_id, disable_env_checker=True, **options)
+        if env_id != "Pusher-v4":
+            return gymnasium.make(env_id, disable_env_checker=True, **options)
+        # its constructor refuses MuJoCo 3 and later by their name, as the physics is another than
+        # in 2; what is compared here is the task on the MuJoCo that is installed
+        with unittest.mock.patch.object(mujoco, "__version__", "2.3.7"):
+            return gymnasium.make(env_id, disable_env_checker=True, **options)
 
 
 def physics_state(env: rollouts.VectorEnv, index: int = 0) -> np.ndarray:

@@ -59,6 +59,7 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.make_data, "mj_makeData");
   resolve(api.delete_data, "mj_deleteData");
   resolve(api.reset_data, "mj_resetData");
+  resolve(api.reset_data_keyframe, "mj_resetDataKeyframe");
   resolve(api.forward, "mj_forward");
   resolve(api.step, "mj_step");
   resolve(api.rne_post_constraint, "mj_rnePostConstraint");
@@ -66,6 +67,7 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.get_state, "mj_getState");
   resolve(api.set_state, "mj_setState");
   resolve(api.name2id, "mj_name2id");
+  resolve(api.id2name, "mj_id2name");
   resolve(api.set_thread_log_handler, "_mjPRIVATE_setTlsLogHandler");
 }
 

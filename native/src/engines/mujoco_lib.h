@@ -17,6 +17,7 @@ struct MujocoApi {
   decltype(&mj_makeData) make_data;
   decltype(&mj_deleteData) delete_data;
   decltype(&mj_resetData) reset_data;
+  decltype(&mj_resetDataKeyframe) reset_data_keyframe;
   decltype(&mj_forward) forward;
   decltype(&mj_step) step;
   decltype(&mj_rnePostConstraint) rne_post_constraint;
@@ -24,6 +25,7 @@ struct MujocoApi {
   decltype(&mj_getState) get_state;
   decltype(&mj_setState) set_state;
   decltype(&mj_name2id) name2id;
+  decltype(&mj_id2name) id2name;
   // Of this thread alone; returns the one before. MuJoCo's own Python package uses it, too.
   mjfLogHandler (*set_thread_log_handler)(mjfLogHandler);
 };

@@ -86,7 +86,8 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
            .ntendon = static_cast<std::int32_t>(model->ntendon),
            .timestep = model->opt.timestep,
            .qpos0 = model->qpos0,
-           .body_mass = model->body_mass};
+           .body_mass = model->body_mass,
+           .engine_model = model};
 }
 
 PhysicsModel::~PhysicsModel() = default;
@@ -125,17 +126,22 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
            .qfrc_actuator = data->qfrc_actuator,
            .qfrc_constraint = data->qfrc_constraint,
            .ten_length = data->ten_length,
-           .ten_velocity = data->ten_velocity};
+           .ten_velocity = data->ten_velocity,
+           .engine_data = data};
 }
 
 Physics::~Physics() = default;
 
-void Physics::Reset(const double* qpos, const double* qvel) {
+void Physics::Reset(const double* qpos, const double* qvel, std::int32_t keyframe) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
   Guarded([&] {
-    api.reset_data(model, data);
+    if (keyframe < 0) {
+      api.reset_data(model, data);
+    } else {
+      api.reset_data_keyframe(model, data, keyframe);
+    }
     std::copy_n(qpos, model->nq, data->qpos);
     std::copy_n(qvel, model->nv, data->qvel);
     api.forward(model, data);

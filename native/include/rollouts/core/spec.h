@@ -59,7 +59,7 @@ struct InfoSpec {
 // Time limits and reward thresholds belong to ids, not to environments: envs.cmake has them.
 struct EnvSpec {
   static constexpr std::int32_t kMaxInfos = 12;
-  static constexpr std::int32_t kMaxInfoValues = 64;  // of all infos together
+  static constexpr std::int32_t kMaxInfoValues = 256;  // of all infos together
 
   SpaceSpec observation;
   SpaceSpec action;

@@ -127,6 +127,16 @@ class CpuPool {
   // not fit or would change the spaces, and ProtocolError as SendReset; nothing has changed then.
   void SetOptions(const std::uint8_t* mask, const OptionColumns& options);
 
+  // For rules that are the caller's own: adds rewards to the returns of environments at rest,
+  // whose rows were received, and ends the episodes of those marked. What an end means next is
+  // the autoreset mode's. In same-step mode ShowIdle must follow.
+  void EndSteps(std::span<const std::int32_t> envs, const double* reward,
+                const std::uint8_t* terminated);
+
+  // Observes environments at rest on the caller's thread. `begin`: where an episode is over, the
+  // next one begins first. Failures are reported with the next Recv.
+  Received ShowIdle(std::span<const std::int32_t> envs, bool begin);
+
   // Seeds an idle environment's random stream; its next reset begins episode 0.
   void Seed(std::int32_t env, std::uint64_t seed);
 
@@ -185,12 +195,15 @@ class CpuPool {
 
  private:
   class ChunkRows;
+  class IdleRows;
   class ReceivingFlag;
   class DrainingFlag;
   class EagerFlag;
 
   void CheckUsable() const;
   void CheckResettable(const std::uint8_t* mask) const;
+  void CheckIdle(std::span<const std::int32_t> envs) const;
+  void AddFailure(std::int32_t env, const std::string& message);
   void CheckLoadable(std::span<const std::int32_t> envs) const;
   std::vector<std::uint8_t> SaveIdle(std::int32_t env) const;
   std::vector<std::uint8_t> SaveToPutBack(std::int32_t env) const;

@@ -108,14 +108,7 @@ struct AntTask {
                    config.contact_force_max);
   }
 
- private:
   const double* MainPosition(const Simulation& sim) const { return sim.data.xpos + 3 * main_body; }
-
-  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
-    infos.Put(sim.data.qpos[0]);
-    infos.Put(sim.data.qpos[1]);
-    infos.Put(mujoco::Norm(sim.data.qpos, 2));
-  }
 
   static bool IsHealthy(const Config& config, const Simulation& sim) {
     const double z = sim.data.qpos[2];
@@ -132,6 +125,13 @@ struct AntTask {
     };
     return config.contact_cost_weight *
            mujoco::PairwiseSum<double>(squared, 0, 6 * sim.model.nbody);
+  }
+
+ private:
+  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+    infos.Put(sim.data.qpos[0]);
+    infos.Put(sim.data.qpos[1]);
+    infos.Put(mujoco::Norm(sim.data.qpos, 2));
   }
 };
 

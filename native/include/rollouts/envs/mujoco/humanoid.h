@@ -104,7 +104,6 @@ struct HumanoidTask {
     humanoid::Observe(config, sim, obs);
   }
 
- private:
   void MassCenter(const Simulation& sim, double* center) const {
     for (std::int32_t axis = 0; axis < 2; ++axis) {
       double sum = 0;
@@ -115,6 +114,7 @@ struct HumanoidTask {
     }
   }
 
+ private:
   static void PutPosition(const Simulation& sim, InfoWriter& infos) {
     infos.Put(sim.data.qpos[0]);
     infos.Put(sim.data.qpos[1]);

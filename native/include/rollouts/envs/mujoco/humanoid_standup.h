@@ -56,11 +56,15 @@ struct HumanoidStandupTask {
 
   StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
                        InfoWriter& infos) {
+    PutPosition(sim, infos);
+    return PutCosts(config, sim, infos);
+  }
+
+  static StepResult PutCosts(const Config& config, const Simulation& sim, InfoWriter& infos) {
     const double uph_cost = sim.data.qpos[2] / sim.model.timestep;
     const double ctrl_cost = humanoid::ControlCost(sim, config.ctrl_cost_weight);
     const double impact_cost = humanoid::ContactCost(
         sim, config.impact_cost_weight, config.impact_cost_min, config.impact_cost_max);
-    PutPosition(sim, infos);
     infos.Put(uph_cost);
     infos.Put(-ctrl_cost);
     infos.Put(-impact_cost);

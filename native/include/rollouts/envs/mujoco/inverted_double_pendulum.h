@@ -23,6 +23,7 @@ struct InvertedDoublePendulumTask {
       {"reward_survive"}, {"distance_penalty"}, {"velocity_penalty"}};
   static constexpr ModelNeeds kNeeds{.nq = 1, .nv = 3, .nsite = 1};
   static constexpr std::int32_t kSubstepNs = 2'500;
+  static constexpr double kMost = 10;  // of speeds and forces that are observed
   double before[2] = {};
 
   InvertedDoublePendulumTask(const Config&, const PhysicsModel&) {}
@@ -43,23 +44,33 @@ struct InvertedDoublePendulumTask {
 
   StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
                        InfoWriter& infos) {
+    const Fate fate = FateOf(sim);
+    const double alive_bonus = fate.terminated ? 0 : config.healthy_reward;
+    infos.Put(alive_bonus);
+    infos.Put(-fate.distance_penalty);
+    infos.Put(-fate.velocity_penalty);
+    return StepResult::Of(alive_bonus - fate.distance_penalty - fate.velocity_penalty,
+                          fate.terminated);
+  }
+
+  // What the tip's place and the poles' speeds come to.
+  struct Fate {
+    double distance_penalty;
+    double velocity_penalty;
+    bool terminated;
+  };
+  static Fate FateOf(const Simulation& sim) {
     constexpr double kLowestTip = 1;  // metres
     const double x = sim.data.site_xpos[0];
     const double y = sim.data.site_xpos[2];
     const double v1 = sim.data.qvel[1];
     const double v2 = sim.data.qvel[2];
-    const bool terminated = y <= kLowestTip;
-    const double distance_penalty = 0.01 * (x * x) + (y - 2) * (y - 2);
-    const double velocity_penalty = 1e-3 * (v1 * v1) + 5e-3 * (v2 * v2);
-    const double alive_bonus = terminated ? 0 : config.healthy_reward;
-    infos.Put(alive_bonus);
-    infos.Put(-distance_penalty);
-    infos.Put(-velocity_penalty);
-    return StepResult::Of(alive_bonus - distance_penalty - velocity_penalty, terminated);
+    return {.distance_penalty = 0.01 * (x * x) + (y - 2) * (y - 2),
+            .velocity_penalty = 1e-3 * (v1 * v1) + 5e-3 * (v2 * v2),
+            .terminated = y <= kLowestTip};
   }
 
   void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {
-    constexpr double kMost = 10;  // of speeds and forces
     obs.Put(sim.data.qpos[0]);
     for (std::int32_t i = 1; i < sim.model.nq; ++i) obs.Put(std::sin(sim.data.qpos[i]));
     for (std::int32_t i = 1; i < sim.model.nq; ++i) obs.Put(std::cos(sim.data.qpos[i]));

@@ -38,13 +38,17 @@ struct InvertedPendulumTask {
   void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
 
   StepResult AfterStep(const Config&, const Simulation& sim, const float*, InfoWriter& infos) {
-    constexpr double kMaxAngle = 0.2;  // radians from upright
-    const bool finite = mujoco::AllFinite(sim.data.qpos, sim.model.nq) &&
-                        mujoco::AllFinite(sim.data.qvel, sim.model.nv);
-    const bool terminated = !finite || std::fabs(sim.data.qpos[1]) > kMaxAngle;
+    const bool terminated = HasFallen(sim);
     const double reward = terminated ? 0 : 1;
     infos.Put(reward);
     return StepResult::Of(reward, terminated);
+  }
+
+  static bool HasFallen(const Simulation& sim) {
+    constexpr double kMaxAngle = 0.2;  // radians from upright
+    const bool finite = mujoco::AllFinite(sim.data.qpos, sim.model.nq) &&
+                        mujoco::AllFinite(sim.data.qvel, sim.model.nv);
+    return !finite || std::fabs(sim.data.qpos[1]) > kMaxAngle;
   }
 
   void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {

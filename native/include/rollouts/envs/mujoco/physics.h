@@ -24,6 +24,7 @@ struct ModelView {
   double timestep = 0;       // seconds
   const double* qpos0 = nullptr;      // (nq)
   const double* body_mass = nullptr;  // (nbody)
+  const void* engine_model = nullptr;  // the mjModel, for engines/ alone
 };
 
 // What is read of a simulation. The arrays are MuJoCo's own and change with every step. Those
@@ -42,6 +43,7 @@ struct DataView {
   const double* qfrc_constraint = nullptr;  // (nv)
   const double* ten_length = nullptr;       // (ntendon)
   const double* ten_velocity = nullptr;     // (ntendon)
+  const void* engine_data = nullptr;        // the mjData, for engines/ alone
 };
 
 // An mjModel, made from an XML file. Shared by every simulation in the process that asks for
@@ -84,8 +86,9 @@ class Physics {
   const PhysicsModel& model() const { return *model_; }
   const DataView& view() const { return view_; }
 
-  // mj_resetData, these positions (nq) and velocities (nv), mj_forward.
-  void Reset(const double* qpos, const double* qvel);
+  // mj_resetData, or the same to a keyframe's activations and controls, then these positions
+  // (nq) and velocities (nv), mj_forward.
+  void Reset(const double* qpos, const double* qvel, std::int32_t keyframe = -1);
 
   // Steps `substeps` times with these controls (nu), then computes contact forces
   // (mj_rnePostConstraint) where they are wanted. Throws EngineError when MuJoCo fails or warns:

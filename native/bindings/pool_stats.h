@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pool's counts and times for Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "rollouts/pool/cpu_pool.h"
+
+namespace rollouts {
+
+// What rollouts/pool_stats.py makes a PoolStats of.
+pybind11::dict StatsDict(const CpuPool& pool);
+
+}  // namespace rollouts

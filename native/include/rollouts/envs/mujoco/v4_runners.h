@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// HalfCheetah-v4, Hopper-v4, Walker2d-v4 and Swimmer-v4 of Gymnasium (..._v4.py): what they do
+// otherwise than v5. None reports infos at reset.
+#pragma once
+
+#include <algorithm>
+
+#include "rollouts/envs/mujoco/half_cheetah.h"
+#include "rollouts/envs/mujoco/hopper.h"
+#include "rollouts/envs/mujoco/swimmer.h"
+#include "rollouts/envs/mujoco/walker2d.h"
+
+namespace rollouts {
+
+// Another name in info.
+struct HalfCheetahV4Task : HalfCheetahTask {
+  static constexpr InfoSpec kInfos[] = {
+      {"x_position"}, {"x_velocity"}, {"reward_run"}, {"reward_ctrl"}};
+  using HalfCheetahTask::HalfCheetahTask;
+
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+    before[0] = sim.data.qpos[0];
+  }
+};
+
+// A fall is paid as health where it ends the episode; two infos.
+template <typename Rules>
+struct UprightRunnerV4Task : UprightRunnerTask<Rules> {
+  using Base = UprightRunnerTask<Rules>;
+  using Config = typename Rules::Config;
+  static constexpr InfoSpec kInfos[] = {{"x_position"}, {"x_velocity"}};
+  using Base::Base;
+  using Base::before;
+
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+    before[0] = sim.data.qpos[0];
+  }
+
+  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
+                       InfoWriter& infos) {
+    const double x = sim.data.qpos[0];
+    const double x_velocity = (x - before[0]) / sim.dt;
+    before[0] = x;
+    const bool healthy = Rules::IsHealthy(config, sim);
+    const double healthy_reward =
+        (healthy || config.terminate_when_unhealthy) * config.healthy_reward;
+    const double ctrl_cost = mujoco::ActionCost(config.ctrl_cost_weight, action, sim.model.nu);
+    infos.Put(x);
+    infos.Put(x_velocity);
+    return StepResult::Of((config.forward_reward_weight * x_velocity + healthy_reward) - ctrl_cost,
+                          !healthy && config.terminate_when_unhealthy);
+  }
+};
+
+// The feet slip differently.
+struct Walker2dV4Rules : Walker2dRules {
+  struct Config : Walker2dRules::Config {
+    Config() { xml_file = "walker2d.xml"; }
+  };
+};
+
+// Other names in info, and another order.
+struct SwimmerV4Task : SwimmerTask {
+  static constexpr InfoSpec kInfos[] = {
+      {"reward_fwd"},           {"reward_ctrl"}, {"x_position"}, {"y_position"},
+      {"distance_from_origin"}, {"x_velocity"},  {"y_velocity"}, {"forward_reward"}};
+  using SwimmerTask::SwimmerTask;
+
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+    std::copy_n(sim.data.qpos, 2, before);
+  }
+
+  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
+                       InfoWriter& infos) {
+    const double* const xy = sim.data.qpos;
+    const double x_velocity = (xy[0] - before[0]) / sim.dt;
+    const double y_velocity = (xy[1] - before[1]) / sim.dt;
+    std::copy_n(xy, 2, before);
+    const double forward_reward = config.forward_reward_weight * x_velocity;
+    const double ctrl_cost = mujoco::ActionCost(config.ctrl_cost_weight, action, sim.model.nu);
+    infos.Put(forward_reward);
+    infos.Put(-ctrl_cost);
+    infos.Put(xy, 2);
+    infos.Put(mujoco::Norm(xy, 2));
+    infos.Put(x_velocity);
+    infos.Put(y_velocity);
+    infos.Put(forward_reward);
+    return StepResult::Of(forward_reward - ctrl_cost, false);
+  }
+};
+
+using HalfCheetahV4 = MujocoEnv<HalfCheetahV4Task>;
+using HopperV4 = MujocoEnv<UprightRunnerV4Task<HopperRules>>;
+using Walker2dV4 = MujocoEnv<UprightRunnerV4Task<Walker2dV4Rules>>;
+using SwimmerV4 = MujocoEnv<SwimmerV4Task>;
+
+}  // namespace rollouts

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reacher-v4, Pusher-v4, InvertedPendulum-v4 and InvertedDoublePendulum-v4 of Gymnasium
+// (..._v4.py): what they do otherwise than v5. None has options or reports infos at reset.
+#pragma once
+
+#include <array>
+
+#include "rollouts/envs/mujoco/inverted_double_pendulum.h"
+#include "rollouts/envs/mujoco/inverted_pendulum.h"
+#include "rollouts/envs/mujoco/pusher.h"
+#include "rollouts/envs/mujoco/reacher.h"
+
+namespace rollouts {
+
+// The reward is that of the state before the step; observations have a height, too.
+struct ReacherV4Task : ReacherTask {
+  using ReacherTask::ReacherTask;
+
+  template <typename Visitor>
+  static void VisitConfig(Config&, Visitor&) {}
+
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+    before[0] = TargetDistance(sim);
+  }
+
+  StepResult AfterStep(const Config&, const Simulation& sim, const float* action,
+                       InfoWriter& infos) {
+    const double reward_dist = -before[0];
+    const double reward_ctrl = -mujoco::SumOfSquares(action, sim.model.nu);
+    before[0] = TargetDistance(sim);
+    infos.Put(reward_dist);
+    infos.Put(reward_ctrl);
+    return StepResult::Of(reward_dist + reward_ctrl, false);
+  }
+
+  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+    ReacherTask::Observe(config, sim, obs);
+    obs.Put(sim.data.xpos[3 * fingertip + 2] - sim.data.xpos[3 * target + 2]);
+  }
+
+ private:
+  double TargetDistance(const Simulation& sim) const {
+    return mujoco::Distance(sim.data.xpos + 3 * fingertip, sim.data.xpos + 3 * target);
+  }
+};
+
+// The reward is that of the state before the step, its parts are reported without their weights,
+// and the cylinder is lighter.
+struct PusherV4Task : PusherTask {
+  struct Config : PusherTask::Config {
+    Config() { xml_file = "pusher.xml"; }
+  };
+  static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}};
+  using PusherTask::PusherTask;
+
+  template <typename Visitor>
+  static void VisitConfig(Config&, Visitor&) {}
+
+  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) { Remember(sim); }
+
+  StepResult AfterStep(const Config&, const Simulation& sim, const float* action,
+                       InfoWriter& infos) {
+    const double reward_near = -before[0];
+    const double reward_dist = -before[1];
+    // of float32, like the action
+    const float reward_ctrl = -mujoco::SumOfSquares(action, sim.model.nu);
+    Remember(sim);
+    infos.Put(reward_dist);
+    infos.Put(reward_ctrl);
+    return StepResult::Of(reward_dist + 0.1f * reward_ctrl + 0.5 * reward_near, false);
+  }
+
+ private:
+  void Remember(const Simulation& sim) {
+    const double* const at = sim.data.xpos + 3 * object;
+    before[0] = mujoco::Distance(at, sim.data.xpos + 3 * tips_arm);
+    before[1] = mujoco::Distance(at, sim.data.xpos + 3 * goal);
+  }
+};
+
+// A fall is paid like any other step; no infos.
+struct InvertedPendulumV4Task : InvertedPendulumTask {
+  static constexpr std::array<InfoSpec, 0> kInfos{};
+  using InvertedPendulumTask::InvertedPendulumTask;
+
+  template <typename Visitor>
+  static void VisitConfig(Config&, Visitor&) {}
+
+  StepResult AfterStep(const Config&, const Simulation& sim, const float*, InfoWriter&) {
+    return StepResult::Of(1, HasFallen(sim));
+  }
+};
+
+// A fall is paid like any other step, forces on all joints are observed; no infos.
+struct InvertedDoublePendulumV4Task : InvertedDoublePendulumTask {
+  static constexpr std::array<InfoSpec, 0> kInfos{};
+  using InvertedDoublePendulumTask::InvertedDoublePendulumTask;
+
+  template <typename Visitor>
+  static void VisitConfig(Config&, Visitor&) {}
+
+  StepResult AfterStep(const Config& config, const Simulation& sim, const float*, InfoWriter&) {
+    const Fate fate = FateOf(sim);
+    return StepResult::Of(config.healthy_reward - fate.distance_penalty - fate.velocity_penalty,
+                          fate.terminated);
+  }
+
+  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+    InvertedDoublePendulumTask::Observe(config, sim, obs);
+    obs.PutClipped(sim.data.qfrc_constraint + 1, sim.model.nv - 1, -kMost, kMost);
+  }
+};
+
+using ReacherV4 = MujocoEnv<ReacherV4Task>;
+using PusherV4 = MujocoEnv<PusherV4Task>;
+using InvertedPendulumV4 = MujocoEnv<InvertedPendulumV4Task>;
+using InvertedDoublePendulumV4 = MujocoEnv<InvertedDoublePendulumV4Task>;
+
+}  // namespace rollouts

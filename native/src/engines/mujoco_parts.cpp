@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/envs/mujoco/model_parts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <string_view>
+
+#include "mujoco_lib.h"
+#include "rollouts/pool/errors.h"
+
+namespace rollouts {
+namespace {
+
+// What the rows of an array belong to.
+enum class Rows {
+  kTime, kPositions, kVelocities, kControls, kForces, kActivations, kBodies, kMocap, kGeoms,
+  kSites, kCameras, kTendons, kJoints, kSensors
+};
+
+struct Field {
+  const char* name;
+  Rows rows;
+  int width;  // numbers in a row
+  mjtNum* mjData::* array;
+  bool after_constraints = false;  // computed by mj_rnePostConstraint
+};
+
+constexpr Field kFields[] = {
+    {"time", Rows::kTime, 1, nullptr},
+    {"qpos", Rows::kPositions, 1, &mjData::qpos},
+    {"qvel", Rows::kVelocities, 1, &mjData::qvel},
+    {"qacc", Rows::kVelocities, 1, &mjData::qacc},
+    {"qfrc_actuator", Rows::kVelocities, 1, &mjData::qfrc_actuator},
+    {"qfrc_applied", Rows::kVelocities, 1, &mjData::qfrc_applied},
+    {"qfrc_bias", Rows::kVelocities, 1, &mjData::qfrc_bias},
+    {"qfrc_constraint", Rows::kVelocities, 1, &mjData::qfrc_constraint},
+    {"qfrc_passive", Rows::kVelocities, 1, &mjData::qfrc_passive},
+    {"ctrl", Rows::kControls, 1, &mjData::ctrl},
+    {"act", Rows::kActivations, 1, &mjData::act},
+    {"actuator_length", Rows::kForces, 1, &mjData::actuator_length},
+    {"actuator_velocity", Rows::kForces, 1, &mjData::actuator_velocity},
+    {"actuator_force", Rows::kForces, 1, &mjData::actuator_force},
+    {"sensordata", Rows::kSensors, 1, &mjData::sensordata},
+    {"xpos", Rows::kBodies, 3, &mjData::xpos},
+    {"xquat", Rows::kBodies, 4, &mjData::xquat},
+    {"xmat", Rows::kBodies, 9, &mjData::xmat},
+    {"xipos", Rows::kBodies, 3, &mjData::xipos},
+    {"ximat", Rows::kBodies, 9, &mjData::ximat},
+    {"subtree_com", Rows::kBodies, 3, &mjData::subtree_com},
+    {"cinert", Rows::kBodies, 10, &mjData::cinert},
+    {"cvel", Rows::kBodies, 6, &mjData::cvel},
+    {"xfrc_applied", Rows::kBodies, 6, &mjData::xfrc_applied},
+    {"cacc", Rows::kBodies, 6, &mjData::cacc, true},
+    {"cfrc_int", Rows::kBodies, 6, &mjData::cfrc_int, true},
+    {"cfrc_ext", Rows::kBodies, 6, &mjData::cfrc_ext, true},
+    {"mocap_pos", Rows::kMocap, 3, &mjData::mocap_pos},
+    {"mocap_quat", Rows::kMocap, 4, &mjData::mocap_quat},
+    {"xanchor", Rows::kJoints, 3, &mjData::xanchor},
+    {"xaxis", Rows::kJoints, 3, &mjData::xaxis},
+    {"geom_xpos", Rows::kGeoms, 3, &mjData::geom_xpos},
+    {"geom_xmat", Rows::kGeoms, 9, &mjData::geom_xmat},
+    {"site_xpos", Rows::kSites, 3, &mjData::site_xpos},
+    {"site_xmat", Rows::kSites, 9, &mjData::site_xmat},
+    {"cam_xpos", Rows::kCameras, 3, &mjData::cam_xpos},
+    {"cam_xmat", Rows::kCameras, 9, &mjData::cam_xmat},
+    {"ten_length", Rows::kTendons, 1, &mjData::ten_length},
+    {"ten_velocity", Rows::kTendons, 1, &mjData::ten_velocity},
+};
+
+// [first, first + count) of something.
+struct Range {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+const mjModel& ModelOf(const PhysicsModel& model) {
+  return *static_cast<const mjModel*>(model.view().engine_model);
+}
+
+// The kind of object that names rows, and what it is called.
+struct Named {
+  mjtObj type;
+  const char* what;
+  std::int64_t count;
+};
+
+Named NamesOf(const mjModel& model, Rows rows) {
+  switch (rows) {
+    case Rows::kTime: return {mjOBJ_UNKNOWN, "", 0};
+    case Rows::kPositions:
+    case Rows::kVelocities:
+    case Rows::kJoints: return {mjOBJ_JOINT, "joint", model.njnt};
+    case Rows::kControls:
+    case Rows::kForces:
+    case Rows::kActivations: return {mjOBJ_ACTUATOR, "actuator", model.nactuator};
+    case Rows::kBodies:
+    case Rows::kMocap: return {mjOBJ_BODY, "body", model.nbody};
+    case Rows::kGeoms: return {mjOBJ_GEOM, "geom", model.ngeom};
+    case Rows::kSites: return {mjOBJ_SITE, "site", model.nsite};
+    case Rows::kCameras: return {mjOBJ_CAMERA, "camera", model.ncam};
+    case Rows::kTendons: return {mjOBJ_TENDON, "tendon", model.ntendon};
+    case Rows::kSensors: return {mjOBJ_SENSOR, "sensor", model.nsensor};
+  }
+  return {mjOBJ_UNKNOWN, "", 0};
+}
+
+std::int64_t NumRows(const mjModel& model, Rows rows) {
+  switch (rows) {
+    case Rows::kTime: return 1;
+    case Rows::kPositions: return model.nq;
+    case Rows::kVelocities: return model.nv;
+    case Rows::kControls: return model.nu;
+    case Rows::kForces: return model.nout;
+    case Rows::kActivations: return model.na;
+    case Rows::kMocap: return model.nmocap;
+    case Rows::kSensors: return model.nsensordata;
+    default: return NamesOf(model, rows).count;
+  }
+}
+
+// The rows of one object; none where it has none, such as a body that is no mocap body.
+Range RowsOf(const mjModel& model, Rows rows, int id) {
+  constexpr int kPositionsOf[] = {7, 4, 1, 1};  // by mjtJoint: free, ball, slide, hinge
+  constexpr int kVelocitiesOf[] = {6, 3, 1, 1};
+  switch (rows) {
+    case Rows::kPositions: return {model.jnt_qposadr[id], kPositionsOf[model.jnt_type[id]]};
+    case Rows::kVelocities: return {model.jnt_dofadr[id], kVelocitiesOf[model.jnt_type[id]]};
+    case Rows::kControls: return {model.actuator_ctrladr[id], model.actuator_ctrlnum[id]};
+    case Rows::kForces: return {model.actuator_outadr[id], model.actuator_outnum[id]};
+    case Rows::kActivations:
+      if (model.actuator_actadr[id] < 0) return {};
+      return {model.actuator_actadr[id], model.actuator_actnum[id]};
+    case Rows::kMocap:
+      if (model.body_mocapid[id] < 0) return {};
+      return {model.body_mocapid[id], 1};
+    case Rows::kSensors: return {model.sensor_adr[id], model.sensor_dim[id]};
+    default: return {id, 1};
+  }
+}
+
+// -- names ------------------------------------------------------------------------------
+
+using Names = std::vector<std::string>;
+
+Names NamesOfObjects(const mjModel& model, const Named& named) {
+  Names names;
+  for (int id = 0; id < named.count; ++id) {
+    const char* name = Mujoco().id2name(&model, named.type, id);
+    if (name && *name) names.push_back(name);
+  }
+  return names;
+}
+
+// Insertions, deletions and replacements that make one of the other (Levenshtein 1966).
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// " Did you mean 'torso'?", or nothing where no name is near.
+std::string Suggestion(const std::string& given, const Names& names) {
+  const auto distance = [&](const std::string& name) { return EditDistance(given, name); };
+  const auto best = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return distance(a) < distance(b);
+  });
+  if (best == names.end() || distance(*best) > std::max<std::size_t>(2, given.size() / 3)) return "";
+  return " Did you mean '" + *best + "'?";
+}
+
+std::string Joined(const Names& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none with a name" : text;
+}
+
+std::string About(const PhysicsModel& model, const char* option, const std::string& part) {
+  return std::string("option '") + option + "' names '" + part + "', and the model " +
+         model.xml_path() + " ";
+}
+
+[[noreturn]] void ThrowUnknown(const PhysicsModel& model, const char* option,
+                               const std::string& part, const std::string& base) {
+  const mjModel& native = ModelOf(model);
+  const Names sensors = NamesOfObjects(native, NamesOf(native, Rows::kSensors));
+  Names fields;
+  for (const Field& field : kFields) fields.push_back(field.name);
+  Names all = fields;
+  all.insert(all.end(), sensors.begin(), sensors.end());
+  throw SpecError(About(model, option, part) + "has neither an array nor a sensor of that name." +
+                  Suggestion(base, all) + " Its sensors: " + Joined(sensors) +
+                  "; arrays: " + Joined(fields) +
+                  ", each also of one object, such as xpos:torso");
+}
+
+[[noreturn]] void ThrowNoObject(const PhysicsModel& model, const char* option,
+                                const std::string& part, const Named& named,
+                                const std::string& object) {
+  const Names names = NamesOfObjects(ModelOf(model), named);
+  throw SpecError(About(model, option, part) + "has no " + named.what + " '" + object + "'." +
+                  Suggestion(object, names) + " It has: " + Joined(names));
+}
+
+// -- parts ------------------------------------------------------------------------------
+
+std::string_view Trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+// Element numbers as in Python's slices, of `count` elements.
+Range Slice(const PhysicsModel& model, const char* option, const std::string& part,
+            std::string_view text, std::int64_t count) {
+  const std::size_t colon = text.find(':');
+  const auto bound = [&](std::string_view digits, std::int64_t missing) {
+    digits = Trimmed(digits);
+    if (digits.empty()) return missing;
+    std::int64_t value = 0;
+    const auto [stopped, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || stopped != digits.data() + digits.size()) {
+      throw SpecError(std::string("option '") + option + "' names '" + part +
+                      "', expected whole numbers in the brackets, such as qpos[2:] or qpos[0:3]");
+    }
+    return std::clamp<std::int64_t>(value < 0 ? value + count : value, 0, count);
+  };
+  const std::int64_t first = bound(text.substr(0, colon), 0);
+  const std::int64_t last = bound(text.substr(colon + 1), count);
+  if (last <= first) {
+    throw SpecError(About(model, option, part) + "has " + std::to_string(count) +
+                    " elements there, of which the brackets leave none");
+  }
+  return {first, last - first};
+}
+
+std::optional<std::int32_t> FieldOf(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kFields), std::end(kFields),
+                                   [&](const Field& field) { return name == field.name; });
+  if (found == std::end(kFields)) return std::nullopt;
+  return static_cast<std::int32_t>(found - kFields);
+}
+
+// A whole array.
+ModelPart WholeField(const mjModel& model, std::int32_t number) {
+  const Field& field = kFields[number];
+  const std::int64_t rows = NumRows(model, field.rows);
+  ModelPart part{.field = number, .count = rows * field.width, .shape = {rows}};
+  if (field.width > 1) part.shape.push_back(field.width);
+  return part;
+}
+
+// One object's share of an array.
+ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::string& name,
+                      std::int32_t number, const std::string& object) {
+  const mjModel& native = ModelOf(model);
+  const Field& field = kFields[number];
+  const Named named = NamesOf(native, field.rows);
+  const int id = named.type == mjOBJ_UNKNOWN
+                     ? -1
+                     : Mujoco().name2id(&native, named.type, object.c_str());
+  if (id < 0) ThrowNoObject(model, option, name, named, object);
+  const Range rows = RowsOf(native, field.rows, id);
+  if (rows.count == 0) {
+    throw SpecError(About(model, option, name) + "has no " + field.name + " of the " + named.what +
+                    " '" + object + "'");
+  }
+  return {.field = number,
+          .offset = rows.first * field.width,
+          .count = rows.count * field.width,
+          .shape = {rows.count * field.width}};
+}
+
+ModelPart FindPart(const PhysicsModel& model, const char* option, const std::string& name) {
+  std::string base = name;
+  std::string brackets;
+  const std::size_t open = name.rfind('[');
+  if (name.ends_with(']') && open != std::string::npos &&
+      name.find(':', open) != std::string::npos) {
+    base = name.substr(0, open);
+    brackets = name.substr(open + 1, name.size() - open - 2);
+  }
+
+  ModelPart part;
+  const std::size_t colon = base.find(':');
+  const auto field = FieldOf(base.substr(0, colon));
+  if (field && colon == std::string::npos) {
+    part = WholeField(ModelOf(model), *field);
+  } else if (field) {
+    part = ObjectsPart(model, option, name, *field, base.substr(colon + 1));
+  } else if (Mujoco().name2id(&ModelOf(model), mjOBJ_SENSOR, base.c_str()) >= 0) {
+    part = ObjectsPart(model, option, name, *FieldOf("sensordata"), base);
+  } else {
+    ThrowUnknown(model, option, name, base.substr(0, colon));
+  }
+  if (part.count == 0) throw SpecError(About(model, option, name) + "has none of them");
+  if (!brackets.empty()) {
+    const Range kept = Slice(model, option, name, brackets, part.shape[0]);
+    const std::int64_t size = part.count / part.shape[0];
+    part.offset += kept.first * size;
+    part.count = kept.count * size;
+    part.shape[0] = kept.count;
+  }
+  part.name = name;
+  return part;
+}
+
+}  // namespace
+
+std::vector<ModelPart> FindParts(const PhysicsModel& model, const char* option,
+                                 const std::string& names) {
+  std::vector<ModelPart> parts;
+  std::string_view left = names;
+  while (!Trimmed(left).empty()) {
+    const std::size_t comma = std::min(left.find(','), left.size());
+    const std::string name(Trimmed(left.substr(0, comma)));
+    left.remove_prefix(std::min(comma + 1, left.size()));
+    const auto same = [&](const ModelPart& part) { return part.name == name; };
+    if (std::any_of(parts.begin(), parts.end(), same)) {
+      throw SpecError(std::string("option '") + option + "' names '" + name + "' twice");
+    }
+    parts.push_back(FindPart(model, option, name));
+  }
+  return parts;
+}
+
+bool NeedContactForces(const std::vector<ModelPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [](const ModelPart& part) {
+    return kFields[part.field].after_constraints;
+  });
+}
+
+const double* PartData(const Physics& physics, const ModelPart& part) {
+  const auto* data = static_cast<const mjData*>(physics.view().engine_data);
+  const Field& field = kFields[part.field];
+  return field.array ? data->*field.array + part.offset : &data->time;
+}
+
+Beginning FindBeginning(const PhysicsModel& model, const std::string& keyframe) {
+  const mjModel& native = ModelOf(model);
+  if (keyframe.empty()) return {.qpos = native.qpos0};
+  int id = Mujoco().name2id(&native, mjOBJ_KEY, keyframe.c_str());
+  const char* const end = keyframe.data() + keyframe.size();
+  if (id < 0) {
+    const auto [stopped, error] = std::from_chars(keyframe.data(), end, id);
+    if (error != std::errc() || stopped != end) id = -1;
+  }
+  if (id < 0 || id >= native.nkey) {
+    const Names names = NamesOfObjects(native, {mjOBJ_KEY, "keyframe", native.nkey});
+    throw SpecError("option 'keyframe' is '" + keyframe + "', and the model " + model.xml_path() +
+                    " has " + std::to_string(native.nkey) + " keyframes, counted from 0, with the "
+                    "names: " + Joined(names) + "." + Suggestion(keyframe, names));
+  }
+  return {id, native.key_qpos + id * native.nq, native.key_qvel + id * native.nv};
+}
+
+}  // namespace rollouts

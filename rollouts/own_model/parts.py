@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the named parts of a model lie in a pool's arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from rollouts import _native, mujoco
+from rollouts.errors import SpecError
+from rollouts.specs import OptionValue
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Numbers that belong together: [begin, end) of a row, and their shape."""
+
+    begin: int
+    end: int
+    shape: tuple[int, ...]
+
+    def of(self, rows: Array) -> Array:
+        """A view of this part, (B, *shape), of rows (B, D)."""
+        return rows[:, self.begin : self.end].reshape(len(rows), *self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Parts by name, in the order listed."""
+
+    observation: Mapping[str, Part]
+    info: Mapping[str, Part]
+
+    @classmethod
+    def of(cls, options: Mapping[str, OptionValue]) -> Layout:
+        """Finds the parts that MuJoCo-v0's options name, in the model that they name.
+
+        Raises:
+          SpecError: A name means nothing in it. EngineError: it cannot be read.
+        """
+        mujoco.load_engine()
+        path = _model_path(str(options["xml_file"]))
+        return cls(
+            *(
+                _placed(_native.mujoco_parts(path, name, str(options[name])))
+                for name in ("observation", "info")
+            )
+        )
+
+    def views(self, obs: Array, told: Array) -> dict[str, Array]:
+        """Parts (B, ...) by name, of observations and infos; the latter are more exact."""
+        views = {name: part.of(obs) for name, part in self.observation.items()}
+        views.update((name, part.of(told)) for name, part in self.info.items())
+        return views
+
+
+def common_layout(
+    defaults: Mapping[str, OptionValue], columns: Mapping[str, OptionValue | list[OptionValue]]
+) -> Layout:
+    """The layout that all environments of a pool have.
+
+    Args:
+      defaults: All options in force.
+      columns: Those given, of which xml_file may differ by environment.
+
+    Raises:
+      SpecError: The parts of two models differ in their shapes.
+    """
+    given = columns.get("xml_file", defaults["xml_file"])
+    files = list(dict.fromkeys(given)) if isinstance(given, list) else [given]
+    layouts = [Layout.of({**defaults, "xml_file": one}) for one in files]
+    for one, layout in zip(files, layouts, strict=True):
+        if layout != layouts[0]:
+            raise SpecError(
+                f"the models of a pool must have the same parts, and those that observation and "
+                f"info name differ in their shapes between {files[0]} and {one}"
+            )
+    return layouts[0]
+
+
+def observation_slices(env: Any) -> dict[str, slice]:
+    """Where each name of `observation` lies in an observation of a MuJoCo-v0 environment.
+
+    Args:
+      env: The `rollouts.VectorEnv`.
+
+    Example:
+      obs[:, observation_slices(env)["gyro"]]
+    """
+    parts = Layout.of(env.env_spec.options).observation
+    return {name: slice(part.begin, part.end) for name, part in parts.items()}
+
+
+def _placed(found: list[tuple[str, tuple[int, ...]]]) -> dict[str, Part]:
+    parts: dict[str, Part] = {}
+    begin = 0
+    for name, shape in found:
+        end = begin + math.prod(shape)
+        parts[name] = Part(begin, end, shape)
+        begin = end
+    return parts
+
+
+def _model_path(xml_file: str) -> str:
+    """The path that the native core reads; own_model.options has made users' paths absolute."""
+    if xml_file.startswith(("/", ".")):
+        return xml_file
+    return str(mujoco.assets_dir() / Path(xml_file).expanduser())
