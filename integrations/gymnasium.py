@@ -16,7 +16,8 @@ passes the spec's time limit on, which is that of the id; a single environment l
 Gymnasium's TimeLimit wrapper, so that `gymnasium.make(..., max_episode_steps=...)` may lengthen it.
 
 Costs: none for batches. `gymnasium.make` steps a pool of one: a call takes about as long as in a
-Python environment, of which its wrappers are the larger part. Nothing is rendered.
+Python environment, of which its wrappers are the larger part. render_mode="rgb_array" is for
+MuJoCo and Atari, as `rollouts.make_vec` has it, and costs nothing until something is rendered.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.gymnasium_ids import gymnasium_id
 from rollouts.make import make_vec
-from rollouts.specs import OptionValue
+from rollouts.rendering.options import MODES
 from rollouts.vector_env import VectorEnv
 
 __all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]
@@ -56,7 +57,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
       pool: The `rollouts.VectorEnv` of one environment behind it.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium declares it so)
+    metadata = {"render_modes": list(MODES)}  # noqa: RUF012 (Gymnasium declares it so)
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         *,
         seed: int | None = None,
         max_episode_steps: int = 0,
-        **env_options: OptionValue,
+        render_mode: str | None = None,
+        **env_options: Any,
     ) -> None:
         """Makes the environment.
 
@@ -72,7 +74,9 @@ class NativeEnv(gymnasium.Env[Any, Any]):
           env_id: One of `rollouts.env_ids()`.
           seed: Of its random stream, until a reset has one.
           max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
-          env_options: Options of the environment, as for `rollouts.make_vec`.
+          render_mode: "rgb_array" or None.
+          env_options: Options of the environment and of its frames, as for
+            `rollouts.make_vec`.
 
         Raises:
           As `rollouts.make_vec`.
@@ -84,8 +88,12 @@ class NativeEnv(gymnasium.Env[Any, Any]):
             seed=seed,
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=max_episode_steps,
+            render_mode=render_mode,
             env_options=env_options,
         )
+        self.render_mode = render_mode
+        pool_metadata = self.pool.metadata
+        self.metadata = {k: v for k, v in pool_metadata.items() if k.startswith("render")}
         self.observation_space = self.pool.single_observation_space
         self.action_space = self.pool.single_action_space
 
@@ -102,6 +110,10 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         batch = np.asarray(action, self.action_space.dtype)[None]
         obs, reward, terminated, truncated, info = self.pool.step(batch)
         return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
+
+    def render(self) -> Any:
+        """Returns the frame (height, width, 3) uint8; None without a render_mode."""
+        return None if self.render_mode is None else self.pool.render()[0]
 
     def close(self) -> None:
         """Frees the environment; may be called twice."""

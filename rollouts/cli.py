@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `rollouts`.
 
-`envs` lists environments, the commands that begin with `bench` measure, `top` watches a job.
+`envs` lists environments, the commands that begin with `bench` measure, `top` watches a job,
+`record` films a policy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from gymnasium import spaces
 
 import rollouts
-from rollouts import bench, cli_bench
+from rollouts import bench, cli_bench, cli_record
 from rollouts.bench import adapters, collect, plot, replay_libraries
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _envs(args.filter, as_json=args.json)
         elif args.command == "top":
             return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
+        elif args.command == "record":
+            cli_record.record(args)
         elif args.command == "bench-replay":
             cli_bench.measure_replay(args)
         elif args.command == "bench-adapter":
@@ -113,6 +116,16 @@ def _parser() -> argparse.ArgumentParser:
         "itself, without learning. They take turns in one run.",
     )
     _add_bench_adapter_arguments(adapting)
+
+    filming = commands.add_parser(
+        "record",
+        help="write a video of a policy",
+        description="Plays episodes of one environment with a policy and writes a frame for every "
+        "observation. Needs the extra render.",
+    )
+    cli_record.add_arguments(
+        filming, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
 
     watch = commands.add_parser(
         "top",

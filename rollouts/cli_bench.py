@@ -123,7 +123,7 @@ def measure_adapter(args: argparse.Namespace) -> None:
             rollout_length=args.rollout_length,
             seed=args.seed,
         )
-        show = _show_progress if sys.stderr.isatty() else None
+        show = show_progress if sys.stderr.isatty() else None
         results += adapters.compare(
             args.library,
             case,
@@ -210,14 +210,14 @@ def _measure(
     try:
         for number, point in enumerate(points, start=1):
             prefix = f"{number}/{len(points)} "
-            show = functools.partial(_show_progress, prefix=prefix) if shows_progress else None
+            show = functools.partial(show_progress, prefix=prefix) if shows_progress else None
             comparisons.append(measure(point, show))
     finally:
         if shows_progress:
-            _show_progress("")
+            show_progress("")
     return comparisons
 
 
-def _show_progress(line: str, *, prefix: str = "") -> None:
+def show_progress(line: str, *, prefix: str = "") -> None:
     """Writes over the last line of the terminal; on stderr, so that stdout can be piped."""
     print(f"\r\x1b[K{prefix}{line}", end="", file=sys.stderr, flush=True)

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rollouts.specs import OptionColumn
 from rollouts.vector_env import VectorEnv
 
 
@@ -23,7 +23,8 @@ def make_vec(
     max_episode_steps: int | None = None,
     on_env_error: str = "raise",
     pin_threads: bool | Sequence[int] = False,
-    **env_options: OptionColumn,
+    render_mode: str | None = None,
+    **env_options: Any,
 ) -> VectorEnv:
     """Makes a batch of environments that C++ threads step.
 
@@ -53,11 +54,16 @@ def make_vec(
         mask, in synchronous mode after the first, which is left to the caller of step:
         that thread is never pinned. A sequence names the worker threads' CPUs (one less
         than num_threads in synchronous mode). Linux only.
+      render_mode: "rgb_array" or None, for wrappers that look at it and at
+        metadata["render_fps"]; `render` works with either.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
         written as Gymnasium writes them: healthy_z_range=(0.2, 1.0) is healthy_z_min=0.2
-        and healthy_z_max=1.0.
+        and healthy_z_max=1.0. MuJoCo environments also take what Gymnasium's have for
+        frames, one value for all: width, height (480 pixels), camera_id or camera_name
+        ("track" where the model has it), default_camera_config, max_geom, visual_options.
+        EnvPool's names work too: render_width, render_height, render_camera_id.
 
     Returns:
       The vector environment. It owns threads: close it or use it in a `with`.
@@ -87,5 +93,6 @@ def make_vec(
         max_episode_steps=max_episode_steps,
         on_env_error=on_env_error,
         pin_threads=pin_threads,
+        render_mode=render_mode,
         env_options=env_options,
     )

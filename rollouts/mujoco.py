@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,13 @@ def load_engine() -> None:
         raise EngineError(
             f"this environment needs the mujoco package, which cannot be imported ({error}): "
             f"{install}"
+        ) from error
+    except Exception as error:  # of PyOpenGL, or of mujoco itself
+        raise EngineError(
+            f"this environment needs the mujoco package, which cannot be imported "
+            f"({type(error).__name__}: {error}) while MUJOCO_GL is "
+            f"{os.environ.get('MUJOCO_GL')!r}: mujoco loads OpenGL by it. Unset it to step "
+            "without OpenGL; rollouts chooses one with the first frame that is rendered"
         ) from error
     folder = Path(str(module.__file__)).parent
     libraries = [*sorted(folder.glob("libmujoco.*")), *sorted(folder.glob("mujoco.dll"))]
@@ -114,6 +122,24 @@ def integration_state(state: bytes) -> npt.NDArray[np.float64]:
     at = _SEAL.size + _SEAL.unpack_from(state)[2] + _CLOCK.size
     _, length = _PHYSICS.unpack_from(state, at)
     return np.frombuffer(state, np.float64, length, at + _PHYSICS.size)
+
+
+# what the file of a model is told by
+PATH_OPTIONS = ("assets", "xml_file")
+
+
+def model_path(options: Mapping[str, Any]) -> str:
+    """The file that an environment's model was made of, as native/src/mujoco_env.cpp finds it.
+
+    Args:
+      options: Those of PATH_OPTIONS, as the pool has them.
+    """
+    file = str(options["xml_file"])
+    if file.startswith(("/", ".")):
+        return file
+    if file.startswith("~/") and "HOME" in os.environ:
+        return os.environ["HOME"] + file[1:]
+    return f"{options['assets']}/{file}"
 
 
 def _low_and_high(name: str, value: Any, num_envs: int | None) -> tuple[Any, Any]:

@@ -220,6 +220,10 @@ class CategoricalHead:
         action = index[:, 0]
         return (action + self.start if self.start else action), log_prob
 
+    def most_likely(self, params: Sequence[Tensor]) -> Tensor:
+        """Returns the actions (B,) of the greatest probability."""
+        return params[0].argmax(-1) + self.start
+
     def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log_prob and entropy (B,) for action (B,)."""
         (logits,) = params
@@ -241,6 +245,10 @@ class GaussianHead:
         noise = torch.empty_like(mean).normal_(generator=generator)
         action = torch.addcmul(mean, log_std.exp().expand_as(mean), noise)
         return action, self._log_density(noise, log_std)
+
+    def most_likely(self, params: Sequence[Tensor]) -> Tensor:
+        """Returns the actions (B, *action_shape) of the greatest density."""
+        return params[0]
 
     def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log_prob and entropy (B,) for action (B, *action_shape)."""

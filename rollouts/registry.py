@@ -13,7 +13,7 @@ from rollouts import _native, atari, mujoco
 from rollouts.arguments import first_value
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
-from rollouts.own_model.options import split_options
+from rollouts.own_model.options import split_functions
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 
 # options that name files of an engine; rollouts fills them in, users do not
@@ -84,7 +84,7 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
-    plain, _ = split_options(env_options, env_id == OWN_MODEL)
+    plain, _ = split_functions(env_options, env_id == OWN_MODEL)
     options = {
         name: first_value(name, value)
         for name, value in mujoco.plain_options(plain, num_envs=None).items()

@@ -27,11 +27,13 @@ from rollouts.arguments import (
 )
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
-from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_options
+from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_functions
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
+from rollouts.rendering import FrameSource, split_options
+from rollouts.rendering.options import MODES, read_mode
 from rollouts.send_recv import SendRecv
-from rollouts.specs import EnvSpec, OptionColumn, OptionValue
+from rollouts.specs import EnvSpec, OptionValue
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -75,13 +77,15 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         max_episode_steps: int | None = None,
         on_env_error: str = "raise",
         pin_threads: bool | Sequence[int] = False,
-        env_options: Mapping[str, OptionColumn] | None = None,
+        render_mode: str | None = None,
+        env_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks the arguments and starts the threads; see `make_vec`."""
         self.closed = True  # until there is something to close
         ids, num_envs = read_ids(env_id, num_envs)
         self._own_model = is_own_model(ids)
-        given, functions = split_options(env_options or {}, self._own_model)
+        frame_options, given = split_options(env_options or {})
+        given, functions = split_functions(given, self._own_model)
         options = option_columns(mujoco.plain_options(given, num_envs), num_envs)
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
@@ -92,7 +96,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         cpus = worker_cpus(pin_threads, self.num_threads, self._synchronous)
         self.env_id_offset = int_between("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
-        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = read_mode(render_mode)
 
         recipe = resolve_pool(ids, num_envs, max_episode_steps, options)
         self.env_spec = recipe.specs[ids[0]]
@@ -114,7 +118,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "max_episode_steps": max_episode_steps,
             "on_env_error": on_env_error,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
-            "env_options": {**options, **functions},
+            "render_mode": render_mode,
+            "env_options": {**options, **functions, **frame_options},
         }
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         make_pool = _native.CpuPool
@@ -141,6 +146,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self._info_names: tuple[str, ...] = self._pool.info_names
         self._reports_errors = on_env_error == "reset"
         self._last_env_id: Array | None = None
+        self._frames = FrameSource(
+            self._pool, recipe.runs, recipe.specs, env_id_offset, frame_options
+        )
+        self.metadata = self._metadata()
         self.closed = False
 
     # -- Gymnasium -----------------------------------------------------------------
@@ -187,6 +196,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             self._pool.check_reset(mask)
         if env_options:
             self._pool.set_options(mask, env_options)
+            self._frames.forget_options()
         self._apply_seeds(seeds, mask)
         self._pool.send_reset(mask)
         obs, _, _, _, info = self.recv()
@@ -224,8 +234,35 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         """
         return self._five(self._pool.step(actions, self._targets(env_id), out))
 
+    def render(  # type: ignore[override]
+        self, env_ids: npt.ArrayLike | None = None, camera: int | str | None = None
+    ) -> tuple[Array, ...]:
+        """Draws environments as they are now, which changes nothing about them.
+
+        MuJoCo is drawn by OpenGL as Gymnasium draws it, but all positions are those of the
+        state; Gymnasium's bodies lag one substep behind it after a step. Atari shows the whole
+        screen of the emulator in colour. Works with any render_mode, which is for wrappers.
+
+        Args:
+          env_ids: (n,) int or int, global ids. None: all environments, in order.
+          camera: Number or name of a camera of the MuJoCo model in place of camera_id or
+            camera_name of `make_vec`; -1: the free camera.
+
+        Returns:
+          n frames (height, width, 3) uint8.
+
+        Raises:
+          ProtocolError: An environment is in flight (call `drain` first) or was never reset.
+          SpecError, DTypeError: Not ids of this VectorEnv, no such camera, or environments
+            that nothing draws. ClosedError: it was closed.
+          EngineError: There is no OpenGL; the message says which variable and which packages
+            help. Or this process was forked from one that has rendered.
+        """
+        return self._frames.draw(env_ids, camera)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Stops the threads and frees environments and buffers nobody holds."""
+        self._frames.close()
         self._pool.close()
 
     def close(self, **kwargs: Any) -> None:
@@ -258,11 +295,21 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
     # -- helpers -------------------------------------------------------------------
 
+    def _metadata(self) -> dict[str, Any]:
+        """What Gymnasium's wrappers look at; the pace only where it is wanted."""
+        metadata = {
+            **self.metadata,
+            "autoreset_mode": self.autoreset_mode,
+            "render_modes": list(MODES),
+        }
+        pace = self._frames.frames_per_s() if self.render_mode is not None else None
+        return metadata if pace is None else {**metadata, "render_fps": pace}
+
     def _reset_options(
         self, options: dict[str, Any] | None
     ) -> tuple[Array | None, dict[str, OptionValue | list[OptionValue]]]:
         """The mask, if any, and what environments shall have for options."""
-        plain, functions = split_options(options or {}, self._own_model)
+        plain, functions = split_functions(options or {}, self._own_model)
         given = mujoco.plain_options(plain, self.num_envs)
         mask = self._reset_mask(given.pop("reset_mask")) if "reset_mask" in given else None
         unknown = sorted((set(given) - self._option_names) | set(functions))

@@ -41,7 +41,7 @@ _COMMON: dict[str, Any] = {
     "max_episode_steps": NO_LIMIT,
     "reward_threshold": None,
 }
-# of EnvPool's wrappers: nothing but the default is possible here
+# of EnvPool's wrappers; not part of its config
 _RENDERING: dict[str, Any] = {
     "render_mode": None,
     "render_env_id": 0,
@@ -71,12 +71,14 @@ class Task:
       env_id: Ours.
       config: EnvPool's options, all of them, in its order.
       env_options: Ours.
+      frames: EnvPool's options of rendering, all of them.
     """
 
     task_id: str
     env_id: str
     config: dict[str, Any]
     env_options: dict[str, Any]
+    frames: dict[str, Any]
 
     @property
     def is_atari(self) -> bool:
@@ -106,15 +108,16 @@ def read_task(task_id: str, given: Mapping[str, Any]) -> Task:
         raise SpecError(
             f"{task_id} has no options {', '.join(unknown)}; it takes {', '.join(sorted(known))}"
         )
-    for name, default in _RENDERING.items():
-        if given.get(name, default) != default:
-            raise SpecError(
-                f"{name} is {given[name]!r}, expected {default!r}: there is no rendering here"
-            )
+    if given.get("from_pixels", False):
+        raise SpecError(
+            f"from_pixels is {given['from_pixels']!r}, expected False: observations here are not "
+            "rendered, call render() for frames"
+        )
+    frames = {name: given.get(name, default) for name, default in _RENDERING.items()}
     config = {name: given.get(name, default) for name, default in defaults.items()}
     _check_common(config)
     chosen = {name: config[name] for name in options}
-    return Task(task_id, env_id, config, _our_options(chosen) if is_atari else chosen)
+    return Task(task_id, env_id, config, _our_options(chosen) if is_atari else chosen, frames)
 
 
 def pinned_cpus(config: Mapping[str, Any]) -> bool | list[int]:

@@ -48,6 +48,18 @@ std::string ShapeString(const py::array& array) {
   return py::str(array.attr("shape")).cast<std::string>();
 }
 
+py::array FrameArray(const Frame& frame) {
+  py::array_t<std::uint8_t> array({frame.height, frame.width, 3});
+  std::copy(frame.rgb.begin(), frame.rgb.end(), array.mutable_data());
+  return array;
+}
+
+py::tuple InfoNames(const EnvSpec& spec) {
+  py::tuple names(spec.num_infos);
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) names[i] = py::str(spec.infos[i].name);
+  return names;
+}
+
 py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec) {
   const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
     delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);

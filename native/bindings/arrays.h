@@ -10,10 +10,17 @@
 #include <string>
 
 #include "rollouts/pool/batch_buffer.h"
+#include "rollouts/pool/frame.h"
 
 namespace rollouts {
 
 std::string ShapeString(const pybind11::array& array);
+
+// (height, width, 3) uint8.
+pybind11::array FrameArray(const Frame& frame);
+
+// Of the info columns, in the order of MakeArrays.
+pybind11::tuple InfoNames(const EnvSpec& spec);
 
 // (obs, reward, terminated, truncated, env_id, episode_return, episode_length,
 //  final_obs or None, *infos) over a buffer's memory, which they keep alive.

@@ -140,6 +140,12 @@ class PyPool {
     return states;
   }
 
+  py::list Render(const py::object& env_id) {
+    py::list frames;
+    for (const std::int32_t env : ReadEnvIds(env_id)) frames.append(FrameArray(pool_->Render(env)));
+    return frames;
+  }
+
   // The caller's list keeps the bytes, which nobody can change, alive.
   void LoadStates(const py::object& env_id, const std::vector<py::bytes>& sealed) {
     const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
@@ -364,6 +370,7 @@ void BindPool(py::module_& module) {
       .def("get_state", &PyPool::GetState, py::arg("env"))
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
       .def("save_states", &PyPool::SaveStates, py::arg("env_id"))
+      .def("render", &PyPool::Render, py::arg("env_id"))
       .def("load_states", &PyPool::LoadStates, py::arg("env_id"), py::arg("states"))
       .def("action_rows", &PyPool::ActionRows, py::arg("env_id"))
       .def("end_steps", &PyPool::EndSteps, py::arg("env_id"), py::arg("reward"),
@@ -373,13 +380,7 @@ void BindPool(py::module_& module) {
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)
       .def("xla_handle", &PyPool::XlaHandle)
-      .def_property_readonly("info_names", [](PyPool& self) {
-        py::tuple names(self.pool().spec().num_infos);
-        for (std::int32_t i = 0; i < self.pool().spec().num_infos; ++i) {
-          names[i] = py::str(self.pool().spec().infos[i].name);
-        }
-        return names;
-      })
+      .def_property_readonly("info_names", [](PyPool& self) { return InfoNames(self.pool().spec()); })
       .def_property_readonly("num_in_flight", [](PyPool& self) { return self.pool().num_in_flight(); })
       .def_property_readonly("buffer_bytes", [](PyPool& self) { return self.pool().buffer_bytes(); })
       .def_property_readonly("closed", [](PyPool& self) { return self.pool().closed(); });

@@ -127,6 +127,7 @@ void Atari::NewGame(Rng& rng) {
   engine_->screen.Push();
   lives_ = ale.Lives();
   game_over_ = false;
+  at_start_ = at_start;
 }
 
 void Atari::ContinueGame(Rng& rng) {
@@ -150,6 +151,7 @@ StepResult Atari::Step(const Action* action, Rng& rng) {
 // Emulates up to `frameskip` frames, adds one frame to the stack, returns the reward.
 double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
   Ale& ale = *engine_->ale;
+  at_start_ = false;
   std::int32_t reward = 0;
   for (std::int32_t frames_left = config_.frameskip; frames_left > 0; --frames_left) {
     reward += EmulateFrame(ale_action, rng);
@@ -179,6 +181,19 @@ void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
 void Atari::WriteInfo(double* values) const {
   values[0] = lives_;
   values[1] = raw_reward_;
+}
+
+std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const {
+  if (!engine_->ale) throw EngineError("there is no emulator to draw: the reset that was to load it failed");
+  const AtariGame& game = *engine_->game;
+  const std::uint8_t* const pixels =
+      at_start_ ? game.start_screen().data() : engine_->ale->screen().pixels;
+  const std::array<std::int32_t, 2> size = {game.screen_height(), game.screen_width()};
+  rgb.resize(3 * static_cast<std::size_t>(size[0]) * size[1]);
+  for (std::size_t i = 0; 3 * i < rgb.size(); ++i) {
+    std::copy_n(game.palette().rgb[pixels[i]].data(), 3, rgb.data() + 3 * i);
+  }
+  return size;
 }
 
 void Atari::SaveState(std::vector<std::uint8_t>& out) const {
@@ -213,6 +228,7 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   raw_reward_ = raw_reward;
   game_over_ = game_over;
   life_lost_ = life_lost;
+  at_start_ = false;
 }
 
 }  // namespace rollouts

@@ -18,6 +18,17 @@ std::vector<std::uint8_t> CpuPool::SaveState(std::int32_t env) {
   return SaveIdle(env);
 }
 
+Frame CpuPool::Render(std::int32_t env) {
+  const auto lock = LockOpen(send_mutex_);
+  if (InFlight(env)) {
+    throw ProtocolError(Describe(env) + " is in flight; call recv before you render it");
+  }
+  if (!started_[env]) {
+    throw ProtocolError(Describe(env) + " was never reset and shows nothing: call reset first");
+  }
+  return envs_->Render(env);
+}
+
 // Called with send_mutex_ held, like the functions below.
 std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
   std::vector<std::uint8_t> state;

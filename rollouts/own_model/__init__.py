@@ -44,7 +44,7 @@ of `step` or `recv`, the batch is lost, and the environment must be reset.
 
 from __future__ import annotations
 
-from rollouts.own_model.options import ENV_ID, is_own_model, split_options
+from rollouts.own_model.options import ENV_ID, is_own_model, split_functions
 from rollouts.own_model.parts import Layout, common_layout, observation_slices
 from rollouts.own_model.pool import FunctionPool
 from rollouts.own_model.step import BatchFunction, ModelStep, Parts
@@ -59,5 +59,5 @@ __all__ = [
     "common_layout",
     "is_own_model",
     "observation_slices",
-    "split_options",
+    "split_functions",
 ]

@@ -51,7 +51,7 @@ def is_own_model(env_id: object) -> bool:
     return list(env_id) == [ENV_ID]
 
 
-def split_options(
+def split_functions(
     options: Mapping[str, Any], own_model: bool
 ) -> tuple[dict[str, Any], dict[str, PortableFunction]]:
     """Parts options of MuJoCo-v0 into those of the native core, and functions.

@@ -180,6 +180,23 @@ def test_episodic_life_ends_episodes_but_not_games() -> None:
     assert ended > over >= 1 and len(lives_at_end) > 1
 
 
+def test_render_returns_an_array_of_the_environments_asked_for() -> None:
+    size = {"render_width": 64, "render_height": 48}
+    env = envpool.make_gymnasium(
+        "Hopper-v5", num_envs=3, seed=1, render_mode="rgb_array", render_env_id=2, **size
+    )
+    env.reset()
+    frames = env.render([0, 2])
+    assert (frames.shape, frames.dtype) == ((2, 48, 64, 3), np.uint8)
+    np.testing.assert_array_equal(env.render(), frames[1:])
+    assert (env.render(2, camera_id=-1) != frames[1:]).any()
+    env.close()
+    silent = envpool.make_gymnasium("Hopper-v5")
+    silent.reset()
+    with pytest.raises(ProtocolError, match="render_mode"):
+        silent.render()
+
+
 def test_wrong_ids_and_options_are_named() -> None:
     with pytest.raises(SpecError, match=r"nope.*frame_skip"):
         envpool.make_gym("Pong-v5", nope=1)
@@ -191,8 +208,10 @@ def test_wrong_ids_and_options_are_named() -> None:
         envpool.make_gym("CartPole-v1", max_num_players=2)
     with pytest.raises(SpecError, match="seeds"):
         envpool.make_gym("CartPole-v1", num_envs=3, seed=[1, 2])
-    with pytest.raises(SpecError, match="rendering"):
-        envpool.make_gym("CartPole-v1", render_mode="rgb_array")
+    with pytest.raises(SpecError, match="from_pixels"):
+        envpool.make_gym("Hopper-v5", from_pixels=True)
+    with pytest.raises(SpecError, match="render_mode"):
+        envpool.make_gym("Hopper-v5", render_mode="human")
     with pytest.raises(SpecError, match="out of range"):
         env = envpool.make_gym("CartPole-v1")
         env.reset()

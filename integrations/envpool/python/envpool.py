@@ -43,7 +43,8 @@ class EnvPoolMixin(abc.ABC):
             seed=seed,
             max_episode_steps=0 if limit == NO_LIMIT else limit,
             pin_threads=pinned_cpus(config),
-            env_options=spec.task.env_options,
+            render_mode=spec.task.frames["render_mode"],
+            env_options=spec.task.env_options | _frame_options(spec.task.frames),
         )
         self.spec = spec
         self._is_atari = is_atari(spec)
@@ -125,9 +126,23 @@ class EnvPoolMixin(abc.ABC):
         """Does nothing but say so, as EnvPool's."""
         warnings.warn("seed() does nothing: give the seed to make() or reset()", stacklevel=2)
 
-    def render(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises SpecError: there is no rendering."""
-        raise SpecError("there is no rendering here: make the environment with gymnasium")
+    def render(self, env_ids: Any = None, camera_id: int | None = None) -> Array:
+        """Draws environments, as EnvPool where render_mode is "rgb_array"; MuJoCo and Atari.
+
+        Args:
+          env_ids: (n,) int or int; None: render_env_id of `make`.
+          camera_id: Of the MuJoCo model; None: render_camera_id of `make`, -1 the free one.
+
+        Returns:
+          (n, height, width, 3) uint8. Atari has the size of its screen.
+
+        Raises:
+          ProtocolError: Made without render_mode, or as `rollouts.VectorEnv.render`.
+        """
+        if self._env.render_mode is None:
+            raise ProtocolError("render() needs an environment made with render_mode='rgb_array'")
+        chosen = self.spec.task.frames["render_env_id"] if env_ids is None else env_ids
+        return np.stack(self._env.render(chosen, camera_id))
 
     def xla(self) -> tuple[Any, Any, Any, Any]:
         """(handle, recv, send, step) for JAX; see `rollouts.integrations.jax.xla`.
@@ -231,3 +246,9 @@ def select(batch: StepBatch, env_id: Array) -> StepBatch:
     info = {name: values[env_id] for name, values in batch.info.items()}
     arrays = (None if array is None else array[env_id] for array in batch[:8])
     return StepBatch._make((*arrays, info))
+
+
+def _frame_options(frames: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `rollouts.make_vec`, where they are given."""
+    names = ("render_width", "render_height", "render_camera_id")
+    return {name: frames[name] for name in names if frames[name] not in (None, -1)}

@@ -32,8 +32,8 @@ class GymFace(EnvPoolMixin):
         self.action_space: Any = spec.action_space
         self.single_observation_space: Any = spec.observation_space
         self.single_action_space: Any = spec.action_space
-        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.render_mode: Any = None
+        self.metadata = {**self._env.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.render_mode: Any = self._env.render_mode
         self.closed = False
         self._new_api = bool(spec.config.gym_reset_return_info)
 

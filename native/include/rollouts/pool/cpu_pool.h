@@ -187,6 +187,9 @@ class CpuPool {
   // episode's statistics. For idle environments that were reset, else ProtocolError.
   std::vector<std::uint8_t> SaveState(std::int32_t env);
 
+  // What an environment's engine shows. As SaveState; SpecError where nothing draws it.
+  Frame Render(std::int32_t env);
+
   // Puts states[i] into environment envs[i], which counts as reset then and keeps its
   // env_id. Throws ProtocolError for environments in flight or listed twice and
   // SpecError for bytes that are no state of theirs; nothing has changed then.

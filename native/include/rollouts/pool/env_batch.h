@@ -23,6 +23,7 @@
 #include "rollouts/pool/block.h"
 #include "rollouts/pool/configs.h"
 #include "rollouts/pool/errors.h"
+#include "rollouts/pool/frame.h"
 #include "rollouts/pool/options.h"
 #include "rollouts/pool/spec_difference.h"
 #include "rollouts/pool/page_memory.h"
@@ -77,6 +78,11 @@ class EnvBatch {
   virtual void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const = 0;
   virtual void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const = 0;
   virtual void LoadState(std::int32_t env, std::span<const std::uint8_t> state) = 0;
+
+  // What an engine shows of an environment. Throws SpecError where it shows nothing.
+  virtual Frame Render(std::int32_t /*env*/) const {
+    throw SpecError("environments of this kind have no engine that draws them");
+  }
 
   // All options of an environment, those at their default too.
   virtual Options OptionsOf(std::int32_t env) const = 0;

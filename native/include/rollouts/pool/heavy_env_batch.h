@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +27,12 @@ template <typename Env>
 concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_t>& out) {
   env.SaveState(out);
   target.LoadState(out);
+};
+
+// A heavy environment whose engine draws it; those without are drawn in Python.
+template <typename Env>
+concept Drawn = requires(const Env& env, std::vector<std::uint8_t>& rgb) {
+  { env.Render(rgb) } -> std::same_as<std::array<std::int32_t, 2>>;
 };
 
 // A heavy environment that shares something, such as a model, with others of its options.
@@ -86,6 +94,18 @@ class HeavyEnvBatch final : public EnvBatch {
   void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {
     CheckState(env, state);
     if constexpr (Saveable<Env>) envs_[env]->LoadState(state);
+  }
+
+  Frame Render(std::int32_t env) const override {
+    if constexpr (Drawn<Env>) {
+      Frame frame;
+      const auto [height, width] = envs_[env]->Render(frame.rgb);
+      frame.height = height;
+      frame.width = width;
+      return frame;
+    } else {
+      return EnvBatch::Render(env);
+    }
   }
 
   Options OptionsOf(std::int32_t env) const override { return ListOptions<Env>(ConfigOf(env)); }

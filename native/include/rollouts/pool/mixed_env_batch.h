@@ -87,6 +87,11 @@ class MixedEnvBatch final : public EnvBatch {
     part.envs->LoadState(env - part.first, state);
   }
 
+  Frame Render(std::int32_t env) const override {
+    const Part& part = PartOf(env);
+    return part.envs->Render(env - part.first);
+  }
+
   Options OptionsOf(std::int32_t env) const override {
     const Part& part = PartOf(env);
     return part.envs->OptionsOf(env - part.first);

@@ -5,6 +5,7 @@
 // lives are equal to it bit for bit; `episodic_life` and `life_loss_info` say where not.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -83,6 +84,9 @@ class Atari {
   void Observe(Obs* obs) const;
   // lives, raw_reward (before clipping)
   void WriteInfo(double* values) const;
+  // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the last frame emulated, which ends a game unseen by
+  // Observe. Between LoadState and the next Step it is two frames ahead, as ALE saves none.
+  std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const;
   // ALE saves no frame buffers: what a frame leaves undrawn is not restored. Known to
   // show in Yars' Revenge alone, in some pixels of the first frame emulated after a
   // LoadState, and only a frameskip of 1, or of 2 with maxpool, takes that frame in.
@@ -104,6 +108,7 @@ class Atari {
   double raw_reward_ = 0;
   bool game_over_ = true;
   bool life_lost_ = false;  // in the last step, with lives left
+  bool at_start_ = false;   // nothing was emulated in this game: its start screen shows
 };
 
 }  // namespace rollouts

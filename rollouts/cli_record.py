@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts record`: a video of what a policy does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollouts.cli_bench import show_progress
+from rollouts.make import make_vec
+from rollouts.rendering.actors import Actor, RandomActor, load_actor
+from rollouts.rendering.video import VideoWriter, check_path
+from rollouts.vector_env import VectorEnv
+
+RANDOM = "random"
+_FRAMES_PER_S = 30  # where an environment has no time of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What a recorded episode came to."""
+
+    steps: int
+    episode_return: float
+    ending: str
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    positive_int: Callable[[str], int],
+    positive_float: Callable[[str], float],
+    option: Callable[[str], Any],
+) -> None:
+    """Adds the arguments of the command; the types are those of the other commands."""
+    add = parser.add_argument
+    add("--env-id", required=True, metavar="ID", help="a MuJoCo task or an Atari game")
+    add("--policy", default=RANDOM, metavar="random|CHECKPOINT",
+        help="random actions, or a checkpoint of an example, its run's directory, or a file with "
+        "the state_dict of a policy's module; default: random")  # fmt: skip
+    add("--network", type=Path, metavar="FILE",
+        help="Python file whose make_policy(spec) makes the checkpoint's policy; default: the "
+        "program in ./examples that wrote it")  # fmt: skip
+    add("--sample", action="store_true",
+        help="draw actions as in training instead of taking the most likely one")  # fmt: skip
+    add("--out", type=Path, required=True, metavar="FILE", help="ends in .mp4 or .gif")
+    add("--num-episodes", type=positive_int, default=1, metavar="N", help="default: 1")
+    add("--max-steps", type=positive_int, metavar="N",
+        help="of an episode; default: the environment's limit")  # fmt: skip
+    add("--fps", type=positive_float, metavar="F",
+        help="frames per second; default: as fast as the environment's time passes")  # fmt: skip
+    add("--width", type=positive_int, metavar="PIXELS", help="of MuJoCo tasks; default: 480")
+    add("--height", type=positive_int, metavar="PIXELS", help="of MuJoCo tasks; default: 480")
+    add("--camera", metavar="NAME|NUMBER",
+        help="of the MuJoCo model, -1 is the free one; default: track if there is one")  # fmt: skip
+    add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
+        help="option of the environment, such as frameskip=4; repeat for several")  # fmt: skip
+    add("--seed", type=int, default=0, help="of the environment and the policy; default: 0")
+
+
+def record(args: argparse.Namespace) -> None:
+    """Plays, writes the video and prints what became of it.
+
+    Raises:
+      SpecError, EngineError: Unknown id, nothing can be written or drawn, a checkpoint of
+        another network, or a package is missing.
+    """
+    # mistakes are found before anything is loaded
+    check_path(args.out)
+    with make_vec(
+        args.env_id,
+        1,
+        num_threads=1,
+        seed=args.seed,
+        autoreset_mode="disabled",
+        render_mode="rgb_array",
+        **_options(args),
+    ) as env:
+        pace = args.fps or env.metadata.get("render_fps", _FRAMES_PER_S)
+        actor = _actor(args, env)
+        with VideoWriter(args.out, pace) as video, _progress() as show:
+            episodes = []
+            for number in range(1, args.num_episodes + 1):
+                head = f"episode {number}/{args.num_episodes}"
+                episodes.append(_play(env, actor, video, args.max_steps, head, show))
+    _report(video, episodes)
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    options = dict(args.option)
+    for name in ("width", "height"):
+        if getattr(args, name) is not None:
+            options[name] = getattr(args, name)
+    if args.camera is not None:
+        is_number = args.camera.removeprefix("-").isdecimal()
+        options["camera_id" if is_number else "camera_name"] = (
+            int(args.camera) if is_number else args.camera
+        )
+    return options
+
+
+def _actor(args: argparse.Namespace, env: VectorEnv) -> Actor:
+    if args.policy == RANDOM:
+        return RandomActor(env.single_action_space, args.seed)
+    return load_actor(
+        Path(args.policy),
+        env.env_spec,
+        network=args.network,
+        samples=args.sample,
+        seed=args.seed,
+    )
+
+
+def _play(
+    env: VectorEnv,
+    actor: Actor,
+    video: VideoWriter,
+    max_steps: int | None,
+    head: str,
+    show: Callable[[str], None],
+) -> Episode:
+    """Plays one episode; a frame for every observation."""
+    obs, _ = env.reset()
+    video.write(env.render()[0])
+    steps, total, ending = 0, 0.0, ""
+    while not ending:
+        obs, _, terminated, truncated, info = env.step(actor.act(obs, steps == 0))
+        video.write(env.render()[0])
+        steps, total = steps + 1, float(info["episode_return"][0])
+        show(f"{head}, {steps:,} steps, return {total:.1f}")
+        if terminated[0]:
+            ending = "terminated"
+        elif truncated[0]:
+            ending = "truncated"
+        elif steps == max_steps:
+            ending = "stopped by --max-steps"
+    return Episode(steps, total, ending)
+
+
+def _report(video: VideoWriter, episodes: list[Episode]) -> None:
+    assert video.size is not None
+    height, width = video.size
+    for number, episode in enumerate(episodes, start=1):
+        print(
+            f"episode {number}: return {episode.episode_return:.2f}, {episode.steps:,} steps, "
+            f"{episode.ending}"
+        )
+    print(
+        f"{video.path}: {video.num_frames:,} frames of {width} x {height} pixels at "
+        f"{video.frames_per_s:g} frames/s, {video.path.stat().st_size:,} bytes"
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Yields what says on a terminal how far the recording is."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield show_progress
+    finally:
+        show_progress("")

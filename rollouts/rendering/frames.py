@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of a pool's environments, each drawn by what can draw it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts import _native, mujoco
+from rollouts.errors import DTypeError, SpecError
+from rollouts.rendering.mujoco_scene import MujocoScene
+from rollouts.rendering.opengl import gl_thread
+from rollouts.rendering.options import RenderOptions, read_options
+from rollouts.specs import EnvSpec
+
+Array = npt.NDArray[Any]
+
+_ATARI = "envs/atari/"  # where the header is
+_ATARI_FRAMES_PER_S = 60
+
+
+class FrameSource:
+    """Draws the environments of one pool; makes nothing before the first frame.
+
+    Attributes:
+      options: How the frames of MuJoCo environments look.
+    """
+
+    def __init__(
+        self,
+        pool: _native.CpuPool,
+        runs: Sequence[tuple[str, int]],
+        specs: Mapping[str, EnvSpec],
+        first_env_id: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Checks the options.
+
+        Args:
+          pool: Whose environments are drawn.
+          runs: (id, number of environments that follow each other) in the pool's order.
+          specs: What each id stands for.
+          first_env_id: Of the pool's first environment.
+          options: Of `rollouts.rendering.split_options`.
+
+        Raises:
+          SpecError, DTypeError: An option that is not possible.
+        """
+        self._pool = pool
+        self._first = first_env_id
+        self._specs = [specs[one] for one, count in runs for _ in range(count)]
+        if options and not any(_is_mujoco(spec) for spec in specs.values()):
+            raise SpecError(
+                f"{', '.join(specs)} has no options {', '.join(sorted(options))}: only frames of "
+                "MuJoCo environments can be given a size, a camera or flags"
+            )
+        self.options: RenderOptions = read_options(options)
+        self._paths: dict[int, str] = {}  # by environment: the file of its model
+        self._models: dict[str, Any] = {}  # by file: mujoco.MjModel
+        self._scenes: dict[tuple[str, str], MujocoScene] = {}  # by model and id
+        weakref.finalize(self, _free_later, self._scenes).atexit = False
+
+    def draw(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Array, ...]:
+        """Draws environments as they are now; see `VectorEnv.render`."""
+        envs = self._rows(env_ids)
+        specs = [self._specs[env] for env in envs]
+        frames: list[Array] = [np.empty(0)] * len(envs)
+        for draw, fits in ((self._draw_mujoco, _is_mujoco), (self._draw_atari, _is_atari)):
+            at = [i for i, spec in enumerate(specs) if fits(spec)]
+            if not at:
+                continue
+            for i, frame in zip(at, draw([envs[i] for i in at], camera), strict=True):
+                frames[i] = frame
+        for env, spec in zip(envs, specs, strict=True):
+            if not (_is_mujoco(spec) or _is_atari(spec)):
+                raise SpecError(
+                    f"{spec.id} (env_id {env + self._first}) cannot be rendered: frames are drawn "
+                    "of MuJoCo and Atari environments"
+                )
+        return tuple(frames)
+
+    def frames_per_s(self) -> int | None:
+        """Steps of the first environment in a second of its time; None where it has none."""
+        spec = self._specs[0]
+        if _is_atari(spec):
+            return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
+        if _is_mujoco(spec):
+            timestep = float(self._model(self._model_path(0)).opt.timestep)
+            return max(1, round(1 / (timestep * int(spec.options["frame_skip"]))))
+        return None
+
+    def forget_options(self) -> None:
+        """To be called when the environments' options have changed."""
+        self._paths.clear()
+
+    def close(self) -> None:
+        """Frees contexts of OpenGL and waits for it. May be called twice."""
+        # a process that ends has freed them, and no thread would answer any more
+        if self._scenes and not sys.is_finalizing():
+            gl_thread.run(functools.partial(_free, self._scenes))
+
+    # -- helpers -----------------------------------------------------------------------
+
+    def _rows(self, env_ids: npt.ArrayLike | None) -> list[int]:
+        """Environments by their row in the pool."""
+        if env_ids is None:
+            return list(range(len(self._specs)))
+        ids = np.atleast_1d(np.asarray(env_ids))
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DTypeError(
+                f"env_ids must be whole numbers of shape (n,), got {ids.dtype} of {ids.shape}"
+            )
+        wrong = [int(one) for one in ids if not 0 <= one - self._first < len(self._specs)]
+        if wrong:
+            last = self._first + len(self._specs) - 1
+            raise SpecError(f"env_ids has {wrong}, expected ids from {self._first} to {last}")
+        return [int(one) - self._first for one in ids]
+
+    def _draw_atari(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        if camera is not None:
+            raise SpecError(f"camera is {camera!r}, but Atari games have none: leave it out")
+        return list(self._pool.render(self._ids(envs)))
+
+    def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        # states are copied here: the pool may go on while OpenGL draws
+        states = [mujoco.integration_state(one) for one in self._pool.save_states(self._ids(envs))]
+        keys = [(self._model_path(env), self._specs[env].id) for env in envs]
+        return gl_thread.run(functools.partial(self._draw_states, envs, keys, states, camera))
+
+    def _draw_states(
+        self,
+        envs: Sequence[int],
+        keys: Sequence[tuple[str, str]],
+        states: Sequence[Array],
+        camera: int | str | None,
+    ) -> list[Array]:
+        """In OpenGL's thread."""
+        frames = []
+        for env, (path, env_id), state in zip(envs, keys, states, strict=True):
+            scene = self._scenes.get((path, env_id))
+            if scene is None:
+                scene = MujocoScene(self._model(path), path, env_id, self.options)
+                self._scenes[path, env_id] = scene
+            frames.append(scene.draw(env, state, camera))
+        return frames
+
+    def _ids(self, envs: Sequence[int]) -> Array:
+        return np.asarray(envs, np.int64) + self._first
+
+    def _model(self, xml_path: str) -> Any:
+        if xml_path not in self._models:
+            module = importlib.import_module("mujoco")
+            self._models[xml_path] = module.MjModel.from_xml_path(xml_path)
+        return self._models[xml_path]
+
+    def _model_path(self, env: int) -> str:
+        if env not in self._paths:
+            columns = self._pool.env_options()
+            for row in range(len(self._specs)):
+                if _is_mujoco(self._specs[row]):
+                    options = {name: columns[name][row] for name in mujoco.PATH_OPTIONS}
+                    self._paths[row] = mujoco.model_path(options)
+        return self._paths[env]
+
+
+def _is_mujoco(spec: EnvSpec) -> bool:
+    return spec.header.startswith(mujoco.HEADERS)
+
+
+def _is_atari(spec: EnvSpec) -> bool:
+    return spec.header.startswith(_ATARI)
+
+
+def _free(scenes: dict[tuple[str, str], MujocoScene]) -> None:
+    while scenes:
+        scenes.popitem()[1].free()
+
+
+def _free_later(scenes: dict[tuple[str, str], MujocoScene]) -> None:
+    """For a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
+    if scenes:
+        gl_thread.post(functools.partial(_free, scenes))

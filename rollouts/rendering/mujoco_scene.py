@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws states of a MuJoCo model, pixel for pixel as Gymnasium's renderer."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import weakref
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts.errors import SpecError
+from rollouts.rendering import opengl
+from rollouts.rendering.options import RenderOptions
+
+Array = npt.NDArray[Any]
+
+FREE = -1  # the number of MuJoCo's free camera
+_TRACK = "track"  # the camera that Gymnasium prefers
+
+# the default_camera_config of Gymnasium's constructors
+CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "Ant-v5": {"distance": 4.0},
+        "HalfCheetah-v5": {"distance": 4.0},
+        "Hopper-v5": {
+            "trackbodyid": 2,
+            "distance": 3.0,
+            "lookat": (0.0, 0.0, 1.15),
+            "elevation": -20.0,
+        },
+        "Walker2d-v5": {
+            "trackbodyid": 2,
+            "distance": 4.0,
+            "lookat": (0.0, 0.0, 1.15),
+            "elevation": -20.0,
+        },
+        "Humanoid-v5": {
+            "trackbodyid": 1,
+            "distance": 4.0,
+            "lookat": (0.0, 0.0, 2.0),
+            "elevation": -20.0,
+        },
+        "HumanoidStandup-v5": {
+            "trackbodyid": 1,
+            "distance": 4.0,
+            "lookat": (0.0, 0.0, 0.8925),
+            "elevation": -20.0,
+        },
+        "InvertedPendulum-v5": {"trackbodyid": 0, "distance": 2.04},
+        "InvertedDoublePendulum-v5": {},  # it defines one, and does not use it
+        "Reacher-v5": {"trackbodyid": 0},
+        "Pusher-v5": {"trackbodyid": -1, "distance": 4.0},
+        "Swimmer-v5": {},
+    }
+)
+
+
+class MujocoScene:
+    """A model, one simulation to put states into, and an OpenGL context for them.
+
+    Everything here happens in OpenGL's thread (`opengl.gl_thread`), the constructor too.
+    """
+
+    _live: ClassVar[weakref.WeakSet[MujocoScene]] = weakref.WeakSet()
+
+    def __init__(self, model: Any, xml_path: str, env_id: str, options: RenderOptions) -> None:
+        """Makes the context.
+
+        Args:
+          model: mujoco.MjModel; this scene sets the size of its off-screen buffer.
+          xml_path: Its file, for messages.
+          env_id: Whose camera to use; for ids that Gymnasium has not, the model's first camera.
+          options: How frames look.
+
+        Raises:
+          EngineError: There is no OpenGL. SpecError: A camera or flag that there is not.
+        """
+        mj = self._mujoco = importlib.import_module("mujoco")
+        self._xml_path, self._options = xml_path, options
+        self._in_gymnasium = env_id in CAMERA_CONFIGS
+        self._model = model
+        self._model.vis.global_.offwidth = options.width
+        self._model.vis.global_.offheight = options.height
+        self._data = mj.MjData(self._model)
+        self._flags = mj.MjvOption()
+        for flag, value in options.visual_options.items():
+            if not 0 <= int(flag) < len(self._flags.flags):
+                raise SpecError(
+                    f"visual_options has the flag {flag!r}, expected a number of mujoco.mjtVisFlag "
+                    f"from 0 to {len(self._flags.flags) - 1}"
+                )
+            self._flags.flags[int(flag)] = value
+        given = options.default_camera_config
+        self._config = CAMERA_CONFIGS.get(env_id, {}) if given is None else given
+        self._default_camera = self.camera_number(options.camera)
+        self._looks_at: dict[int, Array] = {}
+
+        self._pixels = np.empty((options.height, options.width, 3), np.uint8)
+        self._viewport = mj.MjrRect(0, 0, options.width, options.height)
+        self._scene = mj.MjvScene(self._model, options.max_geom)
+        self._context = opengl.new_context(options.width, options.height)
+        try:
+            with opengl.explained(*opengl.choose_backend()):
+                self._drawing = mj.MjrContext(self._model, mj.mjtFontScale.mjFONTSCALE_150)
+                mj.mjr_setBuffer(mj.mjtFramebuffer.mjFB_OFFSCREEN, self._drawing)
+        except BaseException:
+            self._context.free()
+            raise
+        MujocoScene._live.add(self)
+        _free_all_at_exit()
+
+    def draw(self, env: int, state: Array, camera: int | str | None = None) -> Array:
+        """Draws a state.
+
+        Args:
+          env: Which environment it is of: each one's free camera looks at the middle of what
+            its first frame shows, as Gymnasium's does.
+          state: As of `rollouts.mujoco.integration_state`.
+          camera: In place of the options' one.
+
+        Returns:
+          (height, width, 3) uint8.
+
+        Raises:
+          SpecError: There is no such camera.
+        """
+        mj = self._mujoco
+        number = self._default_camera if camera is None else self.camera_number(camera)
+        mj.mj_setState(self._model, self._data, state, mj.mjtState.mjSTATE_INTEGRATION)
+        # geoms and lights follow from the state
+        mj.mj_forward(self._model, self._data)
+        view = self._view(env, number)
+        self._context.make_current()
+        mj.mjv_updateScene(
+            self._model,
+            self._data,
+            self._flags,
+            None,
+            view,
+            mj.mjtCatBit.mjCAT_ALL,
+            self._scene,
+        )
+        mj.mjr_render(self._viewport, self._scene, self._drawing)
+        mj.mjr_readPixels(self._pixels, None, self._viewport, self._drawing)
+        # OpenGL's first row is the lowest
+        return self._pixels[::-1].copy()
+
+    def free(self) -> None:
+        """Frees the context; may be called twice."""
+        if self in MujocoScene._live:
+            MujocoScene._live.discard(self)
+            self._context.make_current()
+            self._drawing.free()
+            self._context.free()
+
+    def camera_number(self, camera: int | str | None) -> int:
+        """Finds a camera of the model.
+
+        Raises:
+          SpecError: There is none of this name or number.
+        """
+        mj = self._mujoco
+        kind = mj.mjtObj.mjOBJ_CAMERA
+        if camera is None:
+            track = int(mj.mj_name2id(self._model, kind, _TRACK))
+            return 0 if track < 0 and self._model.ncam and not self._in_gymnasium else track
+        if isinstance(camera, str):
+            number = int(mj.mj_name2id(self._model, kind, camera))
+            exists = number >= 0
+        else:
+            number = int(camera)
+            exists = FREE <= number < self._model.ncam
+        if exists:
+            return number
+        names = [str(mj.mj_id2name(self._model, kind, i)) for i in range(self._model.ncam)]
+        raise SpecError(
+            f"the model {self._xml_path} has no camera {camera!r}; it has {FREE} (the free one)"
+            + "".join(f", {i} ({name})" for i, name in enumerate(names))
+        )
+
+    def _view(self, env: int, number: int) -> Any:
+        mj = self._mujoco
+        view = mj.MjvCamera()
+        if number == FREE and not self._in_gymnasium:
+            mj.mjv_defaultFreeCamera(self._model, view)
+        elif number == FREE:
+            at = self._looks_at.get(env)
+            if at is None:
+                at = self._looks_at[env] = np.median(self._data.geom_xpos, axis=0)
+            view.lookat[:] = at
+            view.distance = self._model.stat.extent
+        for name, value in self._config.items():
+            if name == "lookat":
+                view.lookat[:] = value
+            else:
+                setattr(view, name, value)
+        camera = mj.mjtCamera
+        if number != FREE:
+            view.type = camera.mjCAMERA_FIXED
+        elif "type" not in self._config:
+            view.type = camera.mjCAMERA_FREE
+        view.fixedcamid = number
+        return view
+
+
+@functools.cache
+def _free_all_at_exit() -> None:
+    """Once per process, after mujoco has registered what ends OpenGL."""
+    opengl.run_at_exit(_free_all)
+
+
+def _free_all() -> None:
+    for scene in list(MujocoScene._live):
+        scene.free()

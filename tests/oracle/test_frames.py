@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames beside those of Gymnasium's renderer and of ale-py, in the same states: equal pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+from atari_oracle import load_emulator
+
+import rollouts
+from rollouts.mujoco import integration_state
+from rollouts.rendering.mujoco_scene import CAMERA_CONFIGS
+
+
+@pytest.fixture(autouse=True)
+def egl(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Gymnasium would take glfw, which needs a display
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+
+
+# a camera that tracks; a free one of the task's own that looks at the first frame's middle; another
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("Ant-v5", {}),
+        ("Pusher-v5", {}),
+        ("InvertedDoublePendulum-v5", {}),
+        (
+            "Hopper-v5",
+            {
+                "width": 320,
+                "height": 240,
+                "camera_id": -1,
+                "default_camera_config": {"distance": 6.0, "lookat": np.array([0.0, 0.0, 1.0])},
+                "visual_options": {int(mujoco.mjtVisFlag.mjVIS_CONTACTPOINT): True},
+            },
+        ),
+    ],
+)
+def test_mujoco_frames_are_those_of_gymnasium(env_id: str, options: dict[str, Any]) -> None:
+    reference = gymnasium.make(env_id, render_mode="rgb_array", **options).unwrapped
+    with rollouts.make_vec(env_id, 3, seed=3, num_threads=1, **options) as env:
+        env.action_space.seed(0)
+        env.reset()
+        reference.reset(seed=0)
+        for _ in range(3):
+            state = integration_state(env.get_state([1])[0])
+            signature = mujoco.mjtState.mjSTATE_INTEGRATION
+            mujoco.mj_setState(reference.model, reference.data, state, signature)
+            # after a step the arrays that it draws are those of one substep before
+            mujoco.mj_forward(reference.model, reference.data)
+            (frame,) = env.render(1)
+            np.testing.assert_array_equal(frame, reference.render())
+            assert len(np.unique(frame.reshape(-1, 3), axis=0)) > 50  # something is to be seen
+            for _ in range(7):
+                env.step(env.action_space.sample())
+    reference.close()
+
+
+def test_the_pace_is_that_of_gymnasium() -> None:
+    for env_id in CAMERA_CONFIGS:
+        reference = gymnasium.make(env_id)
+        with rollouts.make_vec(env_id, num_threads=1, render_mode="rgb_array") as env:
+            assert env.metadata["render_fps"] == reference.metadata["render_fps"]
+
+
+def test_atari_frames_are_the_emulators_screen_in_every_step() -> None:
+    ale = load_emulator("breakout")
+    options = {"noop_max": 0, "use_fire_reset": False, "repeat_action_probability": 0.0}
+    with rollouts.make_vec("ALE/Breakout-v5", 2, frameskip=3, num_threads=1, **options) as env:
+        actions = ale.getMinimalActionSet()
+        rng = np.random.default_rng(0)
+        env.reset()
+        np.testing.assert_array_equal(env.render([1])[0], ale.getScreenRGB())
+        colours = set()
+        ended = False
+        while not ended:
+            action = int(rng.integers(len(actions)))
+            for _ in range(3):
+                if not ale.game_over():
+                    ale.act(actions[action])
+            *_, terminated, _, _ = env.step(np.array([0, action]))
+            (frame,) = env.render([1])
+            # the frame that ends the game is shown, too
+            np.testing.assert_array_equal(frame, ale.getScreenRGB())
+            colours |= {tuple(colour) for colour in frame[::7, ::5].reshape(-1, 3)}
+            ended = bool(terminated[1])
+        assert len(colours) > 5
+
+
+def test_a_loaded_atari_state_shows_the_game_two_frames_ahead() -> None:
+    ale = load_emulator("pong")
+    options = {"noop_max": 0, "use_fire_reset": False, "repeat_action_probability": 0.0}
+    with rollouts.make_vec("ALE/Pong-v5", 2, frameskip=1, num_threads=1, **options) as env:
+        env.reset()
+        for _ in range(80):
+            env.step(np.array([2, 0]))
+            ale.act(ale.getMinimalActionSet()[2])
+        ids = env._all_ids()
+        env.set_state(ids[1:], env.get_state(ids[:1]))
+        np.testing.assert_array_equal(env.render(0)[0], ale.getScreenRGB())
+        for _ in range(2):
+            ale.act(0)
+        np.testing.assert_array_equal(env.render(1)[0], ale.getScreenRGB())
+        env.step(np.array([0, 0]))
+        first, second = env.render()
+        np.testing.assert_array_equal(first, second)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts record`: the videos that it writes, whose policies it takes, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+import torch
+
+import rollouts
+from rollouts import cli
+from rollouts.rendering.actors import load_actor
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = ["--width", "96", "--height", "64", "--max-steps", "12"]
+
+
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(EXAMPLES.parent)
+    return EXAMPLES
+
+
+def save_policy(path: Path, program: str, name: str, env_id: str, network: str) -> Any:
+    """Writes a checkpoint as the example does, and returns its network."""
+    spec = rollouts.env_spec(env_id)
+    torch.manual_seed(0)
+    module = importlib.import_module(program)
+    made = getattr(module, network)(spec.single_observation_space, spec.single_action_space)
+    state = {
+        "kind": module.CHECKPOINT_KIND,
+        "env_id": env_id,
+        "learner": {name: made.state_dict(), "optimizer": {}},
+        "progress": {"updates": 7},
+    }
+    torch.save(state, path)
+    return made
+
+
+def test_a_mujoco_task_is_filmed_by_the_command(tmp_path: Path) -> None:
+    out = tmp_path / "run.mp4"
+    command = ["record", "--env-id", "Ant-v5", *SMALL, "--out", str(out), "--num-episodes", "2"]
+    result = subprocess.run(
+        [sys.executable, "-m", "rollouts", *command],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    first, second, summary = result.stdout.splitlines()
+    assert first.startswith("episode 1: return ") and "12 steps, stopped" in first
+    assert second.startswith("episode 2: return ")
+    assert "26 frames of 96 x 64 pixels at 20 frames/s" in summary and str(out) in summary
+    with imageio.get_reader(out) as video:
+        assert video.get_meta_data()["fps"] == 20
+        frames = np.array([frame for frame in video])
+    assert frames.shape == (26, 64, 96, 3)
+    # the ant falls, and the second episode begins where the first did
+    assert np.abs(frames[12].astype(int) - frames[0]).max() > 60
+    assert np.abs(frames[13].astype(int) - frames[12]).mean() > 1
+
+
+def test_an_atari_game_is_filmed_whole_and_in_colour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run.gif"
+    options = ["--option", "noop_max=0", "--option", "frameskip=6"]
+    command = ["record", "--env-id", "ALE/Breakout-v5", *options, "--max-steps", "15"]
+    assert cli.main([*command, "--out", str(out)]) == 0
+    assert "16 frames of 160 x 210 pixels at 10 frames/s" in capsys.readouterr().out
+    frames = [np.asarray(frame)[..., :3] for frame in imageio.mimread(out)]
+    # a GIF joins frames that are equal
+    assert 5 <= len(frames) <= 16
+    assert frames[0].shape == (210, 160, 3)
+    assert (frames[0] != frames[-1]).any()
+    assert len(np.unique(frames[0].reshape(-1, 3), axis=0)) > 5
+
+
+def test_the_same_seed_films_the_same(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        command = ["record", "--env-id", "Hopper-v5", *SMALL, "--seed", "3"]
+        assert cli.main([*command, "--out", str(tmp_path / f"{name}.gif")]) == 0
+    assert (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
+
+
+def test_a_checkpoint_of_an_example_plays(
+    tmp_path: Path, examples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # a directory is that of a run
+    agent = save_policy(tmp_path / "checkpoint.pt", "ppo", "model", "Hopper-v5", "Agent")
+    out = tmp_path / "run.mp4"
+    command = ["record", "--env-id", "Hopper-v5", *SMALL, "--seed", "5", "--out", str(out)]
+    assert cli.main([*command, "--policy", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+
+    # the most likely action is the mean
+    total = 0.0
+    with rollouts.make_vec("Hopper-v5", seed=5) as env:
+        obs, _ = env.reset()
+        for _ in range(12):
+            with torch.inference_mode():
+                mean, *_ = agent(torch.from_numpy(obs))
+            obs, reward, *_ = env.step(mean.numpy().clip(-1, 1))
+            total += reward[0]
+    assert printed.startswith(f"episode 1: return {total:.2f}, 12 steps")
+    assert out.is_file()
+
+
+def test_values_of_actions_play_greedily(tmp_path: Path, examples: Path) -> None:
+    path = tmp_path / "dqn.pt"
+    network = save_policy(path, "dqn", "online", "CartPole-v1", "QNetwork")
+    spec = rollouts.env_spec("CartPole-v1")
+    actor = load_actor(path, spec, network=None, samples=False, seed=0)
+    obs = np.random.default_rng(0).normal(size=(40, 1, 4)).astype(np.float32)
+    for each in obs:
+        expected = network.values(torch.from_numpy(each)).argmax(-1).numpy()
+        np.testing.assert_array_equal(actor.act(each, False), expected)
+    # in training this one environment would explore in two of five steps
+    drawing = load_actor(path, spec, network=None, samples=True, seed=0)
+    greedy = [int(actor.act(each, False)[0]) for each in obs]
+    assert [int(drawing.act(each, False)[0]) for each in obs] != greedy
+
+
+def test_a_network_of_the_users_own_with_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))  # which is undone with the test
+    program = tmp_path / "mine.py"
+    program.write_text(
+        "import torch\n"
+        "from rollouts import RecurrentTorchPolicy\n"
+        "class Counter(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.step = torch.nn.Parameter(torch.zeros(1))\n"
+        "    def initial_state(self):\n"
+        "        return (torch.zeros(1),)\n"
+        "    def forward(self, obs, state):\n"
+        "        count = state[0] + self.step\n"
+        "        mean = count.expand(-1, 3) / 10\n"
+        "        return mean, torch.zeros(3), count[:, 0], (count,)\n"
+        "def make_policy(spec):\n"
+        "    return RecurrentTorchPolicy(Counter(), spec.single_action_space)\n"
+    )
+    weights = tmp_path / "weights.pt"
+    torch.save({"step": torch.ones(1)}, weights)
+    spec = rollouts.env_spec("Hopper-v5")
+    actor = load_actor(weights, spec, network=program, samples=False, seed=0)
+    obs = np.zeros((1, 11))
+    seen = [actor.act(obs, begins)[0, 0] for begins in (True, False, False, True)]
+    np.testing.assert_allclose(seen, [0.1, 0.2, 0.3, 0.1], rtol=1e-6)
+
+
+class Malice:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("executed",)
+
+
+def test_what_a_checkpoint_cannot_be_is_refused(
+    tmp_path: Path, examples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = tmp_path / "good.pt"
+    save_policy(good, "ppo", "model", "Hopper-v5", "Agent")
+    evil, unknown = tmp_path / "evil.pt", tmp_path / "unknown.pt"
+    torch.save({"kind": Malice()}, evil)
+    torch.save({"kind": "another", "learner": {"model": {"x": torch.ones(1)}}}, unknown)
+    empty = tmp_path / "empty.pt"
+    torch.save({"kind": "rollouts examples/ppo.py, version 1"}, empty)
+    cases = [
+        ("Ant-v5", good, "trained in Hopper-v5, are not those of the network"),
+        ("Ant-v5", evil, "is not a readable checkpoint"),
+        ("Ant-v5", unknown, "written by an unknown program: say with --network"),
+        ("Ant-v5", empty, "has no weights"),
+        ("Ant-v5", tmp_path / "none.pt", "no policy at"),
+    ]
+    for env_id, policy, message in cases:
+        command = ["record", "--env-id", env_id, "--out", str(tmp_path / "run.mp4")]
+        assert cli.main([*command, "--policy", str(policy)]) == 2
+        printed = capsys.readouterr()
+        assert message in printed.err, printed.err
+        assert "executed" not in printed.out
+    assert not (tmp_path / "run.mp4").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env-id", "Hoper-v5", "--out", "run.mp4"], "Did you mean Hopper-v5"),
+        (["--env-id", "Hopper-v5", "--out", "run.avi"], "ends in .mp4 or .gif"),
+        (["--env-id", "Hopper-v5", "--out", "none/run.mp4"], "none/run.mp4 does not exist"),
+        (["--env-id", "Hopper-v5", "--out", "full.mp4"], "cannot be written"),
+        (["--env-id", "Hopper-v5", "--out", "run.mp4", "--width", "33"], "needs even numbers"),
+        (["--env-id", "Hopper-v5", "--out", "run.mp4", "--camera", "7"], "has no camera 7"),
+        (["--env-id", "NChain-v0", "--out", "run.mp4"], "cannot be rendered"),
+    ],
+)
+def test_mistakes_are_named(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full.mp4").mkdir()
+    assert cli.main(["record", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run.mp4").exists()
+
+
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # None makes the import fail as if nothing were installed
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    out = tmp_path / "run.mp4"
+    assert cli.main(["record", "--env-id", "Hopper-v5", "--out", str(out)]) == 2
+    assert "pip install 'rollouts[render]'" in capsys.readouterr().err
