@@ -95,7 +95,7 @@ class QNetwork(nn.Module):
 def make_policy(spec: PolicySpec, *, total_envs: int) -> rollouts.TorchPolicy:
     """Makes a policy in the process that samples with it; its weights arrive before it acts."""
     network = QNetwork(spec.single_observation_space, spec.single_action_space)
-    policy = rollouts.TorchPolicy(network, spec.single_action_space)
+    policy = rollouts.TorchPolicy(network, spec.single_action_space, seed=spec.seed)
     explore(policy, spec, total_envs)
     return policy
 

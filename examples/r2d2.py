@@ -126,7 +126,8 @@ def network_options(args: argparse.Namespace) -> dict[str, Any]:
 def make_policy(spec: PolicySpec, *, total_envs: int, **options: Any) -> RecurrentTorchPolicy:
     """Makes a policy in the process that samples with it; its weights arrive before it acts."""
     network = QNetwork(spec.single_action_space, **options)
-    policy = RecurrentTorchPolicy(network, spec.single_action_space, keep_states=True)
+    space, seed = spec.single_action_space, spec.seed
+    policy = RecurrentTorchPolicy(network, space, seed=seed, keep_states=True)
     explore(policy, spec, total_envs)
     return policy
 
