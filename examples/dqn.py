@@ -22,7 +22,14 @@ import gymnasium
 import torch
 from numpy.typing import NDArray
 from ppo import Agent
-from replay_training import add_replay_arguments, explore, run
+from replay_training import (
+    add_greedy_arguments,
+    add_replay_arguments,
+    explore,
+    explores_little,
+    make_table,
+    run,
+)
 from torch import Tensor, nn
 from training import add_run_arguments
 
@@ -56,6 +63,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add_run_arguments(parser)
     add_replay_arguments(parser)
+    add_greedy_arguments(parser)
     env_id: str = parser.parse_known_args(argv)[0].env_id
     for prefix, preset in PRESETS.items():
         if env_id.startswith(prefix):
@@ -87,7 +95,7 @@ class QNetwork(nn.Module):
 def make_policy(spec: PolicySpec, *, total_envs: int) -> rollouts.TorchPolicy:
     """Makes a policy in the process that samples with it; its weights arrive before it acts."""
     network = QNetwork(spec.single_observation_space, spec.single_action_space)
-    policy = rollouts.TorchPolicy(network, spec.single_action_space)
+    policy = rollouts.TorchPolicy(network, spec.single_action_space, seed=spec.seed)
     explore(policy, spec, total_envs)
     return policy
 
@@ -166,9 +174,10 @@ def main() -> int:
         args,
         Learner,
         partial(make_policy, total_envs=total_envs),
-        NStep(args.n_step, args.gamma),
+        make_table(args, NStep(args.n_step, args.gamma)),
         kind=CHECKPOINT_KIND,
         title=f"DQN on {args.env_id}, {total_envs} environments, {args.num_shards} shards",
+        counts=explores_little(args),
     )
 
 

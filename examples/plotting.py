@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 
 
 def save_training_curves(
-    path: Path, history: Sequence[dict[str, float]], *, title: str, target: float | None
+    path: Path,
+    history: Sequence[dict[str, float]],
+    *,
+    title: str,
+    target: float | None,
+    evaluations: Sequence[tuple[int, float]] = (),
 ) -> None:
     """Writes a PNG with the learning curve above and the throughput below.
 
@@ -25,6 +30,7 @@ def save_training_curves(
       history: one dict per update with env_steps, seconds, mean_return and env_steps_per_s.
       title: what was trained, and how it ended.
       target: the return to reach, drawn as a line; None for none.
+      evaluations: env-steps and mean return without exploration.
     """
     figure = Figure(figsize=(8, 7), layout="constrained")
     FigureCanvasAgg(figure)
@@ -36,6 +42,8 @@ def save_training_curves(
         learning.plot(column["env_steps"], column["mean_return"], label="last 100 episodes")
         label = "mean over 10 updates"
         throughput.plot(column["seconds"], column["env_steps_per_s"], "C2", label=label)
+    if evaluations:
+        learning.plot(*zip(*evaluations, strict=True), "C1.-", label="without exploration")
     if target is not None:
         learning.axhline(target, color="C3", linestyle="--", label=f"target {target:g}")
 

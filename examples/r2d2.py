@@ -24,7 +24,14 @@ import gymnasium
 import torch
 from numpy.typing import NDArray
 from ppo import layer
-from replay_training import add_replay_arguments, explore, run
+from replay_training import (
+    add_greedy_arguments,
+    add_replay_arguments,
+    explore,
+    explores_little,
+    make_table,
+    run,
+)
 from torch import Tensor, nn
 from training import add_run_arguments
 
@@ -45,6 +52,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add_run_arguments(parser)
     add_replay_arguments(parser)
+    add_greedy_arguments(parser)
     add = parser.add_argument
     add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
     # from one step to the next a position changes by hundredths, and that is all there is to see
@@ -118,7 +126,8 @@ def network_options(args: argparse.Namespace) -> dict[str, Any]:
 def make_policy(spec: PolicySpec, *, total_envs: int, **options: Any) -> RecurrentTorchPolicy:
     """Makes a policy in the process that samples with it; its weights arrive before it acts."""
     network = QNetwork(spec.single_action_space, **options)
-    policy = RecurrentTorchPolicy(network, spec.single_action_space, keep_states=True)
+    space, seed = spec.single_action_space, spec.seed
+    policy = RecurrentTorchPolicy(network, space, seed=seed, keep_states=True)
     explore(policy, spec, total_envs)
     return policy
 
@@ -241,18 +250,20 @@ def main() -> int:
     args = parse_args()
     total_envs = max(1, args.num_workers) * args.num_envs
     memory = "without memory" if args.no_memory else "with a GRU"
+    items = Sequences(
+        length=args.burn_in + args.learn_steps,
+        period=args.learn_steps,
+        burn_in=args.burn_in,
+        end_of_episode="pad",
+    )
     return run(
         args,
         Learner,
         partial(make_policy, total_envs=total_envs, **network_options(args)),
-        Sequences(
-            length=args.burn_in + args.learn_steps,
-            period=args.learn_steps,
-            burn_in=args.burn_in,
-            end_of_episode="pad",
-        ),
+        make_table(args, items),
         kind=CHECKPOINT_KIND,
         title=f"R2D2 {memory} on {args.env_id}, numbers {args.visible} visible",
+        counts=explores_little(args),
     )
 
 

@@ -81,40 +81,59 @@ def explore(policy: rollouts.TorchPolicy, spec: PolicySpec, total_envs: int) -> 
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `run` reads, beside those of training.add_run_arguments."""
+    """Adds the options that `run` reads, beside training.add_run_arguments, samples_per_insert."""
     add = parser.add_argument
     add("--num-shards", type=int, default=2, help="Ray actors of the replay; 0: in this process")
     add("--num-envs", type=int, default=8, help="environments per worker")
     add("--rollout-length", type=int, default=32, help="steps per environment and fragment")
     add("--total-steps", type=int, default=500_000, help="env-steps to train for at most")
     add("--target-return", type=float, help="stop at this mean return of 100 episodes")
-    add("--greedy-epsilon", type=float, default=0.02, help="whose episodes count: explore less")
-    add("--learning-rate", type=float, default=1e-3, help="falls linearly to 0")
+    add("--learning-rate", type=float, default=1e-3, help="of Adam")
+    add("--anneal", action=argparse.BooleanOptionalAction, default=True, help="the rate falls to 0")
     add("--gamma", type=float, default=0.99, help="discount per step")
     add("--n-step", type=int, default=5, help="rewards before a value stands in for the rest")
-    add("--target-interval", type=int, default=100, help="updates between two target networks")
-    add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
     add("--replay-size", type=int, default=100_000, help="items in all shards together")
     add("--min-size", type=int, default=1_000, help="items before the first update")
     add("--batch-size", type=int, default=256, help="items per update")
-    add("--samples-per-insert", type=float, default=8.0, help="times an item is learnt from")
     add("--priority-exponent", type=float, default=0.6, help="0: uniform")
     add("--beta", type=float, default=0.4, help="of the importance weights")
     add("--publish-interval", type=int, default=10, help="updates between two sets of weights")
     add("--save-replay", action="store_true", help="a checkpoint has what the replay holds, too")
 
 
-def make_table(args: argparse.Namespace, items: ItemKind) -> TableConfig:
-    """Returns the table that the options describe, with room for some batches in the ratio."""
+def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of programs that act by `explore` and learn the values of all actions."""
+    add = parser.add_argument
+    add("--samples-per-insert", type=float, default=8.0, help="times an item is learnt from")
+    add("--greedy-epsilon", type=float, default=0.02, help="whose episodes count: explore less")
+    add("--target-interval", type=int, default=100, help="updates between two target networks")
+    add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
+
+
+def explores_little(args: argparse.Namespace) -> NDArray[np.bool_]:
+    """Tells of all environments, by env_id, which explore so little that their episodes count."""
+    epsilon = epsilons(max(1, args.num_workers) * args.num_envs)
+    return epsilon <= max(args.greedy_epsilon, epsilon.min())
+
+
+def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 0.1) -> TableConfig:
+    """Returns the table that the options describe, with room for some batches in the ratio.
+
+    Args:
+      args: as `run`.
+      items: what is sampled.
+      tolerance: how far inserts or samples may run ahead, as a share of those at min_size; never
+        less than what is under way.
+    """
     per_insert = args.samples_per_insert
     period = items.step if isinstance(items, Sequences) else 1
     # two fragments on their way to each shard, and a batch that is learnt from beside those ahead
     coming = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length / period
-    slack = max(0.1 * per_insert * args.min_size, 4 * args.batch_size + per_insert * coming)
+    slack = max(tolerance * per_insert * args.min_size, 4 * args.batch_size + per_insert * coming)
     return TableConfig(
         items=items,
         max_size=args.replay_size,
-        sampler="prioritized",
+        sampler="prioritized" if args.priority_exponent else "uniform",
         exponent=args.priority_exponent,
         limiter=SampleToInsertRatio(per_insert, args.min_size, slack),
     )
@@ -124,10 +143,13 @@ def run(
     args: argparse.Namespace,
     make_learner: Callable[[argparse.Namespace], ReplayLearner],
     make_policy: Callable[[PolicySpec], rollouts.Policy],
-    items: ItemKind,
+    table: TableConfig,
     *,
     kind: str,
     title: str,
+    counts: NDArray[np.bool_] | None = None,
+    credits_per_worker: int = 2,
+    training_type: type[ReplayTraining] | None = None,
 ) -> int:
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
@@ -135,15 +157,19 @@ def run(
       args: with the options of `add_run_arguments` and `add_replay_arguments`.
       make_learner: called once.
       make_policy: called in each worker.
-      items: what is sampled.
+      table: of the replay.
       kind: of the checkpoint: which program, in which version.
       title: of the picture.
+      counts: (N,) of all environments, by env_id: whose episodes count; None: all.
+      credits_per_worker: see `rollouts.RolloutCoordinator`; 1 collects with newer weights.
+      training_type: makes the ReplayTraining, where a program needs more than that.
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
     """
     torch.set_num_threads(args.torch_threads)
     try:
-        training = ReplayTraining(args, make_learner(args), kind=kind)
+        make_training = training_type or ReplayTraining
+        training = make_training(args, make_learner(args), kind=kind, counts=counts)
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")
 
@@ -160,6 +186,7 @@ def run(
                     num_envs_per_worker=args.num_envs,
                     rollout_length=args.rollout_length,
                     num_threads_per_worker=args.num_threads,
+                    credits_per_worker=credits_per_worker,
                     keep_final_obs=True,
                     first_policy_version=training.progress.policy_version,
                     seed=int(seeds[0]),
@@ -169,7 +196,7 @@ def run(
                     coordinator,
                     spec.single_observation_space,
                     spec.single_action_space,
-                    make_table(args, items),
+                    table,
                     num_shards=args.num_shards,
                     stack_num=stack_num(spec),
                     policy_state=training.learner.policy_state,
@@ -200,7 +227,14 @@ class Inserted:
 class ReplayTraining(Run):
     """A run that learns from what a replay has of many rollouts."""
 
-    def __init__(self, args: argparse.Namespace, learner: ReplayLearner, *, kind: str) -> None:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        learner: ReplayLearner,
+        *,
+        kind: str,
+        counts: NDArray[np.bool_] | None = None,
+    ) -> None:
         super().__init__(args, learner, kind=kind)
         self.learner = learner
         self.num_updates = 0  # of this process
@@ -208,8 +242,7 @@ class ReplayTraining(Run):
         self.first_stats: dict[str, Any] = {}  # of the replay, when this process began
         self.replay_dir: Path = self.dir / "replay"
         # of an environment that mostly explores the return says little about the policy
-        epsilon = epsilons(max(1, args.num_workers) * args.num_envs)
-        self._counts = epsilon <= max(args.greedy_epsilon, epsilon.min())
+        self._counts = counts
 
     def loop(
         self, coordinator: rollouts.RolloutCoordinator, replay: ReplayService, stop: Event
@@ -238,7 +271,8 @@ class ReplayTraining(Run):
 
                 ended, self.stats = replay.take_episodes(), replay.stats()
                 inserted = self.stats["steps"]["inserted"] - before - progress.env_steps
-                collected = Inserted(inserted, ended.episode_return[self._counts[ended.env_id]])
+                counts = slice(None) if self._counts is None else self._counts[ended.env_id]
+                collected = Inserted(inserted, ended.episode_return[counts])
                 seconds = time.perf_counter() - start
                 progress.add(collected, seconds=seconds, policy_lag=policy_lag)
                 report(progress, logs, bar=bar, writer=writer)
@@ -266,13 +300,14 @@ class ReplayTraining(Run):
     ) -> tuple[float, dict[str, float]]:
         """Takes the gradient steps between two sets of weights; returns lag and logs of them."""
         args = self.args
-        remaining = max(0.0, 1 - self.progress.env_steps / args.total_steps)
+        remaining = max(0.0, 1 - self.progress.env_steps / args.total_steps) if args.anneal else 1.0
         lags, logs = [], {}
         for _ in range(args.publish_interval):
             batch = sample()
             rate = args.learning_rate * remaining
             priorities, logs = self.learner.learn(batch, learning_rate=rate)
-            replay.update_priorities(batch.key, priorities)
+            if args.priority_exponent:
+                replay.update_priorities(batch.key, priorities)
             lags.append(batch.policy_lag.float().mean())
         self.num_updates += args.publish_interval
         return float(torch.stack(lags).mean()), {name: float(log) for name, log in logs.items()}
@@ -282,10 +317,10 @@ class ReplayTraining(Run):
         args, progress = self.args, self.progress
         seconds = max(progress.seconds - self.began_at.seconds, 1e-9)
         rate = (progress.env_steps - self.began_at.env_steps) / seconds
+        of_whom = "" if self._counts is None else " with little exploration"
         line = (
-            f"{args.env_id}: {self.result()} with little exploration, {progress.env_steps:,} "
-            f"env-steps in {progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s); "
-            f"outputs in {self.dir}"
+            f"{args.env_id}: {self.result()}{of_whom}, {progress.env_steps:,} env-steps in "
+            f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s); outputs in {self.dir}"
         )
         if not self.stats:
             return line

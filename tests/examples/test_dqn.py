@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+
+import rollouts
+from rollouts.distributed import PolicySpec
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "dqn.py"
 IN_PROCESS = ("--num-workers", 0, "--num-shards", 0, "--num-envs", 16)
@@ -61,6 +65,30 @@ def match_replay(result: subprocess.CompletedProcess[str]) -> re.Match[str]:
     match = re.fullmatch(REPLAY_LINE, result.stdout.splitlines()[0])
     assert match, result.stdout
     return match
+
+
+def test_workers_do_not_explore_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import dqn
+
+    spec = rollouts.env_spec("CartPole-v1")
+    actions = []
+    for worker in range(2):
+        worker_spec = PolicySpec(
+            env_id="CartPole-v1",
+            single_observation_space=spec.single_observation_space,
+            single_action_space=spec.single_action_space,
+            num_envs=1000,
+            env_id_offset=0,
+            worker_id=worker,
+            incarnation=0,
+            seed=worker,
+        )
+        policy = dqn.make_policy(worker_spec, total_envs=2000)
+        policy.load_weights({k: 0 * w for k, w in policy.weights().items()}, 1)
+        actions.append(policy.act(np.zeros((1000, 4), np.float32)).action)
+    # the first environments explore two times in five
+    assert (actions[0][:500] != actions[1][:500]).mean() > 0.1
 
 
 def test_continuous_actions_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Soft actor-critic: workers that sample continuous actions fill a replay, a learner empties it.
+
+    python examples/sac.py                              HalfCheetah-v5, two Ray workers
+    python examples/sac.py --env-id Pendulum-v1         a minute
+    python examples/sac.py --num-workers 0              in this process, without Ray
+    python examples/sac.py --resume runs/<run>          goes on, its replay too with --save-replay
+
+As Haarnoja et al. 2018 (b): a squashed Gaussian, two critics whose smaller value counts, and an
+entropy that is tuned. The rate limiter of the replay keeps --updates-per-step gradient steps for
+each env-step, so nothing depends on how fast the workers are. `compare_sac.py` trains the same with
+Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log, pi, prod
+from threading import Event
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from evaluation import Evaluation, EvaluationLog, evaluate
+from numpy.typing import NDArray
+from plotting import save_training_curves
+from replay_training import ReplayTraining, add_replay_arguments, make_table, run
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+from training import add_run_arguments
+
+import rollouts
+from rollouts.distributed import PolicySpec
+from rollouts.policy import PolicyOutput
+from rollouts.replay import NStep, ReplayService, TransitionBatch
+from rollouts.replay.sampling import ReplayBatch
+
+CHECKPOINT_KIND = "rollouts examples/sac.py, version 1"
+
+# what differs from one environment to the next; every value is also an option
+PRESETS: dict[str, dict[str, Any]] = {
+    "Pendulum-v1": {
+        "total_steps": 20_000,
+        "learning_rate": 1e-3,
+        "min_size": 1_000,
+        "eval_interval": 2_000,
+    },
+}
+
+
+def parse_args(
+    argv: list[str] | None = None, *, doc: str | None = __doc__, **defaults: Any
+) -> argparse.Namespace:
+    """Reads the command line; what it leaves open comes from the environment's preset."""
+    parser = argparse.ArgumentParser(
+        description=(doc or "").partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_run_arguments(parser)
+    add_replay_arguments(parser)
+    add = parser.add_argument
+    add("--updates-per-step", type=float, default=1.0, help="gradient steps per env-step")
+    add("--tau", type=float, default=0.005, help="of an update that a target network takes over")
+    add("--eval-interval", type=int, default=5_000, help="env-steps between evaluations; 0: none")
+    add("--eval-episodes", type=int, default=10, help="of an evaluation, without exploration")
+    # small fragments and no fragment ahead: the learner is the slow side
+    parser.set_defaults(env_id="HalfCheetah-v5", total_steps=1_000_000, num_shards=0, num_envs=4)
+    parser.set_defaults(rollout_length=8, learning_rate=3e-4, anneal=False, n_step=1)
+    parser.set_defaults(replay_size=1_000_000, min_size=10_000, priority_exponent=0.0)
+    for name, default in defaults.items():
+        add(f"--{name.replace('_', '-')}", **default)
+    env_id: str = parser.parse_known_args(argv)[0].env_id
+    parser.set_defaults(**PRESETS.get(env_id, {}))
+    args = parser.parse_args(argv)
+    args.samples_per_insert = args.updates_per_step * args.batch_size
+    return args
+
+
+class Actor(nn.Module):
+    """A Gaussian over actions before they are squashed."""
+
+    def __init__(self, obs_size: int, action_size: int, hidden: int = 256) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Flatten(), nn.Linear(obs_size, hidden), nn.ReLU()),
+            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 2 * action_size)),
+        )
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Maps obs (B, ...) to mean and log_std (B, A), and to no value at all (B,)."""
+        mean, log_std = self.layers(obs.float()).chunk(2, -1)
+        return mean, log_std.clamp(-20, 2), mean.new_zeros(len(mean))
+
+
+class Critics(nn.Module):
+    """Two networks that value an action, as one of twice the matrices."""
+
+    def __init__(self, obs_size: int, action_size: int, hidden: int = 256) -> None:
+        super().__init__()
+        sizes = (obs_size + action_size, hidden), (hidden, hidden), (hidden, 1)
+        # as nn.Linear begins
+        self.weights = nn.ParameterList(uniform(2, i, o, bound=i**-0.5) for i, o in sizes)
+        self.biases = nn.ParameterList(uniform(2, 1, o, bound=i**-0.5) for i, o in sizes)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Maps obs (B, ...) and action (B, A) within [-1, 1] to values (2, B)."""
+        features = torch.cat([obs.flatten(1), action], -1).expand(2, -1, -1)
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            features = torch.baddbmm(bias, features.relu() if i else features, weight)
+        return features[..., 0]
+
+
+def uniform(*shape: int, bound: float) -> nn.Parameter:
+    """Draws weights from [-bound, bound]."""
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+
+def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps noise (B, A) to an action (B, A) within [-1, 1], and its log density (B,)."""
+    raw = torch.addcmul(mean, log_std.exp(), noise)
+    # log(1 - tanh(raw)^2), without the difference that rounds to 0
+    log_slope = 2 * (log(2) - raw - softplus(-2 * raw))
+    log_prob = -0.5 * noise.square() - log_std - 0.5 * log(2 * pi) - log_slope
+    return raw.tanh(), log_prob.sum(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class SquashedGaussian:
+    """The `ActionHead` of an Actor: actions within the bounds of the space."""
+
+    low: Tensor
+    high: Tensor
+    dtype: Any
+
+    @classmethod
+    def of(cls, space: gymnasium.Space[Any], device: str = "cpu") -> SquashedGaussian:
+        """Makes the head of an action space.
+
+        Raises:
+          ValueError: it is no Box of finite bounds with one row of numbers.
+        """
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"this example needs Box actions (A,), the env has {space}")
+        if not space.is_bounded():
+            raise ValueError(f"this example needs actions with finite bounds, the env has {space}")
+        bounds = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
+        return cls(*bounds, space.dtype)
+
+    def sample(self, params: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws actions (B, A) and returns them with their log_prob (B,)."""
+        mean, log_std = params
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        action, log_prob = squash(mean, log_std, noise)
+        return self.scaled(action), log_prob - ((self.high - self.low) / 2).log().sum()
+
+    def evaluate(self, params: Any, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Refuses: nothing here learns from the probability of an action that was taken."""
+        raise NotImplementedError("squashed actions are learnt by their value")
+
+    def scaled(self, action: Tensor) -> Tensor:
+        """Maps [-1, 1] to the bounds."""
+        return self.low + (action + 1) / 2 * (self.high - self.low)
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Maps the bounds to [-1, 1]."""
+        return 2 * (action - self.low) / (self.high - self.low) - 1
+
+
+class Explorer(rollouts.TorchPolicy):
+    """Acts uniformly at random until weights arrive that were trained, then by these."""
+
+    def act(self, obs: NDArray[Any]) -> PolicyOutput:
+        """Samples an action for each row of `obs`."""
+        # see Progress.policy_version
+        if self.policy_version > 1:
+            return super().act(obs)
+        head: Any = self.head
+        unit = torch.empty(len(obs), len(head.low)).uniform_(-1, 1, generator=self._generator)
+        zeros = np.zeros(len(obs), np.float32)
+        return PolicyOutput(head.scaled(unit).numpy().astype(head.dtype), zeros, zeros)
+
+
+def make_policy(spec: PolicySpec) -> rollouts.TorchPolicy:
+    """Makes a policy in the process that samples with it; its weights arrive before it acts."""
+    space = spec.single_action_space
+    actor = Actor(*sizes(spec.single_observation_space, space))
+    policy = Explorer(actor, space, seed=spec.seed)
+    policy.head = SquashedGaussian.of(space)
+    return policy
+
+
+def sizes(*spaces: gymnasium.Space[Any]) -> tuple[int, ...]:
+    """How many numbers an element of each space has."""
+    return tuple(prod(space.shape or ()) for space in spaces)
+
+
+class Learner:
+    """Actor, critics, the slower copy of these that targets come from, and the entropy's weight."""
+
+    policy_state: tuple[NDArray[Any], ...] = ()
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        spec = rollouts.env_spec(args.env_id)
+        spaces = spec.single_observation_space, spec.single_action_space
+        self.head = SquashedGaussian.of(spaces[1], args.device)
+        torch.manual_seed(args.seed)
+        self.actor = Actor(*sizes(*spaces)).to(args.device)
+        self.critics = Critics(*sizes(*spaces)).to(args.device)
+        self.target = Critics(*sizes(*spaces)).to(args.device).requires_grad_(False)
+        self.target.load_state_dict(self.critics.state_dict())
+        self.policy = rollouts.TorchPolicy(self.actor, spaces[1], device=args.device)
+        self.log_alpha = torch.zeros((), device=args.device, requires_grad=True)
+        self.target_entropy = -float(len(self.head.low))
+
+        # one optimiser for actor and alpha, as both have their gradients at the same time
+        self.of_actor = [*self.actor.parameters(), self.log_alpha]
+        self.of_critics = list(self.critics.parameters())
+        self.actor_optimizer = adam(self.of_actor, args.learning_rate)
+        self.critic_optimizer = adam(self.of_critics, args.learning_rate)
+        self.move_target: Callable[..., None] = get_ema_multi_avg_fn(1 - args.tau)
+        self.generator = torch.Generator(args.device).manual_seed(args.seed)
+        self.updates = 0
+
+    def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
+        """Takes one gradient step of each network; returns the errors (B,) and what to log."""
+        assert isinstance(batch, TransitionBatch)
+        for optimizer in (self.actor_optimizer, self.critic_optimizer):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+        # MuJoCo observes in double
+        obs, next_obs = batch.obs.float(), batch.next_obs.float()
+        alpha = self.log_alpha.detach().exp()
+
+        # batch.discount is 0 where the episode terminated, and next_obs the true final one where
+        # it was truncated, from which the value goes on
+        with torch.no_grad():
+            next_action, next_log_prob = self.sample_action(next_obs)
+            following = self.target(next_obs, next_action).amin(0) - alpha * next_log_prob
+            goal = batch.reward + batch.discount * following
+
+        value = self.critics(obs, self.head.unit(batch.action))
+        critic_loss = 0.5 * (batch.weight * (value - goal).square()).mean(1).sum()
+        descend(critic_loss, self.critic_optimizer, self.of_critics)
+
+        # the gradient passes through the critics and leaves them as they are
+        action, log_prob = self.sample_action(obs)
+        actor_loss = (alpha * log_prob - self.critics(obs, action).amin(0)).mean()
+        entropy = -log_prob.detach().mean()
+        alpha_loss = self.log_alpha * (entropy - self.target_entropy)
+        descend(actor_loss + alpha_loss, self.actor_optimizer, self.of_actor)
+
+        self.move_target(list(self.target.parameters()), self.of_critics, self.updates)
+        self.updates += 1
+        error = (value - goal).detach().abs().mean(0)
+        logs = {"critic": critic_loss.detach(), "actor": actor_loss.detach(), "alpha": alpha}
+        return error + 1e-6, {**logs, "entropy": entropy, "value": value.detach().mean()}
+
+    def sample_action(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Draws actions (B, A) within [-1, 1] and returns them with their log_prob (B,)."""
+        mean, log_std, _ = self.actor(obs)
+        noise = torch.empty_like(mean).normal_(generator=self.generator)
+        return squash(mean, log_std, noise)
+
+    @torch.no_grad()
+    def act_greedily(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """Maps obs (B, ...) to the actions (B, A) that the Gaussian's mean becomes."""
+        mean, *_ = self.actor(torch.from_numpy(obs).to(self.args.device))
+        action: NDArray[Any] = self.head.scaled(mean.tanh()).cpu().numpy()
+        return action.astype(self.head.dtype, copy=False)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critics": self.critics.state_dict(),
+            "target": self.target.state_dict(),
+            "log_alpha": self.log_alpha.detach().cpu(),
+            "actor_optimizer": self.actor_optimizer.state_dict(),
+            "critic_optimizer": self.critic_optimizer.state_dict(),
+            "rng": self.generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        for name in ("actor", "critics", "target", "actor_optimizer", "critic_optimizer"):
+            getattr(self, name).load_state_dict(state[name])
+        self.log_alpha.data.copy_(state["log_alpha"])
+        self.generator.set_state(state["rng"])
+        self.updates = state["updates"]
+
+
+def adam(parameters: list[Any], learning_rate: float) -> torch.optim.Adam:
+    """The optimiser; fused, as for networks this small it would be a tenth of an update."""
+    return torch.optim.Adam(parameters, lr=learning_rate, fused=True)
+
+
+def descend(loss: Tensor, optimizer: torch.optim.Adam, parameters: list[Any]) -> None:
+    """Takes a step of `parameters` down the gradient; that of others is not even computed."""
+    optimizer.zero_grad()
+    torch.autograd.backward(loss, inputs=parameters)
+    optimizer.step()
+
+
+class SacTraining(ReplayTraining):
+    """A training that is interrupted now and then to evaluate the policy without exploration."""
+
+    learner: Learner
+
+    def __init__(self, args: argparse.Namespace, learner: Any, **options: Any) -> None:
+        super().__init__(args, learner, **options)
+        self.evaluations = EvaluationLog(self.dir, until=self.progress.env_steps)
+
+    def loop(
+        self, coordinator: rollouts.RolloutCoordinator, replay: ReplayService, stop: Event
+    ) -> None:
+        """Learns until the last env-step or `stop`, and evaluates what it came to."""
+        super().loop(coordinator, replay, stop)
+        if self.args.eval_interval:
+            self.evaluate()
+
+    def learn(
+        self, sample: Callable[[], ReplayBatch], replay: ReplayService
+    ) -> tuple[float, dict[str, float]]:
+        """Takes the gradient steps between two sets of weights; returns lag and logs of them."""
+        if self.evaluations.is_due(self.progress.env_steps, self.args.eval_interval):
+            self.evaluate()
+        return super().learn(sample, replay)
+
+    def evaluate(self) -> None:
+        """Measures and keeps how good the policy is."""
+        args, learner = self.args, self.learner
+        options = {"num_episodes": args.eval_episodes, "seed": args.seed}
+        returns = evaluate(learner.act_greedily, args.env_id, **options)
+        self.evaluations.add(
+            Evaluation(
+                library="rollouts",
+                env_steps=self.progress.env_steps,
+                updates=learner.updates,
+                seconds=self.progress.seconds,
+                mean_return=float(returns.mean()),
+                std_return=float(returns.std()),
+            )
+        )
+
+    def draw(self, title: str) -> None:
+        """Writes the PNG of the training."""
+        save_training_curves(
+            self.dir / "training.png",
+            self.progress.history,
+            title=title,
+            target=self.args.target_return,
+            evaluations=[(row.env_steps, row.mean_return) for row in self.evaluations.rows],
+        )
+
+    def result(self) -> str:
+        """The mean returns that were reached, with and without exploration."""
+        last = self.evaluations.rows[-1:]
+        return super().result() + "".join(
+            f" ({row.mean_return:.1f} without exploration, {row.updates:,} updates)" for row in last
+        )
+
+
+def main() -> int:
+    """Trains; returns 0, 1 where the target was missed, or 130 after Ctrl-C."""
+    args = parse_args()
+    return run(
+        args,
+        Learner,
+        make_policy,
+        make_table(args, NStep(args.n_step, args.gamma), tolerance=0.0),
+        kind=CHECKPOINT_KIND,
+        title=f"SAC on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
+        credits_per_worker=1,
+        training_type=SacTraining,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
