@@ -20,6 +20,7 @@
 #include "rollouts/envs/mujoco/humanoid.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/options.h"
+#include "rollouts/pool/state.h"
 
 #define CHECK(condition)                                                        \
   do {                                                                          \
@@ -147,6 +148,50 @@ void FatalErrorsStayApart() {
   });
 }
 
+// Where an ant ends whose bodies and gravity are its own; a state is taken over on the way.
+std::vector<double> DropAnt(double mass_scale, double gravity) {
+  const auto model = PhysicsModel::Get(Variable("MUJOCO_ASSETS") + "/ant.xml");
+  Physics physics(model);
+  Physics copy(model);
+  for (double& mass : physics.Own("body_mass")) mass *= mass_scale;
+  physics.Own("opt.gravity")[2] = gravity;
+  physics.DeriveConstants();
+  CHECK(physics.model_view().body_mass[1] == model->view().body_mass[1] * mass_scale);
+  const std::vector<double> still(static_cast<std::size_t>(model->view().nv), 0);
+  const std::vector<float> controls(static_cast<std::size_t>(model->view().nu), 0.3f);
+  physics.Reset(model->view().qpos0, still.data());
+  for (int step = 0; step < 40; ++step) {
+    if (step == 20) {
+      std::vector<std::uint8_t> state;
+      StateWriter writer(state);
+      physics.Save(writer);
+      StateReader reader(state);
+      copy.Load(reader);
+      CHECK(copy.model_view().body_mass[1] == physics.model_view().body_mass[1]);
+    }
+    physics.Step(controls.data(), 5, true);
+    if (step >= 20) copy.Step(controls.data(), 5, true);
+  }
+  const std::size_t size = static_cast<std::size_t>(model->view().nq);
+  const std::vector<double> end(physics.view().qpos, physics.view().qpos + size);
+  CHECK(end == std::vector<double>(copy.view().qpos, copy.view().qpos + size));
+  copy.RestoreModel();
+  CHECK(copy.model_view().body_mass == model->view().body_mass);
+  return end;
+}
+
+void OwnFieldsStayApart() {
+  const auto shared = DropAnt(1, -9.81);
+  const auto heavy = DropAnt(2, -9.81);
+  const auto floating = DropAnt(1, 0);
+  CHECK(shared != heavy && shared != floating);
+  InThreads([&](int thread) {
+    CHECK(DropAnt(1, -9.81) == shared);
+    CHECK(DropAnt(2, -9.81) == heavy);
+    if (thread == 0) CHECK(DropAnt(1, 0) == floating);
+  });
+}
+
 }  // namespace
 }  // namespace rollouts
 
@@ -154,6 +199,7 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)()> scenarios = {
       {"divergence_stays_apart", rollouts::DivergenceStaysApart},
       {"fatal_errors_stay_apart", rollouts::FatalErrorsStayApart},
+      {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
       {"threads_share_models", rollouts::ThreadsShareModels},
   };
   if (argc < 2) {

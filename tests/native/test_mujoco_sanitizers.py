@@ -13,13 +13,17 @@ from rollouts.mujoco import assets_dir
 
 SOURCES = [
     HERE / "mujoco_stress.cpp",
-    NATIVE / "src" / "engines" / "mujoco_lib.cpp",
-    NATIVE / "src" / "engines" / "mujoco_physics.cpp",
+    *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
     NATIVE / "src" / "mujoco_env.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "state.cpp",
 ]
-SCENARIOS = ["divergence_stays_apart", "fatal_errors_stay_apart", "threads_share_models"]
+SCENARIOS = [
+    "divergence_stays_apart",
+    "fatal_errors_stay_apart",
+    "own_fields_stay_apart",
+    "threads_share_models",
+]
 
 pytestmark = needs_compiler
 
