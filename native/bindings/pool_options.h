@@ -2,6 +2,7 @@
 // Which environments a pool is made of, and their options, from and to Python.
 #pragma once
 
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
@@ -22,5 +23,12 @@ const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env
 
 // A list with the value of each environment by option name; None where it has no such option.
 pybind11::dict OptionsByName(CpuPool& pool);
+
+// Of tuples (field, by_env, low, high): arrays of float64 in C order, of one environment or of all,
+// or None; low None: the file's values again.
+ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs);
+
+// With the field's dtype and shape.
+pybind11::array ModelToArray(const ModelArray& model);
 
 }  // namespace rollouts

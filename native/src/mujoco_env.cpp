@@ -122,6 +122,7 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory,
   for (const double value : memory.before) writer.Put(value);
   PutDoubles(writer, memory.infos);
   PutDoubles(writer, memory.shown);
+  memory.changes.Save(writer);
 }
 
 void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state) {
@@ -130,6 +131,7 @@ void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uin
   for (double& value : memory.before) value = reader.Get<double>();
   GetDoubles(reader, memory.infos);
   GetDoubles(reader, memory.shown);
+  memory.changes.Load(reader, physics.model());
 }
 
 }  // namespace rollouts

@@ -15,6 +15,7 @@ SOURCES = [
     HERE / "mujoco_stress.cpp",
     *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
     NATIVE / "src" / "mujoco_env.cpp",
+    NATIVE / "src" / "mujoco_model_changes.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "state.cpp",
 ]

@@ -36,6 +36,9 @@ struct ModelField {
 
   std::size_t bytes() const { return value_bytes * static_cast<std::size_t>(rows * columns); }
 
+  // A single value without an axis.
+  bool scalar() const { return inside && rows == 1; }
+
   std::uint8_t* DataIn(mjModel& model) const {
     std::uint8_t* const at = reinterpret_cast<std::uint8_t*>(&model) + offset;
     return inside ? at : *reinterpret_cast<std::uint8_t**>(at);

@@ -8,21 +8,13 @@
 #include <utility>
 
 #include "mujoco_lib.h"
-#include "mujoco_model_fields.h"
-#include "mujoco_own_model.h"
+#include "mujoco_native.h"
 #include "rollouts/envs/mujoco/physics.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/state.h"
 
 namespace rollouts {
 namespace {
-
-struct DeleteModel {
-  void operator()(mjModel* model) const { Mujoco().delete_model(model); }
-};
-struct DeleteData {
-  void operator()(mjData* data) const { Mujoco().delete_data(data); }
-};
 
 constexpr int kSaved = mjSTATE_INTEGRATION;
 
@@ -37,35 +29,12 @@ std::string Unusable(const std::string& xml_path, const std::string& reason) {
   return "MuJoCo cannot use the model " + xml_path + ": " + reason;
 }
 
-ModelView ViewOf(const mjModel& model) {
-  return {.nq = static_cast<std::int32_t>(model.nq),
-          .nv = static_cast<std::int32_t>(model.nv),
-          .nu = static_cast<std::int32_t>(model.nu),
-          .nbody = static_cast<std::int32_t>(model.nbody),
-          .nsite = static_cast<std::int32_t>(model.nsite),
-          .ntendon = static_cast<std::int32_t>(model.ntendon),
-          .timestep = model.opt.timestep,
-          .qpos0 = model.qpos0,
-          .body_mass = model.body_mass};
-}
-
 // Models that somebody holds, by path and the time that the file was written.
 using ModelKey = std::pair<std::string, std::filesystem::file_time_type>;
 std::mutex models_mutex;
 std::map<ModelKey, std::weak_ptr<const PhysicsModel>> models;
 
 }  // namespace
-
-struct PhysicsModel::Native {
-  std::unique_ptr<mjModel, DeleteModel> model;
-  std::vector<ModelField> fields;
-};
-
-struct Physics::Native {
-  const mjModel* model;
-  std::unique_ptr<mjData, DeleteData> data;
-  std::unique_ptr<OwnModel> own;  // null while every array is shared
-};
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
@@ -95,7 +64,19 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
   native_->fields = ModelFields(*model);
-  view_ = ViewOf(*model);
+  view_ = ViewOfModel(*model);
+}
+
+ModelView ViewOfModel(const mjModel& model) {
+  return {.nq = static_cast<std::int32_t>(model.nq),
+          .nv = static_cast<std::int32_t>(model.nv),
+          .nu = static_cast<std::int32_t>(model.nu),
+          .nbody = static_cast<std::int32_t>(model.nbody),
+          .nsite = static_cast<std::int32_t>(model.nsite),
+          .ntendon = static_cast<std::int32_t>(model.ntendon),
+          .timestep = model.opt.timestep,
+          .qpos0 = model.qpos0,
+          .body_mass = model.body_mass};
 }
 
 PhysicsModel::~PhysicsModel() = default;
@@ -141,41 +122,6 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
 
 Physics::~Physics() = default;
 
-std::span<std::uint8_t> Physics::OwnBytes(const std::string& name, ModelValue type) {
-  const PhysicsModel::Native& shared = *model_->native_;
-  const ModelField& field = FindField(shared.fields, name, model_->xml_path());
-  if (field.type != type) {
-    throw SpecError("'" + name + "' of the model " + model_->xml_path() +
-                    " has values of another type");
-  }
-  if (!native_->own) {
-    native_->own = std::make_unique<OwnModel>(*shared.model, shared.fields);
-    native_->model = native_->own->model();
-  }
-  const std::span<std::uint8_t> values = native_->own->Own(field, /*keep=*/true);
-  UpdateModelView();
-  return values;
-}
-
-void Physics::UpdateModelView() { model_view_ = ViewOf(*native_->model); }
-
-void Physics::DeriveConstants() {
-  if (!native_->own) return;  // the constants are those of the shared model
-  try {
-    native_->own->DeriveConstants(native_->data.get());
-  } catch (...) {
-    UpdateModelView();  // the copies are gone
-    throw;
-  }
-  UpdateModelView();
-}
-
-void Physics::RestoreModel() {
-  if (!native_->own) return;
-  native_->own->Restore();
-  UpdateModelView();
-}
-
 void Physics::Reset(const double* qpos, const double* qvel) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
@@ -220,11 +166,7 @@ void Physics::Save(StateWriter& writer) const {
   writer.Put(static_cast<std::int32_t>(mjVERSION_HEADER));
   writer.Put(static_cast<std::uint64_t>(size));
   writer.PutBytes({reinterpret_cast<const std::uint8_t*>(state.data()), size * sizeof(double)});
-  if (native_->own) {
-    native_->own->Save(writer);
-  } else {
-    writer.Put(std::uint64_t{0});
-  }
+  SaveOwn(writer);
 }
 
 void Physics::Load(StateReader& reader) {
@@ -251,20 +193,6 @@ void Physics::Load(StateReader& reader) {
     api.reset_data(model, data);
     api.set_state(model, data, state.data(), kSaved);
   });
-}
-
-void Physics::LoadOwn(StateReader& reader) {
-  const PhysicsModel::Native& shared = *model_->native_;
-  if (!native_->own) {
-    if (OwnModel::IsEmpty(reader)) {
-      reader.Get<std::uint64_t>();
-      return;
-    }
-    native_->own = std::make_unique<OwnModel>(*shared.model, shared.fields);
-    native_->model = native_->own->model();
-  }
-  native_->own->Load(reader);
-  UpdateModelView();
 }
 
 }  // namespace rollouts

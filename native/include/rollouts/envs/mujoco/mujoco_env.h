@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "rollouts/core/env.h"
+#include "rollouts/envs/mujoco/model_changes.h"
 #include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
@@ -106,6 +107,7 @@ struct MujocoMemory {
   std::vector<double> infos;
   double before[2] = {};
   std::vector<double> shown;  // an observation
+  ModelChanges changes;
 };
 
 // mujoco_env.cpp:
@@ -172,6 +174,8 @@ class MujocoEnv {
   }
 
   void Reset(Rng& rng, bool /*forced*/) {
+    changes_.BeginEpisode(physics_, rng);
+    UpdateDt();
     double* const qpos = start_.data();
     double* const qvel = qpos + sim_.model.nq;
     std::copy_n(sim_.model.qpos0, sim_.model.nq, qpos);
@@ -205,7 +209,7 @@ class MujocoEnv {
   // A simulation's arrays that depend on positions are not part of MuJoCo's states, so what they
   // said is saved as observation, infos and the task's memory.
   void SaveState(std::vector<std::uint8_t>& out) const {
-    MujocoMemory memory{infos_, {task_.before[0], task_.before[1]}, shown_};
+    MujocoMemory memory{infos_, {task_.before[0], task_.before[1]}, shown_, changes_};
     if (memory.shown.empty()) {
       memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
       ObservationWriter writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
@@ -214,18 +218,32 @@ class MujocoEnv {
     SaveMujoco(physics_, memory, out);
   }
   void LoadState(std::span<const std::uint8_t> state) {
-    MujocoMemory memory{infos_, {}, std::vector<double>(ObservationSize())};
+    MujocoMemory memory{infos_, {}, std::vector<double>(ObservationSize()), {}};
     LoadMujoco(physics_, memory, state);
+    UpdateDt();
     std::copy(std::begin(memory.before), std::end(memory.before), task_.before);
     infos_ = std::move(memory.infos);
     shown_ = std::move(memory.shown);
+    changes_ = std::move(memory.changes);
   }
+
+  void CheckOverrides(const ModelOverrides& overrides) const {
+    ModelChanges::Check(physics_.model(), overrides);
+  }
+  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
+  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
+  ModelArray ReadModel(const std::string& field, bool of_file) const {
+    return ModelChanges::Read(physics_, field, of_file);
+  }
+  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
 
  private:
   static const PhysicsModel& CheckedModel(const PhysicsModel& model) {
     CheckModel(model, Task::kNeeds);
     return model;
   }
+
+  void UpdateDt() { sim_.dt = physics_.model_view().timestep * config_.frame_skip; }
 
   std::int32_t ObservationSize() const {
     ObservationWriter counter(nullptr, false);
@@ -236,7 +254,8 @@ class MujocoEnv {
   const Config config_;
   Physics physics_;
   Task task_;
-  const Simulation sim_;
+  Simulation sim_;
+  ModelChanges changes_;
   std::vector<double> start_;  // positions, then velocities
   std::vector<double> infos_;
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step

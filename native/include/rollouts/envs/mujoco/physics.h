@@ -12,6 +12,7 @@
 
 namespace rollouts {
 
+class OwnModel;
 class StateReader;
 class StateWriter;
 
@@ -62,6 +63,17 @@ class PhysicsModel {
   static std::shared_ptr<const PhysicsModel> Get(const std::string& xml_path);
   ~PhysicsModel();
 
+  // A field of the model: an array, such as "body_mass", or an entry of its options.
+  struct Field {
+    ModelValue type = ModelValue::kOther;
+    std::size_t size = 0;             // values
+    std::vector<std::int64_t> shape;  // as in MuJoCo's Python package
+  };
+  // Throws SpecError as Physics::Own.
+  Field SettableField(const std::string& name) const;
+  // Names that it knows.
+  std::vector<std::string> SettableFields() const;
+
   const ModelView& view() const { return view_; }
   const std::string& xml_path() const { return xml_path_; }
   // What an actuator takes; infinite where the model does not limit it.
@@ -104,6 +116,12 @@ class Physics {
     const std::span<std::uint8_t> bytes = OwnBytes(field, TypeOf<T>());
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
+  // As Own, with values of the field's size and kind, and the address is nobody's. True when
+  // constants depend on the field.
+  bool SetField(const std::string& field, std::span<const double> values);
+  // The values of a field as they are now, own or shared, or those of the shared model. Throws
+  // as Own.
+  std::vector<double> ReadField(const std::string& field, bool of_file) const;
   // mj_setConst: what MuJoCo computes from masses, inertias, gear and other arrays, made again
   // from this simulation's own. Use before a Reset: the simulation's state is lost.
   void DeriveConstants();
@@ -129,6 +147,8 @@ class Physics {
   struct Native;
   void ThrowWarnings();
   std::span<std::uint8_t> OwnBytes(const std::string& field, ModelValue type);
+  OwnModel& OwnedModel();
+  void SaveOwn(StateWriter& writer) const;
   void LoadOwn(StateReader& reader);
   void UpdateModelView();
 
