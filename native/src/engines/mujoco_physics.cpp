@@ -7,20 +7,12 @@
 #include <mutex>
 #include <utility>
 
-#include "mujoco_lib.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "mujoco_native.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/state.h"
 
 namespace rollouts {
 namespace {
-
-struct DeleteModel {
-  void operator()(mjModel* model) const { Mujoco().delete_model(model); }
-};
-struct DeleteData {
-  void operator()(mjData* data) const { Mujoco().delete_data(data); }
-};
 
 constexpr int kSaved = mjSTATE_INTEGRATION;
 
@@ -41,15 +33,6 @@ std::mutex models_mutex;
 std::map<ModelKey, std::weak_ptr<const PhysicsModel>> models;
 
 }  // namespace
-
-struct PhysicsModel::Native {
-  std::unique_ptr<mjModel, DeleteModel> model;
-};
-
-struct Physics::Native {
-  const mjModel* model;
-  std::unique_ptr<mjData, DeleteData> data;
-};
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
@@ -75,7 +58,11 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   }
   char reason[1000] = "";
   mjModel* model = nullptr;
-  Guarded([&] { model = api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason)); });
+  const bool binary = xml_path.ends_with(".mjb");
+  Guarded([&] {
+    model = binary ? api.load_model(xml_path.c_str(), nullptr)
+                   : api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason));
+  });
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
   view_ = {.nq = static_cast<std::int32_t>(model->nq),
@@ -84,9 +71,22 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
            .nbody = static_cast<std::int32_t>(model->nbody),
            .nsite = static_cast<std::int32_t>(model->nsite),
            .ntendon = static_cast<std::int32_t>(model->ntendon),
+           .na = static_cast<std::int32_t>(model->na),
+           .njnt = static_cast<std::int32_t>(model->njnt),
+           .nsensordata = static_cast<std::int32_t>(model->nsensordata),
            .timestep = model->opt.timestep,
+           .gravity = model->opt.gravity,
            .qpos0 = model->qpos0,
-           .body_mass = model->body_mass};
+           .body_mass = model->body_mass,
+           .body_subtreemass = model->body_subtreemass,
+           .jnt_type = model->jnt_type,
+           .jnt_qposadr = model->jnt_qposadr,
+           .jnt_dofadr = model->jnt_dofadr,
+           .jnt_range = model->jnt_range,
+           .geom_size = model->geom_size,
+           .site_size = model->site_size,
+           .actuator_ctrlrange = model->actuator_ctrlrange,
+           .sensor_adr = model->sensor_adr};
 }
 
 PhysicsModel::~PhysicsModel() = default;
@@ -100,12 +100,6 @@ PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
   return {model.actuator_ctrlrange[2 * actuator], model.actuator_ctrlrange[2 * actuator + 1]};
 }
 
-std::int32_t PhysicsModel::BodyId(const std::string& name) const {
-  const int id = Mujoco().name2id(native_->model.get(), mjOBJ_BODY, name.c_str());
-  if (id < 0) throw SpecError("the model " + xml_path_ + " has no body '" + name + "'");
-  return id;
-}
-
 Physics::Physics(std::shared_ptr<const PhysicsModel> model)
     : model_(std::move(model)), native_(std::make_unique<Native>()) {
   native_->model = model_->native_->model.get();
@@ -115,10 +109,16 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
   native_->data.reset(data);
   view_ = {.qpos = data->qpos,
            .qvel = data->qvel,
+           .act = data->act,
            .ctrl = data->ctrl,
            .xpos = data->xpos,
+           .xquat = data->xquat,
+           .xmat = data->xmat,
            .xipos = data->xipos,
+           .geom_xpos = data->geom_xpos,
            .site_xpos = data->site_xpos,
+           .site_xmat = data->site_xmat,
+           .sensordata = data->sensordata,
            .cinert = data->cinert,
            .cvel = data->cvel,
            .cfrc_ext = data->cfrc_ext,

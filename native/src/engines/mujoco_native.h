@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PhysicsModel and Physics own of MuJoCo's. Only engines/mujoco_*.cpp include this.
+#pragma once
+
+#include <memory>
+
+#include "mujoco_lib.h"
+#include "rollouts/envs/mujoco/physics.h"
+
+namespace rollouts {
+
+struct DeleteModel {
+  void operator()(mjModel* model) const { Mujoco().delete_model(model); }
+};
+struct DeleteData {
+  void operator()(mjData* data) const { Mujoco().delete_data(data); }
+};
+
+struct PhysicsModel::Native {
+  std::unique_ptr<mjModel, DeleteModel> model;
+};
+
+struct Physics::Native {
+  const mjModel* model;
+  std::unique_ptr<mjData, DeleteData> data;
+};
+
+}  // namespace rollouts
