@@ -6,10 +6,21 @@
 #include <span>
 #include <vector>
 
+#include "rollouts/envs/dm_control/acrobot.h"
+#include "rollouts/envs/dm_control/ball_in_cup.h"
+#include "rollouts/envs/dm_control/cartpole.h"
 #include "rollouts/envs/dm_control/cheetah.h"
+#include "rollouts/envs/dm_control/dog.h"
 #include "rollouts/envs/dm_control/hopper.h"
+#include "rollouts/envs/dm_control/humanoid.h"
+#include "rollouts/envs/dm_control/humanoid_cmu.h"
+#include "rollouts/envs/dm_control/lqr.h"
+#include "rollouts/envs/dm_control/manipulator.h"
 #include "rollouts/envs/dm_control/pendulum.h"
+#include "rollouts/envs/dm_control/stacker.h"
 #include "rollouts/envs/dm_control/walker.h"
+#include "rollouts/envs/dm_control/randomizers.h"
+#include "rollouts/envs/dm_control/rewards.h"
 #include "rollouts/envs/mujoco/task_math.h"
 #include "rollouts/pool/errors.h"
 
@@ -20,9 +31,18 @@ const std::vector<TaskEntry>& AllTasks() {
   static const std::vector<TaskEntry> tasks = [] {
     std::vector<TaskEntry> all;
     const std::initializer_list<std::span<const TaskEntry>> domains = {
+        kAcrobotTasks,
+        kBallInCupTasks,
+        kCartpoleTasks,
         kCheetahTasks,
+        kDogTasks,
         kHopperTasks,
+        kHumanoidTasks,
+        kHumanoidCmuTasks,
+        kLqrTasks,
+        kManipulatorTasks,
         kPendulumTasks,
+        kStackerTasks,
         kWalkerTasks,
     };
     for (const auto& domain : domains) all.insert(all.end(), domain.begin(), domain.end());
@@ -69,7 +89,7 @@ void DrawRotation(Rng& rng, double* quaternion) {
 }
 
 void RandomizeJoints(Physics& physics, Rng& rng) {
-  const ModelView& model = physics.model().view();
+  const ModelView& model = physics.model_view();
   for (std::int32_t joint = 0; joint < model.njnt; ++joint) {
     double* const qpos = physics.start().qpos + model.jnt_qposadr[joint];
     const double low = model.jnt_range[2 * joint];

@@ -60,6 +60,7 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.make_data, "mj_makeData");
   resolve(api.delete_data, "mj_deleteData");
   resolve(api.reset_data, "mj_resetData");
+  resolve(api.set_const, "mj_setConst");
   resolve(api.forward, "mj_forward");
   resolve(api.step, "mj_step");
   resolve(api.step1, "mj_step1");

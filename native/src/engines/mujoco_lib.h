@@ -18,6 +18,7 @@ struct MujocoApi {
   decltype(&mj_makeData) make_data;
   decltype(&mj_deleteData) delete_data;
   decltype(&mj_resetData) reset_data;
+  decltype(&mj_setConst) set_const;
   decltype(&mj_forward) forward;
   decltype(&mj_step) step;
   decltype(&mj_step1) step1;

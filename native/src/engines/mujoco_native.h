@@ -3,8 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "mujoco_lib.h"
+#include "mujoco_model_fields.h"
+#include "mujoco_own_model.h"
 #include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
@@ -18,11 +21,13 @@ struct DeleteData {
 
 struct PhysicsModel::Native {
   std::unique_ptr<mjModel, DeleteModel> model;
+  std::vector<ModelField> fields;
 };
 
 struct Physics::Native {
   const mjModel* model;
   std::unique_ptr<mjData, DeleteData> data;
+  std::unique_ptr<OwnModel> own;  // null while every array is shared
 };
 
 }  // namespace rollouts

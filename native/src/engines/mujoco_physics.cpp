@@ -27,6 +27,31 @@ std::string Unusable(const std::string& xml_path, const std::string& reason) {
   return "MuJoCo cannot use the model " + xml_path + ": " + reason;
 }
 
+ModelView ViewOf(const mjModel& model) {
+  return {.nq = static_cast<std::int32_t>(model.nq),
+          .nv = static_cast<std::int32_t>(model.nv),
+          .nu = static_cast<std::int32_t>(model.nu),
+          .nbody = static_cast<std::int32_t>(model.nbody),
+          .nsite = static_cast<std::int32_t>(model.nsite),
+          .ntendon = static_cast<std::int32_t>(model.ntendon),
+          .na = static_cast<std::int32_t>(model.na),
+          .njnt = static_cast<std::int32_t>(model.njnt),
+          .nsensordata = static_cast<std::int32_t>(model.nsensordata),
+          .timestep = model.opt.timestep,
+          .gravity = model.opt.gravity,
+          .qpos0 = model.qpos0,
+          .body_mass = model.body_mass,
+          .body_subtreemass = model.body_subtreemass,
+          .jnt_type = model.jnt_type,
+          .jnt_qposadr = model.jnt_qposadr,
+          .jnt_dofadr = model.jnt_dofadr,
+          .jnt_range = model.jnt_range,
+          .geom_size = model.geom_size,
+          .site_size = model.site_size,
+          .actuator_ctrlrange = model.actuator_ctrlrange,
+          .sensor_adr = model.sensor_adr};
+}
+
 // Models that somebody holds, by path and the time that the file was written.
 using ModelKey = std::pair<std::string, std::filesystem::file_time_type>;
 std::mutex models_mutex;
@@ -65,28 +90,8 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   });
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
-  view_ = {.nq = static_cast<std::int32_t>(model->nq),
-           .nv = static_cast<std::int32_t>(model->nv),
-           .nu = static_cast<std::int32_t>(model->nu),
-           .nbody = static_cast<std::int32_t>(model->nbody),
-           .nsite = static_cast<std::int32_t>(model->nsite),
-           .ntendon = static_cast<std::int32_t>(model->ntendon),
-           .na = static_cast<std::int32_t>(model->na),
-           .njnt = static_cast<std::int32_t>(model->njnt),
-           .nsensordata = static_cast<std::int32_t>(model->nsensordata),
-           .timestep = model->opt.timestep,
-           .gravity = model->opt.gravity,
-           .qpos0 = model->qpos0,
-           .body_mass = model->body_mass,
-           .body_subtreemass = model->body_subtreemass,
-           .jnt_type = model->jnt_type,
-           .jnt_qposadr = model->jnt_qposadr,
-           .jnt_dofadr = model->jnt_dofadr,
-           .jnt_range = model->jnt_range,
-           .geom_size = model->geom_size,
-           .site_size = model->site_size,
-           .actuator_ctrlrange = model->actuator_ctrlrange,
-           .sensor_adr = model->sensor_adr};
+  native_->fields = ModelFields(*model);
+  view_ = ViewOf(*model);
 }
 
 PhysicsModel::~PhysicsModel() = default;
@@ -101,7 +106,9 @@ PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
 }
 
 Physics::Physics(std::shared_ptr<const PhysicsModel> model)
-    : model_(std::move(model)), native_(std::make_unique<Native>()) {
+    : model_(std::move(model)),
+      native_(std::make_unique<Native>()),
+      model_view_(model_->view()) {
   native_->model = model_->native_->model.get();
   mjData* data = nullptr;
   Guarded([&] { data = Mujoco().make_data(native_->model); });
@@ -129,6 +136,41 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
 }
 
 Physics::~Physics() = default;
+
+std::span<std::uint8_t> Physics::OwnBytes(const std::string& name, ModelValue type) {
+  const PhysicsModel::Native& shared = *model_->native_;
+  const ModelField& field = FindField(shared.fields, name, model_->xml_path());
+  if (field.type != type) {
+    throw SpecError("'" + name + "' of the model " + model_->xml_path() +
+                    " has values of another type");
+  }
+  if (!native_->own) {
+    native_->own = std::make_unique<OwnModel>(*shared.model, shared.fields);
+    native_->model = native_->own->model();
+  }
+  const std::span<std::uint8_t> values = native_->own->Own(field, /*keep=*/true);
+  UpdateModelView();
+  return values;
+}
+
+void Physics::UpdateModelView() { model_view_ = ViewOf(*native_->model); }
+
+void Physics::DeriveConstants() {
+  if (!native_->own) return;  // the constants are those of the shared model
+  try {
+    native_->own->DeriveConstants(native_->data.get());
+  } catch (...) {
+    UpdateModelView();  // the copies are gone
+    throw;
+  }
+  UpdateModelView();
+}
+
+void Physics::RestoreModel() {
+  if (!native_->own) return;
+  native_->own->Restore();
+  UpdateModelView();
+}
 
 void Physics::Reset(const double* qpos, const double* qvel) {
   const MujocoApi& api = Mujoco();
@@ -174,11 +216,16 @@ void Physics::Save(StateWriter& writer) const {
   writer.Put(static_cast<std::int32_t>(mjVERSION_HEADER));
   writer.Put(static_cast<std::uint64_t>(size));
   writer.PutBytes({reinterpret_cast<const std::uint8_t*>(state.data()), size * sizeof(double)});
+  if (native_->own) {
+    native_->own->Save(writer);
+  } else {
+    writer.Put(std::uint64_t{0});
+  }
 }
 
 void Physics::Load(StateReader& reader) {
   const MujocoApi& api = Mujoco();
-  const mjModel* model = native_->model;
+  const mjModel* model = model_->native_->model.get();
   mjData* data = native_->data.get();
   const auto version = reader.Get<std::int32_t>();
   if (version != mjVERSION_HEADER) {
@@ -194,10 +241,26 @@ void Physics::Load(StateReader& reader) {
   std::vector<double> state(size);
   const auto bytes = reader.GetBytes(size * sizeof(double));
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(state.data()));
+  LoadOwn(reader);
+  model = native_->model;
   Guarded([&] {
     api.reset_data(model, data);
     api.set_state(model, data, state.data(), kSaved);
   });
+}
+
+void Physics::LoadOwn(StateReader& reader) {
+  const PhysicsModel::Native& shared = *model_->native_;
+  if (!native_->own) {
+    if (OwnModel::IsEmpty(reader)) {
+      reader.Get<std::uint64_t>();
+      return;
+    }
+    native_->own = std::make_unique<OwnModel>(*shared.model, shared.fields);
+    native_->model = native_->own->model();
+  }
+  native_->own->Load(reader);
+  UpdateModelView();
 }
 
 }  // namespace rollouts

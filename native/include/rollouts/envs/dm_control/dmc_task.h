@@ -49,10 +49,17 @@ class Observation : public ObservationWriter {
   std::vector<Part>* const parts_;
 };
 
+// Puts a vector (3) as seen in a frame whose axes are the columns of `rotation` (3, 3).
+inline void PutInFrame(const double* vector, const double* rotation, Observation& obs) {
+  for (std::int32_t i = 0; i < 3; ++i) {
+    obs.Put(vector[0] * rotation[i] + vector[1] * rotation[3 + i] + vector[2] * rotation[6 + i]);
+  }
+}
+
 class Task {
  public:
   explicit Task(Physics& physics)
-      : physics_(physics), model_(physics.model().view()), data_(physics.view()) {}
+      : physics_(physics), model_(physics.model_view()), data_(physics.view()) {}
   virtual ~Task() = default;
   Task(const Task&) = delete;
 

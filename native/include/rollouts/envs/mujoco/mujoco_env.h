@@ -134,8 +134,8 @@ class MujocoEnv {
       : config_(config),
         physics_(PhysicsModel::Get(ModelPath(config))),
         task_(config_, CheckedModel(physics_.model())),
-        sim_{physics_.model().view(), physics_.view(),
-             physics_.model().view().timestep * config.frame_skip},
+        sim_{physics_.model_view(), physics_.view(),
+             physics_.model_view().timestep * config.frame_skip},
         start_(static_cast<std::size_t>(sim_.model.nq + sim_.model.nv)) {
     std::int64_t values = 0;
     for (const InfoSpec& info : Task::kInfos) {

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace rollouts {
@@ -24,7 +26,7 @@ struct ModelView {
   std::int32_t na = 0;           // states of actuators
   std::int32_t njnt = 0;         // joints
   std::int32_t nsensordata = 0;  // numbers of all sensors together
-  double timestep = 0;       // seconds
+  double timestep = 0;           // seconds
   const double* gravity = nullptr;             // (3)
   const double* qpos0 = nullptr;               // (nq)
   const double* body_mass = nullptr;           // (nbody)
@@ -44,6 +46,9 @@ enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint
 
 // Kinds of things that have names in a model.
 enum class ModelObject { kBody, kJoint, kGeom, kSite, kSensor, kActuator, kTendon };
+
+// Of what type the values of a model's array are; mjtBool is a byte.
+enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
 
 // What is read of a simulation. The arrays are MuJoCo's own and change with every step. Those
 // that depend on positions lag one substep behind qpos, as MuJoCo leaves them after mj_step.
@@ -109,7 +114,8 @@ class PhysicsModel {
   ModelView view_;
 };
 
-// An mjData. Made in the thread that will step it; used by one thread at a time.
+// An mjData. Made in the thread that will step it; used by one thread at a time. It may have
+// own copies of single arrays of the model, which others then do not see; all else stays shared.
 class Physics {
  public:
   // Throws EngineError.
@@ -118,6 +124,26 @@ class Physics {
 
   const PhysicsModel& model() const { return *model_; }
   const DataView& view() const { return view_; }
+  // As the model's view; its pointers lead to own copies where there are some.
+  const ModelView& model_view() const { return model_view_; }
+
+  // The values of an array of the model, such as "geom_pos", or of an entry of its options, such
+  // as "opt.gravity", which from now on are this simulation's own. The first call copies them,
+  // and the address stays the same then for the life of the simulation. T is double, or float,
+  // std::int32_t or bool where MuJoCo has that. Constants that MuJoCo computes from them stay as
+  // they are until DeriveConstants. Throws SpecError for what there is not, for a T that it is
+  // not, and for what may not be changed: types, addresses, sizes and names, the geometry of
+  // meshes and other assets, and constants.
+  template <typename T = double>
+  std::span<T> Own(const std::string& field) {
+    const std::span<std::uint8_t> bytes = OwnBytes(field, TypeOf<T>());
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  // mj_setConst: what MuJoCo computes from masses, inertias, gear and other arrays, made again
+  // from this simulation's own. Use before a Reset: the simulation's state is lost.
+  void DeriveConstants();
+  // Own arrays get the shared model's values again.
+  void RestoreModel();
 
   // mj_resetData, these positions (nq) and velocities (nv), mj_forward.
   void Reset(const double* qpos, const double* qvel);
@@ -145,8 +171,9 @@ class Physics {
   // Linear velocity (3) in the world's frame of a geom or site.
   void ObjectVelocity(ModelObject kind, std::int32_t id, double* velocity) const;
 
-  // All that later steps depend on (mjSTATE_INTEGRATION), but not what was derived from it: what
-  // the arrays above say of positions is undefined between Load and the next Step.
+  // All that later steps depend on: mjSTATE_INTEGRATION and own arrays of the model, but not what
+  // was derived from it: what the arrays above say of positions is undefined between Load and the
+  // next Step or Refresh.
   void Save(StateWriter& writer) const;
   // Throws SpecError for a state of another model or release of MuJoCo.
   void Load(StateReader& reader);
@@ -154,9 +181,22 @@ class Physics {
  private:
   struct Native;
   void ThrowWarnings();
+  std::span<std::uint8_t> OwnBytes(const std::string& field, ModelValue type);
+  void LoadOwn(StateReader& reader);
+  void UpdateModelView();
+
+  template <typename T>
+  static constexpr ModelValue TypeOf() {
+    if constexpr (std::is_same_v<T, double>) return ModelValue::kDouble;
+    if constexpr (std::is_same_v<T, float>) return ModelValue::kFloat;
+    if constexpr (std::is_same_v<T, std::int32_t>) return ModelValue::kInt;
+    if constexpr (std::is_same_v<T, bool>) return ModelValue::kBool;
+    return ModelValue::kOther;
+  }
 
   const std::shared_ptr<const PhysicsModel> model_;
   std::unique_ptr<Native> native_;
+  ModelView model_view_;
   DataView view_;
 };
 
