@@ -64,6 +64,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         *,
         seed: int | None = None,
         max_episode_steps: int = 0,
+        flatten_observation: bool = True,
         **env_options: OptionValue,
     ) -> None:
         """Makes the environment.
@@ -72,7 +73,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
           env_id: One of `rollouts.env_ids()`.
           seed: Of its random stream, until a reset has one.
           max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
-          env_options: Options of the environment, as for `rollouts.make_vec`.
+          flatten_observation, env_options: As for `rollouts.make_vec`.
 
         Raises:
           As `rollouts.make_vec`.
@@ -84,6 +85,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
             seed=seed,
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=max_episode_steps,
+            flatten_observation=flatten_observation,
             env_options=env_options,
         )
         self.observation_space = self.pool.single_observation_space
@@ -95,17 +97,21 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         """Begins an episode; options are those of the environment, and stay."""
         super().reset(seed=seed)
         obs, info = self.pool.reset(seed=seed, options=options)
-        return obs[0], _first(info)
+        return _row(obs), _first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Steps; see `gymnasium.Env.step`. info has episode_return and episode_length so far."""
         batch = np.asarray(action, self.action_space.dtype)[None]
         obs, reward, terminated, truncated, info = self.pool.step(batch)
-        return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
+        return _row(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
 
     def close(self) -> None:
         """Frees the environment; may be called twice."""
         self.pool.close()
+
+
+def _row(obs: Any) -> Any:
+    return {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:

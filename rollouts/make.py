@@ -23,6 +23,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     on_env_error: str = "raise",
     pin_threads: bool | Sequence[int] = False,
+    flatten_observation: bool = True,
     **env_options: OptionColumn,
 ) -> VectorEnv:
     """Makes a batch of environments that C++ threads step.
@@ -53,6 +54,9 @@ def make_vec(
         mask, in synchronous mode after the first, which is left to the caller of step:
         that thread is never pinned. A sequence names the worker threads' CPUs (one less
         than num_threads in synchronous mode). Linux only.
+      flatten_observation: False: observations of the DeepMind Control Suite's tasks are dicts
+        of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
+        are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
@@ -87,5 +91,6 @@ def make_vec(
         max_episode_steps=max_episode_steps,
         on_env_error=on_env_error,
         pin_threads=pin_threads,
+        flatten_observation=flatten_observation,
         env_options=env_options,
     )

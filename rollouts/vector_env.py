@@ -27,6 +27,7 @@ from rollouts.arguments import (
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
 from rollouts.model_fields import Column, model_columns, read_field
+from rollouts.observation_parts import ObservationParts
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
 from rollouts.send_recv import SendRecv
@@ -74,6 +75,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         max_episode_steps: int | None = None,
         on_env_error: str = "raise",
         pin_threads: bool | Sequence[int] = False,
+        flatten_observation: bool = True,
         env_options: Mapping[str, OptionColumn] | None = None,
     ) -> None:
         """Checks the arguments and starts the threads; see `make_vec`."""
@@ -98,6 +100,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self.single_observation_space = self.env_spec.single_observation_space
         self.single_action_space = self.env_spec.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self._parts = None if flatten_observation else ObservationParts.of_pool(recipe.specs)
+        if self._parts is not None:
+            self.single_observation_space = self._parts.space()
+            self.observation_space = self._parts.space(self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
         # what makes this environment again in another process
@@ -110,6 +116,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "env_id_offset": env_id_offset,
             "max_episode_steps": max_episode_steps,
             "on_env_error": on_env_error,
+            "flatten_observation": flatten_observation,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
             "env_options": options,
         }

@@ -2,7 +2,8 @@
 // Exercises MuJoCo's environments from several threads. test_mujoco_sanitizers.py builds it with
 // ThreadSanitizer and with AddressSanitizer + UndefinedBehaviorSanitizer; each scenario is an
 // argument. The environment variables MUJOCO_LIBRARY, MUJOCO_ASSETS, UNSTABLE_MODEL (a cheetah
-// that diverges) and SMALL_MODEL (an ant without memory for contacts) name files.
+// that diverges), SMALL_MODEL (an ant without memory for contacts) and SUITE_MODEL name files;
+// SUITE_TASK is the task of the latter.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -12,9 +13,11 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "engines/mujoco_library.h"
+#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/mujoco/ant.h"
 #include "rollouts/envs/mujoco/half_cheetah.h"
 #include "rollouts/envs/mujoco/humanoid.h"
@@ -41,10 +44,19 @@ std::string Variable(const char* name) {
   return value;
 }
 
+// What Python fills in.
+template <typename Env>
+OptionColumns FilledIn() {
+  if constexpr (std::is_same_v<Env, DmControl>) {
+    return {{"suite_model", {Variable("SUITE_MODEL")}}, {"suite_task", {Variable("SUITE_TASK")}}};
+  } else {
+    return {{"assets", {Variable("MUJOCO_ASSETS")}}};
+  }
+}
+
 template <typename Env>
 std::unique_ptr<Env> MakeEnv(const std::string& xml_file = "") {
-  OptionColumns options;
-  options["assets"] = {Variable("MUJOCO_ASSETS")};
+  OptionColumns options = FilledIn<Env>();
   if (!xml_file.empty()) options["xml_file"] = {xml_file};
   return std::make_unique<Env>(ReadConfig<Env>(options, 0));
 }
@@ -55,9 +67,7 @@ template <typename Env>
 std::vector<std::uint8_t> Play(int seed) {
   const auto env = MakeEnv<Env>();
   const auto copy = MakeEnv<Env>();
-  OptionColumns options;
-  options["assets"] = {Variable("MUJOCO_ASSETS")};
-  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(options, 0));
+  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(FilledIn<Env>(), 0));
   const auto row = static_cast<std::size_t>(spec.observation.bytes());
   std::vector<std::uint8_t> shown;
   std::vector<std::uint8_t> ends;
@@ -97,6 +107,17 @@ void ThreadsShareModels() {
   InThreads([&](int) {
     CHECK(Play<HalfCheetah>(7) == alone);
     CHECK(Play<Humanoid>(7) == humanoid);
+  });
+}
+
+// A task with own fields of the model that they share.
+void SuiteTasksShareModels() {
+  const auto alone = Play<DmControl>(7);
+  const auto other = Play<DmControl>(8);
+  CHECK(alone != other);
+  InThreads([&](int) {
+    CHECK(Play<DmControl>(7) == alone);
+    CHECK(Play<DmControl>(8) == other);
   });
 }
 
@@ -200,6 +221,7 @@ int main(int argc, char** argv) {
       {"divergence_stays_apart", rollouts::DivergenceStaysApart},
       {"fatal_errors_stay_apart", rollouts::FatalErrorsStayApart},
       {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
+      {"suite_tasks_share_models", rollouts::SuiteTasksShareModels},
       {"threads_share_models", rollouts::ThreadsShareModels},
   };
   if (argc < 2) {

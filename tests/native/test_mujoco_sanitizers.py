@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
 
+from rollouts import dm_control
 from rollouts.mujoco import assets_dir
 
 SOURCES = [
     HERE / "mujoco_stress.cpp",
     *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
+    NATIVE / "src" / "dm_control_env.cpp",
+    NATIVE / "src" / "dm_control_tasks.cpp",
     NATIVE / "src" / "mujoco_env.cpp",
     NATIVE / "src" / "mujoco_model_changes.cpp",
     NATIVE / "src" / "options.cpp",
@@ -23,6 +26,7 @@ SCENARIOS = [
     "divergence_stays_apart",
     "fatal_errors_stay_apart",
     "own_fields_stay_apart",
+    "suite_tasks_share_models",
     "threads_share_models",
 ]
 
@@ -55,6 +59,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_ASSETS", str(assets_dir()))
     monkeypatch.setenv("UNSTABLE_MODEL", str(unstable))
     monkeypatch.setenv("SMALL_MODEL", str(small))
+    suite_model = dm_control.model_file("StackerStack2-v1", "envs/dm_control/stacker.h")
+    monkeypatch.setenv("SUITE_MODEL", str(suite_model))
+    monkeypatch.setenv("SUITE_TASK", "StackerStack2-v1")
 
 
 def test_every_scenario_of_the_mujoco_program_is_run(mujoco_programs: dict[str, Path]) -> None:

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <utility>
 
-#include "mujoco_lib.h"
 #include "mujoco_native.h"
 #include "rollouts/envs/mujoco/physics.h"
 #include "rollouts/pool/errors.h"
@@ -60,7 +59,11 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   }
   char reason[1000] = "";
   mjModel* model = nullptr;
-  Guarded([&] { model = api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason)); });
+  const bool binary = xml_path.ends_with(".mjb");
+  Guarded([&] {
+    model = binary ? api.load_model(xml_path.c_str(), nullptr)
+                   : api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason));
+  });
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
   native_->fields = ModelFields(*model);
@@ -74,9 +77,22 @@ ModelView ViewOfModel(const mjModel& model) {
           .nbody = static_cast<std::int32_t>(model.nbody),
           .nsite = static_cast<std::int32_t>(model.nsite),
           .ntendon = static_cast<std::int32_t>(model.ntendon),
+          .na = static_cast<std::int32_t>(model.na),
+          .njnt = static_cast<std::int32_t>(model.njnt),
+          .nsensordata = static_cast<std::int32_t>(model.nsensordata),
           .timestep = model.opt.timestep,
+          .gravity = model.opt.gravity,
           .qpos0 = model.qpos0,
-          .body_mass = model.body_mass};
+          .body_mass = model.body_mass,
+          .body_subtreemass = model.body_subtreemass,
+          .jnt_type = model.jnt_type,
+          .jnt_qposadr = model.jnt_qposadr,
+          .jnt_dofadr = model.jnt_dofadr,
+          .jnt_range = model.jnt_range,
+          .geom_size = model.geom_size,
+          .site_size = model.site_size,
+          .actuator_ctrlrange = model.actuator_ctrlrange,
+          .sensor_adr = model.sensor_adr};
 }
 
 PhysicsModel::~PhysicsModel() = default;
@@ -90,12 +106,6 @@ PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
   return {model.actuator_ctrlrange[2 * actuator], model.actuator_ctrlrange[2 * actuator + 1]};
 }
 
-std::int32_t PhysicsModel::BodyId(const std::string& name) const {
-  const int id = Mujoco().name2id(native_->model.get(), mjOBJ_BODY, name.c_str());
-  if (id < 0) throw SpecError("the model " + xml_path_ + " has no body '" + name + "'");
-  return id;
-}
-
 Physics::Physics(std::shared_ptr<const PhysicsModel> model)
     : model_(std::move(model)),
       native_(std::make_unique<Native>()),
@@ -107,10 +117,17 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
   native_->data.reset(data);
   view_ = {.qpos = data->qpos,
            .qvel = data->qvel,
+           .act = data->act,
            .ctrl = data->ctrl,
            .xpos = data->xpos,
+           .xquat = data->xquat,
+           .xmat = data->xmat,
            .xipos = data->xipos,
+           .geom_xpos = data->geom_xpos,
+           .geom_xmat = data->geom_xmat,
            .site_xpos = data->site_xpos,
+           .site_xmat = data->site_xmat,
+           .sensordata = data->sensordata,
            .cinert = data->cinert,
            .cvel = data->cvel,
            .cfrc_ext = data->cfrc_ext,

@@ -30,6 +30,7 @@
 
 #include "rollouts/core/env.h"
 #include "rollouts/envs/mujoco/model_changes.h"
+#include "rollouts/envs/mujoco/observation_writer.h"
 #include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
@@ -58,39 +59,6 @@ struct Simulation {
   double dt;  // seconds of a step
 };
 
-// Writes an observation element by element, or counts its elements.
-class ObservationWriter {
- public:
-  // `out` may be null: nothing is written then.
-  ObservationWriter(std::uint8_t* out, bool single) : out_(out), single_(single) {}
-
-  std::int32_t size() const { return size_; }
-  void Put(double value) {
-    if (out_ && single_) {
-      reinterpret_cast<float*>(out_)[size_] = static_cast<float>(value);
-    } else if (out_) {
-      reinterpret_cast<double*>(out_)[size_] = value;
-    }
-    ++size_;
-  }
-  void Put(const double* values, std::int32_t count) {
-    if (out_ && !single_) {
-      std::copy_n(values, count, reinterpret_cast<double*>(out_) + size_);
-      size_ += count;
-    } else {
-      for (std::int32_t i = 0; i < count; ++i) Put(values[i]);
-    }
-  }
-  void PutClipped(const double* values, std::int32_t count, double low, double high) {
-    for (std::int32_t i = 0; i < count; ++i) Put(std::min(std::max(values[i], low), high));
-  }
-
- private:
-  std::uint8_t* const out_;
-  const bool single_;
-  std::int32_t size_ = 0;
-};
-
 // Writes info values in the order of kInfos.
 class InfoWriter {
  public:
@@ -117,6 +85,11 @@ void CheckModel(const PhysicsModel& model, const ModelNeeds& needs);
 // Throws SpecError where `option` names no body of the model.
 std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body);
+// What the actuators take. Throws SpecError for a model that a pool has no room for.
+SpaceSpec ActionSpace(const PhysicsModel& model);
+// Numbers without bounds. `obs_dtype` is "float64" or "float32".
+SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
+std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps);
 // Throws SpecError for a model that a pool has no room for.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,

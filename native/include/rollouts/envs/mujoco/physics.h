@@ -24,10 +24,29 @@ struct ModelView {
   std::int32_t nbody = 0;    // bodies, the world is the first
   std::int32_t nsite = 0;
   std::int32_t ntendon = 0;
-  double timestep = 0;       // seconds
-  const double* qpos0 = nullptr;      // (nq)
-  const double* body_mass = nullptr;  // (nbody)
+  std::int32_t na = 0;           // states of actuators
+  std::int32_t njnt = 0;         // joints
+  std::int32_t nsensordata = 0;  // numbers of all sensors together
+  double timestep = 0;           // seconds
+  const double* gravity = nullptr;             // (3)
+  const double* qpos0 = nullptr;               // (nq)
+  const double* body_mass = nullptr;           // (nbody)
+  const double* body_subtreemass = nullptr;    // (nbody)
+  const std::int32_t* jnt_type = nullptr;      // (njnt) JointType
+  const std::int32_t* jnt_qposadr = nullptr;   // (njnt) where its positions begin
+  const std::int32_t* jnt_dofadr = nullptr;    // (njnt) where its velocities begin
+  const double* jnt_range = nullptr;           // (njnt, 2) where JointLimited
+  const double* geom_size = nullptr;           // (ngeom, 3)
+  const double* site_size = nullptr;           // (nsite, 3)
+  const double* actuator_ctrlrange = nullptr;  // (nu, 2) see ControlRange
+  const std::int32_t* sensor_adr = nullptr;    // (nsensor) where its numbers begin
 };
+
+// mjtJoint
+enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint };
+
+// Kinds of things that have names in a model.
+enum class ModelObject { kBody, kJoint, kGeom, kSite, kSensor, kActuator, kTendon, kLight };
 
 // Of what type the values of a model's array are; mjtBool is a byte.
 enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
@@ -37,10 +56,17 @@ enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
 struct DataView {
   const double* qpos = nullptr;             // (nq)
   const double* qvel = nullptr;             // (nv)
+  const double* act = nullptr;              // (na)
   const double* ctrl = nullptr;             // (nu)
   const double* xpos = nullptr;             // (nbody, 3) of bodies
+  const double* xquat = nullptr;            // (nbody, 4)
+  const double* xmat = nullptr;             // (nbody, 9) rows of a rotation
   const double* xipos = nullptr;            // (nbody, 3) of their centres of mass
+  const double* geom_xpos = nullptr;        // (ngeom, 3)
+  const double* geom_xmat = nullptr;        // (ngeom, 9)
   const double* site_xpos = nullptr;        // (nsite, 3)
+  const double* site_xmat = nullptr;        // (nsite, 9)
+  const double* sensordata = nullptr;       // (nsensordata)
   const double* cinert = nullptr;           // (nbody, 10)
   const double* cvel = nullptr;             // (nbody, 6)
   const double* cfrc_ext = nullptr;         // (nbody, 6)
@@ -50,7 +76,15 @@ struct DataView {
   const double* ten_velocity = nullptr;     // (ntendon)
 };
 
-// An mjModel, made from an XML file. Shared by every simulation in the process that asks for
+// Where an episode's start is written, between Physics::ResetData and ForwardUnactuated.
+struct StartView {
+  double* qpos = nullptr;  // (nq)
+  double* qvel = nullptr;  // (nv)
+  double* act = nullptr;   // (na)
+  double* time = nullptr;  // seconds
+};
+
+// An mjModel, made from an XML file or one of MuJoCo's binary .mjb. Shared by every simulation in the process that asks for
 // the same file while anybody holds it and the file is not written. Thread-safe.
 class PhysicsModel {
  public:
@@ -78,8 +112,10 @@ class PhysicsModel {
   const std::string& xml_path() const { return xml_path_; }
   // What an actuator takes; infinite where the model does not limit it.
   Range ControlRange(std::int32_t actuator) const;
-  // Throws SpecError when there is no such body.
-  std::int32_t BodyId(const std::string& name) const;
+  bool JointLimited(std::int32_t joint) const;
+  // Throws SpecError when the model has nothing of that kind and name.
+  std::int32_t Id(ModelObject kind, const std::string& name) const;
+  std::int32_t BodyId(const std::string& name) const { return Id(ModelObject::kBody, name); }
 
  private:
   friend class Physics;
@@ -137,8 +173,36 @@ class Physics {
   // is then to be reset.
   void Step(const float* controls, std::int32_t substeps, bool contact_forces);
 
-  // All that later steps depend on: mjSTATE_INTEGRATION and own arrays of the model, but not what was derived from it: what
-  // the arrays above say of positions is undefined between Load and the next Step.
+  // Below is how dm_control drives a simulation: what is derived from positions and velocities
+  // is that of the current ones, at every start and after every step. mujoco_control.cpp.
+
+  // mj_resetData, then ForwardUnactuated.
+  void ResetData();
+  StartView start();
+  // mj_forward without actuators. Throws as Step.
+  void ForwardUnactuated();
+  // Steps `substeps` times with these controls (nu); null: with those that are set. What depends
+  // on accelerations, such as touch, is that of the last substep. Throws as Step.
+  void StepUpToDate(const float* controls, std::int32_t substeps);
+  // As ForwardUnactuated, but says with false what that throws.
+  bool TryForwardUnactuated();
+  // Computes what derives from positions and velocities, after Load. Throws as Step.
+  void Refresh();
+  std::int32_t num_contacts() const;
+  // The model's first height field: where its heights begin in hfield_data, its rows, as many as
+  // columns, and half of its width in metres. Throws SpecError where there is none such.
+  struct HeightFieldView {
+    std::size_t first = 0;
+    std::int32_t num_rows = 0;
+    double radius = 0;
+  };
+  HeightFieldView HeightField() const;
+  // Linear velocity (3) in the world's frame of a geom or site.
+  void ObjectVelocity(ModelObject kind, std::int32_t id, double* velocity) const;
+
+  // All that later steps depend on: mjSTATE_INTEGRATION and own arrays of the model, but not what
+  // was derived from it: what the arrays above say of positions is undefined between Load and the
+  // next Step or Refresh.
   void Save(StateWriter& writer) const;
   // Throws SpecError for a state of another model or release of MuJoCo.
   void Load(StateReader& reader);
