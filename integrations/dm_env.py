@@ -14,6 +14,9 @@ truncation too; where both happen in one step it is 0.
 dm_env has no standard for batches: here each field is an array of B rows, reward is 0 and the
 discount 1 in rows that are FIRST (a single environment's FIRST has None, as dm_env demands).
 
+Tasks of the DeepMind Control Suite hand out dicts of arrays by dm_control's names, as
+`dm_control.suite.load` does; flatten_observation=True gives their flat rows.
+
 Cost: two comparisons and a conversion of the reward per batch.
 """
 
@@ -27,7 +30,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from rollouts.integrations.missing import needs
 
-from rollouts import make_vec
+from rollouts import dm_control, make_vec
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 from rollouts.vector_env import VectorEnv
@@ -61,7 +64,9 @@ def spec_of_space(space: spaces.Space[Any], name: str) -> Any:
         if low.size and np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
             low, high = low.flat[0], high.flat[0]
         return dm_env.specs.BoundedArray(space.shape, space.dtype, low, high, name)
-    raise SpecError(f"{name} has the space {space}, expected Discrete, MultiDiscrete or Box")
+    if isinstance(space, spaces.Dict):
+        return {key: spec_of_space(each, key) for key, each in space.items()}
+    raise SpecError(f"{name} has the space {space}, expected Discrete, MultiDiscrete, Box or Dict")
 
 
 class BatchedEnvironment:
@@ -82,6 +87,7 @@ class BatchedEnvironment:
           SpecError: Not next-step autoreset, or arguments for an environment that is made.
         """
         if isinstance(env, str):
+            kwargs.setdefault("flatten_observation", env not in dm_control.task_ids())
             env = make_vec(env, num_envs, **kwargs)
         elif kwargs or num_envs != 1:
             raise SpecError("num_envs and options are for environments made here: give an id")
@@ -93,7 +99,7 @@ class BatchedEnvironment:
         self.env = env
 
     def observation_spec(self) -> Any:
-        """Of one environment: `BoundedArray` or `DiscreteArray`."""
+        """Of one environment: `BoundedArray` or `DiscreteArray`, or a dict of them by name."""
         return spec_of_space(self.env.single_observation_space, "observation")
 
     def action_spec(self) -> Any:
@@ -121,7 +127,7 @@ class BatchedEnvironment:
 
         Returns:
           TimeStep of step_type (B,) int32, reward (B,) float64, discount (B,) float64 and
-          observation (B, *obs_shape).
+          observation (B, *obs_shape), or a dict of such arrays.
         """
         self.send(action)
         return self.recv()
@@ -204,7 +210,10 @@ class Environment(dm_env.Environment):
         self._batch.close()
 
     def _single(self, step: Any) -> Any:
-        observation = step.observation[0]
+        if isinstance(step.observation, dict):
+            observation: Any = {name: value[0] for name, value in step.observation.items()}
+        else:
+            observation = step.observation[0]
         if isinstance(self._batch.env.single_observation_space, spaces.Discrete):
             # the spec's dtype
             observation = np.int32(observation)

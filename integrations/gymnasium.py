@@ -66,6 +66,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         seed: int | None = None,
         max_episode_steps: int = 0,
         render_mode: str | None = None,
+        flatten_observation: bool = True,
         **env_options: Any,
     ) -> None:
         """Makes the environment.
@@ -75,6 +76,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
           seed: Of its random stream, until a reset has one.
           max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
           render_mode: "rgb_array" or None.
+          flatten_observation: As for `rollouts.make_vec`.
           env_options: Options of the environment and of its frames, as for
             `rollouts.make_vec`.
 
@@ -89,6 +91,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=max_episode_steps,
             render_mode=render_mode,
+            flatten_observation=flatten_observation,
             env_options=env_options,
         )
         self.render_mode = render_mode
@@ -103,13 +106,13 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         """Begins an episode; options are those of the environment, and stay."""
         super().reset(seed=seed)
         obs, info = self.pool.reset(seed=seed, options=options)
-        return obs[0], _first(info)
+        return _row(obs), _first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Steps; see `gymnasium.Env.step`. info has episode_return and episode_length so far."""
         batch = np.asarray(action, self.action_space.dtype)[None]
         obs, reward, terminated, truncated, info = self.pool.step(batch)
-        return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
+        return _row(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
 
     def render(self) -> Any:
         """Returns the frame (height, width, 3) uint8; None without a render_mode."""
@@ -118,6 +121,10 @@ class NativeEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Frees the environment; may be called twice."""
         self.pool.close()
+
+
+def _row(obs: Any) -> Any:
+    return {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:

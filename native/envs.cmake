@@ -2,8 +2,9 @@
 # THE registry: one line per environment id. HEADER is relative to include/rollouts.
 # An id that ends in * is a family whose members Python names (rollouts/registry.py).
 #
-# rollouts_env(ID TYPE HEADER [MAX_EPISODE_STEPS n] [REWARD_THRESHOLD x] [CPU_ONLY] [VECTORIZED])
-# VECTORIZED goes with kVectorized in the header
+# rollouts_env(ID TYPE HEADER [MAX_EPISODE_STEPS n] [REWARD_THRESHOLD x] [CPU_ONLY] [VECTORIZED]
+#              [INCLUDE header])
+# VECTORIZED goes with kVectorized in the header. INCLUDE is where TYPE is, if not in HEADER
 
 rollouts_env(CartPole-v0 CartPole envs/classic/cart_pole.h MAX_EPISODE_STEPS 200 REWARD_THRESHOLD 195 VECTORIZED)
 rollouts_env(CartPole-v1 CartPole envs/classic/cart_pole.h MAX_EPISODE_STEPS 500 REWARD_THRESHOLD 475 VECTORIZED)
@@ -44,3 +45,45 @@ rollouts_env(Reacher-v4 ReacherV4 envs/mujoco/v4_small.h MAX_EPISODE_STEPS 50 RE
 rollouts_env(Pusher-v4 PusherV4 envs/mujoco/v4_small.h MAX_EPISODE_STEPS 100 REWARD_THRESHOLD 0 CPU_ONLY)
 rollouts_env(Swimmer-v4 SwimmerV4 envs/mujoco/v4_runners.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 360 CPU_ONLY)
 rollouts_env(MuJoCo-v0 OwnModel envs/mujoco/own_model.h CPU_ONLY)
+
+# the DeepMind Control Suite: ids of EnvPool, limits of dm_control, which has none for Lqr
+macro(dm_control_env ID HEADER)
+  rollouts_env(${ID} DmControl envs/dm_control/${HEADER} MAX_EPISODE_STEPS 1000 CPU_ONLY
+    INCLUDE envs/dm_control/dmc_env.h)
+endmacro()
+dm_control_env(AcrobotSwingup-v1 acrobot.h)
+dm_control_env(AcrobotSwingupSparse-v1 acrobot.h)
+dm_control_env(BallInCupCatch-v1 ball_in_cup.h)
+dm_control_env(CartpoleBalance-v1 cartpole.h)
+dm_control_env(CartpoleBalanceSparse-v1 cartpole.h)
+dm_control_env(CartpoleSwingup-v1 cartpole.h)
+dm_control_env(CartpoleSwingupSparse-v1 cartpole.h)
+dm_control_env(CartpoleTwoPoles-v1 cartpole.h)
+dm_control_env(CartpoleThreePoles-v1 cartpole.h)
+dm_control_env(CheetahRun-v1 cheetah.h)
+dm_control_env(DogFetch-v1 dog.h)
+dm_control_env(DogRun-v1 dog.h)
+dm_control_env(DogStand-v1 dog.h)
+dm_control_env(DogTrot-v1 dog.h)
+dm_control_env(DogWalk-v1 dog.h)
+dm_control_env(HopperHop-v1 hopper.h)
+dm_control_env(HopperStand-v1 hopper.h)
+dm_control_env(HumanoidRun-v1 humanoid.h)
+dm_control_env(HumanoidRunPureState-v1 humanoid.h)
+dm_control_env(HumanoidStand-v1 humanoid.h)
+dm_control_env(HumanoidWalk-v1 humanoid.h)
+dm_control_env(HumanoidCMURun-v1 humanoid_cmu.h)
+dm_control_env(HumanoidCMUStand-v1 humanoid_cmu.h)
+dm_control_env(HumanoidCMUWalk-v1 humanoid_cmu.h)
+dm_control_env(LqrLqr21-v1 lqr.h)
+dm_control_env(LqrLqr62-v1 lqr.h)
+dm_control_env(ManipulatorBringBall-v1 manipulator.h)
+dm_control_env(ManipulatorBringPeg-v1 manipulator.h)
+dm_control_env(ManipulatorInsertBall-v1 manipulator.h)
+dm_control_env(ManipulatorInsertPeg-v1 manipulator.h)
+dm_control_env(PendulumSwingup-v1 pendulum.h)
+dm_control_env(StackerStack2-v1 stacker.h)
+dm_control_env(StackerStack4-v1 stacker.h)
+dm_control_env(WalkerRun-v1 walker.h)
+dm_control_env(WalkerStand-v1 walker.h)
+dm_control_env(WalkerWalk-v1 walker.h)

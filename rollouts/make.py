@@ -24,6 +24,7 @@ def make_vec(
     on_env_error: str = "raise",
     pin_threads: bool | Sequence[int] = False,
     render_mode: str | None = None,
+    flatten_observation: bool = True,
     **env_options: Any,
 ) -> VectorEnv:
     """Makes a batch of environments that C++ threads step.
@@ -56,6 +57,9 @@ def make_vec(
         than num_threads in synchronous mode). Linux only.
       render_mode: "rgb_array" or None, for wrappers that look at it and at
         metadata["render_fps"]; `render` works with either.
+      flatten_observation: False: observations of the DeepMind Control Suite's tasks are dicts
+        of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
+        are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
@@ -94,5 +98,6 @@ def make_vec(
         on_env_error=on_env_error,
         pin_threads=pin_threads,
         render_mode=render_mode,
+        flatten_observation=flatten_observation,
         env_options=env_options,
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts import _native, atari, mujoco
+from rollouts import _native, atari, dm_control, mujoco
 from rollouts.arguments import first_value
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
@@ -17,7 +17,7 @@ from rollouts.own_model.options import split_functions
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 
 # options that name files of an engine; rollouts fills them in, users do not
-_INTERNAL_OPTIONS = frozenset({"rom_path", "assets"})
+_INTERNAL_OPTIONS = frozenset({"rom_path", "assets", "suite_model", "suite_task"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,16 @@ def env_ids() -> list[str]:
     "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`).
 
     Returns:
-      Ids; Atari games are listed when the ale-py package is installed.
+      Ids; Atari games are listed when the ale-py package is installed, tasks of the DeepMind
+      Control Suite when dm-control is.
     """
     ids: list[str] = []
+    suite = dm_control.installed()
     for entry in _native.registry():
-        ids += atari.ale_game_ids() if entry["id"] == atari.FAMILY else [entry["id"]]
+        if entry["id"] == atari.FAMILY:
+            ids += atari.ale_game_ids()
+        elif suite or not entry["header"].startswith(dm_control.HEADERS):
+            ids.append(entry["id"])
     ids.remove(OWN_MODEL)
     return ids
 
@@ -106,6 +111,7 @@ def describe(env_id: str, recipe: Recipe) -> EnvSpec:
         options={name: options[name] for name in recipe.option_names()},
         cpu_only=recipe.entry["cpu_only"],
         header=recipe.entry["header"],
+        observation_parts=tuple(native["observation_parts"]),
     )
 
 
@@ -141,6 +147,10 @@ def resolve(
     elif entry["header"].startswith(mujoco.HEADERS):
         mujoco.load_engine()
         internal["assets"] = str(mujoco.assets_dir())
+    elif entry["header"].startswith(dm_control.HEADERS):
+        mujoco.load_engine()
+        internal["suite_model"] = str(dm_control.model_file(env_id, entry["header"]))
+        internal["suite_task"] = env_id
 
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     if not hasattr(limit, "__index__") or not 0 <= limit < 2**31:

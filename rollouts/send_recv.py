@@ -14,6 +14,7 @@ from rollouts import _native
 from rollouts.arguments import add_errors, add_final, as_bytes, int_between
 from rollouts.batch import StepBatch
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.observation_parts import ObservationParts
 from rollouts.pool_stats import PoolStats
 
 Array = npt.NDArray[Any]
@@ -32,6 +33,7 @@ class SendRecv:
     _same_step: bool
     _reports_errors: bool
     _last_env_id: Array | None
+    _parts: ObservationParts | None
 
     def async_reset(self) -> None:
         """Starts a new episode everywhere without waiting; `recv` returns the first obs.
@@ -112,7 +114,8 @@ class SendRecv:
         info = dict(zip(self._info_names, arrays[8:], strict=True))
         if self._reports_errors:
             add_errors(info, arrays[4], self._pool.take_failures())
-        return StepBatch._make((*arrays[:8], info))
+        batch = StepBatch._make((*arrays[:8], info))
+        return batch if self._parts is None else self._with_parts(batch)
 
     def drain(self, timeout_s: float | None = None) -> tuple[Array, Array, Array, Array, Info]:
         """Waits for everything in flight and returns it as one batch, as `recv` does.
@@ -185,8 +188,10 @@ class SendRecv:
         See `rollouts.integrations.jax.xla`.
 
         Raises:
-          EngineError: JAX is not installed.
+          EngineError: JAX is not installed. SpecError: flatten_observation is False.
         """
+        if self._parts is not None:
+            raise SpecError("xla() hands out flat rows: leave flatten_observation=False out")
         # by name, because this package does not depend on its adapters
         adapter = importlib.import_module("rollouts.integrations.jax")
         return adapter.xla(self)  # type: ignore[no-any-return]
@@ -253,6 +258,24 @@ class SendRecv:
             ended = terminated | truncated
             if ended.any():
                 add_final(info, final_obs, ended)
+        if self._parts is not None:
+            obs = self._in_parts(obs, info)
         if self._reports_errors:
             add_errors(info, env_id, self._pool.take_failures())
         return obs, reward, terminated, truncated, info
+
+    def _in_parts(self, obs: Array, info: Info) -> Any:
+        """A dict of views; so are the last observations in `info`, if any."""
+        assert self._parts is not None
+        if "final_obs" in info:
+            for row in np.flatnonzero(info["_final_obs"]):
+                info["final_obs"][row] = self._parts.split_row(info["final_obs"][row])
+        return self._parts.split(obs)
+
+    def _with_parts(self, batch: StepBatch) -> StepBatch:
+        assert self._parts is not None
+        final_obs = batch.final_obs
+        parts: Any = {"obs": self._parts.split(batch.obs)}
+        if final_obs is not None:
+            parts["final_obs"] = self._parts.split(final_obs)
+        return batch._replace(**parts)

@@ -30,6 +30,8 @@ class EnvSpec:
         given per environment the first (`VectorEnv.env_options` has all).
       cpu_only: True when the environment hosts an engine that cannot run on a GPU.
       header: Native header with the rules, relative to `rollouts/include/rollouts`.
+      observation_parts: (name, shape) of the parts that a flat observation consists of, in
+        order; `make_vec(flatten_observation=False)` hands them out as a dict. Empty: none.
     """
 
     id: str
@@ -40,6 +42,7 @@ class EnvSpec:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     cpu_only: bool = False
     header: str = ""
+    observation_parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:

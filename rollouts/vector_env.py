@@ -27,6 +27,8 @@ from rollouts.arguments import (
 )
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
+from rollouts.model_fields import Column, model_columns, read_field
+from rollouts.observation_parts import ObservationParts
 from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_functions
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
@@ -78,6 +80,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         on_env_error: str = "raise",
         pin_threads: bool | Sequence[int] = False,
         render_mode: str | None = None,
+        flatten_observation: bool = True,
         env_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks the arguments and starts the threads; see `make_vec`."""
@@ -105,6 +108,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self.single_observation_space = self.env_spec.single_observation_space
         self.single_action_space = self.env_spec.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self._parts = None if flatten_observation else ObservationParts.of_pool(recipe.specs)
+        if self._parts is not None:
+            self.single_observation_space = self._parts.space()
+            self.observation_space = self._parts.space(self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
         # what makes this environment again in another process
@@ -117,6 +124,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "env_id_offset": env_id_offset,
             "max_episode_steps": max_episode_steps,
             "on_env_error": on_env_error,
+            "flatten_observation": flatten_observation,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
             "render_mode": render_mode,
             "env_options": {**options, **functions, **frame_options},
@@ -174,28 +182,39 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             option of the environments, as in `make_vec`: one value or N, of which those
             of marked environments count. It holds from this episode on, and stays. A heavy
             environment (Atari, MuJoCo) whose options change is built anew.
+            {"model": {field: values}} changes MuJoCo's model of each environment: see
+            `model_fields`. Values have the field's shape, or (N, *shape), of which those
+            of marked environments count; `rollouts.mujoco.Uniform` and `Scaled` draw them
+            for every episode, also those that autoreset begins. They stay until they are
+            given anew; None gives the file's values back. Constants that MuJoCo derives
+            from masses, inertias, sizes or gear follow, as after mj_setConst; nothing else
+            does, so a body's inertia stays when its mass changes.
 
         Returns:
           obs (B, *obs_shape) and info, as `step`.
 
         Raises:
-          SpecError: Unknown option, or one that would change the spaces; not N values;
-            mask of the wrong shape or all False; bad seed. Nothing has changed then, but
-            batches in flight may be gone.
+          SpecError: Unknown option or field, or one that would change the spaces; not N
+            values; mask of the wrong shape or all False; bad seed. Nothing has changed then,
+            but batches in flight may be gone.
           ClosedError: The environment was closed.
 
         Example:
           env.reset(options={"reset_mask": info["episode_length"] > 100, "gravity": 12.0})
+
+          mass = env.model_field("body_mass")  # (N, nbody)
+          env.reset(options={"model": {"body_mass": mass * rng.uniform(0.8, 1.2, mass.shape)}})
+          env.reset(options={"model": {"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)}})
         """
-        mask, env_options = self._reset_options(options)
+        mask, env_options, model = self._reset_options(options)
         seeds = seed_list(seed, self.num_envs)
         if mask is None:
             self._pool.discard(None)
         else:
             # before a seed counts: an error leaves the streams alone
             self._pool.check_reset(mask)
-        if env_options:
-            self._pool.set_options(mask, env_options)
+        if env_options or model:
+            self._pool.change(mask, env_options, model)
             self._frames.forget_options()
         self._apply_seeds(seeds, mask)
         self._pool.send_reset(mask)
@@ -293,6 +312,38 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             if name in self._option_names
         }
 
+    @property
+    def model_fields(self) -> list[str]:
+        """Fields of MuJoCo's model that `reset(options={"model": ...})` may change.
+
+        Named as in MuJoCo's mjModel, and "opt.gravity" and so on for its options. Those that
+        say what the model is made of (types, addresses, sizes, names, meshes, textures) and
+        those that MuJoCo computes from others are not among them.
+
+        Raises:
+          SpecError: The environments have no model. ClosedError: The environment was closed.
+        """
+        return self._pool.model_fields(0)
+
+    def model_field(self, field: str, *, of_file: bool = False) -> Array:
+        """The values of a field of MuJoCo's model, one for each environment.
+
+        Args:
+          field: One of `model_fields`, such as "body_mass".
+          of_file: Return those of the model's file in place of those in force.
+
+        Returns:
+          (N, *shape of the field), of its dtype: a copy.
+
+        Raises:
+          SpecError: No such field, no model, or models whose shapes differ.
+          ProtocolError: An environment is in flight. ClosedError: The environment was closed.
+        """
+        rows = [read_field(self._pool, env, field, of_file) for env in range(self.num_envs)]
+        if any(row.shape != rows[0].shape for row in rows):
+            raise SpecError(f"model field {field!r} has another shape in other environments")
+        return np.stack(rows)
+
     # -- helpers -------------------------------------------------------------------
 
     def _metadata(self) -> dict[str, Any]:
@@ -307,18 +358,27 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
     def _reset_options(
         self, options: dict[str, Any] | None
-    ) -> tuple[Array | None, dict[str, OptionValue | list[OptionValue]]]:
-        """The mask, if any, and what environments shall have for options."""
+    ) -> tuple[Array | None, dict[str, OptionValue | list[OptionValue]], list[Column]]:
+        """The mask, if any, and what environments shall have for options and in their models."""
         plain, functions = split_functions(options or {}, self._own_model)
         given = mujoco.plain_options(plain, self.num_envs)
+        fields = given.pop("model", None)
         mask = self._reset_mask(given.pop("reset_mask")) if "reset_mask" in given else None
         unknown = sorted((set(given) - self._option_names) | set(functions))
         if unknown:
             raise SpecError(
-                f"unknown reset options {unknown}; expected 'reset_mask' or options of "
+                f"unknown reset options {unknown}; expected 'reset_mask', 'model' or options of "
                 f"{' and '.join(self._specs)}: {', '.join(sorted(self._option_names)) or 'none'}"
             )
-        return mask, option_columns(given, self.num_envs)
+        model: list[Column] = []
+        if fields is not None:
+            # environments in flight have no model to read
+            if mask is None:
+                self._pool.discard(None)
+            else:
+                self._pool.check_reset(mask)
+            model = model_columns(fields, self._pool, self.num_envs, mask)
+        return mask, option_columns(given, self.num_envs), model
 
     def _reset_mask(self, mask: Any) -> Array:
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:

@@ -106,9 +106,11 @@ class PyPool {
     pool_->SendReset(MaskData(mask));
   }
 
-  void SetOptions(const std::optional<BoolArray>& mask, const py::dict& options) {
+  void Change(const std::optional<BoolArray>& mask, const py::dict& options,
+              const py::list& model) {
     CheckMask(mask);
-    pool_->SetOptions(MaskData(mask), OptionColumnsFromDict(options));
+    pool_->Change(MaskData(mask), {OptionColumnsFromDict(options),
+                                   ReadModelColumns(model, pool_->options().num_envs)});
   }
 
   void Discard(std::optional<double> timeout_s) {
@@ -361,7 +363,15 @@ void BindPool(py::module_& module) {
       .def("take_failures", &PyPool::TakeFailures)
       .def("check_reset", &PyPool::CheckReset, py::arg("mask").none(true))
       .def("send_reset", &PyPool::SendReset, py::arg("mask").none(true))
-      .def("set_options", &PyPool::SetOptions, py::arg("mask").none(true), py::arg("options"))
+      .def("change", &PyPool::Change, py::arg("mask").none(true), py::arg("options"),
+           py::arg("model"))
+      .def("read_model", [](PyPool& self, std::int32_t env, const std::string& field,
+                            bool of_file) {
+        return ModelToArray(self.pool().ReadModel(env, field, of_file));
+      }, py::arg("env"), py::arg("field"), py::arg("of_file"))
+      .def("model_fields", [](PyPool& self, std::int32_t env) {
+        return self.pool().ModelFields(env);
+      }, py::arg("env"))
       .def("env_options", [](PyPool& self) { return OptionsByName(self.pool()); })
       .def("discard", &PyPool::Discard, py::arg("timeout_s").none(true))
       .def("seed", [](PyPool& self, std::int32_t env, std::uint64_t seed) {

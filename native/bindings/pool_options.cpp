@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "bindings.h"
+#include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
 
@@ -69,6 +72,35 @@ PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
                     std::to_string(CpuPool::NumWorkers(options)) + ": one per worker thread");
   }
   return options;
+}
+
+ModelColumns ReadModelColumns(const py::list& given, std::int32_t num_envs) {
+  using Doubles = py::array_t<double, py::array::c_style>;
+  ModelColumns columns;
+  for (const py::handle each : given) {
+    const auto [field, by_env, low, high] =
+        each.cast<std::tuple<std::string, bool, std::optional<Doubles>, std::optional<Doubles>>>();
+    ModelColumn column{.field = field, .shared = !low, .by_env = by_env};
+    const std::int64_t rows = by_env ? num_envs : 1;
+    if (low) column.low.assign(low->data(), low->data() + low->size());
+    if (high) column.high.assign(high->data(), high->data() + high->size());
+    column.size = column.low.size() / static_cast<std::size_t>(rows);
+    if (column.size * static_cast<std::size_t>(rows) != column.low.size() ||
+        (high && high->size() != low->size())) {
+      throw SpecError("model field '" + field + "' has not the same number of values for each " +
+                      "environment, or for low and high");
+    }
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+py::array ModelToArray(const ModelArray& model) {
+  const std::vector<py::ssize_t> shape(model.shape.begin(), model.shape.end());
+  py::array_t<double> values(shape);
+  std::copy(model.values.begin(), model.values.end(), values.mutable_data());
+  constexpr const char* kDTypes[] = {"float64", "float32", "int32", "bool"};
+  return values.attr("astype")(kDTypes[static_cast<std::size_t>(model.type)]);
 }
 
 }  // namespace rollouts

@@ -2,6 +2,7 @@
 // Which environments a pool is made of, and their options, from and to Python.
 #pragma once
 
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
@@ -29,5 +30,11 @@ PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
                             std::uint64_t seed, std::int32_t autoreset_mode,
                             std::int32_t max_episode_steps, std::int32_t on_env_error,
                             const std::vector<std::int32_t>& pin_cpus);
+// Of tuples (field, by_env, low, high): arrays of float64 in C order, of one environment or of all,
+// or None; low None: the file's values again.
+ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs);
+
+// With the field's dtype and shape.
+pybind11::array ModelToArray(const ModelArray& model);
 
 }  // namespace rollouts

@@ -55,6 +55,13 @@ py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
     infos.append(py::make_tuple(info.name, NumpyDType(info.dtype), length));
   }
   result["infos"] = infos;
+  py::list parts;
+  for (std::int32_t i = 0; i < spec.num_parts; ++i) {
+    const ObservationPart& part = spec.parts[i];
+    const std::vector<std::int32_t> shape(part.shape, part.shape + part.ndim);
+    parts.append(py::make_tuple(part.name, py::tuple(py::cast(shape))));
+  }
+  result["observation_parts"] = parts;
   return result;
 }
 

@@ -18,28 +18,6 @@ void Need(const PhysicsModel& model, const char* what, std::int32_t has, std::in
                   ", this task needs " + std::to_string(needed) + " or more");
 }
 
-// Bounds as Gymnasium's: the float32 nearest to the actuator's.
-SpaceSpec ActionSpace(const PhysicsModel& model) {
-  SpaceSpec space;
-  space.dtype = DType::kFloat32;
-  space.ndim = 1;
-  const std::int32_t nu = model.view().nu;
-  space.shape[0] = nu;
-  space.elementwise = nu <= SpaceSpec::kMaxBounds;
-  for (std::int32_t i = 0; i < nu; ++i) {
-    const PhysicsModel::Range range = model.ControlRange(i);
-    const std::int32_t at = space.elementwise ? i : 0;
-    if (at < i && (range.low != space.low[0] || range.high != space.high[0])) {
-      throw SpecError("the model " + model.xml_path() + " has " + std::to_string(nu) +
-                      " actuators of different ranges, expected at most " +
-                      std::to_string(SpaceSpec::kMaxBounds) + ", or one range for all");
-    }
-    space.low[at] = range.low;
-    space.high[at] = range.high;
-  }
-  return space;
-}
-
 void PutDoubles(StateWriter& writer, const std::vector<double>& values) {
   writer.Put(static_cast<std::uint64_t>(values.size()));
   for (const double value : values) writer.Put(value);
@@ -86,19 +64,51 @@ std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
   return number;
 }
 
+// Bounds as Gymnasium's: the float32 nearest to the actuator's.
+SpaceSpec ActionSpace(const PhysicsModel& model) {
+  SpaceSpec space;
+  space.dtype = DType::kFloat32;
+  space.ndim = 1;
+  const std::int32_t nu = model.view().nu;
+  space.shape[0] = nu;
+  space.elementwise = nu <= SpaceSpec::kMaxBounds;
+  for (std::int32_t i = 0; i < nu; ++i) {
+    const PhysicsModel::Range range = model.ControlRange(i);
+    const std::int32_t at = space.elementwise ? i : 0;
+    if (at < i && (range.low != space.low[0] || range.high != space.high[0])) {
+      throw SpecError("the model " + model.xml_path() + " has " + std::to_string(nu) +
+                      " actuators of different ranges, expected at most " +
+                      std::to_string(SpaceSpec::kMaxBounds) + ", or one range for all");
+    }
+    space.low[at] = range.low;
+    space.high[at] = range.high;
+  }
+  return space;
+}
+
+SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  SpaceSpec space;
+  space.dtype = obs_dtype == "float32" ? DType::kFloat32 : DType::kFloat64;
+  space.ndim = 1;
+  space.shape[0] = size;
+  space.low[0] = -kInfinite;
+  space.high[0] = kInfinite;
+  return space;
+}
+
+std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps) {
+  return static_cast<std::int32_t>(
+      std::min(std::int64_t{substep_ns} * substeps, std::int64_t{1'000'000'000}));
+}
+
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
                        std::int32_t substep_ns) {
-  constexpr double kInfinite = std::numeric_limits<double>::infinity();
   EnvSpec spec;
-  spec.observation.dtype = config.obs_dtype == "float32" ? DType::kFloat32 : DType::kFloat64;
-  spec.observation.ndim = 1;
-  spec.observation.shape[0] = observation_size;
-  spec.observation.low[0] = -kInfinite;
-  spec.observation.high[0] = kInfinite;
+  spec.observation = ObservationSpace(config.obs_dtype, observation_size);
   spec.action = ActionSpace(model);
-  spec.step_cost_ns = static_cast<std::int32_t>(
-      std::min(std::int64_t{substep_ns} * config.frame_skip, std::int64_t{1'000'000'000}));
+  spec.step_cost_ns = StepCostNs(substep_ns, config.frame_skip);
   std::int32_t values = 0;
   for (const InfoSpec& info : infos) {
     InfoSpec& ours = spec.infos[spec.num_infos++];
@@ -122,6 +132,7 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory,
   for (const double value : memory.before) writer.Put(value);
   PutDoubles(writer, memory.infos);
   PutDoubles(writer, memory.shown);
+  memory.changes.Save(writer);
 }
 
 void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state) {
@@ -130,6 +141,7 @@ void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uin
   for (double& value : memory.before) value = reader.Get<double>();
   GetDoubles(reader, memory.infos);
   GetDoubles(reader, memory.shown);
+  memory.changes.Load(reader, physics.model());
 }
 
 }  // namespace rollouts

@@ -107,7 +107,9 @@ class FunctionPool(_native.CpuPool):
         super().send_reset(mask)
         self._masked, self._broken = mask is not None, ""
 
-    def set_options(self, mask: npt.NDArray[np.bool_] | None, options: Mapping[str, Any]) -> None:
+    def change(
+        self, mask: npt.NDArray[np.bool_] | None, options: Mapping[str, Any], model: list[Any]
+    ) -> None:
         """As CpuPool's; models must have the parts that they have."""
         fixed = sorted({"observation", "info", "obs_dtype"} & set(options))
         if fixed:
@@ -116,7 +118,7 @@ class FunctionPool(_native.CpuPool):
             known = {name: values[0] for name, values in self.env_options().items()}
             both = {"xml_file": [known["xml_file"], *_listed(options["xml_file"])]}
             common_layout(known, both)  # type: ignore[arg-type]
-        super().set_options(mask, options)
+        super().change(mask, options, model)
 
     def save_states(self, env_id: npt.ArrayLike) -> list[bytes]:
         """As CpuPool's."""

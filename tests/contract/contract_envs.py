@@ -7,18 +7,26 @@ import numpy as np
 from gymnasium import spaces
 
 import rollouts
+from rollouts import dm_control
 
 # asking a game's env_spec would load its emulator
-OTHER_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-# version 4 of the MuJoCo tasks is version 5 with other rewards: two stand for them
+# the DeepMind Control Suite has tests of its own (tests/oracle/test_dm_control.py); here two of
+# its tasks stand for all, one of them with an own model in each environment
+SUITE_IDS = ["PendulumSwingup-v1", "StackerStack2-v1"]
+# and version 4 of the MuJoCo tasks is version 5 with other rewards
+V4_IDS = ["Taxi-v4", "Ant-v4", "Pusher-v4"]
 OTHER_IDS = [
-    i for i in OTHER_IDS if not i.endswith("-v4") or i in ("Taxi-v4", "Ant-v4", "Pusher-v4")
+    i
+    for i in rollouts.env_ids()
+    if not i.startswith("ALE/")
+    and i not in dm_control.task_ids()
+    and (not i.endswith("-v4") or i in V4_IDS)
 ]
 LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
 MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
 # games are slow to start: a few stand for all of them
 ATARI_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
-HEAVY_IDS = ATARI_IDS + MUJOCO_IDS
+HEAVY_IDS = ATARI_IDS + MUJOCO_IDS + [i for i in SUITE_IDS if i in rollouts.env_ids()]
 
 
 def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None) -> np.ndarray:

@@ -2,7 +2,8 @@
 // Exercises MuJoCo's environments from several threads. test_mujoco_sanitizers.py builds it with
 // ThreadSanitizer and with AddressSanitizer + UndefinedBehaviorSanitizer; each scenario is an
 // argument. The environment variables MUJOCO_LIBRARY, MUJOCO_ASSETS, UNSTABLE_MODEL (a cheetah
-// that diverges) and SMALL_MODEL (an ant without memory for contacts) name files.
+// that diverges), SMALL_MODEL (an ant without memory for contacts) and SUITE_MODEL name files;
+// SUITE_TASK is the task of the latter.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -12,14 +13,17 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "engines/mujoco_library.h"
+#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/mujoco/ant.h"
 #include "rollouts/envs/mujoco/half_cheetah.h"
 #include "rollouts/envs/mujoco/humanoid.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/options.h"
+#include "rollouts/pool/state.h"
 
 #define CHECK(condition)                                                        \
   do {                                                                          \
@@ -40,10 +44,19 @@ std::string Variable(const char* name) {
   return value;
 }
 
+// What Python fills in.
+template <typename Env>
+OptionColumns FilledIn() {
+  if constexpr (std::is_same_v<Env, DmControl>) {
+    return {{"suite_model", {Variable("SUITE_MODEL")}}, {"suite_task", {Variable("SUITE_TASK")}}};
+  } else {
+    return {{"assets", {Variable("MUJOCO_ASSETS")}}};
+  }
+}
+
 template <typename Env>
 std::unique_ptr<Env> MakeEnv(const std::string& xml_file = "") {
-  OptionColumns options;
-  options["assets"] = {Variable("MUJOCO_ASSETS")};
+  OptionColumns options = FilledIn<Env>();
   if (!xml_file.empty()) options["xml_file"] = {xml_file};
   return std::make_unique<Env>(ReadConfig<Env>(options, 0));
 }
@@ -54,9 +67,7 @@ template <typename Env>
 std::vector<std::uint8_t> Play(int seed) {
   const auto env = MakeEnv<Env>();
   const auto copy = MakeEnv<Env>();
-  OptionColumns options;
-  options["assets"] = {Variable("MUJOCO_ASSETS")};
-  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(options, 0));
+  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(FilledIn<Env>(), 0));
   const auto row = static_cast<std::size_t>(spec.observation.bytes());
   std::vector<std::uint8_t> shown;
   std::vector<std::uint8_t> ends;
@@ -96,6 +107,17 @@ void ThreadsShareModels() {
   InThreads([&](int) {
     CHECK(Play<HalfCheetah>(7) == alone);
     CHECK(Play<Humanoid>(7) == humanoid);
+  });
+}
+
+// A task with own fields of the model that they share.
+void SuiteTasksShareModels() {
+  const auto alone = Play<DmControl>(7);
+  const auto other = Play<DmControl>(8);
+  CHECK(alone != other);
+  InThreads([&](int) {
+    CHECK(Play<DmControl>(7) == alone);
+    CHECK(Play<DmControl>(8) == other);
   });
 }
 
@@ -147,6 +169,50 @@ void FatalErrorsStayApart() {
   });
 }
 
+// Where an ant ends whose bodies and gravity are its own; a state is taken over on the way.
+std::vector<double> DropAnt(double mass_scale, double gravity) {
+  const auto model = PhysicsModel::Get(Variable("MUJOCO_ASSETS") + "/ant.xml");
+  Physics physics(model);
+  Physics copy(model);
+  for (double& mass : physics.Own("body_mass")) mass *= mass_scale;
+  physics.Own("opt.gravity")[2] = gravity;
+  physics.DeriveConstants();
+  CHECK(physics.model_view().body_mass[1] == model->view().body_mass[1] * mass_scale);
+  const std::vector<double> still(static_cast<std::size_t>(model->view().nv), 0);
+  const std::vector<float> controls(static_cast<std::size_t>(model->view().nu), 0.3f);
+  physics.Reset(model->view().qpos0, still.data());
+  for (int step = 0; step < 40; ++step) {
+    if (step == 20) {
+      std::vector<std::uint8_t> state;
+      StateWriter writer(state);
+      physics.Save(writer);
+      StateReader reader(state);
+      copy.Load(reader);
+      CHECK(copy.model_view().body_mass[1] == physics.model_view().body_mass[1]);
+    }
+    physics.Step(controls.data(), 5, true);
+    if (step >= 20) copy.Step(controls.data(), 5, true);
+  }
+  const std::size_t size = static_cast<std::size_t>(model->view().nq);
+  const std::vector<double> end(physics.view().qpos, physics.view().qpos + size);
+  CHECK(end == std::vector<double>(copy.view().qpos, copy.view().qpos + size));
+  copy.RestoreModel();
+  CHECK(copy.model_view().body_mass == model->view().body_mass);
+  return end;
+}
+
+void OwnFieldsStayApart() {
+  const auto shared = DropAnt(1, -9.81);
+  const auto heavy = DropAnt(2, -9.81);
+  const auto floating = DropAnt(1, 0);
+  CHECK(shared != heavy && shared != floating);
+  InThreads([&](int thread) {
+    CHECK(DropAnt(1, -9.81) == shared);
+    CHECK(DropAnt(2, -9.81) == heavy);
+    if (thread == 0) CHECK(DropAnt(1, 0) == floating);
+  });
+}
+
 }  // namespace
 }  // namespace rollouts
 
@@ -154,6 +220,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)()> scenarios = {
       {"divergence_stays_apart", rollouts::DivergenceStaysApart},
       {"fatal_errors_stay_apart", rollouts::FatalErrorsStayApart},
+      {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
+      {"suite_tasks_share_models", rollouts::SuiteTasksShareModels},
       {"threads_share_models", rollouts::ThreadsShareModels},
   };
   if (argc < 2) {

@@ -9,17 +9,26 @@ from pathlib import Path
 import pytest
 from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
 
+from rollouts import dm_control
 from rollouts.mujoco import assets_dir
 
 SOURCES = [
     HERE / "mujoco_stress.cpp",
-    NATIVE / "src" / "engines" / "mujoco_lib.cpp",
-    NATIVE / "src" / "engines" / "mujoco_physics.cpp",
+    *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
+    NATIVE / "src" / "dm_control_env.cpp",
+    NATIVE / "src" / "dm_control_tasks.cpp",
     NATIVE / "src" / "mujoco_env.cpp",
+    NATIVE / "src" / "mujoco_model_changes.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "state.cpp",
 ]
-SCENARIOS = ["divergence_stays_apart", "fatal_errors_stay_apart", "threads_share_models"]
+SCENARIOS = [
+    "divergence_stays_apart",
+    "fatal_errors_stay_apart",
+    "own_fields_stay_apart",
+    "suite_tasks_share_models",
+    "threads_share_models",
+]
 
 pytestmark = needs_compiler
 
@@ -50,6 +59,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_ASSETS", str(assets_dir()))
     monkeypatch.setenv("UNSTABLE_MODEL", str(unstable))
     monkeypatch.setenv("SMALL_MODEL", str(small))
+    suite_model = dm_control.model_file("StackerStack2-v1", "envs/dm_control/stacker.h")
+    monkeypatch.setenv("SUITE_MODEL", str(suite_model))
+    monkeypatch.setenv("SUITE_TASK", "StackerStack2-v1")
 
 
 def test_every_scenario_of_the_mujoco_program_is_run(mujoco_programs: dict[str, Path]) -> None:

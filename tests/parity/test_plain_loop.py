@@ -10,8 +10,7 @@ from gymnasium.vector.utils import batch_space
 import rollouts
 from rollouts import _native
 
-OTHER_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
+LIGHT_IDS = [entry["id"] for entry in _native.registry() if not entry["cpu_only"]]
 
 
 # one environment, part of a block, whole blocks and a rest

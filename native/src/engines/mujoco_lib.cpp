@@ -55,14 +55,19 @@ class Resolver {
 
 void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.load_xml, "mj_loadXML");
+  resolve(api.load_model, "mj_loadModel");
   resolve(api.delete_model, "mj_deleteModel");
   resolve(api.make_data, "mj_makeData");
   resolve(api.delete_data, "mj_deleteData");
   resolve(api.reset_data, "mj_resetData");
   resolve(api.reset_data_keyframe, "mj_resetDataKeyframe");
+  resolve(api.set_const, "mj_setConst");
   resolve(api.forward, "mj_forward");
   resolve(api.step, "mj_step");
+  resolve(api.step1, "mj_step1");
+  resolve(api.step2, "mj_step2");
   resolve(api.rne_post_constraint, "mj_rnePostConstraint");
+  resolve(api.object_velocity, "mj_objectVelocity");
   resolve(api.state_size, "mj_stateSize");
   resolve(api.get_state, "mj_getState");
   resolve(api.set_state, "mj_setState");

@@ -13,14 +13,19 @@ namespace rollouts {
 
 struct MujocoApi {
   decltype(&mj_loadXML) load_xml;
+  decltype(&mj_loadModel) load_model;
   decltype(&mj_deleteModel) delete_model;
   decltype(&mj_makeData) make_data;
   decltype(&mj_deleteData) delete_data;
   decltype(&mj_resetData) reset_data;
   decltype(&mj_resetDataKeyframe) reset_data_keyframe;
+  decltype(&mj_setConst) set_const;
   decltype(&mj_forward) forward;
   decltype(&mj_step) step;
+  decltype(&mj_step1) step1;
+  decltype(&mj_step2) step2;
   decltype(&mj_rnePostConstraint) rne_post_constraint;
+  decltype(&mj_objectVelocity) object_velocity;
   decltype(&mj_stateSize) state_size;
   decltype(&mj_getState) get_state;
   decltype(&mj_setState) set_state;

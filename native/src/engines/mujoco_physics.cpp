@@ -7,20 +7,13 @@
 #include <mutex>
 #include <utility>
 
-#include "mujoco_lib.h"
+#include "mujoco_native.h"
 #include "rollouts/envs/mujoco/physics.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/state.h"
 
 namespace rollouts {
 namespace {
-
-struct DeleteModel {
-  void operator()(mjModel* model) const { Mujoco().delete_model(model); }
-};
-struct DeleteData {
-  void operator()(mjData* data) const { Mujoco().delete_data(data); }
-};
 
 constexpr int kSaved = mjSTATE_INTEGRATION;
 
@@ -41,15 +34,6 @@ std::mutex models_mutex;
 std::map<ModelKey, std::weak_ptr<const PhysicsModel>> models;
 
 }  // namespace
-
-struct PhysicsModel::Native {
-  std::unique_ptr<mjModel, DeleteModel> model;
-};
-
-struct Physics::Native {
-  const mjModel* model;
-  std::unique_ptr<mjData, DeleteData> data;
-};
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
@@ -75,19 +59,41 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   }
   char reason[1000] = "";
   mjModel* model = nullptr;
-  Guarded([&] { model = api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason)); });
+  const bool binary = xml_path.ends_with(".mjb");
+  Guarded([&] {
+    model = binary ? api.load_model(xml_path.c_str(), nullptr)
+                   : api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason));
+  });
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
-  view_ = {.nq = static_cast<std::int32_t>(model->nq),
-           .nv = static_cast<std::int32_t>(model->nv),
-           .nu = static_cast<std::int32_t>(model->nu),
-           .nbody = static_cast<std::int32_t>(model->nbody),
-           .nsite = static_cast<std::int32_t>(model->nsite),
-           .ntendon = static_cast<std::int32_t>(model->ntendon),
-           .timestep = model->opt.timestep,
-           .qpos0 = model->qpos0,
-           .body_mass = model->body_mass,
-           .engine_model = model};
+  native_->fields = ModelFields(*model);
+  view_ = ViewOfModel(*model);
+}
+
+ModelView ViewOfModel(const mjModel& model) {
+  return {.nq = static_cast<std::int32_t>(model.nq),
+          .nv = static_cast<std::int32_t>(model.nv),
+          .nu = static_cast<std::int32_t>(model.nu),
+          .nbody = static_cast<std::int32_t>(model.nbody),
+          .nsite = static_cast<std::int32_t>(model.nsite),
+          .ntendon = static_cast<std::int32_t>(model.ntendon),
+          .na = static_cast<std::int32_t>(model.na),
+          .njnt = static_cast<std::int32_t>(model.njnt),
+          .nsensordata = static_cast<std::int32_t>(model.nsensordata),
+          .timestep = model.opt.timestep,
+          .gravity = model.opt.gravity,
+          .qpos0 = model.qpos0,
+          .body_mass = model.body_mass,
+          .body_subtreemass = model.body_subtreemass,
+          .jnt_type = model.jnt_type,
+          .jnt_qposadr = model.jnt_qposadr,
+          .jnt_dofadr = model.jnt_dofadr,
+          .jnt_range = model.jnt_range,
+          .geom_size = model.geom_size,
+          .site_size = model.site_size,
+          .actuator_ctrlrange = model.actuator_ctrlrange,
+          .sensor_adr = model.sensor_adr,
+          .engine_model = &model};
 }
 
 PhysicsModel::~PhysicsModel() = default;
@@ -101,14 +107,10 @@ PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
   return {model.actuator_ctrlrange[2 * actuator], model.actuator_ctrlrange[2 * actuator + 1]};
 }
 
-std::int32_t PhysicsModel::BodyId(const std::string& name) const {
-  const int id = Mujoco().name2id(native_->model.get(), mjOBJ_BODY, name.c_str());
-  if (id < 0) throw SpecError("the model " + xml_path_ + " has no body '" + name + "'");
-  return id;
-}
-
 Physics::Physics(std::shared_ptr<const PhysicsModel> model)
-    : model_(std::move(model)), native_(std::make_unique<Native>()) {
+    : model_(std::move(model)),
+      native_(std::make_unique<Native>()),
+      model_view_(model_->view()) {
   native_->model = model_->native_->model.get();
   mjData* data = nullptr;
   Guarded([&] { data = Mujoco().make_data(native_->model); });
@@ -116,10 +118,17 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
   native_->data.reset(data);
   view_ = {.qpos = data->qpos,
            .qvel = data->qvel,
+           .act = data->act,
            .ctrl = data->ctrl,
            .xpos = data->xpos,
+           .xquat = data->xquat,
+           .xmat = data->xmat,
            .xipos = data->xipos,
+           .geom_xpos = data->geom_xpos,
+           .geom_xmat = data->geom_xmat,
            .site_xpos = data->site_xpos,
+           .site_xmat = data->site_xmat,
+           .sensordata = data->sensordata,
            .cinert = data->cinert,
            .cvel = data->cvel,
            .cfrc_ext = data->cfrc_ext,
@@ -180,11 +189,12 @@ void Physics::Save(StateWriter& writer) const {
   writer.Put(static_cast<std::int32_t>(mjVERSION_HEADER));
   writer.Put(static_cast<std::uint64_t>(size));
   writer.PutBytes({reinterpret_cast<const std::uint8_t*>(state.data()), size * sizeof(double)});
+  SaveOwn(writer);
 }
 
 void Physics::Load(StateReader& reader) {
   const MujocoApi& api = Mujoco();
-  const mjModel* model = native_->model;
+  const mjModel* model = model_->native_->model.get();
   mjData* data = native_->data.get();
   const auto version = reader.Get<std::int32_t>();
   if (version != mjVERSION_HEADER) {
@@ -200,6 +210,8 @@ void Physics::Load(StateReader& reader) {
   std::vector<double> state(size);
   const auto bytes = reader.GetBytes(size * sizeof(double));
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(state.data()));
+  LoadOwn(reader);
+  model = native_->model;
   Guarded([&] {
     api.reset_data(model, data);
     api.set_state(model, data, state.data(), kSaved);

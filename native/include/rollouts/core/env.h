@@ -36,6 +36,14 @@
 //       appends all that the future depends on; called after a Reset, between steps
 //   void LoadState(std::span<const std::uint8_t>)   takes such a state over from an Env
 //       of equal Config, maybe before the first Reset; throws when it cannot
+//   void CheckOverrides(const ModelOverrides&) const   optional, as are the next four, for one whose
+//       engine has a model with fields: throws SpecError for what SetModel must not get
+//   void SetModel(ModelOverrides)            fields that differ, in place of all before; from the
+//       next Reset on
+//   const ModelOverrides& model_overrides() const
+//   ModelArray ReadModel(const std::string& field, bool of_file) const     in force, or those of
+//       the file; throws SpecError
+//   std::vector<std::string> ModelFields() const     names of those that may differ
 //   static std::shared_ptr<const void> Share(const Config&)   optional: what environments of
 //       these options have in common, held by their batch
 // Its functions may throw; the pool reports that as this environment's failure.

@@ -25,7 +25,7 @@ ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
 // dtype kInt64, as Gymnasium's.
 struct SpaceSpec {
   static constexpr std::int32_t kMaxDims = 4;
-  static constexpr std::int32_t kMaxBounds = 32;  // rows longer than this have one common bound
+  static constexpr std::int32_t kMaxBounds = 64;  // rows longer than this have one common bound
 
   DType dtype = DType::kFloat32;
   std::int32_t n = 0;     // number of values of a Discrete space
@@ -56,16 +56,26 @@ struct InfoSpec {
   ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
+// A named piece of a flat observation, for who wants a dict of them.
+struct ObservationPart {
+  const char* name = nullptr;
+  std::int32_t ndim = 0;
+  std::int32_t shape[2] = {};
+};
+
 // Time limits and reward thresholds belong to ids, not to environments: envs.cmake has them.
 struct EnvSpec {
   static constexpr std::int32_t kMaxInfos = 12;
   static constexpr std::int32_t kMaxInfoValues = 256;  // of all infos together
+  static constexpr std::int32_t kMaxParts = 12;
 
   SpaceSpec observation;
   SpaceSpec action;
   std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
+  std::int32_t num_parts = 0;  // 0: the observation has none
+  ObservationPart parts[kMaxParts] = {};
 };
 
 }  // namespace rollouts

@@ -121,11 +121,15 @@ class CpuPool {
   // All options of an environment, those at their default too.
   Options OptionsOf(std::int32_t env);
 
-  // Gives the environments that SendReset(mask) would reset other options: columns of one
-  // value, or one for each environment of the pool; what is not named stays. They must be
-  // reset before they are stepped. Throws SpecError where an option does not exist, does
-  // not fit or would change the spaces, and ProtocolError as SendReset; nothing has changed then.
-  void SetOptions(const std::uint8_t* mask, const OptionColumns& options);
+  // Gives the environments that SendReset(mask) would reset other options, or other values in
+  // their models; what is not named stays. They must be reset before they are stepped. Throws
+  // SpecError where an option or field does not exist, does not fit or would change the spaces,
+  // and ProtocolError as SendReset; nothing has changed then.
+  void Change(const std::uint8_t* mask, const EnvChanges& changes);
+
+  // Fields of the model behind an idle environment: EnvBatch has what they say.
+  ModelArray ReadModel(std::int32_t env, const std::string& field, bool of_file);
+  std::vector<std::string> ModelFields(std::int32_t env);
 
   // For rules that are the caller's own: adds rewards to the returns of environments at rest,
   // whose rows were received, and ends the episodes of those marked. What an end means next is

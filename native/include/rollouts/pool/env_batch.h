@@ -24,6 +24,7 @@
 #include "rollouts/pool/configs.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/frame.h"
+#include "rollouts/pool/model_columns.h"
 #include "rollouts/pool/options.h"
 #include "rollouts/pool/spec_difference.h"
 #include "rollouts/pool/page_memory.h"
@@ -57,6 +58,13 @@ struct Work {
   StepRules rules;
 };
 
+// What environments get for the next episode and those after it: columns with one value, or one
+// for each environment of the pool.
+struct EnvChanges {
+  OptionColumns options;
+  ModelColumns model;
+};
+
 // Owns the environments. Run may be called from several threads at once for
 // disjoint environments; everything else only while none is in flight.
 class EnvBatch {
@@ -87,12 +95,25 @@ class EnvBatch {
   // All options of an environment, those at their default too.
   virtual Options OptionsOf(std::int32_t env) const = 0;
 
-  // Builds what the environments need to have other options; what is returned, and cannot
-  // fail, puts it in place. They are to be reset next. The options of `env` are row
-  // first_row + env of `given`. Throws SpecError, and what engines throw.
-  virtual std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
-                                               const OptionColumns& given,
-                                               std::int32_t first_row) = 0;
+  // Builds what the environments need to have other options, or other values in their models;
+  // what is returned, and cannot fail, puts it in place. They are to be reset next. What `env`
+  // gets is row first_row + env of `changes`. Throws SpecError, and what engines throw.
+  virtual std::function<void()> Prepare(std::span<const std::int32_t> envs,
+                                        const EnvChanges& changes, std::int32_t first_row) = 0;
+
+  // Fields of the model behind an environment: their values, and the names of those that can be
+  // changed. Throws SpecError where there is no model.
+  virtual ModelArray ReadModel(std::int32_t /*env*/, const std::string& /*field*/,
+                               bool /*of_file*/) const {
+    throw SpecError(kNoModel);
+  }
+  virtual std::vector<std::string> ModelFields(std::int32_t /*env*/) const {
+    throw SpecError(kNoModel);
+  }
+
+ protected:
+  static constexpr const char* kNoModel =
+      "environments of this kind have no model with fields; those of MuJoCo have";
 };
 
 // RunCommand of an environment that may throw: it fails then, and the others go on. In same-step
@@ -209,9 +230,10 @@ class LightEnvBatch final : public EnvBatch {
 
   Options OptionsOf(std::int32_t env) const override { return ListOptions<Env>(configs_[env]); }
 
-  std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
-                                       const OptionColumns& given,
-                                       std::int32_t first_row) override {
+  std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& changes,
+                                std::int32_t first_row) override {
+    if (!changes.model.empty()) throw SpecError(kNoModel);
+    const OptionColumns& given = changes.options;
     std::vector<typename Env::Config> next;
     if (configs_.same() && envs.size() == num_envs_ && !DifferByRow(given)) {
       next = {ReadConfig<Env>(given, 0, configs_[0])};

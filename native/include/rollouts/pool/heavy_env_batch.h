@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "rollouts/core/step.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/pool/errors.h"
+#include "rollouts/pool/model_columns.h"
 #include "rollouts/pool/options.h"
 #include "rollouts/pool/spec_difference.h"
 
@@ -38,6 +40,14 @@ concept Drawn = requires(const Env& env, std::vector<std::uint8_t>& rgb) {
 // A heavy environment that shares something, such as a model, with others of its options.
 template <typename Env>
 concept Sharing = requires(const typename Env::Config& config) { Env::Share(config); };
+
+// A heavy environment whose model has fields that may differ from the file's.
+template <typename Env>
+concept HasModel = requires(const Env& env, Env& target, const ModelOverrides& overrides) {
+  env.CheckOverrides(overrides);
+  target.SetModel(overrides);
+  env.model_overrides();
+};
 
 // Environments that own an engine. Each failure stays with its environment: its
 // row says truncated and shows zeros, and its next step begins a new episode.
@@ -111,37 +121,83 @@ class HeavyEnvBatch final : public EnvBatch {
   Options OptionsOf(std::int32_t env) const override { return ListOptions<Env>(ConfigOf(env)); }
 
   // An environment whose options change is built anew.
-  std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
-                                       const OptionColumns& given,
-                                       std::int32_t first_row) override {
-    // before the change, which must not run out of memory
-    if (configs_.size() == 1) configs_.resize(envs_.size(), typename Env::Config(configs_[0]));
+  std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& given,
+                                std::int32_t first_row) override {
     const auto changes = std::make_shared<std::vector<Change>>();
+    // before the change, which must not run out of memory
+    if (!given.options.empty() && configs_.size() == 1) {
+      configs_.resize(envs_.size(), typename Env::Config(configs_[0]));
+    }
     for (const std::int32_t env : envs) {
-      auto config = ReadConfig<Env>(given, first_row + env, ConfigOf(env));
-      if (ListOptions<Env>(config) == OptionsOf(env)) continue;
-      const std::string difference = SpecDifference(spec_, Env::MakeSpec(config));
-      if (!difference.empty()) {
-        throw SpecError("these options would change the " + difference +
-                        "; make a new pool for them");
-      }
-      auto built = std::make_unique<Env>(config);
-      changes->push_back({env, std::move(config), std::move(built)});
+      Change change{env, {}, {}, {}};
+      if (!given.options.empty()) PrepareConfig(change, given.options, first_row);
+      PrepareModel(change, given.model, first_row);
+      changes->push_back(std::move(change));
     }
     return [this, changes] {
       for (Change& change : *changes) {
-        std::swap(configs_[change.env], change.config);
-        std::swap(envs_[change.env], change.built);
+        if (change.config) std::swap(configs_[change.env], *change.config);
+        if (change.built) std::swap(envs_[change.env], change.built);
+        if constexpr (HasModel<Env>) {
+          if (change.model) envs_[change.env]->SetModel(std::move(*change.model));
+        }
       }
     };
+  }
+
+  ModelArray ReadModel(std::int32_t env, const std::string& field,
+                       bool of_file) const override {
+    if constexpr (HasModel<Env>) {
+      return envs_[env]->ReadModel(field, of_file);
+    } else {
+      return EnvBatch::ReadModel(env, field, of_file);
+    }
+  }
+
+  std::vector<std::string> ModelFields(std::int32_t env) const override {
+    if constexpr (HasModel<Env>) {
+      return envs_[env]->ModelFields();
+    } else {
+      return EnvBatch::ModelFields(env);
+    }
   }
 
  private:
   struct Change {
     std::int32_t env;
-    typename Env::Config config;
+    std::optional<typename Env::Config> config;  // none: as before, as with the next two
     std::unique_ptr<Env> built;
+    std::optional<ModelOverrides> model;
   };
+
+  void PrepareConfig(Change& change, const OptionColumns& given, std::int32_t first_row) const {
+    auto config = ReadConfig<Env>(given, first_row + change.env, ConfigOf(change.env));
+    if (ListOptions<Env>(config) == OptionsOf(change.env)) return;
+    const std::string difference = SpecDifference(spec_, Env::MakeSpec(config));
+    if (!difference.empty()) {
+      throw SpecError("these options would change the " + difference +
+                      "; make a new pool for them");
+    }
+    change.built = std::make_unique<Env>(config);
+    change.config = std::move(config);
+  }
+
+  // An environment that is built anew keeps what its model was given before.
+  void PrepareModel(Change& change, const ModelColumns& given, std::int32_t first_row) const {
+    if constexpr (HasModel<Env>) {
+      const Env& before = *envs_[change.env];
+      if (given.empty() && !change.built) return;
+      ModelOverrides next = MergeOverrides(before.model_overrides(), given, first_row + change.env);
+      try {
+        (change.built ? *change.built : before).CheckOverrides(next);
+      } catch (const SpecError& error) {
+        throw SpecError("row " + std::to_string(first_row + change.env) + ": " + error.what());
+      }
+      change.model = std::move(next);
+    } else if (!given.empty()) {
+      throw SpecError(kNoModel);
+    }
+  }
 
   static std::vector<std::shared_ptr<const void>> Shared(
       const std::vector<typename Env::Config>& configs) {

@@ -97,10 +97,9 @@ class MixedEnvBatch final : public EnvBatch {
     return part.envs->OptionsOf(env - part.first);
   }
 
-  std::function<void()> PrepareOptions(std::span<const std::int32_t> envs,
-                                       const OptionColumns& given,
-                                       std::int32_t first_row) override {
-    std::vector<std::function<void()>> changes;
+  std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& changes,
+                                std::int32_t first_row) override {
+    std::vector<std::function<void()>> prepared;
     for (const Part& part : parts_) {
       std::vector<std::int32_t> own;
       for (const std::int32_t env : envs) {
@@ -108,11 +107,22 @@ class MixedEnvBatch final : public EnvBatch {
         if (local >= 0 && local < part.num_envs) own.push_back(local);
       }
       if (own.empty()) continue;
-      changes.push_back(part.envs->PrepareOptions(own, given, first_row + part.first));
+      prepared.push_back(part.envs->Prepare(own, changes, first_row + part.first));
     }
-    return [changes = std::move(changes)] {
-      for (const auto& change : changes) change();
+    return [prepared = std::move(prepared)] {
+      for (const auto& put_in_place : prepared) put_in_place();
     };
+  }
+
+  ModelArray ReadModel(std::int32_t env, const std::string& field,
+                       bool of_file) const override {
+    const Part& part = PartOf(env);
+    return part.envs->ReadModel(env - part.first, field, of_file);
+  }
+
+  std::vector<std::string> ModelFields(std::int32_t env) const override {
+    const Part& part = PartOf(env);
+    return part.envs->ModelFields(env - part.first);
   }
 
  private:

@@ -29,6 +29,8 @@
 #include <vector>
 
 #include "rollouts/core/env.h"
+#include "rollouts/envs/mujoco/model_changes.h"
+#include "rollouts/envs/mujoco/observation_writer.h"
 #include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
@@ -57,39 +59,6 @@ struct Simulation {
   double dt;  // seconds of a step
 };
 
-// Writes an observation element by element, or counts its elements.
-class ObservationWriter {
- public:
-  // `out` may be null: nothing is written then.
-  ObservationWriter(std::uint8_t* out, bool single) : out_(out), single_(single) {}
-
-  std::int32_t size() const { return size_; }
-  void Put(double value) {
-    if (out_ && single_) {
-      reinterpret_cast<float*>(out_)[size_] = static_cast<float>(value);
-    } else if (out_) {
-      reinterpret_cast<double*>(out_)[size_] = value;
-    }
-    ++size_;
-  }
-  void Put(const double* values, std::int32_t count) {
-    if (out_ && !single_) {
-      std::copy_n(values, count, reinterpret_cast<double*>(out_) + size_);
-      size_ += count;
-    } else {
-      for (std::int32_t i = 0; i < count; ++i) Put(values[i]);
-    }
-  }
-  void PutClipped(const double* values, std::int32_t count, double low, double high) {
-    for (std::int32_t i = 0; i < count; ++i) Put(std::min(std::max(values[i], low), high));
-  }
-
- private:
-  std::uint8_t* const out_;
-  const bool single_;
-  std::int32_t size_ = 0;
-};
-
 // Writes info values in the order of kInfos.
 class InfoWriter {
  public:
@@ -106,6 +75,7 @@ struct MujocoMemory {
   std::vector<double> infos;
   double before[2] = {};
   std::vector<double> shown;  // an observation
+  ModelChanges changes;
 };
 
 // mujoco_env.cpp:
@@ -115,6 +85,11 @@ void CheckModel(const PhysicsModel& model, const ModelNeeds& needs);
 // Throws SpecError where `option` names no body of the model.
 std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body);
+// What the actuators take. Throws SpecError for a model that a pool has no room for.
+SpaceSpec ActionSpace(const PhysicsModel& model);
+// Numbers without bounds. `obs_dtype` is "float64" or "float32".
+SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
+std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps);
 // Throws SpecError for a model that a pool has no room for.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
@@ -161,8 +136,8 @@ class MujocoEnv {
       : config_(config),
         physics_(PhysicsModel::Get(ModelPath(config))),
         task_(config_, CheckedModel(physics_.model())),
-        sim_{physics_.model().view(), physics_.view(),
-             physics_.model().view().timestep * config.frame_skip},
+        sim_{physics_.model_view(), physics_.view(),
+             physics_.model_view().timestep * config.frame_skip},
         start_(static_cast<std::size_t>(sim_.model.nq + sim_.model.nv)) {
     std::int64_t values = 0;
     for (const InfoSpec& info : Task::kInfos) {
@@ -172,6 +147,8 @@ class MujocoEnv {
   }
 
   void Reset(Rng& rng, bool /*forced*/) {
+    changes_.BeginEpisode(physics_, rng);
+    UpdateDt();
     double* const qpos = start_.data();
     double* const qvel = qpos + sim_.model.nq;
     std::copy_n(sim_.model.qpos0, sim_.model.nq, qpos);
@@ -205,7 +182,7 @@ class MujocoEnv {
   // A simulation's arrays that depend on positions are not part of MuJoCo's states, so what they
   // said is saved as observation, infos and the task's memory.
   void SaveState(std::vector<std::uint8_t>& out) const {
-    MujocoMemory memory{infos_, {task_.before[0], task_.before[1]}, shown_};
+    MujocoMemory memory{infos_, {task_.before[0], task_.before[1]}, shown_, changes_};
     if (memory.shown.empty()) {
       memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
       ObservationWriter writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
@@ -214,18 +191,32 @@ class MujocoEnv {
     SaveMujoco(physics_, memory, out);
   }
   void LoadState(std::span<const std::uint8_t> state) {
-    MujocoMemory memory{infos_, {}, std::vector<double>(ObservationSize())};
+    MujocoMemory memory{infos_, {}, std::vector<double>(ObservationSize()), {}};
     LoadMujoco(physics_, memory, state);
+    UpdateDt();
     std::copy(std::begin(memory.before), std::end(memory.before), task_.before);
     infos_ = std::move(memory.infos);
     shown_ = std::move(memory.shown);
+    changes_ = std::move(memory.changes);
   }
+
+  void CheckOverrides(const ModelOverrides& overrides) const {
+    ModelChanges::Check(physics_.model(), overrides);
+  }
+  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
+  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
+  ModelArray ReadModel(const std::string& field, bool of_file) const {
+    return ModelChanges::Read(physics_, field, of_file);
+  }
+  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
 
  private:
   static const PhysicsModel& CheckedModel(const PhysicsModel& model) {
     CheckModel(model, Task::kNeeds);
     return model;
   }
+
+  void UpdateDt() { sim_.dt = physics_.model_view().timestep * config_.frame_skip; }
 
   std::int32_t ObservationSize() const {
     ObservationWriter counter(nullptr, false);
@@ -236,7 +227,8 @@ class MujocoEnv {
   const Config config_;
   Physics physics_;
   Task task_;
-  const Simulation sim_;
+  Simulation sim_;
+  ModelChanges changes_;
   std::vector<double> start_;  // positions, then velocities
   std::vector<double> infos_;
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace rollouts {
 
+class OwnModel;
 class StateReader;
 class StateWriter;
 
@@ -21,21 +24,50 @@ struct ModelView {
   std::int32_t nbody = 0;    // bodies, the world is the first
   std::int32_t nsite = 0;
   std::int32_t ntendon = 0;
-  double timestep = 0;       // seconds
-  const double* qpos0 = nullptr;      // (nq)
-  const double* body_mass = nullptr;  // (nbody)
-  const void* engine_model = nullptr;  // the mjModel, for engines/ alone
+  std::int32_t na = 0;           // states of actuators
+  std::int32_t njnt = 0;         // joints
+  std::int32_t nsensordata = 0;  // numbers of all sensors together
+  double timestep = 0;           // seconds
+  const double* gravity = nullptr;             // (3)
+  const double* qpos0 = nullptr;               // (nq)
+  const double* body_mass = nullptr;           // (nbody)
+  const double* body_subtreemass = nullptr;    // (nbody)
+  const std::int32_t* jnt_type = nullptr;      // (njnt) JointType
+  const std::int32_t* jnt_qposadr = nullptr;   // (njnt) where its positions begin
+  const std::int32_t* jnt_dofadr = nullptr;    // (njnt) where its velocities begin
+  const double* jnt_range = nullptr;           // (njnt, 2) where JointLimited
+  const double* geom_size = nullptr;           // (ngeom, 3)
+  const double* site_size = nullptr;           // (nsite, 3)
+  const double* actuator_ctrlrange = nullptr;  // (nu, 2) see ControlRange
+  const std::int32_t* sensor_adr = nullptr;    // (nsensor) where its numbers begin
+  const void* engine_model = nullptr;          // the mjModel, for engines/ alone
 };
+
+// mjtJoint
+enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint };
+
+// Kinds of things that have names in a model.
+enum class ModelObject { kBody, kJoint, kGeom, kSite, kSensor, kActuator, kTendon, kLight };
+
+// Of what type the values of a model's array are; mjtBool is a byte.
+enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
 
 // What is read of a simulation. The arrays are MuJoCo's own and change with every step. Those
 // that depend on positions lag one substep behind qpos, as MuJoCo leaves them after mj_step.
 struct DataView {
   const double* qpos = nullptr;             // (nq)
   const double* qvel = nullptr;             // (nv)
+  const double* act = nullptr;              // (na)
   const double* ctrl = nullptr;             // (nu)
   const double* xpos = nullptr;             // (nbody, 3) of bodies
+  const double* xquat = nullptr;            // (nbody, 4)
+  const double* xmat = nullptr;             // (nbody, 9) rows of a rotation
   const double* xipos = nullptr;            // (nbody, 3) of their centres of mass
+  const double* geom_xpos = nullptr;        // (ngeom, 3)
+  const double* geom_xmat = nullptr;        // (ngeom, 9)
   const double* site_xpos = nullptr;        // (nsite, 3)
+  const double* site_xmat = nullptr;        // (nsite, 9)
+  const double* sensordata = nullptr;       // (nsensordata)
   const double* cinert = nullptr;           // (nbody, 10)
   const double* cvel = nullptr;             // (nbody, 6)
   const double* cfrc_ext = nullptr;         // (nbody, 6)
@@ -46,7 +78,15 @@ struct DataView {
   const void* engine_data = nullptr;        // the mjData, for engines/ alone
 };
 
-// An mjModel, made from an XML file. Shared by every simulation in the process that asks for
+// Where an episode's start is written, between Physics::ResetData and ForwardUnactuated.
+struct StartView {
+  double* qpos = nullptr;  // (nq)
+  double* qvel = nullptr;  // (nv)
+  double* act = nullptr;   // (na)
+  double* time = nullptr;  // seconds
+};
+
+// An mjModel, made from an XML file or one of MuJoCo's binary .mjb. Shared by every simulation in the process that asks for
 // the same file while anybody holds it and the file is not written. Thread-safe.
 class PhysicsModel {
  public:
@@ -59,12 +99,25 @@ class PhysicsModel {
   static std::shared_ptr<const PhysicsModel> Get(const std::string& xml_path);
   ~PhysicsModel();
 
+  // A field of the model: an array, such as "body_mass", or an entry of its options.
+  struct Field {
+    ModelValue type = ModelValue::kOther;
+    std::size_t size = 0;             // values
+    std::vector<std::int64_t> shape;  // as in MuJoCo's Python package
+  };
+  // Throws SpecError as Physics::Own.
+  Field SettableField(const std::string& name) const;
+  // Names that it knows.
+  std::vector<std::string> SettableFields() const;
+
   const ModelView& view() const { return view_; }
   const std::string& xml_path() const { return xml_path_; }
   // What an actuator takes; infinite where the model does not limit it.
   Range ControlRange(std::int32_t actuator) const;
-  // Throws SpecError when there is no such body.
-  std::int32_t BodyId(const std::string& name) const;
+  bool JointLimited(std::int32_t joint) const;
+  // Throws SpecError when the model has nothing of that kind and name.
+  std::int32_t Id(ModelObject kind, const std::string& name) const;
+  std::int32_t BodyId(const std::string& name) const { return Id(ModelObject::kBody, name); }
 
  private:
   friend class Physics;
@@ -76,7 +129,8 @@ class PhysicsModel {
   ModelView view_;
 };
 
-// An mjData. Made in the thread that will step it; used by one thread at a time.
+// An mjData. Made in the thread that will step it; used by one thread at a time. It may have
+// own copies of single arrays of the model, which others then do not see; all else stays shared.
 class Physics {
  public:
   // Throws EngineError.
@@ -85,6 +139,32 @@ class Physics {
 
   const PhysicsModel& model() const { return *model_; }
   const DataView& view() const { return view_; }
+  // As the model's view; its pointers lead to own copies where there are some.
+  const ModelView& model_view() const { return model_view_; }
+
+  // The values of an array of the model, such as "geom_pos", or of an entry of its options, such
+  // as "opt.gravity", which from now on are this simulation's own. The first call copies them,
+  // and the address stays the same then for the life of the simulation. T is double, or float,
+  // std::int32_t or bool where MuJoCo has that. Constants that MuJoCo computes from them stay as
+  // they are until DeriveConstants. Throws SpecError for what there is not, for a T that it is
+  // not, and for what may not be changed: types, addresses, sizes and names, the geometry of
+  // meshes and other assets, and constants.
+  template <typename T = double>
+  std::span<T> Own(const std::string& field) {
+    const std::span<std::uint8_t> bytes = OwnBytes(field, TypeOf<T>());
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  // As Own, with values of the field's size and kind, and the address is nobody's. True when
+  // constants depend on the field.
+  bool SetField(const std::string& field, std::span<const double> values);
+  // The values of a field as they are now, own or shared, or those of the shared model. Throws
+  // as Own.
+  std::vector<double> ReadField(const std::string& field, bool of_file) const;
+  // mj_setConst: what MuJoCo computes from masses, inertias, gear and other arrays, made again
+  // from this simulation's own. Use before a Reset: the simulation's state is lost.
+  void DeriveConstants();
+  // Own arrays get the shared model's values again.
+  void RestoreModel();
 
   // mj_resetData, or the same to a keyframe's activations and controls, then these positions
   // (nq) and velocities (nv), mj_forward.
@@ -96,8 +176,36 @@ class Physics {
   // is then to be reset.
   void Step(const float* controls, std::int32_t substeps, bool contact_forces);
 
-  // All that later steps depend on (mjSTATE_INTEGRATION), but not what was derived from it: what
-  // the arrays above say of positions is undefined between Load and the next Step.
+  // Below is how dm_control drives a simulation: what is derived from positions and velocities
+  // is that of the current ones, at every start and after every step. mujoco_control.cpp.
+
+  // mj_resetData, then ForwardUnactuated.
+  void ResetData();
+  StartView start();
+  // mj_forward without actuators. Throws as Step.
+  void ForwardUnactuated();
+  // Steps `substeps` times with these controls (nu); null: with those that are set. What depends
+  // on accelerations, such as touch, is that of the last substep. Throws as Step.
+  void StepUpToDate(const float* controls, std::int32_t substeps);
+  // As ForwardUnactuated, but says with false what that throws.
+  bool TryForwardUnactuated();
+  // Computes what derives from positions and velocities, after Load. Throws as Step.
+  void Refresh();
+  std::int32_t num_contacts() const;
+  // The model's first height field: where its heights begin in hfield_data, its rows, as many as
+  // columns, and half of its width in metres. Throws SpecError where there is none such.
+  struct HeightFieldView {
+    std::size_t first = 0;
+    std::int32_t num_rows = 0;
+    double radius = 0;
+  };
+  HeightFieldView HeightField() const;
+  // Linear velocity (3) in the world's frame of a geom or site.
+  void ObjectVelocity(ModelObject kind, std::int32_t id, double* velocity) const;
+
+  // All that later steps depend on: mjSTATE_INTEGRATION and own arrays of the model, but not what
+  // was derived from it: what the arrays above say of positions is undefined between Load and the
+  // next Step or Refresh.
   void Save(StateWriter& writer) const;
   // Throws SpecError for a state of another model or release of MuJoCo.
   void Load(StateReader& reader);
@@ -105,9 +213,24 @@ class Physics {
  private:
   struct Native;
   void ThrowWarnings();
+  std::span<std::uint8_t> OwnBytes(const std::string& field, ModelValue type);
+  OwnModel& OwnedModel();
+  void SaveOwn(StateWriter& writer) const;
+  void LoadOwn(StateReader& reader);
+  void UpdateModelView();
+
+  template <typename T>
+  static constexpr ModelValue TypeOf() {
+    if constexpr (std::is_same_v<T, double>) return ModelValue::kDouble;
+    if constexpr (std::is_same_v<T, float>) return ModelValue::kFloat;
+    if constexpr (std::is_same_v<T, std::int32_t>) return ModelValue::kInt;
+    if constexpr (std::is_same_v<T, bool>) return ModelValue::kBool;
+    return ModelValue::kOther;
+  }
 
   const std::shared_ptr<const PhysicsModel> model_;
   std::unique_ptr<Native> native_;
+  ModelView model_view_;
   DataView view_;
 };
 

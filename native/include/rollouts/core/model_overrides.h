@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of the model behind a heavy environment, such as masses, that differ from its file's.
+// On the host alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rollouts {
+
+// The values that one environment has for a field.
+struct ModelOverride {
+  std::string field;         // as in MuJoCo's mjModel, such as "body_mass"; or "opt.gravity"
+  std::vector<double> low;   // one for each element
+  std::vector<double> high;  // empty: they are `low`; else drawn in between at every reset
+
+  bool drawn() const { return !high.empty(); }
+};
+
+// Of one environment: one for each field, by name.
+using ModelOverrides = std::vector<ModelOverride>;
+
+// A field as it is, to read.
+struct ModelArray {
+  enum class Type : std::uint8_t { kDouble, kFloat, kInt, kBool };
+  Type type = Type::kDouble;
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;  // all types fit
+};
+
+}  // namespace rollouts

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// dm_control's ball in cup: a cup catches a ball that hangs from it on a string.
+#pragma once
+
+#include <cmath>
+
+#include "rollouts/envs/dm_control/dmc_env.h"
+
+namespace rollouts::dmc {
+
+class BallInCup final : public Task {
+ public:
+  explicit BallInCup(Physics& physics)
+      : Task(physics),
+        ball_x_(PositionOf("ball_x")),
+        ball_z_(PositionOf("ball_z")),
+        ball_(BodyPosition("ball")),
+        target_(SitePosition("target")),
+        target_size_(model_.site_size + 3 * Id(ModelObject::kSite, "target")),
+        ball_radius_(model_.geom_size[3 * Id(ModelObject::kGeom, "ball")]) {}
+
+  void DrawStart(Rng& rng) override {
+    do {
+      physics_.start().qpos[ball_x_] = rng.Uniform(-0.2, 0.2);
+      physics_.start().qpos[ball_z_] = rng.Uniform(0.2, 0.5);
+      physics_.ForwardUnactuated();
+    } while (physics_.num_contacts() > 0);
+  }
+
+  double Reward() const override {
+    const auto inside = [&](std::int32_t axis) {
+      return std::abs(target_[axis] - ball_[axis]) < target_size_[axis] - ball_radius_;
+    };
+    return inside(0) && inside(2);
+  }
+
+  void Observe(Observation& obs) const override {
+    obs.Vector("position", data_.qpos, model_.nq);
+    obs.Vector("velocity", data_.qvel, model_.nv);
+  }
+
+ private:
+  const std::int32_t ball_x_;
+  const std::int32_t ball_z_;
+  const double* const ball_;
+  const double* const target_;
+  const double* const target_size_;
+  const double ball_radius_;
+};
+
+inline constexpr TaskEntry kBallInCupTasks[] = {
+    {"BallInCupCatch-v1", 0.02, 5'000, Make<BallInCup>}};
+
+}  // namespace rollouts::dmc

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tasks of the DeepMind Control Suite: the loop around the simulation, which is that of
+// dm_control's rl/control.py and mujoco/engine.py. What a task is stands in dmc_task.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rollouts/core/env.h"
+#include "rollouts/envs/dm_control/dmc_task.h"
+#include "rollouts/envs/mujoco/model_changes.h"
+#include "rollouts/envs/mujoco/physics.h"
+
+namespace rollouts {
+
+struct DmControlConfig {
+  std::string suite_model;            // path of a .mjb; set by rollouts/dm_control.py
+  std::string suite_task;             // an id of envs.cmake; set by rollouts/dm_control.py
+  std::int32_t frame_skip = 0;        // substeps per step; 0: as many as the task's own
+  std::string obs_dtype = "float64";  // dm_control's; or "float32", which halves the batches
+};
+
+class DmControl {
+ public:
+  using Config = DmControlConfig;
+  using Action = float;
+  using Obs = std::uint8_t;  // bytes: the dtype is an option
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("suite_model", config.suite_model);
+    visit("suite_task", config.suite_task);
+    visit("frame_skip", config.frame_skip);
+    visit("obs_dtype", config.obs_dtype);
+  }
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    if (config.frame_skip != 0) check.Positive("frame_skip", config.frame_skip);
+    check.OneOf("obs_dtype", config.obs_dtype, {"float64", "float32"});
+  }
+
+  // Batches hold the model; environments and specs then find it.
+  static std::shared_ptr<const void> Share(const Config& config) {
+    return PhysicsModel::Get(config.suite_model);
+  }
+
+  // Throws EngineError for a model that MuJoCo cannot read, SpecError for one without what the
+  // task needs.
+  static EnvSpec MakeSpec(const Config& config);
+
+  explicit DmControl(const Config& config);
+
+  void Reset(Rng& rng, bool forced);
+  StepResult Step(const Action* action, Rng& rng);
+  void Observe(Obs* obs) const;
+  void WriteInfo(double*) const {}
+  void SaveState(std::vector<std::uint8_t>& out) const;
+  void LoadState(std::span<const std::uint8_t> state);
+
+  void CheckOverrides(const ModelOverrides& overrides) const {
+    ModelChanges::Check(physics_.model(), overrides);
+  }
+  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
+  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
+  ModelArray ReadModel(const std::string& field, bool of_file) const {
+    return ModelChanges::Read(physics_, field, of_file);
+  }
+  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
+
+ private:
+  std::int32_t ObservationSize() const;
+
+  const Config config_;
+  const dmc::TaskEntry& entry_;
+  Physics physics_;
+  const std::unique_ptr<dmc::Task> task_;
+  const std::int32_t substeps_;
+  ModelChanges changes_;
+  std::vector<double> shown_;  // the observation of a loaded state; empty after the next step
+};
+
+}  // namespace rollouts

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// A task of the DeepMind Control Suite: what it draws at a start, shows and rewards. Each domain
+// is a header beside this one and lists its tasks; dm_control_tasks.cpp puts the lists together.
+// Arithmetic follows dm_control's. Models are those of the dm-control package.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/core/rng.h"
+#include "rollouts/envs/mujoco/observation_writer.h"
+#include "rollouts/envs/mujoco/physics.h"
+
+namespace rollouts::dmc {
+
+// A flat observation and, for who asks, the parts that it consists of.
+class Observation : public ObservationWriter {
+ public:
+  static constexpr std::int32_t kScalar = 0;   // a part of one number, of shape ()
+  static constexpr std::int32_t kVector = -1;  // of shape (n); a positive number: (n / columns, columns)
+
+  struct Part {
+    const char* name;
+    std::int32_t columns;
+    std::int32_t first;  // element
+  };
+
+  // Either may be null.
+  Observation(std::uint8_t* out, bool single, std::vector<Part>* parts = nullptr)
+      : ObservationWriter(out, single), parts_(parts) {}
+
+  // Names what is put from here to the next part.
+  void Begin(const char* name, std::int32_t columns = kVector) {
+    if (parts_) parts_->push_back({name, columns, size()});
+  }
+  void Scalar(const char* name, double value) {
+    Begin(name, kScalar);
+    Put(value);
+  }
+  void Vector(const char* name, const double* values, std::int32_t count) {
+    Begin(name);
+    Put(values, count);
+  }
+
+ private:
+  std::vector<Part>* const parts_;
+};
+
+// Puts a vector (3) as seen in a frame whose axes are the columns of `rotation` (3, 3).
+inline void PutInFrame(const double* vector, const double* rotation, Observation& obs) {
+  for (std::int32_t i = 0; i < 3; ++i) {
+    obs.Put(vector[0] * rotation[i] + vector[1] * rotation[3 + i] + vector[2] * rotation[6 + i]);
+  }
+}
+
+class Task {
+ public:
+  explicit Task(Physics& physics)
+      : physics_(physics), model_(physics.model_view()), data_(physics.view()) {}
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+
+  // The part of dm_control's initialize_episode that changes the model: Physics::Own, before
+  // Physics::ResetData. All of it, every time.
+  virtual void DrawModel(Rng&) {}
+  // The rest of initialize_episode, between Physics::ResetData and ForwardUnactuated.
+  virtual void DrawStart(Rng& rng) = 0;
+  // What follows is called when everything derived from positions and velocities is up to date.
+  virtual double Reward() const = 0;
+  virtual bool Terminated() const { return false; }
+  virtual void Observe(Observation& obs) const = 0;
+  // What it remembers from DrawStart or the step before, beside the simulation.
+  virtual std::span<double> Memory() { return {}; }
+
+ protected:
+  // Arrays of named parts of the model; they stay where they are.
+  const double* BodyPosition(const std::string& body) const {
+    return data_.xpos + 3 * Id(ModelObject::kBody, body);
+  }
+  const double* BodyRotation(const std::string& body) const {
+    return data_.xmat + 9 * Id(ModelObject::kBody, body);
+  }
+  const double* SitePosition(const std::string& site) const {
+    return data_.site_xpos + 3 * Id(ModelObject::kSite, site);
+  }
+  const double* SiteRotation(const std::string& site) const {
+    return data_.site_xmat + 9 * Id(ModelObject::kSite, site);
+  }
+  const double* GeomRotation(const std::string& geom) const {
+    return data_.geom_xmat + 9 * Id(ModelObject::kGeom, geom);
+  }
+  const double* GeomPosition(const std::string& geom) const {
+    return data_.geom_xpos + 3 * Id(ModelObject::kGeom, geom);
+  }
+  const double* Sensor(const std::string& sensor) const {
+    return data_.sensordata + model_.sensor_adr[Id(ModelObject::kSensor, sensor)];
+  }
+  // Where a joint's first position and velocity are.
+  std::int32_t PositionOf(const std::string& joint) const {
+    return model_.jnt_qposadr[Id(ModelObject::kJoint, joint)];
+  }
+  std::int32_t VelocityOf(const std::string& joint) const {
+    return model_.jnt_dofadr[Id(ModelObject::kJoint, joint)];
+  }
+  std::int32_t Id(ModelObject kind, const std::string& name) const {
+    return physics_.model().Id(kind, name);
+  }
+
+  Physics& physics_;
+  const ModelView& model_;
+  const DataView& data_;
+};
+
+// One line of a domain's list.
+struct TaskEntry {
+  const char* id;           // of envs.cmake
+  double control_timestep;  // seconds of a step; 0: the model's own timestep
+  std::int32_t substep_ns;  // rough cost of one substep on one core
+  std::unique_ptr<Task> (*make)(Physics&);
+};
+
+// For a TaskEntry: makes a T with these arguments.
+template <typename T, auto... kArguments>
+std::unique_ptr<Task> Make(Physics& physics) {
+  return std::make_unique<T>(physics, kArguments...);
+}
+
+// dm_control_tasks.cpp. Throws SpecError for an id that no domain lists.
+const TaskEntry& FindTask(const std::string& id);
+
+}  // namespace rollouts::dmc

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of models by name, and those that a simulation owns; mujoco_physics.cpp steps it.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "mujoco_native.h"
+#include "rollouts/pool/errors.h"
+#include "rollouts/pool/state.h"
+
+namespace rollouts {
+namespace {
+
+PhysicsModel::Field Describe(const ModelField& field) {
+  PhysicsModel::Field described;
+  described.type = field.type;
+  described.size = static_cast<std::size_t>(field.rows * field.columns);
+  described.shape = {field.rows};
+  if (!field.flat) described.shape.push_back(field.columns);
+  if (field.scalar()) described.shape.clear();
+  return described;
+}
+
+// Calls `visit` with a T of the field's type.
+template <typename Visit>
+void VisitType(ModelValue type, Visit&& visit) {
+  switch (type) {
+    case ModelValue::kDouble: visit(double{}); break;
+    case ModelValue::kFloat: visit(float{}); break;
+    case ModelValue::kInt: visit(std::int32_t{}); break;
+    case ModelValue::kBool: visit(false); break;
+    case ModelValue::kOther: break;
+  }
+}
+
+}  // namespace
+
+PhysicsModel::Field PhysicsModel::SettableField(const std::string& name) const {
+  return Describe(FindField(native_->fields, name, xml_path_));
+}
+
+std::vector<std::string> PhysicsModel::SettableFields() const {
+  std::vector<std::string> names;
+  for (const ModelField& field : native_->fields) {
+    if (field.use == ModelField::Use::kValues) names.push_back(field.name);
+  }
+  return names;
+}
+
+OwnModel& Physics::OwnedModel() {
+  if (!native_->own) {
+    const PhysicsModel::Native& shared = *model_->native_;
+    native_->own = std::make_unique<OwnModel>(*shared.model, shared.fields);
+    native_->model = native_->own->model();
+  }
+  return *native_->own;
+}
+
+std::span<std::uint8_t> Physics::OwnBytes(const std::string& name, ModelValue type) {
+  const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
+  if (field.type != type) {
+    throw SpecError("'" + name + "' of the model " + model_->xml_path() +
+                    " has values of another type");
+  }
+  const std::span<std::uint8_t> values = OwnedModel().Own(field, /*keep=*/true);
+  UpdateModelView();
+  return values;
+}
+
+void Physics::UpdateModelView() { model_view_ = ViewOfModel(*native_->model); }
+
+bool Physics::SetField(const std::string& name, std::span<const double> values) {
+  const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
+  const std::span<std::uint8_t> bytes = OwnedModel().Own(field, /*keep=*/false);
+  UpdateModelView();
+  VisitType(field.type, [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(values.begin(), values.end(), reinterpret_cast<T*>(bytes.data()),
+                   [](double value) { return static_cast<T>(value); });
+  });
+  return field.makes_constants;
+}
+
+std::vector<double> Physics::ReadField(const std::string& name, bool of_file) const {
+  const PhysicsModel::Native& shared = *model_->native_;
+  const ModelField& field = FindField(shared.fields, name, model_->xml_path());
+  const mjModel& model = of_file ? *shared.model : *native_->model;
+  std::vector<double> values(static_cast<std::size_t>(field.rows * field.columns));
+  VisitType(field.type, [&](auto zero) {
+    const auto* const data = reinterpret_cast<const decltype(zero)*>(field.DataIn(model));
+    std::copy_n(data, values.size(), values.begin());
+  });
+  return values;
+}
+
+void Physics::DeriveConstants() {
+  if (!native_->own) return;  // the constants are those of the shared model
+  try {
+    native_->own->DeriveConstants(native_->data.get());
+  } catch (...) {
+    UpdateModelView();  // the copies are gone
+    throw;
+  }
+  UpdateModelView();
+}
+
+void Physics::RestoreModel() {
+  if (!native_->own) return;
+  native_->own->Restore();
+  UpdateModelView();
+}
+
+void Physics::SaveOwn(StateWriter& writer) const {
+  if (native_->own) {
+    native_->own->Save(writer);
+  } else {
+    writer.Put(std::uint64_t{0});
+  }
+}
+
+void Physics::LoadOwn(StateReader& reader) {
+  if (!native_->own && OwnModel::IsEmpty(reader)) {
+    reader.Get<std::uint64_t>();
+    return;
+  }
+  OwnedModel().Load(reader);
+  UpdateModelView();
+}
+
+}  // namespace rollouts

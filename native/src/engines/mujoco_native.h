@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PhysicsModel and Physics own of MuJoCo's. Only engines/mujoco_*.cpp include this.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "mujoco_lib.h"
+#include "mujoco_model_fields.h"
+#include "mujoco_own_model.h"
+#include "rollouts/envs/mujoco/physics.h"
+
+namespace rollouts {
+
+struct DeleteModel {
+  void operator()(mjModel* model) const { Mujoco().delete_model(model); }
+};
+struct DeleteData {
+  void operator()(mjData* data) const { Mujoco().delete_data(data); }
+};
+
+struct PhysicsModel::Native {
+  std::unique_ptr<mjModel, DeleteModel> model;
+  std::vector<ModelField> fields;
+};
+
+struct Physics::Native {
+  const mjModel* model;
+  std::unique_ptr<mjData, DeleteData> data;
+  std::unique_ptr<OwnModel> own;  // null while every array is shared
+};
+
+ModelView ViewOfModel(const mjModel& model);
+
+}  // namespace rollouts

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mujoco_own_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "mujoco_lib.h"
+#include "rollouts/pool/errors.h"
+
+namespace rollouts {
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // bytes; as MuJoCo's own arrays have
+
+std::uint8_t* Allocate(std::size_t bytes) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* const data = std::aligned_alloc(kAlignment, rounded);
+  if (!data) throw std::bad_alloc();
+  return static_cast<std::uint8_t*>(data);
+}
+
+// A field of a saved state.
+struct Saved {
+  const ModelField* field;
+  std::span<const std::uint8_t> values;
+};
+
+Saved ReadSaved(StateReader& reader, const std::vector<ModelField>& fields) {
+  const auto name_bytes = reader.GetBytes(reader.Get<std::uint64_t>());
+  const std::string name(name_bytes.begin(), name_bytes.end());
+  const auto values = reader.GetBytes(reader.Get<std::uint64_t>());
+  const auto field = std::find_if(fields.begin(), fields.end(),
+                                  [&](const ModelField& one) { return name == one.name; });
+  const bool may_differ = field != fields.end() &&
+                          (field->use == ModelField::Use::kValues || field->is_constant);
+  if (!may_differ || field->bytes() != values.size()) {
+    throw SpecError("has " + std::to_string(values.size()) + " bytes of an own '" + name +
+                    "', which this model does not have so");
+  }
+  return {&*field, values};
+}
+
+}  // namespace
+
+const ModelField& FindField(const std::vector<ModelField>& fields, const std::string& name,
+                            const std::string& xml_path) {
+  const auto field = std::find_if(fields.begin(), fields.end(),
+                                  [&](const ModelField& one) { return name == one.name; });
+  const std::string what = "the model " + xml_path;
+  if (field == fields.end()) {
+    throw SpecError(what + " has no field '" + name + "', or has it empty; fields are named as " +
+                    "in MuJoCo's mjModel, those of its options as in 'opt.gravity'");
+  }
+  if (field->use == ModelField::Use::kDerived) {
+    throw SpecError("'" + name + "' of " + what + " cannot be set: MuJoCo computes it from other " +
+                    "fields (mj_setConst), set those");
+  }
+  if (field->use == ModelField::Use::kStructure) {
+    throw SpecError("'" + name + "' of " + what + " cannot be set: it says what the model is " +
+                    "made of, and simulations that share a model differ only in its values, " +
+                    "such as masses, sizes, friction and gear; write another XML file");
+  }
+  return *field;
+}
+
+std::span<std::uint8_t> OwnModel::Own(const ModelField& field, bool keep) {
+  auto copy = std::find_if(copies_.begin(), copies_.end(),
+                           [&](const Copy& one) { return one.field == &field; });
+  if (copy == copies_.end()) {
+    Copy made{&field, keep, nullptr};
+    if (!field.inside) {
+      made.data.reset(Allocate(field.bytes()));
+      std::memcpy(made.data.get(), field.DataIn(shared_), field.bytes());
+    }
+    copies_.push_back(std::move(made));
+    copy = copies_.end() - 1;
+    if (copy->data) field.PointTo(own_, copy->data.get());
+  }
+  copy->keep |= keep;
+  return {field.DataIn(own_), field.bytes()};
+}
+
+bool OwnModel::Differs(const Copy& copy) const {
+  const ModelField& field = *copy.field;
+  return std::memcmp(field.DataIn(own_), field.DataIn(shared_), field.bytes()) != 0;
+}
+
+void OwnModel::DropEqual() {
+  std::erase_if(copies_, [&](const Copy& copy) {
+    if (copy.keep || Differs(copy)) return false;
+    if (copy.data) copy.field->PointTo(own_, copy.field->DataIn(shared_));
+    return true;
+  });
+}
+
+void OwnModel::DeriveConstants(mjData* scratch) {
+  for (const ModelField& field : fields_) {
+    if (field.is_constant) Own(field, /*keep=*/false);
+  }
+  try {
+    Guarded([&] { Mujoco().set_const(&own_, scratch); });
+  } catch (...) {
+    Restore();
+    throw;
+  }
+  DropEqual();
+}
+
+void OwnModel::Restore() {
+  for (const Copy& copy : copies_) {
+    std::memcpy(copy.field->DataIn(own_), copy.field->DataIn(shared_), copy.field->bytes());
+  }
+  DropEqual();
+}
+
+void OwnModel::Save(StateWriter& writer) const {
+  const auto differ = std::count_if(copies_.begin(), copies_.end(),
+                                    [&](const Copy& copy) { return Differs(copy); });
+  writer.Put(static_cast<std::uint64_t>(differ));
+  for (const Copy& copy : copies_) {
+    if (!Differs(copy)) continue;
+    const ModelField& field = *copy.field;
+    const std::string name = field.name;
+    writer.Put(static_cast<std::uint64_t>(name.size()));
+    writer.PutBytes({reinterpret_cast<const std::uint8_t*>(name.data()), name.size()});
+    writer.Put(static_cast<std::uint64_t>(field.bytes()));
+    writer.PutBytes({field.DataIn(own_), field.bytes()});
+  }
+}
+
+void OwnModel::Load(StateReader& reader) {
+  const auto count = reader.Get<std::uint64_t>();
+  std::vector<Saved> saved;
+  for (std::uint64_t i = 0; i < count; ++i) saved.push_back(ReadSaved(reader, fields_));
+  Restore();
+  for (const auto& [field, values] : saved) {
+    const std::span<std::uint8_t> own = Own(*field, /*keep=*/false);
+    std::memcpy(own.data(), values.data(), values.size());
+  }
+}
+
+}  // namespace rollouts

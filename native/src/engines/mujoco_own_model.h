@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model that shares its arrays with another one, but for those that it owns.
+#pragma once
+
+#include <mujoco/mujoco.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mujoco_model_fields.h"
+#include "rollouts/pool/state.h"
+
+namespace rollouts {
+
+// Throws SpecError for a field that a simulation may not own, or there is not. `xml_path` is for
+// the message.
+const ModelField& FindField(const std::vector<ModelField>& fields, const std::string& name,
+                            const std::string& xml_path);
+
+// Used by one thread at a time. `shared` and its `fields` must outlive it; they are only read.
+class OwnModel {
+ public:
+  OwnModel(const mjModel& shared, const std::vector<ModelField>& fields)
+      : shared_(shared), fields_(fields), own_(shared) {}
+  OwnModel(const OwnModel&) = delete;
+
+  // Not to be freed by MuJoCo.
+  const mjModel* model() const { return &own_; }
+
+  // The values of a field, which this model owns from now on. `keep`: their address stays the
+  // same; without it the next DeriveConstants, Restore or Load may end the ownership.
+  std::span<std::uint8_t> Own(const ModelField& field, bool keep);
+
+  // mj_setConst; `scratch` loses its state. Of the arrays that it writes, those stay own that
+  // differ from the shared ones. Throws EngineError; all fields then have the shared values.
+  void DeriveConstants(mjData* scratch);
+
+  // Gives all fields the shared values.
+  void Restore();
+
+  // The fields that differ from the shared model's.
+  void Save(StateWriter& writer) const;
+  // All others get the shared values. Throws SpecError before anything has changed.
+  void Load(StateReader& reader);
+  // Reads what Save wrote for a model that owns nothing: true when there is nothing in it.
+  static bool IsEmpty(StateReader reader) { return reader.Get<std::uint64_t>() == 0; }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* data) const { std::free(data); }
+  };
+  struct Copy {
+    const ModelField* field;
+    bool keep;
+    std::unique_ptr<std::uint8_t, Free> data;  // null where the values lie in the struct
+  };
+
+  bool Differs(const Copy& copy) const;
+  void DropEqual();
+
+  const mjModel& shared_;
+  const std::vector<ModelField>& fields_;
+  mjModel own_;
+  std::vector<Copy> copies_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of the DeepMind Control Suite, from the dm-control package.
+
+Its own functions write the XML; here it is compiled, once per process, and handed to the native
+core as a binary file in a folder that goes when the process ends. Nothing here imports
+dm_control before one of its tasks is asked for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import importlib.util
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rollouts import _native
+from rollouts.errors import EngineError
+
+HEADERS = "envs/dm_control/"  # where the headers of its tasks are
+
+_INSTALL = "pip install 'rollouts[dm-control]'"
+_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # whose names are not those of our headers
+
+# (function, arguments) that write a task's XML; get_model_and_assets() where there is no entry
+_WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "CartpoleTwoPoles-v1": ("get_model_and_assets", {"num_poles": 2}),
+    "CartpoleThreePoles-v1": ("get_model_and_assets", {"num_poles": 3}),
+    # the floor is as large as the dog can run in an episode
+    "DogStand-v1": ("get_model_and_assets", {"floor_size": 15}),
+    "DogWalk-v1": ("get_model_and_assets", {"floor_size": 15}),
+    "DogTrot-v1": ("get_model_and_assets", {"floor_size": 45}),
+    "DogRun-v1": ("get_model_and_assets", {"floor_size": 135}),
+    "DogFetch-v1": ("get_model_and_assets", {"remove_ball": False}),
+    # with a seed for springs that the native core draws anew
+    "LqrLqr21-v1": ("get_model_and_assets", {"n_bodies": 2, "n_actuators": 1, "random": 0}),
+    "LqrLqr62-v1": ("get_model_and_assets", {"n_bodies": 6, "n_actuators": 2, "random": 0}),
+    "ManipulatorBringBall-v1": ("make_model", {"use_peg": False, "insert": False}),
+    "ManipulatorBringPeg-v1": ("make_model", {"use_peg": True, "insert": False}),
+    "ManipulatorInsertBall-v1": ("make_model", {"use_peg": False, "insert": True}),
+    "ManipulatorInsertPeg-v1": ("make_model", {"use_peg": True, "insert": True}),
+    "StackerStack2-v1": ("make_model", {"n_boxes": 2}),
+    "StackerStack4-v1": ("make_model", {"n_boxes": 4}),
+}
+
+
+def task_ids() -> list[str]:
+    """Ids of all tasks, in the registry's order, whether dm-control is installed or not."""
+    return [entry["id"] for entry in _native.registry() if entry["header"].startswith(HEADERS)]
+
+
+def installed() -> bool:
+    """Whether there is a dm_control to import; it is not imported."""
+    return importlib.util.find_spec("dm_control") is not None
+
+
+def model_file(env_id: str, header: str) -> Path:
+    """The compiled model of a task.
+
+    Args:
+      env_id: Such as "CheetahRun-v1".
+      header: Of its native code, which is named after the domain.
+
+    Returns:
+      A .mjb file, which stays until this process ends.
+
+    Raises:
+      EngineError: dm-control is missing, or cannot write this model.
+    """
+    stem = Path(header).stem
+    function, arguments = _WRITERS.get(env_id, ("get_model_and_assets", {}))
+    return _compile(_MODULES.get(stem, stem), function, tuple(arguments.items()), os.getpid())
+
+
+@functools.cache
+def _compile(domain: str, function: str, arguments: tuple[tuple[str, Any], ...], pid: int) -> Path:
+    """Writes a model once; a process that was forked writes its own files."""
+    module = _domain(domain)
+    mujoco = importlib.import_module("mujoco")
+    given = dict(arguments)
+    if "random" in given:
+        numpy_random = importlib.import_module("numpy.random")
+        given["random"] = numpy_random.RandomState(given["random"])
+    name = "-".join([domain, *(f"{key}={value}" for key, value in arguments)])
+    path = _folder(pid) / f"{name}.mjb"
+    try:
+        xml, assets = getattr(module, function)(**given)
+        text = xml.decode() if isinstance(xml, bytes) else xml
+        model = mujoco.MjModel.from_xml_string(text, assets)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise EngineError(
+            f"dm-control's model {name} cannot be compiled: {error}; rollouts needs dm-control "
+            f"1.0.30 or later: {_INSTALL} --upgrade"
+        ) from error
+    mujoco.mj_saveModel(model, str(path), None)
+    return path
+
+
+def _domain(name: str) -> ModuleType:
+    try:
+        with warnings.catch_warnings():
+            # of GLFW, which finds no display
+            warnings.simplefilter("ignore")
+            return importlib.import_module(f"dm_control.suite.{name}")
+    except ImportError as error:
+        raise EngineError(
+            "the tasks of the DeepMind Control Suite need the dm-control package, which cannot "
+            f"be imported ({error}): {_INSTALL}"
+        ) from error
+
+
+@functools.cache
+def _folder(pid: int) -> Path:
+    """A folder of this process' own, removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rollouts-dm-control-"))
+    atexit.register(_remove, folder, pid)
+    return folder
+
+
+def _remove(folder: Path, pid: int) -> None:
+    # a forked child that ends must not take its parent's files along
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)

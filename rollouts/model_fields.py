@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model fields of MuJoCo's environments, such as masses, that differ from the file's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts import _native
+from rollouts.errors import SpecError
+
+Array = npt.NDArray[Any]
+# (field, whether for each environment, low or None, high or None) for `_native.CpuPool.change`
+Column = tuple[str, bool, Array | None, Array | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Values of a model field that every episode draws anew, each element on its own.
+
+    Attributes:
+      low: Inclusive; a number, an array of the field's shape, or one for each environment.
+      high: Exclusive; as low. Elements with low == high are not drawn.
+    """
+
+    low: npt.ArrayLike
+    high: npt.ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """As Uniform, with bounds that are multiples of the file's values.
+
+    Attributes:
+      low: Factor, as in Uniform.
+      high: Factor.
+    """
+
+    low: npt.ArrayLike
+    high: npt.ArrayLike
+
+
+Value = npt.ArrayLike | Uniform | Scaled | None
+
+
+def model_columns(
+    given: Any, pool: _native.CpuPool, num_envs: int, mask: Array | None
+) -> list[Column]:
+    """Reads what `reset` takes as options["model"].
+
+    Args:
+      given: Values by field.
+      pool: Whose environments get them.
+      num_envs: N.
+      mask: (N,) bool, which environments get them; None: all.
+
+    Raises:
+      SpecError: Not a mapping, an unknown field, or values of a wrong shape or kind.
+    """
+    if not isinstance(given, Mapping):
+        raise SpecError(
+            f"options['model'] must be a mapping of fields to values, got {type(given).__name__}"
+        )
+    env = 0 if mask is None else int(np.argmax(mask))
+    return [_column(name, value, pool, num_envs, env) for name, value in given.items()]
+
+
+def read_field(pool: _native.CpuPool, env: int, field: str, of_file: bool) -> Array:
+    """One environment's values of a field.
+
+    Raises:
+      SpecError: There is no such field, or it cannot be changed; or the environment has no model.
+    """
+    if not isinstance(field, str):
+        raise SpecError(f"a model field is a str such as 'body_mass', got {field!r}")
+    try:
+        return pool.read_model(env, field, of_file)
+    except SpecError as error:
+        close = difflib.get_close_matches(field, pool.model_fields(env), n=3)
+        hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+        raise SpecError(f"{error}; {hint}VectorEnv.model_fields lists what can be set") from None
+
+
+def _column(name: str, value: Value, pool: _native.CpuPool, num_envs: int, env: int) -> Column:
+    nominal = read_field(pool, env, name, True)
+    if value is None:
+        return name, False, None, None
+    if not isinstance(value, (Uniform, Scaled)):
+        values = _values(name, value, nominal.shape, num_envs)
+        by_env = values.ndim > nominal.ndim
+        return name, by_env, np.ascontiguousarray(values), None
+    bounds = []
+    for bound in (value.low, value.high):
+        # a plain number stands for all elements
+        shape = () if np.ndim(bound) == 0 else nominal.shape
+        bounds.append(_values(name, bound, shape, num_envs))
+    if isinstance(value, Scaled):
+        scaled = [bound * nominal.astype(np.float64) for bound in bounds]
+        bounds = [np.minimum(*scaled), np.maximum(*scaled)]
+    low, high, _ = np.broadcast_arrays(*bounds, nominal)
+    by_env = low.ndim > nominal.ndim
+    return name, by_env, np.ascontiguousarray(low), np.ascontiguousarray(high)
+
+
+def _values(name: str, value: npt.ArrayLike, shape: tuple[int, ...], num_envs: int) -> Array:
+    try:
+        values = np.asarray(value)
+    except ValueError:
+        values = np.asarray(value, dtype=object)
+    if values.dtype.kind not in "biuf":
+        raise SpecError(f"model field {name!r} must be numbers, got {value!r}")
+    if values.shape not in (shape, (num_envs, *shape)):
+        raise SpecError(
+            f"model field {name!r} has shape {values.shape}, expected {shape} for all "
+            f"environments or {(num_envs, *shape)} for each"
+        )
+    return values.astype(np.float64)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DeepMind Control Suite's tasks against dm_control: same start, same actions, to the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dm_control_oracle import SPEC, TASKS, compare, flat, make_dm_control, own_fields
+
+import rollouts
+from rollouts import dm_control
+from rollouts.mujoco import integration_state
+
+every_task = pytest.mark.parametrize("env_id", TASKS)
+
+
+def test_every_task_is_compared() -> None:
+    assert sorted(TASKS) == sorted(dm_control.task_ids())
+    assert set(TASKS) <= set(rollouts.env_ids())
+
+
+@every_task
+def test_episodes_equal_dm_control(env_id: str) -> None:
+    compare(env_id, episodes=2, least_steps=60, limit=30)
+
+
+@pytest.mark.slow
+@every_task
+def test_many_episodes_equal_dm_control(env_id: str) -> None:
+    # every second episode has dm_control's length, 50 short ones see many starts
+    assert compare(env_id, episodes=50, limit=200, seed=1) >= 10_000
+    assert compare(env_id, episodes=2, seed=2) >= 2_000
+
+
+@every_task
+def test_spaces_and_limits_are_dm_controls(env_id: str) -> None:
+    theirs, ours = make_dm_control(env_id), rollouts.env_spec(env_id)
+    want = [(name, spec.shape) for name, spec in theirs.observation_spec().items()]
+    assert list(ours.observation_parts) == want
+    assert ours.single_observation_space.shape == flat(theirs.reset().observation).shape
+    assert ours.single_observation_space.dtype == np.float64
+    # dm_control has no limit for lqr, EnvPool's is this one
+    assert ours.max_episode_steps == min(theirs._step_limit, 1000)
+    spec, space = theirs.action_spec(), ours.single_action_space
+    assert space.shape == spec.shape
+    limited = np.abs(spec.minimum) < 1e9  # 1e10 is dm_control's infinity
+    np.testing.assert_array_equal(space.low, np.where(limited, spec.minimum, -np.inf).astype("f4"))
+    np.testing.assert_array_equal(space.high, np.where(limited, spec.maximum, np.inf).astype("f4"))
+    assert ours.cpu_only
+
+
+@every_task
+def test_saved_states_bring_the_simulation_back(env_id: str) -> None:
+    generator = np.random.default_rng(3)
+    with rollouts.make_vec(env_id, 2, seed=4, num_threads=1) as env:
+        low, high = env.single_action_space.low, env.single_action_space.high
+        shape = (24, 2, *low.shape)
+        actions = generator.uniform(np.maximum(low, -1), np.minimum(high, 1), shape).astype("f4")
+        start = env.reset()[0].copy()
+        begun = env.get_state()
+        shown = [env.step(action)[:2] for action in actions[:12]]
+        middle = env.get_state()
+        shown += [env.step(action)[:2] for action in actions[12:]]
+
+        # into environments that are elsewhere, and across each other
+        env.reset(seed=9)
+        for state, first in ((begun, 0), (middle, 12)):
+            env.set_state(env.env_id_offset + np.array([1, 0]), state)
+            for step in range(first, 24):
+                obs, reward, *_ = env.step(actions[step][::-1])
+                np.testing.assert_array_equal(obs[::-1], shown[step][0])
+                np.testing.assert_array_equal(reward[::-1], shown[step][1])
+
+        # what an untouched environment shows is what it showed when it was saved
+        env.set_state(None, begun)
+        mask = np.array([True, False])
+        np.testing.assert_array_equal(env.reset(options={"reset_mask": mask})[0][1], start[1])
+
+
+def starts(env_id: str, count: int) -> np.ndarray:
+    """(count, values): what starts consist of, in environments of ours."""
+    rows = []
+    with rollouts.make_vec(env_id, count, seed=11, num_threads=1) as env:
+        env.reset()
+        for state in env.get_state():
+            own = [np.frombuffer(values, np.float64) for _, values in own_fields(state)]
+            rows.append(np.concatenate([integration_state(state), *own]))
+    return np.array(rows)
+
+
+def dm_control_starts(env_id: str, count: int) -> np.ndarray:
+    """The same in environments of dm_control."""
+    names = own_names(env_id)
+    rows = []
+    theirs = make_dm_control(env_id, 12)
+    for i in range(count):
+        if env_id.startswith("Lqr"):
+            theirs = make_dm_control(env_id, i)  # springs are drawn when it is made
+        theirs.reset()
+        physics = theirs.physics
+        own = [getattr(physics.model.ptr, name).ravel() for name in names]
+        rows.append(np.concatenate([physics.get_state(SPEC), *own]))
+    return np.array(rows)
+
+
+def own_names(env_id: str) -> list[str]:
+    with rollouts.make_vec(env_id, 1, seed=0) as env:
+        env.reset()
+        return [name for name, _ in own_fields(env.get_state()[0])]
+
+
+def largest_gap(one: np.ndarray, other: np.ndarray) -> float:
+    """Kolmogorov's and Smirnov's statistic of two samples: how far their distributions are apart.
+
+    Values are compared to 1e-9, so that rounding is no difference.
+    """
+    one, other = np.round(one, 9), np.round(other, 9)
+    points = np.concatenate([one, other])
+    below = [np.searchsorted(np.sort(s), points, side="right") / len(s) for s in (one, other)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def compare_starts(env_id: str, count: int) -> None:
+    ours, theirs = starts(env_id, count), dm_control_starts(env_id, count)
+    assert ours.shape == theirs.shape
+    # the largest gap of equal distributions with probability 1e-7, for each value
+    allowed = np.sqrt(-np.log(1e-7 / 2) / count)
+    gaps = [largest_gap(ours[:, i], theirs[:, i]) for i in range(ours.shape[1])]
+    worst = int(np.argmax(gaps))
+    assert gaps[worst] < allowed, (worst, gaps[worst], ours[:5, worst], theirs[:5, worst])
+    moving = np.ptp(theirs, axis=0) > 1e-9
+    assert moving.any()
+    np.testing.assert_array_equal(np.ptp(ours, axis=0) > 1e-9, moving)
+
+
+# one task of each way to start; those that search for a place without contacts are slow
+STARTS = [
+    "AcrobotSwingup-v1",
+    "BallInCupCatch-v1",
+    "CartpoleBalance-v1",
+    "CartpoleThreePoles-v1",
+    "HopperStand-v1",
+    "LqrLqr62-v1",
+    "PendulumSwingup-v1",
+    "WalkerWalk-v1",
+]
+SLOW_STARTS = [
+    "CheetahRun-v1",
+    "DogFetch-v1",
+    "DogWalk-v1",
+    "HumanoidRun-v1",
+    "HumanoidCMURun-v1",
+    "ManipulatorBringBall-v1",
+    "ManipulatorBringPeg-v1",
+    "ManipulatorInsertBall-v1",
+    "ManipulatorInsertPeg-v1",
+    "StackerStack2-v1",
+    "StackerStack4-v1",
+]
+
+
+@pytest.mark.parametrize("env_id", STARTS)
+def test_starts_have_the_distribution_of_dm_control(env_id: str) -> None:
+    compare_starts(env_id, 60 if env_id.startswith("Lqr") else 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", SLOW_STARTS)
+def test_searched_starts_have_the_distribution_of_dm_control(env_id: str) -> None:
+    compare_starts(env_id, 600)
