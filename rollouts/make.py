@@ -57,7 +57,8 @@ def make_vec(
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
         written as Gymnasium writes them: healthy_z_range=(0.2, 1.0) is healthy_z_min=0.2
-        and healthy_z_max=1.0.
+        and healthy_z_max=1.0. "MuJoCo-v0" takes a model and functions of one's own:
+        see `rollouts.own_model`.
 
     Returns:
       The vector environment. It owns threads: close it or use it in a `with`.

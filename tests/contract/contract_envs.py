@@ -10,10 +10,8 @@ import rollouts
 
 # asking a game's env_spec would load its emulator
 OTHER_IDS = [i for i in rollouts.env_ids() if not i.startswith("ALE/")]
-# version 4 of the MuJoCo tasks is version 5 with other rewards: two stand for them
-OTHER_IDS = [
-    i for i in OTHER_IDS if not i.endswith("-v4") or i in ("Taxi-v4", "Ant-v4", "Pusher-v4")
-]
+# version 4 of the MuJoCo tasks is version 5 with other rewards: one stands for them
+OTHER_IDS = [i for i in OTHER_IDS if not i.endswith("-v4") or i in ("Taxi-v4", "Pusher-v4")]
 LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
 MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
 # games are slow to start: a few stand for all of them

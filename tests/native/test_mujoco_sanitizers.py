@@ -14,12 +14,19 @@ from rollouts.mujoco import assets_dir
 SOURCES = [
     HERE / "mujoco_stress.cpp",
     NATIVE / "src" / "engines" / "mujoco_lib.cpp",
+    NATIVE / "src" / "engines" / "mujoco_parts.cpp",
     NATIVE / "src" / "engines" / "mujoco_physics.cpp",
     NATIVE / "src" / "mujoco_env.cpp",
+    NATIVE / "src" / "own_model.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "state.cpp",
 ]
-SCENARIOS = ["divergence_stays_apart", "fatal_errors_stay_apart", "threads_share_models"]
+SCENARIOS = [
+    "divergence_stays_apart",
+    "fatal_errors_stay_apart",
+    "parts_by_name",
+    "threads_share_models",
+]
 
 pytestmark = needs_compiler
 
