@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> float:
     """Runs the search; returns the last round's best return."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-envs", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=400, help="of an episode, 20 ms each")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)

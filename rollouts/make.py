@@ -68,6 +68,7 @@ def make_vec(
         frames, one value for all: width, height (480 pixels), camera_id or camera_name
         ("track" where the model has it), default_camera_config, max_geom, visual_options.
         EnvPool's names work too: render_width, render_height, render_camera_id.
+        "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
 
     Returns:
       The vector environment. It owns threads: close it or use it in a `with`.

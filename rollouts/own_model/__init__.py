@@ -31,7 +31,8 @@ Options of `make_vec` beside those of every id:
   info: Names that are no part of the observation and shall be seen by the functions, and in info.
     At most 254 numbers.
   reward: Function of a ModelStep that returns (B,) floats; None: 0.
-  terminated: Function of a ModelStep that returns (B,) bools; None: never.
+  terminated: Function of a ModelStep that returns (B,) bools; None: never. Arrays are read-only,
+    so torch copies them: torch.tensor(step["qpos"]). A tensor on the CPU may be returned.
   keyframe: Name or number of the model's keyframe that episodes begin with; "": its own qpos0.
   reset_noise_scale: Noise from [-scale, scale) on each position and velocity at the beginning; 0.
   qvel_noise: "normal" draws that of velocities from N(0, scale**2); "uniform".

@@ -14,7 +14,7 @@ from rollouts import dm_control
 # its tasks stand for all, one of them with an own model in each environment
 SUITE_IDS = ["PendulumSwingup-v1", "StackerStack2-v1"]
 # and version 4 of the MuJoCo tasks is version 5 with other rewards
-V4_IDS = ["Taxi-v4", "Ant-v4", "Pusher-v4"]
+V4_IDS = ["Taxi-v4", "Pusher-v4"]
 OTHER_IDS = [
     i
     for i in rollouts.env_ids()

@@ -21,6 +21,7 @@
 #include "rollouts/envs/mujoco/ant.h"
 #include "rollouts/envs/mujoco/half_cheetah.h"
 #include "rollouts/envs/mujoco/humanoid.h"
+#include "rollouts/envs/mujoco/own_model.h"
 #include "rollouts/pool/errors.h"
 #include "rollouts/pool/options.h"
 #include "rollouts/pool/state.h"
@@ -118,6 +119,53 @@ void SuiteTasksShareModels() {
   InThreads([&](int) {
     CHECK(Play<DmControl>(7) == alone);
     CHECK(Play<DmControl>(8) == other);
+  });
+}
+
+// Named parts of a model that no task knows, found and gathered in several threads.
+void PartsByName() {
+  const auto config = [](const std::string& observation) {
+    OptionColumns options;
+    options["assets"] = {Variable("MUJOCO_ASSETS")};
+    options["xml_file"] = {std::string("humanoid.xml")};
+    options["observation"] = {observation};
+    options["info"] = {std::string("xpos:torso, ten_length, qpos:abdomen_z")};
+    options["reset_noise_scale"] = {0.1};
+    return ReadConfig<OwnModel>(options, 0);
+  };
+  const auto play = [&] {
+    OwnModel env(config("qpos[2:], qvel, cfrc_ext[1:], xpos:torso[0:2]"));
+    std::vector<double> obs(static_cast<std::size_t>(
+        OwnModel::MakeSpec(config("qpos[2:], qvel, cfrc_ext[1:], xpos:torso[0:2]"))
+            .observation.size()));
+    Rng rng(1, 0, 0);
+    env.Reset(rng, false);
+    const float action[17] = {0.1f, -0.2f};
+    double infos[EnvSpec::kMaxInfoValues] = {};
+    double sum = 0;
+    for (int step = 0; step < 20; ++step) {
+      std::vector<std::uint8_t> state;
+      env.SaveState(state);
+      env.LoadState(state);
+      env.Step(action, rng);
+      env.Observe(reinterpret_cast<std::uint8_t*>(obs.data()));
+      env.WriteInfo(infos);
+      for (const double value : obs) sum += value;
+    }
+    return sum + infos[OwnModel::kNumRowValues];
+  };
+  const double alone = play();
+  InThreads([&](int) {
+    CHECK(play() == alone);
+    for (const char* wrong : {"xpos:torzo", "qpos[90:]", "nothing", "qpos, qpos", "qpos[:x]"}) {
+      bool refused = false;
+      try {
+        OwnModel env(config(wrong));
+      } catch (const SpecError&) {
+        refused = true;
+      }
+      CHECK(refused);
+    }
   });
 }
 
@@ -222,6 +270,7 @@ int main(int argc, char** argv) {
       {"fatal_errors_stay_apart", rollouts::FatalErrorsStayApart},
       {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
       {"suite_tasks_share_models", rollouts::SuiteTasksShareModels},
+      {"parts_by_name", rollouts::PartsByName},
       {"threads_share_models", rollouts::ThreadsShareModels},
   };
   if (argc < 2) {

@@ -19,6 +19,7 @@ SOURCES = [
     NATIVE / "src" / "dm_control_tasks.cpp",
     NATIVE / "src" / "mujoco_env.cpp",
     NATIVE / "src" / "mujoco_model_changes.cpp",
+    NATIVE / "src" / "own_model.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "state.cpp",
 ]
@@ -27,6 +28,7 @@ SCENARIOS = [
     "fatal_errors_stay_apart",
     "own_fields_stay_apart",
     "suite_tasks_share_models",
+    "parts_by_name",
     "threads_share_models",
 ]
 

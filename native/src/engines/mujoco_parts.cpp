@@ -255,7 +255,8 @@ std::optional<std::int32_t> FieldOf(std::string_view name) {
 ModelPart WholeField(const mjModel& model, std::int32_t number) {
   const Field& field = kFields[number];
   const std::int64_t rows = NumRows(model, field.rows);
-  ModelPart part{.field = number, .count = rows * field.width, .shape = {rows}};
+  ModelPart part{
+      .name = {}, .field = number, .count = rows * field.width, .shape = {rows}};
   if (field.width > 1) part.shape.push_back(field.width);
   return part;
 }
@@ -275,7 +276,8 @@ ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::
     throw SpecError(About(model, option, name) + "has no " + field.name + " of the " + named.what +
                     " '" + object + "'");
   }
-  return {.field = number,
+  return {.name = {},
+          .field = number,
           .offset = rows.first * field.width,
           .count = rows.count * field.width,
           .shape = {rows.count * field.width}};
