@@ -55,7 +55,7 @@ def make_vec(
         that thread is never pinned. A sequence names the worker threads' CPUs (one less
         than num_threads in synchronous mode). Linux only.
       render_mode: "rgb_array" or None, for wrappers that look at it and at
-        metadata["render_fps"]; `render` works with either.
+        metadata["render_fps"]; `render` works with either. Of what nothing draws: None.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
