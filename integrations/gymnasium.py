@@ -17,7 +17,7 @@ Gymnasium's TimeLimit wrapper, so that `gymnasium.make(..., max_episode_steps=..
 
 Costs: none for batches. `gymnasium.make` steps a pool of one: a call takes about as long as in a
 Python environment, of which its wrappers are the larger part. render_mode="rgb_array" is for
-MuJoCo and Atari, as `rollouts.make_vec` has it, and costs nothing until something is rendered.
+MuJoCo, Atari and classic control, as `rollouts.make_vec` has it, and costs nothing by itself.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from rollouts.rendering.video import VideoWriter, check_path
 from rollouts.vector_env import VectorEnv
 
 RANDOM = "random"
-_FRAMES_PER_S = 30  # where an environment has no time of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def add_arguments(
 ) -> None:
     """Adds the arguments of the command; the types are those of the other commands."""
     add = parser.add_argument
-    add("--env-id", required=True, metavar="ID", help="a MuJoCo task or an Atari game")
+    add("--env-id", required=True, metavar="ID", help="of MuJoCo, Atari or classic control")
     add("--policy", default=RANDOM, metavar="random|CHECKPOINT",
         help="random actions, or a checkpoint of an example, its run's directory, or a file with "
         "the state_dict of a policy's module; default: random")  # fmt: skip
@@ -81,7 +80,7 @@ def record(args: argparse.Namespace) -> None:
         render_mode="rgb_array",
         **_options(args),
     ) as env:
-        pace = args.fps or env.metadata.get("render_fps", _FRAMES_PER_S)
+        pace = args.fps or env.metadata["render_fps"]
         actor = _actor(args, env)
         with VideoWriter(args.out, pace) as video, _progress() as show:
             episodes = []

@@ -56,7 +56,7 @@ def make_vec(
         that thread is never pinned. A sequence names the worker threads' CPUs (one less
         than num_threads in synchronous mode). Linux only.
       render_mode: "rgb_array" or None, for wrappers that look at it and at
-        metadata["render_fps"]; `render` works with either.
+        metadata["render_fps"]; `render` works with either. Of what nothing draws: None.
       flatten_observation: False: observations of the DeepMind Control Suite's tasks are dicts
         of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
         are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.

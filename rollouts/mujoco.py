@@ -121,9 +121,14 @@ def integration_state(state: bytes) -> npt.NDArray[np.float64]:
       The vector of `mujoco.mj_getState(..., mjSTATE_INTEGRATION)`, read-only: time, positions,
       velocities and what else the next step depends on. `mujoco.mj_setState` takes it.
     """
-    at = _SEAL.size + _SEAL.unpack_from(state)[2] + _CLOCK.size
+    at = state_offset(state)
     _, length = _PHYSICS.unpack_from(state, at)
     return np.frombuffer(state, np.float64, length, at + _PHYSICS.size)
+
+
+def state_offset(state: bytes) -> int:
+    """Where the environment begins in a state of `VectorEnv.get_state`, after seal and episode."""
+    return _SEAL.size + int(_SEAL.unpack_from(state)[2]) + _CLOCK.size
 
 
 # what the file of a model is told by

@@ -33,7 +33,7 @@ from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
 from rollouts.rendering import FrameSource, split_options
-from rollouts.rendering.options import MODES, read_mode
+from rollouts.rendering.options import read_mode
 from rollouts.send_recv import SendRecv
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -157,7 +157,11 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self._frames = FrameSource(
             self._pool, recipe.runs, recipe.specs, env_id_offset, frame_options
         )
-        self.metadata = self._metadata()
+        self.metadata = {
+            **self.metadata,
+            "autoreset_mode": self.autoreset_mode,
+            **self._frames.metadata(self.render_mode),
+        }
         self.closed = False
 
     # -- Gymnasium -----------------------------------------------------------------
@@ -260,7 +264,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         MuJoCo is drawn by OpenGL as Gymnasium draws it, but all positions are those of the
         state; Gymnasium's bodies lag one substep behind it after a step. Atari shows the whole
-        screen of the emulator in colour. Works with any render_mode, which is for wrappers.
+        screen of the emulator in colour, classic control what Gymnasium's own renderers draw
+        (extra `render`). Works with any render_mode, which is for wrappers.
 
         Args:
           env_ids: (n,) int or int, global ids. None: all environments, in order.
@@ -345,16 +350,6 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         return np.stack(rows)
 
     # -- helpers -------------------------------------------------------------------
-
-    def _metadata(self) -> dict[str, Any]:
-        """What Gymnasium's wrappers look at; the pace only where it is wanted."""
-        metadata = {
-            **self.metadata,
-            "autoreset_mode": self.autoreset_mode,
-            "render_modes": list(MODES),
-        }
-        pace = self._frames.frames_per_s() if self.render_mode is not None else None
-        return metadata if pace is None else {**metadata, "render_fps": pace}
 
     def _reset_options(
         self, options: dict[str, Any] | None

@@ -31,8 +31,9 @@ What differs from EnvPool, on purpose:
     there are none) and TimeLimit.truncated; there is no `ram`.
   * elapsed_step and max_episode_steps count from the last reset; with episodic_life those are
     the steps of a life, there of a game.
-  * `render` draws MuJoCo and Atari, whose frames have the size of its screen; where no camera is
-    named, a MuJoCo model's own that tracks is taken. There is no from_pixels, and one player.
+  * `render` draws MuJoCo, Atari and classic control, the latter two in their own size; where no
+    camera is named, a MuJoCo model's own that tracks is taken. There is no from_pixels.
+  * There is one player.
 """
 
 from __future__ import annotations

@@ -350,8 +350,7 @@ void BindPool(py::module_& module) {
            }),
            py::kw_only(), py::arg("segments"), py::arg("env_options"), py::arg("num_envs"),
            py::arg("batch_size"), py::arg("num_threads"), py::arg("env_id_offset"),
-           py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"),
-           py::arg("pin_cpus"))
+           py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"))
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))

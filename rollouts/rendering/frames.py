@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from rollouts import _native, mujoco
 from rollouts.errors import DTypeError, SpecError
+from rollouts.rendering import classic
+from rollouts.rendering.classic import ClassicRenderer
 from rollouts.rendering.mujoco_scene import MujocoScene
 from rollouts.rendering.opengl import gl_thread
-from rollouts.rendering.options import RenderOptions, read_options
+from rollouts.rendering.options import MODES, RenderOptions, read_options
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
@@ -65,6 +67,7 @@ class FrameSource:
         self._paths: dict[int, str] = {}  # by environment: the file of its model
         self._models: dict[str, Any] = {}  # by file: mujoco.MjModel
         self._scenes: dict[tuple[str, str], MujocoScene] = {}  # by model and id
+        self._renderers: dict[str, ClassicRenderer] = {}  # by id
         weakref.finalize(self, _free_later, self._scenes).atexit = False
 
     def draw(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Array, ...]:
@@ -72,29 +75,41 @@ class FrameSource:
         envs = self._rows(env_ids)
         specs = [self._specs[env] for env in envs]
         frames: list[Array] = [np.empty(0)] * len(envs)
-        for draw, fits in ((self._draw_mujoco, _is_mujoco), (self._draw_atari, _is_atari)):
+        for draw, fits in (
+            (self._draw_mujoco, _is_mujoco),
+            (self._draw_atari, _is_atari),
+            (self._draw_classic, _is_classic),
+            (self._refuse, _is_other),
+        ):
             at = [i for i, spec in enumerate(specs) if fits(spec)]
             if not at:
                 continue
             for i, frame in zip(at, draw([envs[i] for i in at], camera), strict=True):
                 frames[i] = frame
-        for env, spec in zip(envs, specs, strict=True):
-            if not (_is_mujoco(spec) or _is_atari(spec)):
-                raise SpecError(
-                    f"{spec.id} (env_id {env + self._first}) cannot be rendered: frames are drawn "
-                    "of MuJoCo and Atari environments"
-                )
         return tuple(frames)
 
-    def frames_per_s(self) -> int | None:
-        """Steps of the first environment in a second of its time; None where it has none."""
+    def metadata(self, render_mode: str | None) -> dict[str, Any]:
+        """What Gymnasium's wrappers look at; the pace only where there is a render_mode.
+
+        Raises:
+          SpecError: There is a render_mode, and an environment that nothing draws.
+        """
+        others = [env for env, spec in enumerate(self._specs) if _is_other(spec)]
+        if render_mode is None:
+            return {"render_modes": [] if others else list(MODES)}
+        if others:
+            self._refuse(others, None)
+        return {"render_modes": list(MODES), "render_fps": self.frames_per_s()}
+
+    def frames_per_s(self) -> int:
+        """Steps of the first environment in a second of its time, as Gymnasium has them."""
         spec = self._specs[0]
         if _is_atari(spec):
             return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
-        if _is_mujoco(spec):
-            timestep = float(self._model(self._model_path(0)).opt.timestep)
-            return max(1, round(1 / (timestep * int(spec.options["frame_skip"]))))
-        return None
+        if _is_classic(spec):
+            return self._classic(spec.id).frames_per_s
+        timestep = float(self._model(self._model_path(0)).opt.timestep)
+        return max(1, round(1 / (timestep * int(spec.options["frame_skip"]))))
 
     def forget_options(self) -> None:
         """To be called when the environments' options have changed."""
@@ -125,8 +140,31 @@ class FrameSource:
 
     def _draw_atari(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         if camera is not None:
-            raise SpecError(f"camera is {camera!r}, but Atari games have none: leave it out")
+            raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
         return list(self._pool.render(self._ids(envs)))
+
+    def _refuse(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        raise SpecError(
+            f"{self._specs[envs[0]].id} (env_id {envs[0] + self._first}) cannot be rendered: "
+            "frames are drawn of MuJoCo, Atari and classic control alone"
+        )
+
+    def _draw_classic(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        if camera is not None:
+            raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
+        states = self._pool.save_states(self._ids(envs))
+        columns = self._pool.env_options()
+        frames: list[Array] = []
+        for env, state in zip(envs, states, strict=True):
+            spec = self._specs[env]
+            options = {name: columns[name][env] for name in spec.options}
+            frames.append(self._classic(spec.id).draw(state, options))
+        return frames
+
+    def _classic(self, env_id: str) -> ClassicRenderer:
+        if env_id not in self._renderers:
+            self._renderers[env_id] = ClassicRenderer(env_id)
+        return self._renderers[env_id]
 
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         # states are copied here: the pool may go on while OpenGL draws
@@ -176,6 +214,14 @@ def _is_mujoco(spec: EnvSpec) -> bool:
 
 def _is_atari(spec: EnvSpec) -> bool:
     return spec.header.startswith(_ATARI)
+
+
+def _is_classic(spec: EnvSpec) -> bool:
+    return spec.header.startswith(classic.HEADERS)
+
+
+def _is_other(spec: EnvSpec) -> bool:
+    return not (_is_mujoco(spec) or _is_atari(spec) or _is_classic(spec))
 
 
 def _free(scenes: dict[tuple[str, str], MujocoScene]) -> None:

@@ -109,3 +109,26 @@ def test_a_loaded_atari_state_shows_the_game_two_frames_ahead() -> None:
         env.step(np.array([0, 0]))
         first, second = env.render()
         np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"])
+def test_classic_frames_are_those_of_gymnasium(env_id: str) -> None:
+    reference = gymnasium.make(env_id, render_mode="rgb_array").unwrapped
+    reference.reset(seed=0)
+    with rollouts.make_vec(env_id, 2, seed=1, num_threads=1, render_mode="rgb_array") as env:
+        assert env.metadata["render_fps"] == reference.metadata["render_fps"]
+        env.reset()
+        for _ in range(4):
+            env.step(env.action_space.sample())
+        reference.state = np.frombuffer(env._pool.get_state(1), np.float64)
+        frames = env.render()
+        np.testing.assert_array_equal(frames[1], reference.render())
+        assert (frames[0] != frames[1]).any()
+
+
+def test_a_pole_is_drawn_as_long_as_it_is() -> None:
+    with rollouts.make_vec("CartPole-v1", 2, pole_half_length=[0.25, 0.5]) as env:
+        env.reset(seed=0)
+        env._pool.set_state(1, env._pool.get_state(0))
+        short, long = env.render()
+        assert (short != long).any()

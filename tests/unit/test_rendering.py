@@ -127,7 +127,7 @@ def test_a_mixed_pool_draws_each_environment_by_its_own_engine() -> None:
         env.reset()
         # Carnival's screen is taller
         assert [frame.shape for frame in env.render()] == [(210, 160, 3), (214, 160, 3)]
-        with pytest.raises(SpecError, match="Atari games have none"):
+        with pytest.raises(SpecError, match="only MuJoCo models have any"):
             env.render(camera=0)
 
 
@@ -173,8 +173,11 @@ def test_atari_takes_no_size() -> None:
 def test_what_nothing_draws_says_so() -> None:
     with rollouts.make_vec("NChain-v0") as env:
         env.reset()
+        assert env.metadata["render_modes"] == []
         with pytest.raises(SpecError, match=r"NChain-v0 .* cannot be rendered"):
             env.render()
+    with pytest.raises(SpecError, match=r"NChain-v0 .* cannot be rendered"):
+        rollouts.make_vec("NChain-v0", render_mode="rgb_array")
 
 
 def test_names_of_envpool_work_and_survive_pickling() -> None:

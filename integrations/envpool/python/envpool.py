@@ -127,14 +127,14 @@ class EnvPoolMixin(abc.ABC):
         warnings.warn("seed() does nothing: give the seed to make() or reset()", stacklevel=2)
 
     def render(self, env_ids: Any = None, camera_id: int | None = None) -> Array:
-        """Draws environments, as EnvPool where render_mode is "rgb_array"; MuJoCo and Atari.
+        """Draws MuJoCo, Atari and classic control, as EnvPool where render_mode is "rgb_array".
 
         Args:
           env_ids: (n,) int or int; None: render_env_id of `make`.
           camera_id: Of the MuJoCo model; None: render_camera_id of `make`, -1 the free one.
 
         Returns:
-          (n, height, width, 3) uint8. Atari has the size of its screen.
+          (n, height, width, 3) uint8. Only MuJoCo has the size that `make` was given.
 
         Raises:
           ProtocolError: Made without render_mode, or as `rollouts.VectorEnv.render`.

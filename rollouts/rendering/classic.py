@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws classic control with Gymnasium's own renderers, which need pygame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from rollouts.errors import EngineError
+from rollouts.mujoco import state_offset
+
+HEADERS = "envs/classic/"  # where the headers of its environments are
+
+# our option -> the attribute of Gymnasium's environment that is drawn
+_DRAWN_OPTIONS = {"pole_half_length": "length"}
+
+
+class ClassicRenderer:
+    """One of Gymnasium's environments, into which states are put to be drawn."""
+
+    def __init__(self, env_id: str) -> None:
+        """Makes the environment; pygame is imported with the first frame."""
+        self._env: Any = gymnasium.make(env_id, render_mode="rgb_array").unwrapped
+        # some attributes that are drawn come with it
+        self._env.reset()
+
+    @property
+    def frames_per_s(self) -> int:
+        """Gymnasium's pace."""
+        return int(self._env.metadata["render_fps"])
+
+    def draw(self, state: bytes, options: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
+        """Draws a state; of Pendulum without the arrow of the torque, which no state has.
+
+        Args:
+          state: One entry of `VectorEnv.get_state`.
+          options: The environment's own.
+
+        Returns:
+          (height, width, 3) uint8.
+
+        Raises:
+          EngineError: pygame is missing.
+        """
+        for name, attribute in _DRAWN_OPTIONS.items():
+            if name in options:
+                setattr(self._env, attribute, options[name])
+        self._env.state = np.frombuffer(state, np.float64, offset=state_offset(state))
+        try:
+            with _quiet_pygame():
+                return np.asarray(self._env.render())
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise EngineError(
+                f"frames of classic control need pygame, which is missing ({error}): "
+                "pip install 'rollouts[render]'"
+            ) from error
+
+
+@contextmanager
+def _quiet_pygame() -> Iterator[None]:
+    """Keeps pygame, which begins with a first frame, from greeting and from looking for sound."""
+    quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
+    added = {name: value for name, value in quiet.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
