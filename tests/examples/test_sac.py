@@ -253,7 +253,8 @@ def test_discrete_actions_are_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_swings_the_pendulum_up_from_what_workers_sampled(tmp_path: Path) -> None:
     # -1400 before it learns; a pendulum that is up and stays there costs 150
-    result = run("sac.py", "--env-id", "Pendulum-v1", "--seed", 2, "--run-dir", tmp_path)
+    options = ("--env-id", "Pendulum-v1", "--seed", 2, "--total-steps", 8_000)
+    result = run("sac.py", *options, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     last = (tmp_path / "evaluations.csv").read_text().splitlines()[-1].split(",")
-    assert int(last[1]) >= 20_000 and float(last[4]) > -250
+    assert int(last[1]) >= 8_000 and float(last[4]) > -250
