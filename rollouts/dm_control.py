@@ -45,6 +45,12 @@ _WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ManipulatorBringPeg-v1": ("make_model", {"use_peg": True, "insert": False}),
     "ManipulatorInsertBall-v1": ("make_model", {"use_peg": False, "insert": True}),
     "ManipulatorInsertPeg-v1": ("make_model", {"use_peg": True, "insert": True}),
+    "QuadrupedEscape-v1": ("make_model", {"floor_size": 40, "terrain": True, "rangefinders": True}),
+    "QuadrupedFetch-v1": ("make_model", {"walls_and_ball": True}),
+    "QuadrupedRun-v1": ("make_model", {"floor_size": 100}),
+    "QuadrupedWalk-v1": ("make_model", {"floor_size": 10}),
+    "SwimmerSwimmer6-v1": ("get_model_and_assets", {"n_joints": 6}),
+    "SwimmerSwimmer15-v1": ("get_model_and_assets", {"n_joints": 15}),
     "StackerStack2-v1": ("make_model", {"n_boxes": 2}),
     "StackerStack4-v1": ("make_model", {"n_boxes": 4}),
 }
@@ -90,7 +96,9 @@ def _compile(domain: str, function: str, arguments: tuple[tuple[str, Any], ...],
     name = "-".join([domain, *(f"{key}={value}" for key, value in arguments)])
     path = _folder(pid) / f"{name}.mjb"
     try:
-        xml, assets = getattr(module, function)(**given)
+        made = getattr(module, function)(**given)
+        # quadruped's function leaves the assets to its callers
+        xml, assets = made if isinstance(made, tuple) else (made, module.common.ASSETS)
         text = xml.decode() if isinstance(xml, bytes) else xml
         model = mujoco.MjModel.from_xml_string(text, assets)
     except (AttributeError, TypeError, ValueError) as error:

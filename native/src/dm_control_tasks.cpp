@@ -18,6 +18,12 @@
 #include "rollouts/envs/dm_control/manipulator.h"
 #include "rollouts/envs/dm_control/pendulum.h"
 #include "rollouts/envs/dm_control/stacker.h"
+#include "rollouts/envs/dm_control/finger.h"
+#include "rollouts/envs/dm_control/fish.h"
+#include "rollouts/envs/dm_control/point_mass.h"
+#include "rollouts/envs/dm_control/quadruped.h"
+#include "rollouts/envs/dm_control/reacher.h"
+#include "rollouts/envs/dm_control/swimmer.h"
 #include "rollouts/envs/dm_control/walker.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
@@ -36,13 +42,19 @@ const std::vector<TaskEntry>& AllTasks() {
         kCartpoleTasks,
         kCheetahTasks,
         kDogTasks,
+        kFingerTasks,
+        kFishTasks,
         kHopperTasks,
         kHumanoidTasks,
         kHumanoidCmuTasks,
         kLqrTasks,
         kManipulatorTasks,
         kPendulumTasks,
+        kPointMassTasks,
+        kQuadrupedTasks,
+        kReacherTasks,
         kStackerTasks,
+        kSwimmerTasks,
         kWalkerTasks,
     };
     for (const auto& domain : domains) all.insert(all.end(), domain.begin(), domain.end());

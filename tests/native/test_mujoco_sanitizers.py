@@ -17,6 +17,7 @@ SOURCES = [
     *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
     NATIVE / "src" / "dm_control_env.cpp",
     NATIVE / "src" / "dm_control_tasks.cpp",
+    NATIVE / "src" / "dm_control_terrain.cpp",
     NATIVE / "src" / "mujoco_env.cpp",
     NATIVE / "src" / "mujoco_model_changes.cpp",
     NATIVE / "src" / "own_model.cpp",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dm_control_oracle import SPEC, TASKS, compare, flat, make_dm_control, own_fields
+from scipy import ndimage
 
 import rollouts
 from rollouts import dm_control
@@ -77,15 +78,41 @@ def test_saved_states_bring_the_simulation_back(env_id: str) -> None:
         np.testing.assert_array_equal(env.reset(options={"reset_mask": mask})[0][1], start[1])
 
 
+def test_terrain_is_a_spline_through_uniform_bumps() -> None:
+    size, bumps = 201, 30
+    with rollouts.make_vec("QuadrupedEscape-v1", 2, seed=5) as env:
+        env.reset()
+        heights = env.model_field("hfield_data").reshape(2, size, size)
+    assert not np.array_equal(*heights)
+    axis = np.linspace(-1, 1, size)
+    radius = np.clip(np.hypot(axis, axis[:, None]), 0.04, 1)
+    bowl = 0.5 - np.cos(2 * np.pi * radius) / 2
+    # zooming is linear: along each axis a matrix takes bumps to points
+    zoom = np.stack([ndimage.zoom(one, size / bumps) for one in np.eye(bumps)], axis=1)
+    # where the bowl is flat nothing says what the bumps were; in the middle a square is not flat
+    part = slice(60, 90)
+    for one in heights:
+        smooth = one[part, part] / bowl[part, part]
+        seen = np.abs(zoom[part]).sum(axis=0) > 1e-3
+        least = np.linalg.pinv(zoom[part][:, seen])
+        drawn = least @ smooth @ least.T
+        again = zoom[part][:, seen] @ drawn @ zoom[part][:, seen].T
+        np.testing.assert_allclose(again, smooth, atol=1e-3)
+
+
 def starts(env_id: str, count: int) -> np.ndarray:
     """(count, values): what starts consist of, in environments of ours."""
     rows = []
     with rollouts.make_vec(env_id, count, seed=11, num_threads=1) as env:
         env.reset()
         for state in env.get_state():
-            own = [np.frombuffer(values, np.float64) for _, values in own_fields(state)]
+            own = [np.frombuffer(values, own_dtype(name)) for name, values in own_fields(state)]
             rows.append(np.concatenate([integration_state(state), *own]))
     return np.array(rows)
+
+
+def own_dtype(name: str) -> type:
+    return np.float32 if name.endswith(("_rgba", "hfield_data")) else np.float64
 
 
 def dm_control_starts(env_id: str, count: int) -> np.ndarray:
@@ -141,7 +168,12 @@ STARTS = [
     "CartpoleThreePoles-v1",
     "HopperStand-v1",
     "LqrLqr62-v1",
+    "FingerTurnEasy-v1",
+    "FishSwim-v1",
     "PendulumSwingup-v1",
+    "PointMassHard-v1",
+    "ReacherEasy-v1",
+    "SwimmerSwimmer6-v1",
     "WalkerWalk-v1",
 ]
 SLOW_STARTS = [
@@ -154,6 +186,8 @@ SLOW_STARTS = [
     "ManipulatorBringPeg-v1",
     "ManipulatorInsertBall-v1",
     "ManipulatorInsertPeg-v1",
+    "QuadrupedFetch-v1",
+    "QuadrupedWalk-v1",
     "StackerStack2-v1",
     "StackerStack4-v1",
 ]

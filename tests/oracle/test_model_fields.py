@@ -189,6 +189,29 @@ def test_a_restored_environment_goes_on_equal_in_a_pool_that_knows_nothing(drawn
         np.testing.assert_array_equal(play(other, 50), play(ours, 50))
 
 
+def test_tasks_that_change_the_model_themselves_keep_overrides_and_states() -> None:
+    # the fish's target is drawn into geom_pos; the same array has an override
+    with (
+        rollouts.make_vec("FishSwim-v1", 2, seed=4, max_episode_steps=9) as ours,
+        rollouts.make_vec("FishSwim-v1", 2, seed=8, max_episode_steps=9) as other,
+    ):
+        ours.reset()
+        moved = ours.model_field("geom_pos", of_file=True) + np.array([0, 0, 0.001])
+        ours.reset(options={"model": {"geom_pos": moved, "body_mass": Scaled(0.5, 2)}})
+        other.reset()
+        play(ours, 4)
+        other.set_state(None, ours.get_state())
+        for _ in range(3):
+            np.testing.assert_array_equal(play(other, 9), play(ours, 9))
+            np.testing.assert_array_equal(
+                other.model_field("geom_pos"), ours.model_field("geom_pos")
+            )
+        same = (ours.model_field("geom_pos") == moved).all(axis=(0, 2))
+        assert same.sum() == len(same) - 1  # the target alone is the task's
+        mass, file = ours.model_field("body_mass"), ours.model_field("body_mass", of_file=True)
+        assert (mass <= 2 * file).all() and not np.allclose(mass, file)
+
+
 def test_overrides_outlive_changed_options_and_reach_asynchronous_pools() -> None:
     with rollouts.make_vec("Hopper-v5", 4, batch_size=2, num_threads=2, seed=1) as env:
         env.async_reset()

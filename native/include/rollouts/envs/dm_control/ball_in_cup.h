@@ -16,8 +16,8 @@ class BallInCup final : public Task {
         ball_z_(PositionOf("ball_z")),
         ball_(BodyPosition("ball")),
         target_(SitePosition("target")),
-        target_size_(model_.site_size + 3 * Id(ModelObject::kSite, "target")),
-        ball_radius_(model_.geom_size[3 * Id(ModelObject::kGeom, "ball")]) {}
+        target_site_(Id(ModelObject::kSite, "target")),
+        ball_geom_(Id(ModelObject::kGeom, "ball")) {}
 
   void DrawStart(Rng& rng) override {
     do {
@@ -29,7 +29,8 @@ class BallInCup final : public Task {
 
   double Reward() const override {
     const auto inside = [&](std::int32_t axis) {
-      return std::abs(target_[axis] - ball_[axis]) < target_size_[axis] - ball_radius_;
+      return std::abs(target_[axis] - ball_[axis]) <
+             model_.site_size[3 * target_site_ + axis] - model_.geom_size[3 * ball_geom_];
     };
     return inside(0) && inside(2);
   }
@@ -44,8 +45,8 @@ class BallInCup final : public Task {
   const std::int32_t ball_z_;
   const double* const ball_;
   const double* const target_;
-  const double* const target_size_;
-  const double ball_radius_;
+  const std::int32_t target_site_;
+  const std::int32_t ball_geom_;
 };
 
 inline constexpr TaskEntry kBallInCupTasks[] = {

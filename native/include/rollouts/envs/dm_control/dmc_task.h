@@ -89,9 +89,6 @@ class Task {
   const double* SiteRotation(const std::string& site) const {
     return data_.site_xmat + 9 * Id(ModelObject::kSite, site);
   }
-  const double* GeomRotation(const std::string& geom) const {
-    return data_.geom_xmat + 9 * Id(ModelObject::kGeom, geom);
-  }
   const double* GeomPosition(const std::string& geom) const {
     return data_.geom_xpos + 3 * Id(ModelObject::kGeom, geom);
   }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bowl that dm_control's quadruped escapes from.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "rollouts/core/rng.h"
+
+namespace rollouts::dmc {
+
+// A ring-shaped hill with random smooth bumps: heights in [0, 1], about, of `num_rows` by as many
+// points that span `metres` by as many. Bumps are two metres apart, and interpolated by cubic
+// splines, as by SciPy's ndimage.zoom.
+void DrawTerrain(Rng& rng, std::int32_t num_rows, double metres, std::span<float> heights);
+
+}  // namespace rollouts::dmc
