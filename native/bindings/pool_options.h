@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which environments a pool is made of, and their options, from and to Python.
+// Which environments a pool is made of, their options and models, and its statistics, from and to
+// Python.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -36,5 +37,8 @@ ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs
 
 // With the field's dtype and shape.
 pybind11::array ModelToArray(const ModelArray& model);
+
+// What rollouts/pool_stats.py makes a PoolStats of.
+pybind11::dict StatsDict(const CpuPool& pool);
 
 }  // namespace rollouts

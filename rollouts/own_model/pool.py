@@ -108,7 +108,7 @@ class FunctionPool(_native.CpuPool):
         self._masked, self._broken = mask is not None, ""
 
     def change(
-        self, mask: npt.NDArray[np.bool_] | None, options: Mapping[str, Any], model: list[Any]
+        self, mask: npt.NDArray[np.bool_] | None, options: Mapping[str, Any], model: Sequence[Any]
     ) -> None:
         """As CpuPool's; models must have the parts that they have."""
         fixed = sorted({"observation", "info", "obs_dtype"} & set(options))
