@@ -7,6 +7,9 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 RUN_DIR ?= runs/demo
+# processes that share the test files; those of one file stay together
+TEST_PROCESSES ?= 2
+PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f)
@@ -22,7 +25,7 @@ test: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m pytest
+	$(PY) $(PYTEST)
 
 # Those that learn for minutes, too.
 test-all: test
@@ -30,7 +33,7 @@ test-all: test
 
 # The same tests without RLlib, which pins an older Gymnasium, in an environment of their own.
 test-newest-gymnasium: setup $(NEWEST)/.native
-	$(NEWEST)/bin/python -m pytest
+	$(NEWEST)/bin/python $(PYTEST)
 
 $(NEWEST)/.native: pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(NEWEST)

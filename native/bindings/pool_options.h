@@ -38,7 +38,4 @@ ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs
 // With the field's dtype and shape.
 pybind11::array ModelToArray(const ModelArray& model);
 
-// What rollouts/pool_stats.py makes a PoolStats of.
-pybind11::dict StatsDict(const CpuPool& pool);
-
 }  // namespace rollouts

@@ -282,6 +282,11 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
             self.closed = True
             self.close_extras(**kwargs)
 
+    def __del__(self) -> None:
+        """Closes what nobody holds any more; Gymnasium's class did so until 1.3."""
+        if not getattr(self, "closed", True):
+            self.close()
+
     # -- helpers -------------------------------------------------------------------
 
     def _masked_rows(self, mask: Any) -> Array:
