@@ -162,6 +162,10 @@ class SquashedGaussian:
         """Refuses: nothing here learns from the probability of an action that was taken."""
         raise NotImplementedError("squashed actions are learnt by their value")
 
+    def most_likely(self, params: Any) -> Tensor:
+        """Actions (B, A) without noise, for `rollouts record`."""
+        return self.scaled(params[0].tanh())
+
     def scaled(self, action: Tensor) -> Tensor:
         """Maps [-1, 1] to the bounds."""
         return self.low + (action + 1) / 2 * (self.high - self.low)

@@ -84,6 +84,12 @@ def model_file(env_id: str, header: str) -> Path:
     return _compile(_MODULES.get(stem, stem), function, tuple(arguments.items()), os.getpid())
 
 
+def control_timestep(header: str) -> float | None:
+    """Seconds of a step of a task; None: one substep of its model."""
+    stem = Path(header).stem
+    return getattr(_domain(_MODULES.get(stem, stem)), "_CONTROL_TIMESTEP", None)
+
+
 @functools.cache
 def _compile(domain: str, function: str, arguments: tuple[tuple[str, Any], ...], pid: int) -> Path:
     """Writes a model once; a process that was forked writes its own files."""

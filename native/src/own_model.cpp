@@ -74,10 +74,11 @@ OwnModel::Sources OwnModel::Find(const std::vector<ModelPart>& parts) const {
 }
 
 void OwnModel::Reset(Rng& rng, bool /*forced*/) {
-  const ModelView& model = physics_.model().view();
+  changes_.BeginEpisode(physics_, rng);
+  const ModelView& model = physics_.model_view();
   double* const qpos = start_.data();
   double* const qvel = qpos + model.nq;
-  std::copy_n(beginning_.qpos, model.nq, qpos);
+  std::copy_n(beginning_.keyframe < 0 ? model.qpos0 : beginning_.qpos, model.nq, qpos);
   if (beginning_.qvel) {
     std::copy_n(beginning_.qvel, model.nv, qvel);
   } else {
@@ -105,7 +106,7 @@ StepResult OwnModel::Step(const Action* action, Rng& /*rng*/) {
 
 void OwnModel::TakeInfos(bool stepped) {
   infos_[kStepped] = stepped;
-  infos_[kDt] = physics_.model().view().timestep * config_.frame_skip;
+  infos_[kDt] = physics_.model_view().timestep * config_.frame_skip;
   double* out = infos_.data() + kNumRowValues;
   for (const Source& part : told_.parts) out = std::copy_n(part.values, part.count, out);
 }
@@ -125,7 +126,7 @@ void OwnModel::WriteInfo(double* values) const {
 
 // As MujocoEnv's: arrays that depend on positions are not part of MuJoCo's states.
 void OwnModel::SaveState(std::vector<std::uint8_t>& out) const {
-  MujocoMemory memory{.infos = infos_, .shown = shown_};
+  MujocoMemory memory{.infos = infos_, .shown = shown_, .changes = changes_};
   if (memory.shown.empty()) {
     for (const Source& part : observed_.parts) {
       memory.shown.insert(memory.shown.end(), part.values, part.values + part.count);
@@ -136,10 +137,12 @@ void OwnModel::SaveState(std::vector<std::uint8_t>& out) const {
 
 void OwnModel::LoadState(std::span<const std::uint8_t> state) {
   MujocoMemory memory{.infos = infos_,
-                      .shown = std::vector<double>(static_cast<std::size_t>(observed_.size))};
+                      .shown = std::vector<double>(static_cast<std::size_t>(observed_.size)),
+                      .changes = {}};
   LoadMujoco(physics_, memory, state);
   infos_ = std::move(memory.infos);
   shown_ = std::move(memory.shown);
+  changes_ = std::move(memory.changes);
 }
 
 }  // namespace rollouts

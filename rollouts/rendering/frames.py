@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts import _native, mujoco
+from rollouts import _native, dm_control, mujoco
 from rollouts.errors import DTypeError, SpecError
 from rollouts.rendering import classic
 from rollouts.rendering.classic import ClassicRenderer
@@ -26,6 +26,21 @@ Array = npt.NDArray[Any]
 
 _ATARI = "envs/atari/"  # where the header is
 _ATARI_FRAMES_PER_S = 60
+# what of a model may be an environment's own and is seen
+_VISIBLE = (
+    "body_pos",
+    "body_quat",
+    "geom_pos",
+    "geom_quat",
+    "geom_size",
+    "geom_rgba",
+    "site_pos",
+    "site_quat",
+    "site_size",
+    "site_rgba",
+    "mat_rgba",
+    "hfield_data",
+)
 
 
 class FrameSource:
@@ -109,7 +124,10 @@ class FrameSource:
         if _is_classic(spec):
             return self._classic(spec.id).frames_per_s
         timestep = float(self._model(self._model_path(0)).opt.timestep)
-        return max(1, round(1 / (timestep * int(spec.options["frame_skip"]))))
+        substeps = int(spec.options["frame_skip"])
+        if substeps == 0:  # of the DeepMind Control Suite: the task's own
+            return max(1, round(1 / (dm_control.control_timestep(spec.header) or timestep)))
+        return max(1, round(1 / (timestep * substeps)))
 
     def forget_options(self) -> None:
         """To be called when the environments' options have changed."""
@@ -169,23 +187,33 @@ class FrameSource:
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         # states are copied here: the pool may go on while OpenGL draws
         states = [mujoco.integration_state(one) for one in self._pool.save_states(self._ids(envs))]
+        looks = [self._look(env) for env in envs]
         keys = [(self._model_path(env), self._specs[env].id) for env in envs]
-        return gl_thread.run(functools.partial(self._draw_states, envs, keys, states, camera))
+        return gl_thread.run(
+            functools.partial(self._draw_states, envs, keys, states, looks, camera)
+        )
+
+    def _look(self, env: int) -> dict[str, Array]:
+        # a model without sites has no site_pos
+        names = set(self._pool.model_fields(env)).intersection(_VISIBLE)
+        return {name: self._pool.read_model(env, name, False) for name in names}
 
     def _draw_states(
         self,
         envs: Sequence[int],
         keys: Sequence[tuple[str, str]],
         states: Sequence[Array],
+        looks: Sequence[Mapping[str, Array]],
         camera: int | str | None,
     ) -> list[Array]:
         """In OpenGL's thread."""
         frames = []
-        for env, (path, env_id), state in zip(envs, keys, states, strict=True):
+        for env, (path, env_id), state, look in zip(envs, keys, states, looks, strict=True):
             scene = self._scenes.get((path, env_id))
             if scene is None:
                 scene = MujocoScene(self._model(path), path, env_id, self.options)
                 self._scenes[path, env_id] = scene
+            scene.look_as(look)
             frames.append(scene.draw(env, state, camera))
         return frames
 
@@ -195,21 +223,26 @@ class FrameSource:
     def _model(self, xml_path: str) -> Any:
         if xml_path not in self._models:
             module = importlib.import_module("mujoco")
-            self._models[xml_path] = module.MjModel.from_xml_path(xml_path)
+            read = module.MjModel
+            binary = xml_path.endswith(".mjb")
+            made = read.from_binary_path(xml_path) if binary else read.from_xml_path(xml_path)
+            self._models[xml_path] = made
         return self._models[xml_path]
 
     def _model_path(self, env: int) -> str:
         if env not in self._paths:
             columns = self._pool.env_options()
             for row in range(len(self._specs)):
-                if _is_mujoco(self._specs[row]):
+                if self._specs[row].header.startswith(dm_control.HEADERS):
+                    self._paths[row] = str(columns["suite_model"][row])
+                elif _is_mujoco(self._specs[row]):
                     options = {name: columns[name][row] for name in mujoco.PATH_OPTIONS}
                     self._paths[row] = mujoco.model_path(options)
         return self._paths[env]
 
 
 def _is_mujoco(spec: EnvSpec) -> bool:
-    return spec.header.startswith(mujoco.HEADERS)
+    return spec.header.startswith((mujoco.HEADERS, dm_control.HEADERS))
 
 
 def _is_atari(spec: EnvSpec) -> bool:

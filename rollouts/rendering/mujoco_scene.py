@@ -114,6 +114,19 @@ class MujocoScene:
         MujocoScene._live.add(self)
         _free_all_at_exit()
 
+    def look_as(self, fields: Mapping[str, Array]) -> None:
+        """Gives fields of the model the values that they have in one environment."""
+        mj = self._mujoco
+        for name, values in fields.items():
+            field = getattr(self._model, name)
+            if np.array_equal(field, values.reshape(field.shape)):
+                continue
+            field[...] = values.reshape(field.shape)
+            if name == "hfield_data":
+                self._context.make_current()
+                for terrain in range(self._model.nhfield):
+                    mj.mjr_uploadHField(self._model, self._drawing, terrain)
+
     def draw(self, env: int, state: Array, camera: int | str | None = None) -> Array:
         """Draws a state.
 

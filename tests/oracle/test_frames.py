@@ -13,7 +13,9 @@ from atari_oracle import load_emulator
 
 import rollouts
 from rollouts.mujoco import integration_state
-from rollouts.rendering.mujoco_scene import CAMERA_CONFIGS
+from rollouts.rendering.mujoco_scene import CAMERA_CONFIGS, MujocoScene
+from rollouts.rendering.opengl import gl_thread
+from rollouts.rendering.options import read_options
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +134,46 @@ def test_a_pole_is_drawn_as_long_as_it_is() -> None:
         env._pool.set_state(1, env._pool.get_state(0))
         short, long = env.render()
         assert (short != long).any()
+
+
+@pytest.mark.parametrize("env_id", ["FishSwim-v1", "QuadrupedEscape-v1"])
+def test_targets_and_terrains_are_each_environment_s_own(env_id: str) -> None:
+    dm_control = pytest.importorskip("rollouts.dm_control")
+    if not dm_control.installed():
+        pytest.skip("dm-control is not installed")
+    size = {"width": 96, "height": 64}
+    names = ["geom_pos", "geom_size"] + ["hfield_data"] * env_id.startswith("Quadruped")
+    with rollouts.make_vec(env_id, 2, seed=1, **size) as env:
+        env.reset()
+        frames = env.render()
+        header = rollouts.env_spec(env_id).header
+        for row, frame in enumerate(frames):
+            model = mujoco.MjModel.from_binary_path(str(dm_control.model_file(env_id, header)))
+            for name in names:
+                field = getattr(model, name)
+                field[...] = env.model_field(name)[row].reshape(field.shape)
+            state = integration_state(env.get_state([row])[0])
+
+            def draw(model: mujoco.MjModel = model, state: np.ndarray = state) -> np.ndarray:
+                # its frames are Gymnasium's, see above; here it has a model of its own
+                scene = MujocoScene(model, "", env_id, read_options(size))
+                frame = scene.draw(0, state)
+                scene.free()
+                return frame
+
+            np.testing.assert_array_equal(frame, gl_thread.run(draw))
+        assert np.abs(frames[0].astype(int) - frames[1]).max() > 50
+
+
+def test_own_fields_of_a_model_are_drawn() -> None:
+    with rollouts.make_vec("Hopper-v5", 2, seed=1, width=64, height=48) as env:
+        env.reset()
+        before = env.render()
+        colours = env.model_field("geom_rgba")
+        colours[1, 1:, :3] = 0, 0, 1
+        env.reset(seed=1, options={"model": {"geom_rgba": colours}})
+        after = env.render()
+        np.testing.assert_array_equal(after[0], before[0])
+        # orange has become blue
+        change = after[1].astype(int) - before[1]
+        assert change[..., 0].min() < -50 and change[..., 2].max() > 50

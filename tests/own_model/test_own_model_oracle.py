@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 from own_robot_world import PlainRobot, draw_actions, make
@@ -46,6 +47,29 @@ def test_every_step_equals_a_plain_loop_through_many_episodes() -> None:
             num_terminated += int(terminated.sum())
             num_truncated += int(truncated.sum())
     assert num_terminated > 5 and num_truncated > 5
+
+
+def test_own_model_fields_step_as_a_changed_model() -> None:
+    generator = np.random.default_rng(0)
+    robots = [PlainRobot() for _ in range(3)]
+    with make(3, num_threads=2) as env:
+        env.reset()
+        mass = env.model_field("body_mass") * generator.uniform(0.5, 2, (3, 1))
+        gravity = generator.uniform(-12, -2, (3, 3))
+        obs, info = env.reset(options={"model": {"body_mass": mass, "opt.gravity": gravity}})
+        for robot, masses, vector in zip(robots, mass, gravity, strict=True):
+            robot.model.body_mass[:], robot.model.opt.gravity[:] = masses, vector
+            mujoco.mj_setConst(robot.model, robot.data)
+        begins, over = np.ones(3, np.bool_), np.zeros(3, np.bool_)
+        for _ in range(150):
+            for row in np.flatnonzero(begins):
+                robots[row].begin(env.get_state([row])[0])
+            check_rows(obs, info, robots)
+            actions = draw_actions(generator, 3)
+            obs, _, terminated, truncated, info = env.step(actions)
+            begins, over = over, terminated | truncated
+            for row in np.flatnonzero(~begins):
+                robots[row].step(actions[row])
 
 
 def test_a_keyframe_is_where_episodes_begin() -> None:

@@ -67,6 +67,16 @@ class OwnModel {
   void SaveState(std::vector<std::uint8_t>& out) const;
   void LoadState(std::span<const std::uint8_t> state);
 
+  void CheckOverrides(const ModelOverrides& overrides) const {
+    ModelChanges::Check(physics_.model(), overrides);
+  }
+  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
+  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
+  ModelArray ReadModel(const std::string& field, bool of_file) const {
+    return ModelChanges::Read(physics_, field, of_file);
+  }
+  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
+
  private:
   // Consecutive numbers of the simulation.
   struct Source {
@@ -88,6 +98,7 @@ class OwnModel {
   const bool contact_forces_;
   const Sources observed_;
   const Sources told_;
+  ModelChanges changes_;
   std::vector<double> start_;  // positions, then velocities
   std::vector<double> infos_;
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step
