@@ -15,7 +15,14 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTI
 
 
 def test_readme_shows_one_block_for_each_way_in() -> None:
-    shown = ("send(", "from_env_fns(", "ReplayBuffer(", "RolloutCoordinator", "ReplayService(")
+    shown = (
+        "send(",
+        "from_env_fns(",
+        "ReplayBuffer(",
+        "RolloutCoordinator",
+        "ReplayService(",
+        "MuJoCo-v0",
+    )
     assert [[name for name in shown if name in block] for block in BLOCKS] == [
         [],
         ["send("],
@@ -24,11 +31,14 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
         ["RolloutCoordinator"],
         ["ReplayBuffer("],
         ["RolloutCoordinator", "ReplayService("],
+        ["MuJoCo-v0"],
     ]
 
 
 @pytest.mark.parametrize(
-    "block", BLOCKS, ids=["step", "send-recv", "options", "env-fns", "ray", "replay", "service"]
+    "block",
+    BLOCKS,
+    ids=["step", "send-recv", "options", "env-fns", "ray", "replay", "service", "mujoco"],
 )
 def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
