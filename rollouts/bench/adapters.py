@@ -18,7 +18,9 @@ from typing import Any, Protocol
 from rollouts.errors import EngineError
 
 # what has a module in rollouts.integrations.bench
-LIBRARIES = ("env_fns", "rllib", "tianshou", "sb3", "torchrl")
+LIBRARIES = (
+    "env_fns", "rllib", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env", "rl_games", "jax",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

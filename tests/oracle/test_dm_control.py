@@ -28,8 +28,10 @@ def test_episodes_equal_dm_control(env_id: str) -> None:
 @pytest.mark.slow
 @every_task
 def test_many_episodes_equal_dm_control(env_id: str) -> None:
-    # every second episode has dm_control's length, 50 short ones see many starts
-    assert compare(env_id, episodes=50, limit=200, seed=1) >= 10_000
+    # two episodes of dm_control's length, 50 short ones for many starts; random actions make the
+    # CMU humanoid diverge now and then, in both alike, which ends an episode early
+    limit = 220 if env_id.startswith("HumanoidCMU") else 200
+    assert compare(env_id, episodes=50, limit=limit, seed=1) >= 10_000
     assert compare(env_id, episodes=2, seed=2) >= 2_000
 
 

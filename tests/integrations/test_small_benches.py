@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contestants of `rollouts bench-adapter` for cleanrl, dm_env, rl_games and jax collect."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from rollouts.bench.adapters import Case
+
+
+@pytest.mark.parametrize("library", ["cleanrl", "dm_env", "rl_games", "jax"])
+def test_contestants_collect_what_they_say(library: str) -> None:
+    needed = {"dm_env": "dm_env", "rl_games": "rl_games", "jax": "jax"}.get(library, "torch")
+    pytest.importorskip(needed, reason=f"{needed} is not installed")
+    module = importlib.import_module(f"rollouts.integrations.bench.{library}")
+    assert next(iter(module.CONTESTANTS)) == "rollouts"
+    for name, make in module.CONTESTANTS.items():
+        contestant = make(Case("CartPole-v1", 4, 1, rollout_length=40))
+        assert contestant.collect() + contestant.collect() == 320, name
+        if library == "cleanrl":
+            assert contestant.episodes > 0, name
+        contestant.close()
