@@ -56,12 +56,13 @@ PLACEMENT = (
 result = {}
 try:
     for name, options in {
+        # first: while Ray still frees what former workers had, it counts their nodes as fuller
+        "spread over more": {"placement": "SPREAD", "max_workers": 4},
         "pack": {"placement": "PACK"},
         "spread": {"placement": "SPREAD"},
         "label": {"node_labels": {"zone": "b"}},
         "labelled pack": {"placement": "PACK", "node_labels": {"zone": "b"}},
         "gpu": {"num_gpus_per_worker": 0.5},
-        "spread over more": {"placement": "SPREAD", "max_workers": 4},
     }.items():
         with start(**options) as coordinator:
             coordinator.publish_weights(weights())
