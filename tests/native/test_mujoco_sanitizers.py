@@ -28,8 +28,8 @@ SCENARIOS = [
     "divergence_stays_apart",
     "fatal_errors_stay_apart",
     "own_fields_stay_apart",
-    "suite_tasks_share_models",
     "parts_by_name",
+    "suite_tasks_share_models",
     "threads_share_models",
 ]
 
