@@ -67,6 +67,8 @@ def make_vec(
         and healthy_z_max=1.0. MuJoCo environments also take what Gymnasium's have for
         frames, one value for all: width, height (480 pixels), camera_id or camera_name
         ("track" where the model has it), default_camera_config, max_geom, visual_options.
+        And model={field: values}, in which each environment's model differs from its file
+        from the first episode on, as `reset(options={"model": ...})` takes it.
         EnvPool's names work too: render_width, render_height, render_camera_id.
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
 
@@ -75,8 +77,9 @@ def make_vec(
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
-        environment, or environments whose spaces differ; for pin_threads also fewer
-        CPUs than threads, or CPUs that this process may not use.
+        environment, or environments whose spaces differ; a model field that does not
+        exist, or values of another shape; for pin_threads also fewer CPUs than threads,
+        or CPUs that this process may not use.
       EngineError: The engine behind the id is missing or not supported.
 
     Example:
@@ -86,6 +89,7 @@ def make_vec(
 
       rollouts.make_vec("CartPole-v1", 64, pole_half_length=np.linspace(0.4, 0.6, 64))
       rollouts.make_vec(["ALE/Pong-v5"] * 8 + ["ALE/Breakout-v5"] * 8, full_action_space=True)
+      rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
     return VectorEnv(
         env_id,

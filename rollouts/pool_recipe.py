@@ -10,6 +10,7 @@ from typing import Any
 
 from rollouts.arguments import int_between
 from rollouts.errors import SpecError
+from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.registry import Recipe, describe, resolve
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -34,6 +35,11 @@ class PoolRecipe:
     specs: dict[str, EnvSpec]
     segments: list[Segment]
     option_names: frozenset[str]
+
+    @property
+    def is_own_model(self) -> bool:
+        """Whether the environments are MuJoCo-v0's."""
+        return OWN_MODEL in self.specs
 
 
 def read_ids(env_id: str | Sequence[str], num_envs: int | None) -> tuple[list[str], int]:

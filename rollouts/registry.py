@@ -14,6 +14,7 @@ from rollouts.arguments import first_value
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.options import split_functions
+from rollouts.rendering.options import split_options
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 
 # options that name files of an engine; rollouts fills them in, users do not
@@ -80,8 +81,8 @@ def env_spec(
     Args:
       env_id: One of `env_ids()`.
       max_episode_steps: Time limit in place of the id's own; 0 means none.
-      env_options: The environment's own options, as for `make_vec`; of a sequence the
-        first value counts.
+      env_options: As for `make_vec`; of a sequence the first value counts. Those of frames
+        and `model` say nothing about a spec.
 
     Returns:
       Its spaces, limits and options.
@@ -89,7 +90,9 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
-    plain, _ = split_functions(env_options, env_id == OWN_MODEL)
+    _, given = split_options(env_options)
+    given.pop("model", None)
+    plain, _ = split_functions(given, env_id == OWN_MODEL)
     options = {
         name: first_value(name, value)
         for name, value in mujoco.plain_options(plain, num_envs=None).items()

@@ -27,13 +27,14 @@ from rollouts.arguments import (
 )
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
-from rollouts.model_fields import Column, model_columns, read_field
+from rollouts.model_fields import model_columns, read_field
 from rollouts.observation_parts import ObservationParts
 from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_functions
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
 from rollouts.rendering import FrameSource, split_options
 from rollouts.rendering.options import read_mode
+from rollouts.reset_options import read_reset_options
 from rollouts.send_recv import SendRecv
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -86,9 +87,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         """Checks the arguments and starts the threads; see `make_vec`."""
         self.closed = True  # until there is something to close
         ids, num_envs = read_ids(env_id, num_envs)
-        self._own_model = is_own_model(ids)
+        own_model = is_own_model(ids)
         frame_options, given = split_options(env_options or {})
-        given, functions = split_functions(given, self._own_model)
+        changes = {"model": given.pop("model")} if "model" in given else {}
+        given, functions = split_functions(given, own_model)
         options = option_columns(mujoco.plain_options(given, num_envs), num_envs)
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
@@ -103,8 +105,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         recipe = resolve_pool(ids, num_envs, max_episode_steps, options)
         self.env_spec = recipe.specs[ids[0]]
-        self._specs, self._runs = recipe.specs, recipe.runs
-        self._option_names = recipe.option_names
+        self._recipe = recipe
         self.single_observation_space = self.env_spec.single_observation_space
         self.single_action_space = self.env_spec.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
@@ -116,7 +117,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         # what makes this environment again in another process
         self._env_id = ids[0] if len(ids) == 1 else ids
-        self._recipe: dict[str, Any] = {
+        self._arguments: dict[str, Any] = {
             "batch_size": self.batch_size,
             "num_threads": num_threads,
             "seed": seed,
@@ -127,11 +128,11 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "flatten_observation": flatten_observation,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
             "render_mode": render_mode,
-            "env_options": {**options, **functions, **frame_options},
+            "env_options": {**options, **functions, **frame_options, **changes},
         }
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         make_pool = _native.CpuPool
-        if self._own_model:
+        if own_model:
             make_pool = functools.partial(  # type: ignore[assignment]
                 FunctionPool,
                 layout=common_layout(self.env_spec.options, options),
@@ -151,6 +152,9 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
             pin_cpus=cpus,
         )
+        if changes:
+            fields = model_columns(changes["model"], self._pool, self.num_envs, mask=None)
+            self._pool.change(None, {}, fields)
         self._info_names: tuple[str, ...] = self._pool.info_names
         self._reports_errors = on_env_error == "reset"
         self._last_env_id: Array | None = None
@@ -210,15 +214,18 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
           env.reset(options={"model": {"body_mass": mass * rng.uniform(0.8, 1.2, mass.shape)}})
           env.reset(options={"model": {"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)}})
         """
-        mask, env_options, model = self._reset_options(options)
+        given = read_reset_options(
+            options, self._pool, self._recipe, self.num_envs, self.batch_size
+        )
+        mask = given.mask
         seeds = seed_list(seed, self.num_envs)
         if mask is None:
             self._pool.discard(None)
         else:
             # before a seed counts: an error leaves the streams alone
             self._pool.check_reset(mask)
-        if env_options or model:
-            self._pool.change(mask, env_options, model)
+        if given.env_options or given.model:
+            self._pool.change(mask, given.env_options, given.model)
             self._frames.forget_options()
         self._apply_seeds(seeds, mask)
         self._pool.send_reset(mask)
@@ -298,7 +305,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
     @property
     def env_specs(self) -> tuple[EnvSpec, ...]:
         """What each environment's id stands for, in env order: N entries."""
-        return tuple(self._specs[one] for one, count in self._runs for _ in range(count))
+        recipe = self._recipe
+        return tuple(recipe.specs[one] for one, count in recipe.runs for _ in range(count))
 
     @property
     def env_options(self) -> dict[str, OptionValue | Array | None]:
@@ -314,7 +322,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         return {
             name: option_array(columns[name])
             for name in sorted(columns)
-            if name in self._option_names
+            if name in self._recipe.option_names
         }
 
     @property
@@ -349,46 +357,6 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             raise SpecError(f"model field {field!r} has another shape in other environments")
         return np.stack(rows)
 
-    # -- helpers -------------------------------------------------------------------
-
-    def _reset_options(
-        self, options: dict[str, Any] | None
-    ) -> tuple[Array | None, dict[str, OptionValue | list[OptionValue]], list[Column]]:
-        """The mask, if any, and what environments shall have for options and in their models."""
-        plain, functions = split_functions(options or {}, self._own_model)
-        given = mujoco.plain_options(plain, self.num_envs)
-        fields = given.pop("model", None)
-        mask = self._reset_mask(given.pop("reset_mask")) if "reset_mask" in given else None
-        unknown = sorted((set(given) - self._option_names) | set(functions))
-        if unknown:
-            raise SpecError(
-                f"unknown reset options {unknown}; expected 'reset_mask', 'model' or options of "
-                f"{' and '.join(self._specs)}: {', '.join(sorted(self._option_names)) or 'none'}"
-            )
-        model: list[Column] = []
-        if fields is not None:
-            # environments in flight have no model to read
-            if mask is None:
-                self._pool.discard(None)
-            else:
-                self._pool.check_reset(mask)
-            model = model_columns(fields, self._pool, self.num_envs, mask)
-        return mask, option_columns(given, self.num_envs), model
-
-    def _reset_mask(self, mask: Any) -> Array:
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise SpecError(f"reset_mask must be a NumPy array of bool, got {mask!r}")
-        if mask.shape != (self.num_envs,):
-            raise SpecError(f"reset_mask has shape {mask.shape}, expected ({self.num_envs},)")
-        if not mask.any():
-            raise SpecError("reset_mask is all False: mark at least one environment")
-        if not self._synchronous:
-            raise SpecError(
-                "reset_mask needs a synchronous environment (batch_size == num_envs), "
-                f"this one has batch_size {self.batch_size} and num_envs {self.num_envs}"
-            )
-        return mask
-
     def _apply_seeds(self, seeds: list[int | None], mask: Array | None) -> None:
         for env, value in enumerate(seeds):
             if value is not None and (mask is None or mask[env]):
@@ -410,15 +378,15 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         Options are those of the construction, whatever a reset has changed since.
         """
-        return _remake, (self._env_id, self.num_envs, self._recipe)
+        return _remake, (self._env_id, self.num_envs, self._arguments)
 
     def __repr__(self) -> str:
         return (
-            f"rollouts.VectorEnv({' + '.join(self._specs)!r}, num_envs={self.num_envs}, "
+            f"rollouts.VectorEnv({' + '.join(self._recipe.specs)!r}, num_envs={self.num_envs}, "
             f"batch_size={self.batch_size}, num_threads={self.num_threads}, "
             f"autoreset_mode={self.autoreset_mode.name})"
         )
 
 
-def _remake(env_id: str | list[str], num_envs: int, recipe: dict[str, Any]) -> VectorEnv:
-    return VectorEnv(env_id, num_envs, **recipe)
+def _remake(env_id: str | list[str], num_envs: int, arguments: dict[str, Any]) -> VectorEnv:
+    return VectorEnv(env_id, num_envs, **arguments)

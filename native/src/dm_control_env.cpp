@@ -49,9 +49,9 @@ EnvSpec DmControl::MakeSpec(const Config& config) {
 }
 
 DmControl::DmControl(const Config& config)
-    : config_(config),
+    : ModelOwner(PhysicsModel::Get(config.suite_model)),
+      config_(config),
       entry_(dmc::FindTask(config.suite_task)),
-      physics_(PhysicsModel::Get(config.suite_model)),
       task_(entry_.make(physics_)),
       substeps_(Substeps(config, entry_, physics_.model().view().timestep)) {}
 

@@ -56,8 +56,8 @@ EnvSpec OwnModel::MakeSpec(const Config& config) {
 }
 
 OwnModel::OwnModel(const Config& config)
-    : config_(config),
-      physics_(ModelOf(config)),
+    : ModelOwner(ModelOf(config)),
+      config_(config),
       beginning_(FindBeginning(physics_.model(), config.keyframe)),
       contact_forces_(WantsContactForces(physics_.model(), config)),
       observed_(Find(FindParts(physics_.model(), "observation", config.observation))),

@@ -54,7 +54,7 @@ class RolloutCoordinator:
       num_threads_per_worker: Threads of each pool, and of torch in each worker.
       batch_size_per_worker: See `make_vec`; None for synchronous pools.
       seed: Of the environments and, mixed with the worker's number, of the policies.
-      env_options: Further keyword arguments of `make_vec`.
+      env_options: Further keyword arguments of `make_vec`, an environment's options among them.
       max_queued_fragments: Most fragments in flight and queued together, so also the most that
         one `get` can take; None for num_workers * credits_per_worker.
       credits_per_worker: Most calls in flight per worker. With 2 a worker never waits for the

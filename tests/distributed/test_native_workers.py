@@ -18,6 +18,7 @@ from counter_world import assert_balanced
 import rollouts
 from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
 from rollouts.errors import SpecError
+from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
 
 TIMEOUT_S = 300.0
@@ -44,6 +45,14 @@ class LeaningPolicy:
         return np.zeros(len(obs), np.float32)
 
 
+class CentringPolicy(LeaningPolicy):
+    """Drives an inverted pendulum's cart towards its middle: the pole falls."""
+
+    def act(self, obs: np.ndarray) -> PolicyOutput:
+        zeros = np.zeros(len(obs), np.float32)
+        return PolicyOutput(-obs[:, :1].astype(np.float32), zeros, zeros)
+
+
 class ActorCritic(torch.nn.Module):
     """One linear layer for both heads."""
 
@@ -63,15 +72,22 @@ def make_torch_policy(spec: PolicySpec) -> TorchPolicy:
 
 
 def start(make_policy: Any, **kwargs: Any) -> RolloutCoordinator:
-    settings = {"num_workers": 2, "num_envs_per_worker": 4, "rollout_length": 64} | kwargs
-    return RolloutCoordinator("CartPole-v1", make_policy, **settings)
+    settings = {
+        "env_id": "CartPole-v1",
+        "num_workers": 2,
+        "num_envs_per_worker": 4,
+        "rollout_length": 64,
+    } | kwargs
+    return RolloutCoordinator(make_policy=make_policy, **settings)
 
 
-def data_by_env(num_fragments: int, **kwargs: Any) -> dict[int, dict[str, np.ndarray]]:
+def data_by_env(
+    num_fragments: int, make_policy: Any = LeaningPolicy, **kwargs: Any
+) -> dict[int, dict[str, np.ndarray]]:
     """Collects `num_fragments` of every worker; returns arrays (T, ...) by env_id."""
     columns: dict[int, dict[str, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[int, int] = defaultdict(int)
-    with start(LeaningPolicy, **kwargs) as coordinator:
+    with start(make_policy, **kwargs) as coordinator:
         coordinator.publish_weights({})
         while len(counts) < max(1, kwargs["num_workers"]) or min(counts.values()) < num_fragments:
             (fragment,) = coordinator.get_fragments(1, TIMEOUT_S)
@@ -104,6 +120,22 @@ def test_data_do_not_depend_on_the_number_of_workers(
     assert sorted(got) == sorted(expected) == list(range(6))
     for env_id, arrays in expected.items():
         assert arrays["terminated"].any()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
+
+
+def test_workers_randomise_their_models(ray_session: object) -> None:
+    options = {"model": {"body_mass": Scaled(0.2, 5), "opt.gravity": [0, 0, -5.0]}}
+    settings = {"env_id": "InvertedPendulum-v5", "seed": 3, "env_options": options}
+    expected = data_by_env(2, CentringPolicy, num_workers=0, num_envs_per_worker=4, **settings)
+    got = data_by_env(2, CentringPolicy, num_workers=2, num_envs_per_worker=2, **settings)
+    files = data_by_env(
+        2, CentringPolicy, num_workers=0, num_envs_per_worker=4, **(settings | {"env_options": {}})
+    )
+    assert sorted(got) == sorted(expected) == list(range(4))
+    for env_id, arrays in expected.items():
+        assert arrays["terminated"].any()
+        assert not np.array_equal(arrays["obs"], files[env_id]["obs"])
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,37 @@ def test_drawn_values_are_new_in_every_episode_and_the_same_for_any_threads() ->
     for one, other in zip(*seen, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_model_given_at_construction_is_that_of_the_first_reset() -> None:
+    fields = {"body_mass": Scaled(0.5, 2), "geom_friction": np.full((N, 5, 3), 0.7)}
+    with make_hopper() as ours, make_hopper(model=fields) as at_once:
+        ours.reset(seed=4, options={"model": fields})
+        again = pickle.loads(pickle.dumps(at_once))
+        for env in (at_once, again):
+            env.reset(seed=4)
+            np.testing.assert_array_equal(
+                env.model_field("body_mass"), ours.model_field("body_mass")
+            )
+            np.testing.assert_array_equal(env.model_field("geom_friction"), fields["geom_friction"])
+        played = play(ours)
+        np.testing.assert_array_equal(play(at_once), played)
+        np.testing.assert_array_equal(play(again), played)
+        again.close()
+
+
+def test_a_wrong_model_at_construction_is_refused() -> None:
+    with pytest.raises(SpecError, match="did you mean 'body_mass'"):
+        make_hopper(model={"body_mas": 1})
+    with pytest.raises(SpecError, match=r"has shape \(2,\), expected \(5,\) for all"):
+        make_hopper(model={"body_mass": [1, 2]})
+    with pytest.raises(SpecError, match="no model with fields"):
+        rollouts.make_vec("CartPole-v1", 2, model={"body_mass": 1})
+
+
+def test_a_spec_needs_no_options_of_models_and_frames() -> None:
+    options = {"model": {"body_mass": Scaled(0.5, 2)}, "width": 64, "render_height": 64}
+    assert rollouts.env_spec("Hopper-v5", **options) == rollouts.env_spec("Hopper-v5")
 
 
 @pytest.mark.parametrize("drawn", [False, True])

@@ -7,13 +7,11 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "rollouts/core/env.h"
 #include "rollouts/envs/dm_control/dmc_task.h"
-#include "rollouts/envs/mujoco/model_changes.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "rollouts/envs/mujoco/model_owner.h"
 
 namespace rollouts {
 
@@ -24,7 +22,7 @@ struct DmControlConfig {
   std::string obs_dtype = "float64";  // dm_control's; or "float32", which halves the batches
 };
 
-class DmControl {
+class DmControl : public ModelOwner {
  public:
   using Config = DmControlConfig;
   using Action = float;
@@ -61,25 +59,13 @@ class DmControl {
   void SaveState(std::vector<std::uint8_t>& out) const;
   void LoadState(std::span<const std::uint8_t> state);
 
-  void CheckOverrides(const ModelOverrides& overrides) const {
-    ModelChanges::Check(physics_.model(), overrides);
-  }
-  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
-  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
-  ModelArray ReadModel(const std::string& field, bool of_file) const {
-    return ModelChanges::Read(physics_, field, of_file);
-  }
-  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
-
  private:
   std::int32_t ObservationSize() const;
 
   const Config config_;
   const dmc::TaskEntry& entry_;
-  Physics physics_;
   const std::unique_ptr<dmc::Task> task_;
   const std::int32_t substeps_;
-  ModelChanges changes_;
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step
 };
 

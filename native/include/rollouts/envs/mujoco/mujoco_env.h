@@ -30,6 +30,7 @@
 
 #include "rollouts/core/env.h"
 #include "rollouts/envs/mujoco/model_changes.h"
+#include "rollouts/envs/mujoco/model_owner.h"
 #include "rollouts/envs/mujoco/observation_writer.h"
 #include "rollouts/envs/mujoco/physics.h"
 
@@ -99,7 +100,7 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory, std::vector<
 void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state);
 
 template <typename Task>
-class MujocoEnv {
+class MujocoEnv : public ModelOwner {
  public:
   using Config = typename Task::Config;
   using Action = float;
@@ -133,8 +134,8 @@ class MujocoEnv {
   }
 
   explicit MujocoEnv(const Config& config)
-      : config_(config),
-        physics_(PhysicsModel::Get(ModelPath(config))),
+      : ModelOwner(PhysicsModel::Get(ModelPath(config))),
+        config_(config),
         task_(config_, CheckedModel(physics_.model())),
         sim_{physics_.model_view(), physics_.view(),
              physics_.model_view().timestep * config.frame_skip},
@@ -200,16 +201,6 @@ class MujocoEnv {
     changes_ = std::move(memory.changes);
   }
 
-  void CheckOverrides(const ModelOverrides& overrides) const {
-    ModelChanges::Check(physics_.model(), overrides);
-  }
-  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
-  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
-  ModelArray ReadModel(const std::string& field, bool of_file) const {
-    return ModelChanges::Read(physics_, field, of_file);
-  }
-  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
-
  private:
   static const PhysicsModel& CheckedModel(const PhysicsModel& model) {
     CheckModel(model, Task::kNeeds);
@@ -225,10 +216,8 @@ class MujocoEnv {
   }
 
   const Config config_;
-  Physics physics_;
   Task task_;
   Simulation sim_;
-  ModelChanges changes_;
   std::vector<double> start_;  // positions, then velocities
   std::vector<double> infos_;
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step

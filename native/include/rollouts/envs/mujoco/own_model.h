@@ -15,7 +15,7 @@
 
 namespace rollouts {
 
-class OwnModel {
+class OwnModel : public ModelOwner {
  public:
   struct Config : MujocoConfig {
     std::string observation = "qpos, qvel";  // parts, model_parts.h has the names
@@ -67,16 +67,6 @@ class OwnModel {
   void SaveState(std::vector<std::uint8_t>& out) const;
   void LoadState(std::span<const std::uint8_t> state);
 
-  void CheckOverrides(const ModelOverrides& overrides) const {
-    ModelChanges::Check(physics_.model(), overrides);
-  }
-  void SetModel(ModelOverrides overrides) { changes_.Set(std::move(overrides)); }
-  const ModelOverrides& model_overrides() const { return changes_.overrides(); }
-  ModelArray ReadModel(const std::string& field, bool of_file) const {
-    return ModelChanges::Read(physics_, field, of_file);
-  }
-  std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
-
  private:
   // Consecutive numbers of the simulation.
   struct Source {
@@ -93,12 +83,10 @@ class OwnModel {
   void TakeInfos(bool stepped);
 
   const Config config_;
-  Physics physics_;
   const Beginning beginning_;
   const bool contact_forces_;
   const Sources observed_;
   const Sources told_;
-  ModelChanges changes_;
   std::vector<double> start_;  // positions, then velocities
   std::vector<double> infos_;
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `VectorEnv.reset` takes as options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts import _native, mujoco
+from rollouts.arguments import option_columns
+from rollouts.errors import SpecError
+from rollouts.model_fields import Column, model_columns
+from rollouts.own_model import split_functions
+from rollouts.pool_recipe import PoolRecipe
+from rollouts.specs import OptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOptions:
+    """What environments shall be from their next episode on.
+
+    Attributes:
+      mask: (N,) bool, which environments begin one; None: all.
+      env_options: New values of their options.
+      model: New values of their models' fields.
+    """
+
+    mask: npt.NDArray[np.bool_] | None
+    env_options: dict[str, OptionValue | list[OptionValue]]
+    model: list[Column]
+
+
+def read_reset_options(
+    options: dict[str, Any] | None,
+    pool: _native.CpuPool,
+    recipe: PoolRecipe,
+    num_envs: int,
+    batch_size: int,
+) -> ResetOptions:
+    """Reads and checks them; where models change, batches in flight are discarded.
+
+    Args:
+      options: As `VectorEnv.reset` takes them.
+      pool: The environments that are reset.
+      recipe: What they were made of.
+      num_envs: Their number N.
+      batch_size: Rows B of a batch.
+
+    Raises:
+      SpecError: Unknown option or field, a wrong number of values, or a wrong mask.
+    """
+    plain, functions = split_functions(options or {}, recipe.is_own_model)
+    given = mujoco.plain_options(plain, num_envs)
+    fields = given.pop("model", None)
+    mask = None
+    if "reset_mask" in given:
+        mask = _read_mask(given.pop("reset_mask"), num_envs, batch_size)
+    unknown = sorted((set(given) - recipe.option_names) | set(functions))
+    if unknown:
+        raise SpecError(
+            f"unknown reset options {unknown}; expected 'reset_mask', 'model' or options of "
+            f"{' and '.join(recipe.specs)}: {', '.join(sorted(recipe.option_names)) or 'none'}"
+        )
+    model: list[Column] = []
+    if fields is not None:
+        # environments in flight have no model to read
+        if mask is None:
+            pool.discard(None)
+        else:
+            pool.check_reset(mask)
+        model = model_columns(fields, pool, num_envs, mask)
+    return ResetOptions(mask, option_columns(given, num_envs), model)
+
+
+def _read_mask(mask: Any, num_envs: int, batch_size: int) -> npt.NDArray[np.bool_]:
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        raise SpecError(f"reset_mask must be a NumPy array of bool, got {mask!r}")
+    if mask.shape != (num_envs,):
+        raise SpecError(f"reset_mask has shape {mask.shape}, expected ({num_envs},)")
+    if not mask.any():
+        raise SpecError("reset_mask is all False: mark at least one environment")
+    if batch_size != num_envs:
+        raise SpecError(
+            "reset_mask needs a synchronous environment (batch_size == num_envs), "
+            f"this one has batch_size {batch_size} and num_envs {num_envs}"
+        )
+    return mask
