@@ -69,6 +69,84 @@ void ManyReceiversSync() { ManyReceivers(MakeOptions(48, 48, 2)); }
 void ManyReceiversSyncQueued() { ManyReceivers(MakeOptions(3000, 3000, 3)); }
 void ManyReceiversAsync() { ManyReceivers(MakeOptions(60, 9, 3)); }
 
+// Receivers end the episodes of some of their environments, as callers do whose rules are their
+// own, and look at all of them at rest, while the pool steps the others and one more thread
+// asks for their models.
+void RowsAtRest(bool throws) {
+  SetGate(true);
+  const PoolOptions options = MakeOptions(24, 5, 3);
+  const auto pool = MakeGates(options, throws);
+  SendReset(*pool);
+  std::atomic<int> batches{0}, begun{0}, failures{0};
+  std::atomic<bool> stop{false};
+  std::thread asker([&] {
+    for (int env = 0; !stop; env = (env + 1) % options.num_envs) {
+      try {
+        pool->ModelFields(env);
+      } catch (const SpecError&) {  // it has no model
+      } catch (const ProtocolError&) {  // it is in flight
+      }
+      std::this_thread::yield();
+    }
+  });
+  const auto receive = [&] {
+    while (batches.load() < 300) {
+      try {
+        const Received received = pool->Recv(Soon());
+        if (!received.buffer) continue;
+        const auto envs = Envs(*pool, received);
+        const BatchView view = received.buffer->view();
+        std::vector<std::int32_t> ended, others;
+        std::vector<float> seen;
+        for (std::size_t row = 0; row < envs.size(); ++row) {
+          if (view.terminated[row] || view.truncated[row]) continue;  // or it failed
+          if (envs[row] % 3 == 0) {
+            ended.push_back(envs[row]);
+          } else {
+            others.push_back(envs[row]);
+            seen.push_back(*view.ObsRow<float>(static_cast<std::int64_t>(row)));
+          }
+        }
+        pool->Release(received.buffer.get());
+        const std::vector<double> rewards(ended.size(), 2.0);
+        const std::vector<std::uint8_t> ends(ended.size(), 1);
+        pool->EndSteps(ended, rewards.data(), ends.data());
+        if (!ended.empty()) {
+          const Received fresh = pool->ShowIdle(ended, true);
+          CHECK(Envs(*pool, fresh) == ended);
+          for (std::int32_t row = 0; row < fresh.rows; ++row) {
+            CHECK(*fresh.buffer->view().ObsRow<float>(row) == 0);
+          }
+          begun.fetch_add(fresh.rows);
+        }
+        if (!others.empty()) {
+          const Received same = pool->ShowIdle(others, false);
+          for (std::int32_t row = 0; row < same.rows; ++row) {
+            CHECK(*same.buffer->view().ObsRow<float>(row) == seen[static_cast<std::size_t>(row)]);
+          }
+        }
+        Send(*pool, envs);
+        batches.fetch_add(1);
+      } catch (const EnvError&) {
+        failures.fetch_add(1);
+      } catch (const ProtocolError&) {
+        std::this_thread::yield();  // the others hold too many; it would never return
+      }
+    }
+  };
+  std::thread first(receive), second(receive), third(receive);
+  first.join();
+  second.join();
+  third.join();
+  stop = true;
+  asker.join();
+  CHECK(begun > 0);
+  CHECK((failures > 0) == throws);
+}
+
+void RowsAtRestShow() { RowsAtRest(/*throws=*/false); }
+void RowsAtRestFail() { RowsAtRest(/*throws=*/true); }
+
 // A whole step (send and recv) in two threads, the counters in a third, saved states in a
 // fourth, and Close from a fifth at any moment.
 void CloseWhileStepping(const PoolOptions& options) {
@@ -216,6 +294,8 @@ Scenarios ThreadScenarios() {
       {"close_while_stepping_sync_queued", CloseWhileSteppingSyncQueued},
       {"close_while_stepping_async", CloseWhileSteppingAsync},
       {"closers_race", ClosersRace},
+      {"rows_at_rest_fail", RowsAtRestFail},
+      {"rows_at_rest_show", RowsAtRestShow},
       {"slow_environment_holds_nobody_up", SlowEnvironmentHoldsNobodyUp},
       {"one_thread_is_first_in_first_out", OneThreadIsFirstInFirstOut},
   };

@@ -47,6 +47,8 @@ SCENARIOS = [
     "one_thread_is_first_in_first_out",
     "parts_of_batches_async",
     "rounds_into_given_arrays",
+    "rows_at_rest_fail",
+    "rows_at_rest_show",
     "shared_rows",
     "slow_environment_holds_nobody_up",
     "stats_against_steps",
