@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rollouts.cli_bench import show_progress
-from rollouts.make import make_vec
+from rollouts.errors import SpecError
 from rollouts.rendering.actors import Actor, RandomActor, load_actor
 from rollouts.rendering.video import VideoWriter, check_path
 from rollouts.vector_env import VectorEnv
@@ -71,15 +71,22 @@ def record(args: argparse.Namespace) -> None:
     """
     # mistakes are found before anything is loaded
     check_path(args.out)
-    with make_vec(
+    options = _options(args)
+    with VectorEnv(
         args.env_id,
         1,
         num_threads=1,
         seed=args.seed,
         autoreset_mode="disabled",
+        max_episode_steps=options.pop("max_episode_steps", None),
         render_mode="rgb_array",
-        **_options(args),
+        env_options=options,
     ) as env:
+        if args.max_steps is None and env.env_spec.max_episode_steps is None:
+            raise SpecError(
+                f"episodes of {args.env_id} have no time limit here and may never end: "
+                "say with --max-steps how long they shall be"
+            )
         pace = args.fps or env.metadata["render_fps"]
         actor = _actor(args, env)
         with VideoWriter(args.out, pace) as video, _progress() as show:

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of the DeepMind Control Suite, from the dm-control package.
 
-Its own functions write the XML; here it is compiled, once per process, and handed to the native
-core as a binary file in a folder that goes when the process ends. Nothing here imports
-dm_control before one of its tasks is asked for.
+Its own functions write the XML; here it is compiled and handed to the native core as a binary file,
+which stays in a folder of the user's under the system's one for temporary files (12 MB a model,
+most of it the sky; a dog has 69). Files are named after what is in them, so all processes
+share them and a new version of a package makes new ones. Nothing here imports dm_control before one
+of its tasks is asked for.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
+import hashlib
 import importlib
 import importlib.util
 import os
-import shutil
+import stat
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from rollouts import _native
 from rollouts.errors import EngineError
@@ -74,14 +79,14 @@ def model_file(env_id: str, header: str) -> Path:
       header: Of its native code, which is named after the domain.
 
     Returns:
-      A .mjb file, which stays until this process ends.
+      A .mjb file, compiled at the first call and then found again.
 
     Raises:
-      EngineError: dm-control is missing, or cannot write this model.
+      EngineError: dm-control is missing or cannot write this model, or no file can be made.
     """
     stem = Path(header).stem
     function, arguments = _WRITERS.get(env_id, ("get_model_and_assets", {}))
-    return _compile(_MODULES.get(stem, stem), function, tuple(arguments.items()), os.getpid())
+    return _compile(_MODULES.get(stem, stem), function, arguments)
 
 
 def control_timestep(header: str) -> float | None:
@@ -90,30 +95,61 @@ def control_timestep(header: str) -> float | None:
     return getattr(_domain(_MODULES.get(stem, stem)), "_CONTROL_TIMESTEP", None)
 
 
-@functools.cache
-def _compile(domain: str, function: str, arguments: tuple[tuple[str, Any], ...], pid: int) -> Path:
-    """Writes a model once; a process that was forked writes its own files."""
+def _compile(domain: str, function: str, arguments: Mapping[str, Any]) -> Path:
+    """Finds or makes the file of a model."""
     module = _domain(domain)
     mujoco = importlib.import_module("mujoco")
     given = dict(arguments)
     if "random" in given:
         numpy_random = importlib.import_module("numpy.random")
         given["random"] = numpy_random.RandomState(given["random"])
-    name = "-".join([domain, *(f"{key}={value}" for key, value in arguments)])
-    path = _folder(pid) / f"{name}.mjb"
+    name = "-".join([domain, *(f"{key}={value}" for key, value in arguments.items())])
     try:
         made = getattr(module, function)(**given)
         # quadruped's function leaves the assets to its callers
         xml, assets = made if isinstance(made, tuple) else (made, module.common.ASSETS)
         text = xml.decode() if isinstance(xml, bytes) else xml
+        path = _folder() / f"{name}-{_digest(mujoco.__version__, text, assets)}.mjb"
+        if path.is_file():
+            return path
         model = mujoco.MjModel.from_xml_string(text, assets)
     except (AttributeError, TypeError, ValueError) as error:
         raise EngineError(
             f"dm-control's model {name} cannot be compiled: {error}; rollouts needs dm-control "
             f"1.0.30 or later: {_INSTALL} --upgrade"
         ) from error
-    mujoco.mj_saveModel(model, str(path), None)
+    # MuJoCo itself would not say that a disk is full
+    content = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, content)
+    _write(path, content)
     return path
+
+
+def _digest(version: str, xml: str, assets: Mapping[str, bytes | str]) -> str:
+    """Differs where the compiled model may differ."""
+    found = hashlib.sha256(f"{version}\0{xml}".encode())
+    for name in sorted(assets):
+        asset = assets[name]
+        content = asset.encode() if isinstance(asset, str) else asset
+        found.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()[:20]
+
+
+def _write(path: Path, content: npt.NDArray[np.uint8]) -> None:
+    """Writes a file that others see whole or not at all."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            try:
+                file.write(content.data)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise EngineError(
+            f"the model {path} cannot be written: {error}; set TMPDIR to a folder with room"
+        ) from error
 
 
 def _domain(name: str) -> ModuleType:
@@ -129,15 +165,20 @@ def _domain(name: str) -> ModuleType:
         ) from error
 
 
-@functools.cache
-def _folder(pid: int) -> Path:
-    """A folder of this process' own, removed when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="rollouts-dm-control-"))
-    atexit.register(_remove, folder, pid)
+def _folder() -> Path:
+    """The folder of this user's models; what lies in it is loaded unseen."""
+    user = os.getuid()
+    folder = Path(tempfile.gettempdir()) / f"rollouts-models-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EngineError(
+            f"the folder for models cannot be made: {error}; set TMPDIR to a folder of yours"
+        ) from error
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
+        raise EngineError(
+            f"{folder} must be a directory that you own and that no one else can write to, as "
+            "models are kept there: remove it, or set TMPDIR to another folder"
+        )
     return folder
-
-
-def _remove(folder: Path, pid: int) -> None:
-    # a forked child that ends must not take its parent's files along
-    if os.getpid() == pid:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +66,8 @@ def model_columns(
         raise SpecError(
             f"options['model'] must be a mapping of fields to values, got {type(given).__name__}"
         )
-    env = 0 if mask is None else int(np.argmax(mask))
-    return [_column(name, value, pool, num_envs, env) for name, value in given.items()]
+    envs = range(num_envs) if mask is None else [int(env) for env in np.flatnonzero(mask)]
+    return [_column(name, value, pool, num_envs, envs) for name, value in given.items()]
 
 
 def read_field(pool: _native.CpuPool, env: int, field: str, of_file: bool) -> Array:
@@ -86,8 +86,10 @@ def read_field(pool: _native.CpuPool, env: int, field: str, of_file: bool) -> Ar
         raise SpecError(f"{error}; {hint}VectorEnv.model_fields lists what can be set") from None
 
 
-def _column(name: str, value: Value, pool: _native.CpuPool, num_envs: int, env: int) -> Column:
-    nominal = read_field(pool, env, name, True)
+def _column(
+    name: str, value: Value, pool: _native.CpuPool, num_envs: int, envs: Sequence[int]
+) -> Column:
+    nominal = read_field(pool, envs[0], name, True)
     if value is None:
         return name, False, None, None
     if not isinstance(value, (Uniform, Scaled)):
@@ -100,11 +102,25 @@ def _column(name: str, value: Value, pool: _native.CpuPool, num_envs: int, env: 
         shape = () if np.ndim(bound) == 0 else nominal.shape
         bounds.append(_values(name, bound, shape, num_envs))
     if isinstance(value, Scaled):
-        scaled = [bound * nominal.astype(np.float64) for bound in bounds]
+        files = _files(name, nominal, pool, num_envs, envs)
+        scaled = [bound * files for bound in bounds]
         bounds = [np.minimum(*scaled), np.maximum(*scaled)]
     low, high, _ = np.broadcast_arrays(*bounds, nominal)
     by_env = low.ndim > nominal.ndim
     return name, by_env, np.ascontiguousarray(low), np.ascontiguousarray(high)
+
+
+def _files(
+    name: str, nominal: Array, pool: _native.CpuPool, num_envs: int, envs: Sequence[int]
+) -> Array:
+    """The values in the files: one for all, or one for each environment where files differ."""
+    rows = np.broadcast_to(nominal.astype(np.float64), (num_envs, *nominal.shape)).copy()
+    for env in envs:
+        file = read_field(pool, env, name, True)
+        if file.shape != nominal.shape:
+            raise SpecError(f"model field {name!r} has another shape in other environments")
+        rows[env] = file
+    return rows if (rows != rows[0]).any() else rows[0]
 
 
 def _values(name: str, value: npt.ArrayLike, shape: tuple[int, ...], num_envs: int) -> Array:

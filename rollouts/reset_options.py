@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from rollouts import _native, mujoco
 from rollouts.arguments import option_columns
 from rollouts.errors import SpecError
-from rollouts.model_fields import Column, model_columns
+from rollouts.model_fields import Column, Scaled, model_columns
 from rollouts.own_model import split_functions
 from rollouts.pool_recipe import PoolRecipe
 from rollouts.specs import OptionValue
@@ -66,6 +67,7 @@ def read_reset_options(
         )
     model: list[Column] = []
     if fields is not None:
+        _check_files(given, fields)
         # environments in flight have no model to read
         if mask is None:
             pool.discard(None)
@@ -73,6 +75,17 @@ def read_reset_options(
             pool.check_reset(mask)
         model = model_columns(fields, pool, num_envs, mask)
     return ResetOptions(mask, option_columns(given, num_envs), model)
+
+
+def _check_files(given: Mapping[str, Any], fields: Any) -> None:
+    if "xml_file" not in given or not isinstance(fields, Mapping):
+        return
+    scaled = [name for name, value in fields.items() if isinstance(value, Scaled)]
+    if scaled:
+        raise SpecError(
+            f"model fields {scaled} are multiples of a file's values, and this reset changes "
+            "xml_file too: change the file in one reset, and its fields in the next"
+        )
 
 
 def _read_mask(mask: Any, num_envs: int, batch_size: int) -> npt.NDArray[np.bool_]:

@@ -89,7 +89,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         ids, num_envs = read_ids(env_id, num_envs)
         own_model = is_own_model(ids)
         frame_options, given = split_options(env_options or {})
-        changes = {"model": given.pop("model")} if "model" in given else {}
+        model = given.pop("model", None)
+        changes = {} if model is None else {"model": model}
         given, functions = split_functions(given, own_model)
         options = option_columns(mujoco.plain_options(given, num_envs), num_envs)
         self.num_envs = num_envs
@@ -152,8 +153,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
             pin_cpus=cpus,
         )
-        if changes:
-            fields = model_columns(changes["model"], self._pool, self.num_envs, mask=None)
+        if model is not None:
+            fields = model_columns(model, self._pool, self.num_envs, mask=None)
             self._pool.change(None, {}, fields)
         self._info_names: tuple[str, ...] = self._pool.info_names
         self._reports_errors = on_env_error == "reset"

@@ -59,7 +59,7 @@ class ByteCNNEncoder(TorchCNNEncoder):
         if not self._channels_first:
             images = images.permute(0, 3, 1, 2)
         # to [-1, 1), as RLlib's wrapper for Atari
-        floats = images.to(torch.float32).mul_(1 / 128).sub_(1.0)
+        floats = images.to(torch.float32, copy=True).mul_(1 / 128).sub_(1.0)
         floats = floats.contiguous(memory_format=torch.channels_last)
         # RLlib's CNN begins by putting channels first: a view, as is this one
         return {ENCODER_OUT: self.net(floats.permute(0, 2, 3, 1))}

@@ -50,6 +50,8 @@ class InferenceThreads:
 
         def compute_alone(_: int) -> None:
             everybody_is_here.wait()
+            # PyTorch gives a thread the common number when it is first used there
+            torch.get_num_threads()
             torch.set_num_threads(1)
 
         self._executor = ThreadPoolExecutor(before, thread_name_prefix="inference")

@@ -99,7 +99,8 @@ def load_actor(
     program = _program(state, path) if network is None else network
     policy = _make_policy(_import(program), program, spec, seed)
     try:
-        policy.load_weights({name: each.numpy() for name, each in weights.items()}, version)
+        arrays = {name: _to_numpy(each) for name, each in weights.items()}
+        policy.load_weights(arrays, version)
     except (RuntimeError, KeyError, AttributeError) as error:
         was = f", which was trained in {state['env_id']}," if "env_id" in state else ""
         raise SpecError(
@@ -109,6 +110,13 @@ def load_actor(
     if not samples and hasattr(policy, "head"):
         policy.head = MostLikely(policy.head, spec.single_action_space)
     return PolicyActor(policy, spec.single_action_space)
+
+
+def _to_numpy(weight: Tensor) -> Array:
+    # NumPy has no bfloat16
+    narrow = str(weight.dtype) == "torch.bfloat16"
+    array: Array = (weight.float() if narrow else weight).detach().numpy()
+    return array
 
 
 class MostLikely:

@@ -40,6 +40,19 @@ _VISIBLE = (
     "site_rgba",
     "mat_rgba",
     "hfield_data",
+    "qpos0",
+    "jnt_pos",
+    "jnt_axis",
+    "cam_pos",
+    "cam_quat",
+    "cam_fovy",
+    "light_pos",
+    "light_dir",
+    "light_ambient",
+    "light_diffuse",
+    "light_specular",
+    "tendon_rgba",
+    "tendon_width",
 )
 
 
@@ -135,8 +148,8 @@ class FrameSource:
 
     def close(self) -> None:
         """Frees contexts of OpenGL and waits for it. May be called twice."""
-        # a process that ends has freed them, and no thread would answer any more
-        if self._scenes and not sys.is_finalizing():
+        # a process that ends has freed them, and no thread would answer any more, nor in a child
+        if self._scenes and not sys.is_finalizing() and gl_thread.is_here():
             gl_thread.run(functools.partial(_free, self._scenes))
 
     # -- helpers -----------------------------------------------------------------------

@@ -133,7 +133,7 @@ class GlThread:
                 self._calls, self._pid = SimpleQueue(), os.getpid()
                 name = "rollouts-opengl"
                 threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
-        if self._pid != os.getpid():
+        if not self.is_here():
             raise EngineError(
                 "nothing can be rendered: this process was forked from one that has rendered "
                 "already, and OpenGL does not survive that. Start it with multiprocessing's "
@@ -143,9 +143,13 @@ class GlThread:
         self._calls.put((future, function))
         return future.result()
 
+    def is_here(self) -> bool:
+        """Whether it runs in this process, not in one that this was forked from."""
+        return self._pid == os.getpid()
+
     def post(self, function: Callable[[], None]) -> None:
         """Calls `function` there some time, if OpenGL was used; safe in a finaliser."""
-        if self._calls is not None and self._pid == os.getpid():
+        if self._calls is not None and self.is_here():
             self._calls.put((Future(), function))
 
 

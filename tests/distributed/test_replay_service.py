@@ -163,7 +163,8 @@ def wait_for_open_episodes(coordinator: RolloutCoordinator) -> tuple[int, int]:
 
 
 def test_death_of_worker_and_shard_loses_only_what_is_counted(start: Start, tmp_path: Path) -> None:
-    coordinator, replay = start()
+    # slow enough that what comes while files are written is little beside what is held
+    coordinator, replay = start({"env_options": {"sleep_s": 0.005}})
     sample_until(replay, has_sizes(100))
     kill_worker(coordinator, 0)
     least, most = wait_for_open_episodes(coordinator)
@@ -192,7 +193,8 @@ def test_death_of_worker_and_shard_loses_only_what_is_counted(start: Start, tmp_
 
 
 def test_every_step_is_in_the_replay_exactly_once(start: Start) -> None:
-    coordinator, replay = start()
+    # slow enough that no shard is full before a killed worker is back
+    coordinator, replay = start({"env_options": {"sleep_s": 0.005}})
     sample_until(replay, has_sizes(100))
     kill_worker(coordinator, 1)
     sample_until(replay, lambda stats: coordinator.stats()["workers"][1]["fragments"] > 20)

@@ -65,9 +65,17 @@ def test_threads_share_the_rows_and_say_what_one_call_says() -> None:
         assert torch.get_num_threads() == 3
         rows_of_calls: list[int] = []
         encoder = next(part for part in runner.module.modules() if hasattr(part, "_channels_first"))
-        encoder.register_forward_pre_hook(lambda _, args: rows_of_calls.append(len(args[0]["obs"])))
+        threads_of_calls: list[int] = []
+
+        def note(_: object, args: Any) -> None:
+            rows_of_calls.append(len(args[0]["obs"]))
+            threads_of_calls.append(torch.get_num_threads())
+
+        encoder.register_forward_pre_hook(note)
         episodes = runner.sample(num_timesteps=13)
         assert sorted(rows_of_calls) == [4, 4, 5]
+        assert threads_of_calls == [1, 1, 1]  # none shares its operations with others
+        assert torch.get_num_threads() == 3
         obs = np.stack([episode.get_observations(0) for episode in episodes])
         expected = runner.module.forward_inference({Columns.OBS: torch.from_numpy(obs)})
         found = np.stack(
@@ -119,6 +127,10 @@ def test_network_is_rllib_s_own(channels_first: bool) -> None:
     # other kernels add in another order
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert images.dtype == torch.uint8
+    # floats are no copy of anything yet, and stay as they are
+    floats = given.float()
+    torch.testing.assert_close(ours({Columns.OBS: floats})[ENCODER_OUT], found)
+    assert torch.equal(floats, given.float())
 
 
 def test_module_for_floats_is_refused_with_what_to_do() -> None:

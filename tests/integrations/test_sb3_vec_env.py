@@ -156,7 +156,7 @@ class TestEpisodes:
         returns, lengths = evaluate_policy(
             model, cart_pole, n_eval_episodes=8, return_episode_rewards=True
         )
-        assert len(recwarn) == 0
+        assert not [each for each in recwarn if "Monitor" in str(each.message)]
         assert returns == lengths
         assert max(lengths) <= 12
 

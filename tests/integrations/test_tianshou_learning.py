@@ -29,6 +29,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "tianshou_dq
 def train_ppo(epochs: int, stop_at: float, num_envs: int = 16) -> float:
     """Trains as Tianshou's example of PPO; returns the best mean return of a test."""
     torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 Tianshou draws minibatches from it
     envs = RolloutsVectorEnv("CartPole-v1", num_envs=num_envs, seed=1)
     tests = RolloutsVectorEnv("CartPole-v1", num_envs=50, seed=2)
     net = Net(state_shape=(4,), hidden_sizes=[64, 64])
@@ -80,7 +81,7 @@ def train_dqn(**kwargs: Any) -> float:
 
 
 def test_a_little_ppo_is_better_than_random() -> None:
-    assert train_ppo(epochs=2, stop_at=60) > 60  # random play: about 22
+    assert train_ppo(epochs=2, stop_at=60) >= 60  # random play: about 22
 
 
 def test_the_dqn_example_runs() -> None:

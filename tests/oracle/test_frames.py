@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -136,6 +137,30 @@ def test_a_pole_is_drawn_as_long_as_it_is() -> None:
         assert (short != long).any()
 
 
+def draw(
+    model: mujoco.MjModel,
+    env: rollouts.VectorEnv,
+    row: int,
+    names: list[str],
+    size: dict[str, Any],
+    camera: str | None = None,
+) -> np.ndarray:
+    """A frame of one environment from a model of its own, which has the fields `names` changed."""
+    for name in names:
+        field = getattr(model, name)
+        field[...] = env.model_field(name)[row].reshape(field.shape)
+    state = integration_state(env.get_state([row])[0])
+
+    def in_thread() -> np.ndarray:
+        # its frames are Gymnasium's, see above
+        scene = MujocoScene(model, "", env.env_spec.id, read_options(size))
+        frame = scene.draw(0, state, camera)
+        scene.free()
+        return frame
+
+    return gl_thread.run(in_thread)
+
+
 @pytest.mark.parametrize("env_id", ["FishSwim-v1", "QuadrupedEscape-v1"])
 def test_targets_and_terrains_are_each_environment_s_own(env_id: str) -> None:
     dm_control = pytest.importorskip("rollouts.dm_control")
@@ -149,19 +174,7 @@ def test_targets_and_terrains_are_each_environment_s_own(env_id: str) -> None:
         header = rollouts.env_spec(env_id).header
         for row, frame in enumerate(frames):
             model = mujoco.MjModel.from_binary_path(str(dm_control.model_file(env_id, header)))
-            for name in names:
-                field = getattr(model, name)
-                field[...] = env.model_field(name)[row].reshape(field.shape)
-            state = integration_state(env.get_state([row])[0])
-
-            def draw(model: mujoco.MjModel = model, state: np.ndarray = state) -> np.ndarray:
-                # its frames are Gymnasium's, see above; here it has a model of its own
-                scene = MujocoScene(model, "", env_id, read_options(size))
-                frame = scene.draw(0, state)
-                scene.free()
-                return frame
-
-            np.testing.assert_array_equal(frame, gl_thread.run(draw))
+            np.testing.assert_array_equal(frame, draw(model, env, row, names, size))
         assert np.abs(frames[0].astype(int) - frames[1]).max() > 50
 
 
@@ -177,3 +190,26 @@ def test_own_fields_of_a_model_are_drawn() -> None:
         # orange has become blue
         change = after[1].astype(int) - before[1]
         assert change[..., 0].min() < -50 and change[..., 2].max() > 50
+
+
+def test_joints_lights_and_cameras_are_drawn_where_they_are() -> None:
+    size = {"width": 64, "height": 48}
+    with rollouts.make_vec("Hopper-v5", 2, seed=1, **size) as env:
+        env.reset()
+        names = ["jnt_pos", "light_diffuse", "cam_fovy"]
+        own = {name: env.model_field(name) for name in names}
+        own["jnt_pos"][1, 3:, 2] += 0.3
+        own["light_diffuse"][1] = 0.2
+        own["cam_fovy"][1] = 80
+        for name, value in own.items():
+            plain = env.model_field(name, of_file=True)
+            env.reset(seed=1, options={"model": {name: value}})
+            env.step(np.full((2, 3), 0.5, np.float32))
+            for row, frame in enumerate(env.render(camera="track")):
+                file = str(Path(rollouts.mujoco.assets_dir()) / "hopper.xml")
+                model = mujoco.MjModel.from_xml_path(file)
+                np.testing.assert_array_equal(frame, draw(model, env, row, [name], size, "track"))
+            env.reset(options={"model": {name: plain}})
+            env.reset(seed=1)
+            env.step(np.full((2, 3), 0.5, np.float32))
+            assert np.abs(frame.astype(int) - env.render(camera="track")[1]).max() > 20, name

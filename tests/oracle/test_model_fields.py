@@ -206,6 +206,29 @@ def test_a_spec_needs_no_options_of_models_and_frames() -> None:
     assert rollouts.env_spec("Hopper-v5", **options) == rollouts.env_spec("Hopper-v5")
 
 
+def test_scaled_is_a_multiple_of_each_environments_own_file(tmp_path: Path) -> None:
+    text = (Path(rollouts.mujoco.assets_dir()) / "hopper.xml").read_text()
+    dense = tmp_path / "dense.xml"
+    # ten times as heavy
+    dense.write_text(text.replace("<geom conaffinity", '<geom density="10000" conaffinity', 1))
+    files = ["hopper.xml", str(dense), "hopper.xml"]
+    fields = {"body_mass": Scaled(0.9, 1.1)}
+    with make_hopper(xml_file=files, model=fields) as env:
+        env.reset()
+        file = env.model_field("body_mass", of_file=True)
+        assert (file[1, 1:] > 5 * file[0, 1:]).all()
+        mass = env.model_field("body_mass")
+        assert ((mass >= 0.9 * file) & (mass <= 1.1 * file)).all()
+        # and so it is where a mask names one of them
+        mask = np.array([False, True, True])
+        env.reset(options={"reset_mask": mask, "model": {"body_mass": Scaled(2, 2)}})
+        now = env.model_field("body_mass")
+        np.testing.assert_array_equal(now[0], mass[0])
+        np.testing.assert_array_equal(now[1:], 2 * file[1:])
+        with pytest.raises(SpecError, match="change the file in one reset"):
+            env.reset(options={"xml_file": str(dense), "model": fields})
+
+
 @pytest.mark.parametrize("drawn", [False, True])
 def test_a_restored_environment_goes_on_equal_in_a_pool_that_knows_nothing(drawn: bool) -> None:
     with make_hopper() as ours, make_hopper() as other:

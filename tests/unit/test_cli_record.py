@@ -129,6 +129,18 @@ def test_values_of_actions_play_greedily(tmp_path: Path, examples: Path) -> None
     assert [int(drawing.act(each, False)[0]) for each in obs] != greedy
 
 
+def test_half_precision_weights_play(tmp_path: Path, examples: Path) -> None:
+    path = tmp_path / "dqn.pt"
+    save_policy(path, "dqn", "online", "CartPole-v1", "QNetwork")
+    state = torch.load(path, weights_only=True)
+    for name, weight in state["learner"]["online"].items():
+        state["learner"]["online"][name] = weight.to(torch.bfloat16)
+    torch.save(state, path)
+    spec = rollouts.env_spec("CartPole-v1")
+    actor = load_actor(path, spec, network=None, samples=False, seed=0)
+    assert actor.act(np.zeros((1, 4), np.float32), True).shape == (1,)
+
+
 def test_a_network_of_the_users_own_with_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +212,11 @@ def test_what_a_checkpoint_cannot_be_is_refused(
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--width", "33"], "needs even numbers"),
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--camera", "7"], "has no camera 7"),
         (["--env-id", "NChain-v0", "--out", "run.mp4"], "cannot be rendered"),
+        (["--env-id", "Hopper-v5", "--out", "run.mp4", "--option", "seed=1"], "no option 'seed'"),
+        (
+            ["--env-id", "Hopper-v5", "--out", "run.mp4", "--option", "max_episode_steps=0"],
+            "say with --max-steps",
+        ),
     ],
 )
 def test_mistakes_are_named(

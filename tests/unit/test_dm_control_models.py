@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 import rollouts
 from rollouts import dm_control
-from rollouts.errors import SpecError
+from rollouts.errors import EngineError, SpecError
 
 needs_dm_control = pytest.mark.skipif(
     not dm_control.installed(), reason="needs the dm-control package"
@@ -48,23 +52,81 @@ def test_ids_are_listed_without_importing_dm_control() -> None:
     assert run_python(code) == f"{dm_control.installed()} False False"
 
 
+PENDULUM = "PendulumSwingup-v1", "envs/dm_control/pendulum.h"
+FIND = f"from rollouts import dm_control; print(dm_control.model_file(*{PENDULUM}))"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where models are kept here and in child processes, empty."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path / f"rollouts-models-{os.getuid()}"
+
+
 @needs_dm_control
-def test_models_are_gone_when_the_process_has_ended() -> None:
-    code = (
-        "import os, rollouts\n"
-        "from rollouts import dm_control\n"
-        "rollouts.make_vec('PendulumSwingup-v1').close()\n"
-        "path = dm_control.model_file('PendulumSwingup-v1', 'envs/dm_control/pendulum.h')\n"
-        "child = os.fork()\n"
-        "if child == 0: sys_exit = __import__('sys').exit()\n"
-        "os.waitpid(child, 0)\n"
-        "print(path, path.is_file())"
-    )
-    path, there_after_the_child = run_python(code).split()
-    assert there_after_the_child == "True"
-    assert path.endswith("pendulum.mjb")
-    with pytest.raises(FileNotFoundError):
-        open(path, "rb").close()
+def test_processes_share_one_whole_file(folder: Path) -> None:
+    # all of them find none and write their own
+    programs = [
+        subprocess.Popen([sys.executable, "-c", FIND], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    found = {program.communicate(timeout=300)[0].strip() for program in programs}
+    (path,) = (Path(each) for each in found)
+    assert list(folder.iterdir()) == [path]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    written = path.stat().st_mtime_ns
+    assert run_python(FIND) == str(path)
+    assert path.stat().st_mtime_ns == written
+    rollouts.make_vec("PendulumSwingup-v1").close()
+
+
+@needs_dm_control
+def test_other_contents_have_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dm_control.suite import pendulum
+
+    before = dm_control.model_file(*PENDULUM)
+    xml, assets = pendulum.get_model_and_assets()
+    heavier = xml.replace(b'timestep="0.02"', b'timestep="0.01"')
+    assert heavier != xml
+    monkeypatch.setattr(pendulum, "get_model_and_assets", lambda: (heavier, assets))
+    changed = dm_control.model_file(*PENDULUM)
+    monkeypatch.setattr(pendulum, "get_model_and_assets", lambda: (xml, assets | {"x": b""}))
+    assert len({before, changed, dm_control.model_file(*PENDULUM)}) == 3
+
+
+@needs_dm_control
+def test_a_file_that_was_cleared_away_is_made_again(folder: Path) -> None:
+    path = dm_control.model_file(*PENDULUM)
+    content = path.read_bytes()
+    path.unlink()
+    assert dm_control.model_file(*PENDULUM) == path
+    assert path.read_bytes() == content
+
+
+@needs_dm_control
+def test_a_folder_that_others_may_write_to_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(EngineError, match="no one else can write to"):
+        rollouts.make_vec("PendulumSwingup-v1")
+    folder.rmdir()
+    folder.symlink_to(folder.parent)
+    with pytest.raises(EngineError, match="no one else can write to"):
+        rollouts.make_vec("PendulumSwingup-v1")
+
+
+@needs_dm_control
+def test_a_file_that_cannot_be_written_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: object, target: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(EngineError, match="No space left on device; set TMPDIR"):
+        rollouts.make_vec("PendulumSwingup-v1")
+    assert list(folder.iterdir()) == []
 
 
 @needs_dm_control

@@ -237,8 +237,16 @@ def in_child():
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 in_child()
-print("parent", render(), flush=True)
+env = rollouts.make_vec("Hopper-v5", width=32, height=32, num_threads=1)
+env.reset()
+print("parent", env.render()[0].shape, flush=True)
 in_child()
+if os.fork() == 0:
+    env.close()
+    print("closed", env.closed, flush=True)
+    os._exit(0)
+os.wait()
+env.close()
 """
 
 
@@ -287,7 +295,8 @@ except rollouts.errors.EngineError as error:
 
 
 def test_a_fork_renders_if_its_parent_did_not_and_else_says_why() -> None:
-    first, parent, second = run(FORK)[0].splitlines()
+    first, parent, second, third = run(FORK)[0].splitlines()
     assert first == "child (32, 32, 3)"
     assert parent == "parent (32, 32, 3)"
     assert "was forked from one that has rendered" in second
+    assert third == "closed True"
