@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-class OwnModel;
+class ModelCopy;
 class StateReader;
 class StateWriter;
 
@@ -214,7 +214,7 @@ class Physics {
   struct Native;
   void ThrowWarnings();
   std::span<std::uint8_t> OwnBytes(const std::string& field, ModelValue type);
-  OwnModel& OwnedModel();
+  ModelCopy& OwnedModel();
   void SaveOwn(StateWriter& writer) const;
   void LoadOwn(StateReader& reader);
   void UpdateModelView();
