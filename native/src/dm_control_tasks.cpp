@@ -106,7 +106,7 @@ void RandomizeJoints(Physics& physics, Rng& rng) {
     double* const qpos = physics.start().qpos + model.jnt_qposadr[joint];
     const double low = model.jnt_range[2 * joint];
     const double high = model.jnt_range[2 * joint + 1];
-    const bool limited = physics.model().JointLimited(joint);
+    const bool limited = physics.JointLimited(joint);
     switch (model.jnt_type[joint]) {
       case kHingeJoint: *qpos = limited ? rng.Uniform(low, high) : rng.Uniform(-kPi, kPi); break;
       case kSlideJoint:
