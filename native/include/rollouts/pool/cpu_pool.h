@@ -234,6 +234,8 @@ class CpuPool {
   // Whether the caller is one of num_threads, so that the last worker is one too many.
   bool HasReserve() const { return !synchronous() && CallerWorks(); }
   bool IsCheap(std::int64_t count) const;
+  // Whether a synchronous round of so many is the caller's own, and run as one.
+  bool RunsInline(std::int64_t count) const;
   // Whoever steps is a participant: in synchronous mode the caller of Recv, who is 0, and
   // the workers; in asynchronous mode the workers, and the caller, who comes last.
   std::int32_t CallerParticipant() const { return synchronous() ? 0 : options_.num_threads; }
