@@ -213,7 +213,13 @@ class CpuPool {
   void AddFailure(std::int32_t env, const std::string& message);
   void CheckLoadable(std::span<const std::int32_t> envs) const;
   std::vector<std::uint8_t> SaveIdle(std::int32_t env) const;
-  std::vector<std::uint8_t> SaveToPutBack(std::int32_t env) const;
+  // An environment that a state is loaded into, also one that was never reset.
+  struct Before {
+    EpisodeClock clock;
+    std::vector<std::uint8_t> state;  // empty where there is nothing to lose: no engine yet
+  };
+  Before SaveToPutBack(std::int32_t env) const;
+  void PutBack(std::int32_t env, const Before& before);
   void LoadIdle(std::int32_t env, std::span<const std::uint8_t> state);
   std::unique_lock<std::mutex> LockOpen(std::mutex& mutex) const;
   void StartWorkers();
