@@ -20,6 +20,13 @@ def scaled(factor: float) -> Any:
     return lambda value: value * factor
 
 
+def larger_target(value: np.ndarray) -> np.ndarray:
+    """Of the stacker, (1 or N, geoms, 3)."""
+    larger = value.copy()
+    larger[:, make_dm_control("StackerStack2-v1").physics.model.ptr.geom("target").id] *= 5
+    return larger
+
+
 # what starts and rewards read of the model, by task; dm_control reads it in every episode or step
 CHANGES: dict[str, Changes] = {
     "AcrobotSwingup-v1": {"site_size": scaled(5)},
@@ -32,7 +39,7 @@ CHANGES: dict[str, Changes] = {
     "QuadrupedEscape-v1": {"hfield_size": scaled(0.5)},
     "QuadrupedFetch-v1": {"site_size": scaled(2), "geom_size": scaled(0.8)},
     "ReacherEasy-v1": {"geom_size": scaled(2)},
-    "StackerStack2-v1": {"geom_size": scaled(0.7)},
+    "StackerStack2-v1": {"geom_size": larger_target},
     "SwimmerSwimmer6-v1": {"geom_size": scaled(1.5)},
 }
 
