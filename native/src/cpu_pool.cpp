@@ -147,6 +147,11 @@ bool CpuPool::CallerWorks() const { return spec_.step_cost_ns < kChunkNs; }
 // True for rounds that the caller of Recv runs alone.
 bool CpuPool::IsCheap(std::int64_t count) const { return count * spec_.step_cost_ns < kInlineNs; }
 
+// Engines may take seconds to begin an episode: chunk by chunk, deadlines and signals are seen.
+bool CpuPool::RunsInline(std::int64_t count) const {
+  return IsCheap(count) || (threads_.empty() && spec_.step_cost_ns < kChunkNs);
+}
+
 std::int32_t CpuPool::ChunkSize(std::int32_t sent) const {
   const std::int64_t cost = std::max(spec_.step_cost_ns, 1);
   // an engine's step is worth a claim of its own

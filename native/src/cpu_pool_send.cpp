@@ -119,9 +119,8 @@ void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
     sent_ += count;
     // cheap rounds wait for Recv, which runs them on the caller's thread
     const bool inline_so_far = pending == static_cast<std::int64_t>(inline_envs_.size());
-    const bool cheap = IsCheap(pending + count);
     round_rows_.store(static_cast<std::int32_t>(pending) + count, std::memory_order_release);
-    if (inline_so_far && (cheap || threads_.empty())) {
+    if (inline_so_far && RunsInline(pending + count)) {
       inline_envs_.insert(inline_envs_.end(), envs.begin(), envs.end());
       return;
     }
@@ -147,7 +146,7 @@ void CpuPool::PushAll() {
   whole_round_ = true;
   stats_.SentAll();
   round_rows_.store(options_.num_envs, std::memory_order_release);
-  if (threads_.empty() || IsCheap(options_.num_envs)) {
+  if (RunsInline(options_.num_envs)) {
     whole_inline_ = true;
     return;
   }

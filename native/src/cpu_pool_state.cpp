@@ -38,13 +38,23 @@ std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
   return state;
 }
 
-// Empty for an environment that has nothing to lose: never reset, or its reset failed.
-std::vector<std::uint8_t> CpuPool::SaveToPutBack(std::int32_t env) const {
-  if (!started_[env]) return {};
+CpuPool::Before CpuPool::SaveToPutBack(std::int32_t env) const {
+  Before before{envs_->clock(env), {}};
   try {
-    return SaveIdle(env);
+    envs_->SaveState(env, before.state);
   } catch (const EngineError&) {
-    return {};
+    before.state.clear();
+  }
+  return before;
+}
+
+// An engine that failed may refuse what it was, and is to begin an episode next.
+void CpuPool::PutBack(std::int32_t env, const Before& before) {
+  envs_->clock(env) = before.clock;
+  if (before.state.empty()) return;
+  try {
+    envs_->LoadState(env, before.state);
+  } catch (const EngineError&) {
   }
 }
 
@@ -72,7 +82,7 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
   const auto lock = LockOpen(send_mutex_);
   CheckLoadable(envs);
   std::size_t at = 0;
-  std::vector<std::vector<std::uint8_t>> before;
+  std::vector<Before> before;
   try {
     for (; at < envs.size(); ++at) {
       StateReader reader(states[at]);
@@ -85,9 +95,7 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
       LoadIdle(envs[at], states[at]);
     }
   } catch (const std::exception& error) {
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      if (!before[i].empty()) LoadIdle(envs[i], before[i]);
-    }
+    for (std::size_t i = 0; i < before.size(); ++i) PutBack(envs[i], before[i]);
     throw SpecError("state " + std::to_string(at) + " for " + Describe(envs[at]) + ": " +
                     error.what());
   }

@@ -104,10 +104,11 @@ void DmControl::LoadState(std::span<const std::uint8_t> state) {
   MujocoMemory memory{std::vector<double>(remembered.size()), {},
                       std::vector<double>(static_cast<std::size_t>(ObservationSize())), {}};
   LoadMujoco(physics_, memory, state);
-  physics_.Refresh();
   std::copy(memory.infos.begin(), memory.infos.end(), remembered.begin());
   shown_ = std::move(memory.shown);
   changes_ = std::move(memory.changes);
+  // last, as it may fail: a simulation that has failed keeps what its next episode needs
+  physics_.Refresh();
 }
 
 }  // namespace rollouts

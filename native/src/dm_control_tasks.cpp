@@ -2,8 +2,10 @@
 // All domains of the DeepMind Control Suite, and what several of them share.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <initializer_list>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rollouts/envs/dm_control/acrobot.h"
@@ -106,7 +108,7 @@ void RandomizeJoints(Physics& physics, Rng& rng) {
     double* const qpos = physics.start().qpos + model.jnt_qposadr[joint];
     const double low = model.jnt_range[2 * joint];
     const double high = model.jnt_range[2 * joint + 1];
-    const bool limited = physics.model().JointLimited(joint);
+    const bool limited = physics.JointLimited(joint);
     switch (model.jnt_type[joint]) {
       case kHingeJoint: *qpos = limited ? rng.Uniform(low, high) : rng.Uniform(-kPi, kPi); break;
       case kSlideJoint:
@@ -128,11 +130,20 @@ void RandomizeJoints(Physics& physics, Rng& rng) {
   }
 }
 
-void RandomizeJointsApart(Physics& physics, Rng& rng) {
-  do {
-    RandomizeJoints(physics, rng);
+void DrawApart(Physics& physics, const std::function<void()>& draw) {
+  // dm_control tries for ever; a model whose sizes were changed may have no such start
+  constexpr std::int32_t kTries = 10'000;
+  for (std::int32_t i = 0; i < kTries; ++i) {
+    draw();
     physics.ForwardUnactuated();
-  } while (physics.num_contacts() > 0);
+    if (physics.num_contacts() == 0) return;
+  }
+  throw EngineError("no start without contacts was found in " + std::to_string(kTries) +
+                    " tries; sizes or ranges of the model may leave none");
+}
+
+void RandomizeJointsApart(Physics& physics, Rng& rng) {
+  DrawApart(physics, [&] { RandomizeJoints(physics, rng); });
 }
 
 }  // namespace rollouts::dmc

@@ -2,16 +2,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "rollouts/core/math.h"
 #include "rollouts/envs/dm_control/terrain.h"
+#include "rollouts/pool/errors.h"
 
 namespace rollouts::dmc {
 namespace {
 
 constexpr double kSmoothness = 0.15;  // 0: as bumpy as can be, 1: smooth; of dm_control
 constexpr double kBumpMetres = 2;
+constexpr std::int32_t kLeastBumps = 3;  // along one side; fewer have no neighbours to mirror
 
 // Coefficients of the cubic B-spline through `values`, which is mirrored at its ends: solves
 // (c[i - 1] + 4 c[i] + c[i + 1]) / 6 = values[i] in place (Thomas' algorithm).
@@ -55,10 +58,23 @@ std::vector<double> Zoom(std::vector<double> values, std::int32_t size) {
   return zoomed;
 }
 
+// How many bumps there are along one side.
+std::int32_t NumBumps(std::int32_t num_rows, double metres) {
+  const double bumps = metres / kBumpMetres;
+  if (!(bumps >= kLeastBumps && bumps <= num_rows)) {
+    throw EngineError("the height field is " + std::to_string(metres) +
+                      " metres wide, twice its hfield_size, expected " +
+                      std::to_string(kLeastBumps * kBumpMetres) + " to " +
+                      std::to_string(num_rows * kBumpMetres) +
+                      ": its bumps are two metres apart, and have a row of heights or more each");
+  }
+  return static_cast<std::int32_t>(bumps);
+}
+
 }  // namespace
 
 void DrawTerrain(Rng& rng, std::int32_t num_rows, double metres, std::span<float> heights) {
-  const auto bumps = static_cast<std::int32_t>(metres / kBumpMetres);
+  const std::int32_t bumps = NumBumps(num_rows, metres);
   // along one axis, then along the other
   std::vector<std::vector<double>> half;
   for (std::int32_t i = 0; i < bumps; ++i) {

@@ -127,7 +127,7 @@ void ModelChanges::Load(StateReader& reader, const PhysicsModel& model) {
   }
   Check(model, loaded);
   overrides_ = std::move(loaded);
-  in_place_ = true;
+  in_place_ = false;
 }
 
 }  // namespace rollouts

@@ -2,6 +2,7 @@
 #include "rollouts/envs/mujoco/own_model.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "rollouts/envs/mujoco/task_math.h"
 #include "rollouts/pool/errors.h"
@@ -39,7 +40,7 @@ std::shared_ptr<const void> OwnModel::Share(const Config& config) { return Model
 
 EnvSpec OwnModel::MakeSpec(const Config& config) {
   const auto model = ModelOf(config);
-  FindBeginning(*model, config.keyframe);
+  FindKeyframe(*model, config.keyframe);
   const std::int32_t observed = Count(FindParts(*model, "observation", config.observation));
   if (observed == 0) {
     throw SpecError("option 'observation' is empty, expected names such as [\"qpos\", \"qvel\"]");
@@ -58,7 +59,7 @@ EnvSpec OwnModel::MakeSpec(const Config& config) {
 OwnModel::OwnModel(const Config& config)
     : ModelOwner(ModelOf(config)),
       config_(config),
-      beginning_(FindBeginning(physics_.model(), config.keyframe)),
+      keyframe_(FindKeyframe(physics_.model(), config.keyframe)),
       contact_forces_(WantsContactForces(physics_.model(), config)),
       observed_(Find(FindParts(physics_.model(), "observation", config.observation))),
       told_(Find(FindParts(physics_.model(), "info", config.info))),
@@ -78,11 +79,12 @@ void OwnModel::Reset(Rng& rng, bool /*forced*/) {
   const ModelView& model = physics_.model_view();
   double* const qpos = start_.data();
   double* const qvel = qpos + model.nq;
-  std::copy_n(beginning_.keyframe < 0 ? model.qpos0 : beginning_.qpos, model.nq, qpos);
-  if (beginning_.qvel) {
-    std::copy_n(beginning_.qvel, model.nv, qvel);
-  } else {
+  if (keyframe_ == kNoKeyframe) {
+    std::copy_n(model.qpos0, model.nq, qpos);
     std::fill_n(qvel, model.nv, 0.0);
+  } else {
+    std::copy_n(model.key_qpos + std::ptrdiff_t{keyframe_} * model.nq, model.nq, qpos);
+    std::copy_n(model.key_qvel + std::ptrdiff_t{keyframe_} * model.nv, model.nv, qvel);
   }
   if (config_.reset_noise_scale != 0) {
     mujoco::AddUniform(rng, config_.reset_noise_scale, qpos, model.nq);
@@ -92,7 +94,7 @@ void OwnModel::Reset(Rng& rng, bool /*forced*/) {
       mujoco::AddUniform(rng, config_.reset_noise_scale, qvel, model.nv);
     }
   }
-  physics_.Reset(qpos, qvel, beginning_.keyframe);
+  physics_.Reset(qpos, qvel, keyframe_);
   shown_.clear();
   TakeInfos(/*stepped=*/false);
 }

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from contract_envs import ATARI_IDS, LIGHT_IDS
 from state_envs import every_env, make, play, state_of
 
-from rollouts.errors import SpecError
+import rollouts
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.mujoco import Scaled
 
 HEADER = struct.Struct("<8sIIQQQ")  # magic, version, type, fingerprint, state, checksum
 
@@ -115,15 +120,20 @@ def test_checksum_is_fnv_1a() -> None:
     assert sealed(state) == state
 
 
-@pytest.mark.parametrize("env_id", ATARI_IDS[:1])
-def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) -> None:
-    good = state_of(env_id)
+def state_without_emulator(good: bytes) -> bytes:
+    """A game's state that only the emulator finds wrong."""
     # type name, clock and the game's own values come before the emulator's text
     at = HEADER.size + len("Atari") + 33 + 18
     length = int.from_bytes(good[at : at + 8], "little")
     magic, version, name, fingerprint, size, _ = HEADER.unpack_from(good)
     head = HEADER.pack(magic, version, name, fingerprint, size - length, 0)
-    no_emulator = sealed(head + good[HEADER.size : at] + bytes(8) + good[at + 8 + length :])
+    return sealed(head + good[HEADER.size : at] + bytes(8) + good[at + 8 + length :])
+
+
+@pytest.mark.parametrize("env_id", ATARI_IDS[:1])
+def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) -> None:
+    good = state_of(env_id)
+    no_emulator = state_without_emulator(good)
     with make(env_id) as env, make(env_id) as watched:
         for one in (env, watched):
             one.reset()
@@ -134,3 +144,94 @@ def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) ->
         assert [play(env, i, 9, 20) for i in range(3)] == [
             play(watched, i, 9, 20) for i in range(3)
         ]
+
+
+@pytest.mark.parametrize("env_id", ATARI_IDS[:1])
+def test_state_that_the_engine_refuses_changes_no_game_before_its_first_reset(env_id: str) -> None:
+    good = state_of(env_id)
+    with make(env_id) as env, make(env_id) as watched:
+        with pytest.raises(SpecError, match="state 1 for env_id 2: ALE refuses"):
+            env.set_state([0, 2], [good, state_without_emulator(good)])
+        np.testing.assert_array_equal(env.reset()[0], watched.reset()[0])
+        assert [play(env, i, 0, 20) for i in range(3)] == [
+            play(watched, i, 0, 20) for i in range(3)
+        ]
+
+
+# two robots in files of one name, which states do not tell apart
+ROBOT = """
+<mujoco>
+  <worldbody>
+    <body name="one"><joint name="one" type="slide"/><geom size="0.1" mass="1"/></body>
+    {more}
+  </worldbody>
+  <actuator><motor joint="one"/></actuator>
+</mujoco>
+"""
+SECOND_BODY = '<body name="two"><joint type="slide"/><geom size="0.1" mass="1"/></body>'
+
+
+def robot(folder: Path, more: str = "", **arguments: Any) -> rollouts.VectorEnv:
+    folder.mkdir(exist_ok=True)
+    path = folder / "robot.xml"
+    path.write_text(ROBOT.format(more=more))
+    return rollouts.make_vec(
+        "MuJoCo-v0",
+        2,
+        num_threads=1,
+        seed=5,
+        xml_file=str(path),
+        observation=["qpos[0:1]", "qvel[0:1]"],
+        reset_noise_scale=0.1,
+        max_episode_steps=4,
+        **arguments,
+    )
+
+
+def robot_states(tmp_path: Path) -> tuple[bytes, bytes]:
+    """One that a robot takes, and one of the other robot."""
+    with robot(tmp_path / "own") as env, robot(tmp_path / "other", SECOND_BODY) as other:
+        env.reset(seed=77, options={"model": {"body_mass": [0.0, 7.0]}})
+        env.step(np.ones((2, 1), np.float32))
+        other.reset()
+        return env.get_state()[0], other.get_state()[0]
+
+
+@pytest.mark.parametrize("model", [{}, {"body_mass": [0.0, 3.0]}, {"body_mass": Scaled(1, 5)}])
+def test_refused_state_changes_nothing_before_the_first_reset(
+    tmp_path: Path, model: dict[str, Any]
+) -> None:
+    """Not the episode's random stream, nor the model, nor what the model is to get."""
+    states = robot_states(tmp_path)
+    with robot(tmp_path / "own", model=model) as env, robot(tmp_path / "own", model=model) as want:
+        for _ in range(2):
+            with pytest.raises(SpecError, match="state 1 for env_id 1: has"):
+                env.set_state(None, states)
+        with pytest.raises(ProtocolError, match="never reset"):
+            env.get_state()
+        # no seed is given: it is that of make_vec yet
+        np.testing.assert_array_equal(env.reset()[0], want.reset()[0])
+        for _ in range(3):
+            np.testing.assert_array_equal(
+                env.model_field("body_mass"), want.model_field("body_mass")
+            )
+            for _ in range(5):
+                action = np.ones((2, 1), np.float32)
+                np.testing.assert_array_equal(env.step(action)[0], want.step(action)[0])
+        assert env.get_state() == want.get_state()
+
+
+def test_refused_state_leaves_own_fields_and_episodes_in_place(tmp_path: Path) -> None:
+    states = robot_states(tmp_path)
+    model = {"body_mass": np.array([[0.0, 3.0], [0.0, 4.0]])}
+    with robot(tmp_path / "own", model=model) as env, robot(tmp_path / "own", model=model) as want:
+        for one in (env, want):
+            one.reset()
+            one.step(np.ones((2, 1), np.float32))
+        with pytest.raises(SpecError, match="state 1 for env_id 1: has"):
+            env.set_state(None, states)
+        assert env.get_state() == want.get_state()
+        for _ in range(10):
+            action = np.ones((2, 1), np.float32)
+            np.testing.assert_array_equal(env.step(action)[0], want.step(action)[0])
+        np.testing.assert_array_equal(env.model_field("body_mass"), model["body_mass"])

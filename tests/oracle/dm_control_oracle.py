@@ -7,7 +7,7 @@ import functools
 import importlib
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import mujoco
@@ -19,6 +19,9 @@ from rollouts.mujoco import integration_state
 
 SPEC = mujoco.mjtState.mjSTATE_INTEGRATION
 _LENGTH = struct.Struct("<Q")
+
+# by name, what a field of the model becomes where the file has the argument
+Changes = Mapping[str, Callable[[np.ndarray], np.ndarray]]
 
 # id -> domain and task of dm_control's suite
 TASKS = {
@@ -127,13 +130,36 @@ def own_fields(state: bytes) -> Iterator[tuple[str, bytes]]:
         yield name, read()
 
 
+def put_field(model: mujoco.MjModel, name: str, values: bytes | np.ndarray) -> None:
+    """Sets an array of the model, or an entry of its options, as in "opt.gravity"."""
+    *owners, last = name.split(".")
+    owner = functools.reduce(getattr, owners, model)
+    old = np.asarray(getattr(owner, last))
+    new = np.frombuffer(values, old.dtype) if isinstance(values, bytes) else values
+    if old.ndim:
+        getattr(owner, last)[...] = new.reshape(old.shape)
+    else:
+        setattr(owner, last, new.item())
+
+
+def change_models(ours: rollouts.VectorEnv, theirs: Any, changes: Changes) -> dict[str, np.ndarray]:
+    """Gives dm_control's model other values; returns them for ours."""
+    physics = theirs.physics
+    fields = {
+        name: change(ours.model_field(name, of_file=True)) for name, change in changes.items()
+    }
+    for name, values in fields.items():
+        put_field(physics.model.ptr, name, values[0])
+    mujoco.mj_setConst(physics.model.ptr, physics.data.ptr)
+    return fields
+
+
 def begin_equal(theirs: Any, state: bytes) -> dict[str, np.ndarray]:
     """Resets dm_control's environment to the start that ours drew; returns its observation."""
     theirs.reset()
     physics = theirs.physics
     for name, values in own_fields(state):
-        array = getattr(physics.model.ptr, name)
-        array[...] = np.frombuffer(values, array.dtype).reshape(array.shape)
+        put_field(physics.model.ptr, name, values)
     numbers = np.array(integration_state(state))
     mujoco.mj_resetData(physics.model.ptr, physics.data.ptr)
     physics.set_state(numbers, SPEC)
@@ -148,9 +174,17 @@ def flat(observation: dict[str, Any]) -> np.ndarray:
 
 
 def compare(
-    env_id: str, *, episodes: int, least_steps: int = 0, limit: int | None = None, seed: int = 0
+    env_id: str,
+    *,
+    episodes: int,
+    least_steps: int = 0,
+    limit: int | None = None,
+    seed: int = 0,
+    changes: Changes | None = None,
 ) -> int:
     """Steps both with the same random actions to the end of each episode; returns the steps.
+
+    With `changes` their models have other fields than the file.
 
     Whole simulations are equal to the bit at each end. Observations and rewards are to 1e-12 of
     their size: NumPy's exp, sin and norm may round the last bit otherwise than the C library's.
@@ -164,7 +198,8 @@ def compare(
         low, high = ours.single_action_space.low, ours.single_action_space.high
         low, high = np.maximum(low, -1.0), np.minimum(high, 1.0)
         theirs._step_limit = ours.env_spec.max_episode_steps
-        obs, _ = ours.reset()
+        fields = change_models(ours, theirs, changes) if changes else {}
+        obs, _ = ours.reset(options={"model": fields})
         while episode < episodes or steps < least_steps:
             check_observation(obs, begin_equal(theirs, ours.get_state()[0]), env_id)
             over = False

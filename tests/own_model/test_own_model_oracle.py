@@ -86,6 +86,26 @@ def test_a_keyframe_is_where_episodes_begin() -> None:
         }
 
 
+def test_a_keyframes_own_fields_are_where_episodes_begin() -> None:
+    rows = np.arange(2)[:, None, None]
+    options: dict[str, Any] = {
+        "keyframe": "raised",
+        "reset_noise_scale": 0.0,
+        "observation": ["qpos", "qvel", "act", "ctrl"],
+    }
+    with make(2, **options) as env:
+        plain = env.reset()[0].copy()
+        fields = {
+            name: env.model_field(name, of_file=True) + 0.01 * (1 + rows)
+            for name in ("key_qpos", "key_qvel", "key_act", "key_ctrl")
+        }
+        obs, _ = env.reset(options={"model": fields})
+        want = np.concatenate([values[:, 0] for values in fields.values()], axis=1)
+        np.testing.assert_array_equal(obs, want)
+        obs, _ = env.reset(options={"model": dict.fromkeys(fields)})
+        np.testing.assert_array_equal(obs, plain)
+
+
 # -- Gymnasium's tasks, rebuilt -----------------------------------------------------------
 
 

@@ -51,6 +51,28 @@ def test_native_headers_include_only_what_lies_below_them(folder: str) -> None:
                 assert name.split("/")[1] in ALLOWED_INCLUDES[folder], (header, name)
 
 
+def defined_classes(header: Path) -> set[str]:
+    """Full names of the classes that a header defines, those inside classes aside."""
+    text = header.read_text()
+    spaces = "::".join(re.findall(r"^namespace ([\w:]+) \{", text, flags=re.MULTILINE))
+    names = re.findall(
+        r"^(?:class|struct)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^{;]*)? \{",
+        text,
+        flags=re.MULTILINE,
+    )
+    return {f"{spaces}::{name}" for name in names}
+
+
+def test_no_two_native_headers_define_a_class_of_one_name() -> None:
+    # the linker would take either one's functions for both
+    found: dict[str, Path] = {}
+    for header in sorted((ROOT / "native").rglob("*.h")):
+        for name in defined_classes(header):
+            assert name not in found, (name, header, found[name])
+            found[name] = header
+    assert len(found) > 150
+
+
 def test_only_the_bindings_know_pybind11() -> None:
     for source in [*(ROOT / "native").rglob("*.h"), *(ROOT / "native").rglob("*.cpp")]:
         if source.parent.name != "bindings":

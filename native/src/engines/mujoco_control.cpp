@@ -34,10 +34,6 @@ static_assert(kFreeJoint == static_cast<int>(mjJNT_FREE) &&
 
 }  // namespace
 
-bool PhysicsModel::JointLimited(std::int32_t joint) const {
-  return native_->model->jnt_limited[joint] != 0;
-}
-
 std::int32_t PhysicsModel::Id(ModelObject object, const std::string& name) const {
   const Kind kind = KindOf(object);
   const int id = Mujoco().name2id(native_->model.get(), kind.type, name.c_str());
@@ -45,6 +41,10 @@ std::int32_t PhysicsModel::Id(ModelObject object, const std::string& name) const
     throw SpecError("the model " + xml_path_ + " has no " + kind.name + " '" + name + "'");
   }
   return id;
+}
+
+bool Physics::JointLimited(std::int32_t joint) const {
+  return native_->model->jnt_limited[joint] != 0;
 }
 
 StartView Physics::start() {

@@ -47,10 +47,10 @@ std::vector<std::string> PhysicsModel::SettableFields() const {
   return names;
 }
 
-OwnModel& Physics::OwnedModel() {
+ModelCopy& Physics::OwnedModel() {
   if (!native_->own) {
     const PhysicsModel::Native& shared = *model_->native_;
-    native_->own = std::make_unique<OwnModel>(*shared.model, shared.fields);
+    native_->own = std::make_unique<ModelCopy>(*shared.model, shared.fields);
     native_->model = native_->own->model();
   }
   return *native_->own;
@@ -119,7 +119,7 @@ void Physics::SaveOwn(StateWriter& writer) const {
 }
 
 void Physics::LoadOwn(StateReader& reader) {
-  if (!native_->own && OwnModel::IsEmpty(reader)) {
+  if (!native_->own && ModelCopy::IsEmpty(reader)) {
     reader.Get<std::uint64_t>();
     return;
   }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "mujoco_lib.h"
+#include "mujoco_model_copy.h"
 #include "mujoco_model_fields.h"
-#include "mujoco_own_model.h"
 #include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
@@ -27,7 +27,7 @@ struct PhysicsModel::Native {
 struct Physics::Native {
   const mjModel* model;
   std::unique_ptr<mjData, DeleteData> data;
-  std::unique_ptr<OwnModel> own;  // null while every array is shared
+  std::unique_ptr<ModelCopy> own;  // null while every array is shared
 };
 
 ModelView ViewOfModel(const mjModel& model);

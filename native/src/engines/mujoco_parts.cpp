@@ -348,9 +348,9 @@ const double* PartData(const Physics& physics, const ModelPart& part) {
   return field.array ? data->*field.array + part.offset : &data->time;
 }
 
-Beginning FindBeginning(const PhysicsModel& model, const std::string& keyframe) {
+std::int32_t FindKeyframe(const PhysicsModel& model, const std::string& keyframe) {
   const mjModel& native = ModelOf(model);
-  if (keyframe.empty()) return {.qpos = native.qpos0};
+  if (keyframe.empty()) return kNoKeyframe;
   int id = Mujoco().name2id(&native, mjOBJ_KEY, keyframe.c_str());
   const char* const end = keyframe.data() + keyframe.size();
   if (id < 0) {
@@ -363,7 +363,7 @@ Beginning FindBeginning(const PhysicsModel& model, const std::string& keyframe) 
                     " has " + std::to_string(native.nkey) + " keyframes, counted from 0, with the "
                     "names: " + Joined(names) + "." + Suggestion(keyframe, names));
   }
-  return {id, native.key_qpos + id * native.nq, native.key_qvel + id * native.nv};
+  return id;
 }
 
 }  // namespace rollouts

@@ -91,6 +91,8 @@ ModelView ViewOfModel(const mjModel& model) {
           .jnt_range = model.jnt_range,
           .geom_size = model.geom_size,
           .site_size = model.site_size,
+          .key_qpos = model.key_qpos,
+          .key_qvel = model.key_qvel,
           .actuator_ctrlrange = model.actuator_ctrlrange,
           .sensor_adr = model.sensor_adr,
           .engine_model = &model};

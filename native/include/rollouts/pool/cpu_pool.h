@@ -213,7 +213,13 @@ class CpuPool {
   void AddFailure(std::int32_t env, const std::string& message);
   void CheckLoadable(std::span<const std::int32_t> envs) const;
   std::vector<std::uint8_t> SaveIdle(std::int32_t env) const;
-  std::vector<std::uint8_t> SaveToPutBack(std::int32_t env) const;
+  // An environment that a state is loaded into, also one that was never reset.
+  struct Before {
+    EpisodeClock clock;
+    std::vector<std::uint8_t> state;  // empty where there is nothing to lose: no engine yet
+  };
+  Before SaveToPutBack(std::int32_t env) const;
+  void PutBack(std::int32_t env, const Before& before);
   void LoadIdle(std::int32_t env, std::span<const std::uint8_t> state);
   std::unique_lock<std::mutex> LockOpen(std::mutex& mutex) const;
   void StartWorkers();
@@ -234,6 +240,8 @@ class CpuPool {
   // Whether the caller is one of num_threads, so that the last worker is one too many.
   bool HasReserve() const { return !synchronous() && CallerWorks(); }
   bool IsCheap(std::int64_t count) const;
+  // Whether a synchronous round of so many is the caller's own, and run as one.
+  bool RunsInline(std::int64_t count) const;
   // Whoever steps is a participant: in synchronous mode the caller of Recv, who is 0, and
   // the workers; in asynchronous mode the workers, and the caller, who comes last.
   std::int32_t CallerParticipant() const { return synchronous() ? 0 : options_.num_threads; }

@@ -18,14 +18,15 @@ class Acrobot final : public Task {
         lower_(BodyRotation("lower_arm")),
         tip_(SitePosition("tip")),
         target_(SitePosition("target")),
-        target_radius_(model_.site_size[3 * Id(ModelObject::kSite, "target")]) {}
+        target_site_(Id(ModelObject::kSite, "target")) {}
 
   void DrawStart(Rng& rng) override {
     for (const std::int32_t joint : joints_) physics_.start().qpos[joint] = rng.Uniform(-kPi, kPi);
   }
 
   double Reward() const override {
-    return Tolerance(mujoco::Distance(target_, tip_), {0, target_radius_}, margin_);
+    const double radius = model_.site_size[3 * target_site_];
+    return Tolerance(mujoco::Distance(target_, tip_), {0, radius}, margin_);
   }
 
   void Observe(Observation& obs) const override {
@@ -45,7 +46,7 @@ class Acrobot final : public Task {
   const double* const lower_;
   const double* const tip_;
   const double* const target_;
-  const double target_radius_;
+  const std::int32_t target_site_;
 };
 
 inline constexpr TaskEntry kAcrobotTasks[] = {

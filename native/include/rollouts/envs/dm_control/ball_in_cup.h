@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "rollouts/envs/dm_control/dmc_env.h"
+#include "rollouts/envs/dm_control/randomizers.h"
 
 namespace rollouts::dmc {
 
@@ -20,11 +21,10 @@ class BallInCup final : public Task {
         ball_geom_(Id(ModelObject::kGeom, "ball")) {}
 
   void DrawStart(Rng& rng) override {
-    do {
+    DrawApart(physics_, [&] {
       physics_.start().qpos[ball_x_] = rng.Uniform(-0.2, 0.2);
       physics_.start().qpos[ball_z_] = rng.Uniform(0.2, 0.5);
-      physics_.ForwardUnactuated();
-    } while (physics_.num_contacts() > 0);
+    });
   }
 
   double Reward() const override {

@@ -14,7 +14,7 @@ class Cheetah final : public Task {
   void DrawStart(Rng& rng) override {
     const StartView start = physics_.start();
     for (std::int32_t i = 0; i < model_.njnt; ++i) {
-      if (!physics_.model().JointLimited(i)) continue;
+      if (!physics_.JointLimited(i)) continue;
       start.qpos[i] = rng.Uniform(model_.jnt_range[2 * i], model_.jnt_range[2 * i + 1]);
     }
     // it falls to the ground and comes to rest

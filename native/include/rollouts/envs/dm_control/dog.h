@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "rollouts/envs/dm_control/dmc_env.h"
@@ -19,6 +20,7 @@ class Dog : public Task {
       : Task(physics),
         speed_(speed),
         root_(PositionOf("root")),
+        torso_body_(Id(ModelObject::kBody, "torso")),
         torso_(BodyPosition("torso")),
         pelvis_(BodyPosition("pelvis")),
         upright_{BodyRotation("skull"), BodyRotation("torso"), BodyRotation("pelvis")},
@@ -29,14 +31,13 @@ class Dog : public Task {
     for (const char* name : {"accelerometer", "velocimeter", "gyro"}) inertial_.push_back(Sensor(name));
     for (const char* name : {"foot_L", "foot_R", "hand_L", "hand_R"}) forces_.push_back(Sensor(name));
     for (const char* name : {"palm_L", "palm_R", "sole_L", "sole_R"}) touch_.push_back(Sensor(name));
-    weight_ = -model_.gravity[2] * model_.body_subtreemass[Id(ModelObject::kBody, "torso")];
-    // heights of the model's own pose count as standing, nearly
-    physics.ResetData();
-    torso_height_ = torso_[2] * 0.9;
-    pelvis_height_ = pelvis_[2] * 0.9;
   }
 
   void DrawStart(Rng& rng) override {
+    // heights of the model's own pose count as standing, nearly
+    standing_[kWeight] = -model_.gravity[2] * model_.body_subtreemass[torso_body_];
+    standing_[kTorsoHeight] = torso_[2] * 0.9;
+    standing_[kPelvisHeight] = pelvis_[2] * 0.9;
     const StartView start = physics_.start();
     const double azimuth = rng.Uniform(0, 2 * kPi);
     double* const rotation = start.qpos + root_ + 3;
@@ -51,15 +52,15 @@ class Dog : public Task {
   }
 
   double Reward() const override {
-    double reward = Tolerance(torso_[2], {torso_height_, kInf}, torso_height_) *
-                    Tolerance(pelvis_[2], {pelvis_height_, kInf}, pelvis_height_);
+    double reward = Standing(torso_[2], kTorsoHeight) * Standing(pelvis_[2], kPelvisHeight);
     static const double kUpright = std::cos(30 * (kPi / 180));  // 30 degrees
     for (const double* frame : upright_) {
       reward *= Tolerance(frame[8], {kUpright, kInf}, kUpright + 1, Sigmoid::kLinear, 0);
     }
     double touch = 0;
     for (const double* sensor : touch_) touch += *sensor;
-    reward *= Tolerance(touch, {weight_, kInf}, weight_, Sigmoid::kLinear, 0.9);
+    const double weight = standing_[kWeight];
+    reward *= Tolerance(touch, {weight, kInf}, weight, Sigmoid::kLinear, 0.9);
     return speed_ == 0 ? reward : reward * Forward();
   }
 
@@ -81,13 +82,22 @@ class Dog : public Task {
     obs.Vector("actuator_state", data_.act, model_.na);
   }
 
+  std::span<double> Memory() override { return standing_; }
+
  private:
+  // What an episode's start measures of the model.
+  enum Measure : std::int32_t { kWeight, kTorsoHeight, kPelvisHeight, kNumMeasures };
+
   using Sensors = std::vector<const double*>;
 
   static void PutSensors(const char* name, const Sensors& sensors, std::int32_t size,
                          Observation& obs) {
     obs.Begin(name);
     for (const double* sensor : sensors) obs.Put(sensor, size);
+  }
+
+  double Standing(double height, Measure least) const {
+    return Tolerance(height, {standing_[least], kInf}, standing_[least]);
   }
 
   double Forward() const {
@@ -101,6 +111,7 @@ class Dog : public Task {
 
   const double speed_;
   const std::int32_t root_;
+  const std::int32_t torso_body_;
   const double* const torso_;
   const double* const pelvis_;
   const double* const upright_[3];  // rotations: skull, torso, pelvis
@@ -109,9 +120,7 @@ class Dog : public Task {
   Sensors inertial_;
   Sensors forces_;
   Sensors touch_;
-  double weight_;  // N
-  double torso_height_;
-  double pelvis_height_;
+  double standing_[kNumMeasures] = {};  // N, m, m
 };
 
 class DogFetch final : public Dog {
@@ -128,15 +137,15 @@ class DogFetch final : public Dog {
         target_(GeomPosition("target")),
         upper_bite_(SitePosition("upper_bite")),
         lower_bite_(SitePosition("lower_bite")),
-        bite_radius_(model_.site_size[3 * Id(ModelObject::kSite, "upper_bite")]),
-        target_radius_(model_.geom_size[3 * Id(ModelObject::kGeom, "target")]),
-        floor_size_(model_.geom_size[3 * Id(ModelObject::kGeom, "floor")]) {}
+        bite_site_(Id(ModelObject::kSite, "upper_bite")),
+        target_geom_(Id(ModelObject::kGeom, "target")),
+        floor_(Id(ModelObject::kGeom, "floor")) {}
 
   // The ball is thrown towards the middle.
   void DrawStart(Rng& rng) override {
     Dog::DrawStart(rng);
     const StartView start = physics_.start();
-    const double radius = 0.75 * floor_size_;
+    const double radius = 0.75 * model_.geom_size[3 * floor_];
     const double azimuth = rng.Uniform(0, 2 * kPi);
     double* const position = start.qpos + ball_position_;
     position[0] = radius * std::sin(azimuth);
@@ -154,12 +163,15 @@ class DogFetch final : public Dog {
     const double to_mouth =
         0.5 * (mujoco::Distance(ball_, upper_bite_) + mujoco::Distance(ball_, lower_bite_));
     const double to_target = mujoco::Distance(ball_, target_);
-    double reach = Tolerance(to_mouth, {0, bite_radius_}, 2, Sigmoid::kReciprocal);
+    const double bite_radius = model_.site_size[3 * bite_site_];
+    const double target_radius = model_.geom_size[3 * target_geom_];
+    const double arena = model_.geom_size[3 * floor_];
+    double reach = Tolerance(to_mouth, {0, bite_radius}, 2, Sigmoid::kReciprocal);
     reach = (6 * reach + 1) / 7;
     const double fetch =
-        (Tolerance(to_target, {0, target_radius_}, floor_size_, Sigmoid::kReciprocal) + 1) / 2;
+        (Tolerance(to_target, {0, target_radius}, arena, Sigmoid::kReciprocal) + 1) / 2;
     // it may let go of a ball that it has brought
-    if (to_target < 2 * target_radius_) reach = 1;
+    if (to_target < 2 * target_radius) reach = 1;
     return Dog::Reward() * reach * fetch;
   }
 
@@ -193,9 +205,9 @@ class DogFetch final : public Dog {
   const double* const target_;
   const double* const upper_bite_;
   const double* const lower_bite_;
-  const double bite_radius_;
-  const double target_radius_;
-  const double floor_size_;
+  const std::int32_t bite_site_;
+  const std::int32_t target_geom_;
+  const std::int32_t floor_;
 };
 
 inline constexpr double kDogStep = 0.015;  // s

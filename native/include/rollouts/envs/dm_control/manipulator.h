@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rollouts/envs/dm_control/planar_arm.h"
+#include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
 
 namespace rollouts::dmc {
@@ -45,7 +46,7 @@ class Manipulator final : public PlanarArm {
   }
 
   void DrawStart(Rng& rng) override {
-    do {
+    DrawApart(physics_, [&] {
       DrawArm(rng);
       const Pose target = DrawTarget(rng);
       const Pose object = DrawObject(rng, target);
@@ -53,8 +54,7 @@ class Manipulator final : public PlanarArm {
       qpos[positions_[0]] = object.x;
       qpos[positions_[1]] = object.z;
       qpos[positions_[2]] = object.angle;
-      physics_.ForwardUnactuated();
-    } while (physics_.num_contacts() > 0);
+    });
   }
 
   double Reward() const override {

@@ -28,7 +28,7 @@ class PlanarArm : public Task {
   void DrawArm(Rng& rng) {
     double* const qpos = physics_.start().qpos;
     for (const std::int32_t joint : joints_) {
-      const bool limited = physics_.model().JointLimited(joint);
+      const bool limited = physics_.JointLimited(joint);
       const double low = limited ? model_.jnt_range[2 * joint] : -kPi;
       const double high = limited ? model_.jnt_range[2 * joint + 1] : kPi;
       qpos[model_.jnt_qposadr[joint]] = rng.Uniform(low, high);

@@ -107,8 +107,9 @@ class QuadrupedEscape final : public Quadruped {
   explicit QuadrupedEscape(Physics& physics)
       : Quadruped(physics),
         workspace_(SitePosition("workspace")),
-        ranges_(Sensor("rf_00")),
-        radius_(physics.HeightField().radius) {}
+        ranges_(Sensor("rf_00")) {
+    physics.HeightField();  // throws where there is none
+  }
 
   void DrawModel(Rng& rng) override {
     const Physics::HeightFieldView field = physics_.HeightField();
@@ -123,8 +124,9 @@ class QuadrupedEscape final : public Quadruped {
   }
 
   double Reward() const override {
-    return Upright(20) * Tolerance(mujoco::Norm(workspace_, 3), {radius_, kInf}, radius_,
-                                   Sigmoid::kLinear, 0);
+    const double radius = physics_.HeightField().radius;
+    return Upright(20) *
+           Tolerance(mujoco::Norm(workspace_, 3), {radius, kInf}, radius, Sigmoid::kLinear, 0);
   }
 
   void Observe(Observation& obs) const override {
@@ -143,7 +145,6 @@ class QuadrupedEscape final : public Quadruped {
  private:
   const double* const workspace_;
   const double* const ranges_;
-  const double radius_;  // metres
 };
 
 class QuadrupedFetch final : public Quadruped {

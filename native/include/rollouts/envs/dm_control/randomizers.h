@@ -2,6 +2,8 @@
 // Random starts that several domains draw (dm_control's suite/utils/randomizers.py).
 #pragma once
 
+#include <functional>
+
 #include "rollouts/core/rng.h"
 #include "rollouts/envs/mujoco/physics.h"
 
@@ -12,7 +14,11 @@ namespace rollouts::dmc {
 // is uniform in the cube [0, 1)^4 before it is normalised, as dm_control's; no translation.
 void RandomizeJoints(Physics& physics, Rng& rng);
 
-// The same, again and again until nothing touches.
+// Calls `draw`, which draws positions, then Physics::ForwardUnactuated, again and again until
+// nothing touches. Throws EngineError after many tries, and what that throws.
+void DrawApart(Physics& physics, const std::function<void()>& draw);
+
+// RandomizeJoints until nothing touches.
 void RandomizeJointsApart(Physics& physics, Rng& rng);
 
 // A quaternion (4) uniform on the sphere.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rollouts/envs/dm_control/planar_arm.h"
+#include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
 
 namespace rollouts::dmc {
@@ -22,7 +23,7 @@ class Stacker final : public PlanarArm {
         target_(Id(ModelObject::kBody, "target")),
         target_site_(SitePosition("target")),
         grasp_(SitePosition("grasp")),
-        box_size_(model_.geom_size[3 * Id(ModelObject::kGeom, "target")]) {
+        target_geom_(Id(ModelObject::kGeom, "target")) {
     for (int i = 0; i < num_boxes; ++i) {
       const std::string name = "box" + std::to_string(i);
       Box box{Id(ModelObject::kBody, name), SitePosition(name), {}, {}};
@@ -36,10 +37,10 @@ class Stacker final : public PlanarArm {
   }
 
   void DrawStart(Rng& rng) override {
-    do {
+    DrawApart(physics_, [&] {
       DrawArm(rng);
       const auto height = 2 * rng.Below(static_cast<std::uint32_t>(boxes_.size())) + 1;
-      body_pos_[3 * target_ + 2] = box_size_ * height;
+      body_pos_[3 * target_ + 2] = BoxSize() * height;
       body_pos_[3 * target_] = rng.Uniform(-0.37, 0.37);
       double* const qpos = physics_.start().qpos;
       for (const Box& box : boxes_) {
@@ -47,8 +48,7 @@ class Stacker final : public PlanarArm {
         qpos[box.positions[2]] = rng.Uniform(0, 0.7);
         qpos[box.positions[1]] = rng.Uniform(0, 2 * kPi);  // an angle
       }
-      physics_.ForwardUnactuated();
-    } while (physics_.num_contacts() > 0);
+    });
   }
 
   double Reward() const override {
@@ -57,7 +57,7 @@ class Stacker final : public PlanarArm {
     for (const Box& box : boxes_) {
       nearest = std::min(nearest, mujoco::Distance(box.site, target_site_));
     }
-    return Tolerance(nearest, {}, 2 * box_size_) *
+    return Tolerance(nearest, {}, 2 * BoxSize()) *
            Tolerance(mujoco::Distance(grasp_, target_site_), {0.1, kInf}, kClose);
   }
 
@@ -85,12 +85,15 @@ class Stacker final : public PlanarArm {
     std::int32_t velocities[3];
   };
 
+  // Half of an edge; the target is as large as the boxes.
+  double BoxSize() const { return model_.geom_size[3 * target_geom_]; }
+
   const std::span<double> body_pos_;
   const std::int32_t hand_;
   const std::int32_t target_;
   const double* const target_site_;
   const double* const grasp_;
-  const double box_size_;
+  const std::int32_t target_geom_;
   std::vector<Box> boxes_;
 };
 

@@ -11,7 +11,8 @@ namespace rollouts::dmc {
 
 // A ring-shaped hill with random smooth bumps: heights in [0, 1], about, of `num_rows` by as many
 // points that span `metres` by as many. Bumps are two metres apart, and interpolated by cubic
-// splines, as by SciPy's ndimage.zoom.
+// splines, as by SciPy's ndimage.zoom. Throws EngineError, before anything is drawn, unless there
+// is room for three bumps and there are as many rows as bumps.
 void DrawTerrain(Rng& rng, std::int32_t num_rows, double metres, std::span<float> heights);
 
 }  // namespace rollouts::dmc

@@ -34,7 +34,8 @@ class ModelChanges {
 
   // The overrides alone: their values are part of the simulation's state.
   void Save(StateWriter& writer) const;
-  // Throws SpecError.
+  // The next BeginEpisode puts them in place: they may have been new when they were saved. Throws
+  // SpecError.
   void Load(StateReader& reader, const PhysicsModel& model);
 
  private:

@@ -31,14 +31,9 @@ bool NeedContactForces(const std::vector<ModelPart>& parts);
 // Where a part's numbers are, for as long as the simulation lives.
 const double* PartData(const Physics& physics, const ModelPart& part);
 
-// Positions and velocities to begin with. The arrays are the model's.
-struct Beginning {
-  std::int32_t keyframe = -1;     // none
-  const double* qpos = nullptr;   // (nq)
-  const double* qvel = nullptr;   // (nv); null: zeros
-};
+inline constexpr std::int32_t kNoKeyframe = -1;
 
-// A keyframe by name or number, or the model's own positions for "". Throws SpecError.
-Beginning FindBeginning(const PhysicsModel& model, const std::string& keyframe);
+// The index of a keyframe by name or number; kNoKeyframe for "". Throws SpecError.
+std::int32_t FindKeyframe(const PhysicsModel& model, const std::string& keyframe);
 
 }  // namespace rollouts

@@ -83,7 +83,7 @@ class OwnModel : public ModelOwner {
   void TakeInfos(bool stepped);
 
   const Config config_;
-  const Beginning beginning_;
+  const std::int32_t keyframe_;
   const bool contact_forces_;
   const Sources observed_;
   const Sources told_;

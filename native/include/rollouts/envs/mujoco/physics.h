@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-class OwnModel;
+class ModelCopy;
 class StateReader;
 class StateWriter;
 
@@ -38,6 +38,8 @@ struct ModelView {
   const double* jnt_range = nullptr;           // (njnt, 2) where JointLimited
   const double* geom_size = nullptr;           // (ngeom, 3)
   const double* site_size = nullptr;           // (nsite, 3)
+  const double* key_qpos = nullptr;            // (nkey, nq) of keyframes
+  const double* key_qvel = nullptr;            // (nkey, nv)
   const double* actuator_ctrlrange = nullptr;  // (nu, 2) see ControlRange
   const std::int32_t* sensor_adr = nullptr;    // (nsensor) where its numbers begin
   const void* engine_model = nullptr;          // the mjModel, for engines/ alone
@@ -114,7 +116,6 @@ class PhysicsModel {
   const std::string& xml_path() const { return xml_path_; }
   // What an actuator takes; infinite where the model does not limit it.
   Range ControlRange(std::int32_t actuator) const;
-  bool JointLimited(std::int32_t joint) const;
   // Throws SpecError when the model has nothing of that kind and name.
   std::int32_t Id(ModelObject kind, const std::string& name) const;
   std::int32_t BodyId(const std::string& name) const { return Id(ModelObject::kBody, name); }
@@ -192,6 +193,8 @@ class Physics {
   // Computes what derives from positions and velocities, after Load. Throws as Step.
   void Refresh();
   std::int32_t num_contacts() const;
+  // Of its own model, as model_view().
+  bool JointLimited(std::int32_t joint) const;
   // The model's first height field: where its heights begin in hfield_data, its rows, as many as
   // columns, and half of its width in metres. Throws SpecError where there is none such.
   struct HeightFieldView {
@@ -214,7 +217,7 @@ class Physics {
   struct Native;
   void ThrowWarnings();
   std::span<std::uint8_t> OwnBytes(const std::string& field, ModelValue type);
-  OwnModel& OwnedModel();
+  ModelCopy& OwnedModel();
   void SaveOwn(StateWriter& writer) const;
   void LoadOwn(StateReader& reader);
   void UpdateModelView();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mujoco_own_model.h"
+#include "mujoco_model_copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -65,37 +65,37 @@ const ModelField& FindField(const std::vector<ModelField>& fields, const std::st
   return *field;
 }
 
-std::span<std::uint8_t> OwnModel::Own(const ModelField& field, bool keep) {
-  auto copy = std::find_if(copies_.begin(), copies_.end(),
-                           [&](const Copy& one) { return one.field == &field; });
-  if (copy == copies_.end()) {
-    Copy made{&field, keep, nullptr};
+std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
+  auto copy = std::find_if(own_fields_.begin(), own_fields_.end(),
+                           [&](const OwnField& one) { return one.field == &field; });
+  if (copy == own_fields_.end()) {
+    OwnField made{&field, keep, nullptr};
     if (!field.inside) {
       made.data.reset(Allocate(field.bytes()));
       std::memcpy(made.data.get(), field.DataIn(shared_), field.bytes());
     }
-    copies_.push_back(std::move(made));
-    copy = copies_.end() - 1;
+    own_fields_.push_back(std::move(made));
+    copy = own_fields_.end() - 1;
     if (copy->data) field.PointTo(own_, copy->data.get());
   }
   copy->keep |= keep;
   return {field.DataIn(own_), field.bytes()};
 }
 
-bool OwnModel::Differs(const Copy& copy) const {
+bool ModelCopy::Differs(const OwnField& copy) const {
   const ModelField& field = *copy.field;
   return std::memcmp(field.DataIn(own_), field.DataIn(shared_), field.bytes()) != 0;
 }
 
-void OwnModel::DropEqual() {
-  std::erase_if(copies_, [&](const Copy& copy) {
+void ModelCopy::DropEqual() {
+  std::erase_if(own_fields_, [&](const OwnField& copy) {
     if (copy.keep || Differs(copy)) return false;
     if (copy.data) copy.field->PointTo(own_, copy.field->DataIn(shared_));
     return true;
   });
 }
 
-void OwnModel::DeriveConstants(mjData* scratch) {
+void ModelCopy::DeriveConstants(mjData* scratch) {
   for (const ModelField& field : fields_) {
     if (field.is_constant) Own(field, /*keep=*/false);
   }
@@ -108,18 +108,18 @@ void OwnModel::DeriveConstants(mjData* scratch) {
   DropEqual();
 }
 
-void OwnModel::Restore() {
-  for (const Copy& copy : copies_) {
+void ModelCopy::Restore() {
+  for (const OwnField& copy : own_fields_) {
     std::memcpy(copy.field->DataIn(own_), copy.field->DataIn(shared_), copy.field->bytes());
   }
   DropEqual();
 }
 
-void OwnModel::Save(StateWriter& writer) const {
-  const auto differ = std::count_if(copies_.begin(), copies_.end(),
-                                    [&](const Copy& copy) { return Differs(copy); });
+void ModelCopy::Save(StateWriter& writer) const {
+  const auto differ = std::count_if(own_fields_.begin(), own_fields_.end(),
+                                    [&](const OwnField& copy) { return Differs(copy); });
   writer.Put(static_cast<std::uint64_t>(differ));
-  for (const Copy& copy : copies_) {
+  for (const OwnField& copy : own_fields_) {
     if (!Differs(copy)) continue;
     const ModelField& field = *copy.field;
     const std::string name = field.name;
@@ -130,7 +130,7 @@ void OwnModel::Save(StateWriter& writer) const {
   }
 }
 
-void OwnModel::Load(StateReader& reader) {
+void ModelCopy::Load(StateReader& reader) {
   const auto count = reader.Get<std::uint64_t>();
   std::vector<Saved> saved;
   for (std::uint64_t i = 0; i < count; ++i) saved.push_back(ReadSaved(reader, fields_));

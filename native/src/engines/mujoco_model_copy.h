@@ -22,11 +22,11 @@ const ModelField& FindField(const std::vector<ModelField>& fields, const std::st
                             const std::string& xml_path);
 
 // Used by one thread at a time. `shared` and its `fields` must outlive it; they are only read.
-class OwnModel {
+class ModelCopy {
  public:
-  OwnModel(const mjModel& shared, const std::vector<ModelField>& fields)
+  ModelCopy(const mjModel& shared, const std::vector<ModelField>& fields)
       : shared_(shared), fields_(fields), own_(shared) {}
-  OwnModel(const OwnModel&) = delete;
+  ModelCopy(const ModelCopy&) = delete;
 
   // Not to be freed by MuJoCo.
   const mjModel* model() const { return &own_; }
@@ -53,19 +53,19 @@ class OwnModel {
   struct Free {
     void operator()(std::uint8_t* data) const { std::free(data); }
   };
-  struct Copy {
+  struct OwnField {
     const ModelField* field;
     bool keep;
     std::unique_ptr<std::uint8_t, Free> data;  // null where the values lie in the struct
   };
 
-  bool Differs(const Copy& copy) const;
+  bool Differs(const OwnField& copy) const;
   void DropEqual();
 
   const mjModel& shared_;
   const std::vector<ModelField>& fields_;
   mjModel own_;
-  std::vector<Copy> copies_;
+  std::vector<OwnField> own_fields_;
 };
 
 }  // namespace rollouts
