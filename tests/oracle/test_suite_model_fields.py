@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import Any
 
 import mujoco
@@ -236,7 +235,6 @@ def test_a_search_for_starts_can_be_interrupted() -> None:
     with rollouts.make_vec("FingerSpin-v1", num_envs, seed=3, num_threads=1) as env:
         sizes = env.model_field("geom_size", of_file=True) * 5
         before = signal.signal(signal.SIGALRM, interrupt)
-        begin = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, 0.5)
         try:
             with pytest.raises(KeyboardInterrupt):
@@ -244,6 +242,6 @@ def test_a_search_for_starts_can_be_interrupted() -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-        assert 0 < env.num_in_flight <= num_envs
-        env.close()
-        assert time.monotonic() - begin < 6
+        # most of them had not even begun
+        assert env.num_in_flight == num_envs
+        assert env.stats().num_env_errors < num_envs
