@@ -262,7 +262,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         was_training = self.module.training
         self.module.eval()
         try:
-            yield
+            with contextlib.nullcontext() if self._threads is None else self._threads.alone():
+                yield
         finally:
             self.module.train(was_training)
 

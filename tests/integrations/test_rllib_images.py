@@ -75,6 +75,8 @@ def test_threads_share_the_rows_and_say_what_one_call_says() -> None:
         episodes = runner.sample(num_timesteps=13)
         assert sorted(rows_of_calls) == [4, 4, 5]
         assert threads_of_calls == [1, 1, 1]  # none shares its operations with others
+        with runner._acting():  # as while it samples
+            assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 3
         obs = np.stack([episode.get_observations(0) for episode in episodes])
         expected = runner.module.forward_inference({Columns.OBS: torch.from_numpy(obs)})
