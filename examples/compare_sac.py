@@ -124,7 +124,7 @@ def draw(path: Path, runs: Sequence[Path]) -> None:
     for axes in (by_steps, by_time):
         axes.set_ylabel("return [reward per episode]")
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper left", fontsize="small")
     figure.savefig(path, dpi=120)
 
 
