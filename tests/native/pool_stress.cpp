@@ -12,7 +12,7 @@ namespace {
 void PartsOfBatchesAsync() {
   const std::int32_t num_envs = 90;
   const auto pool = std::make_unique<CpuPool>(
-      std::make_unique<HeavyEnvBatch<GateEnv>>(std::vector{GateEnv::Config{}}, num_envs),
+      HeavyEnvBatch::Of<GateEnv>({}, num_envs),
       MakeOptions(num_envs, 20, 3, AutoresetMode::kNextStep));
   std::mt19937 random(5);
   SendReset(*pool);
@@ -263,7 +263,7 @@ void FailuresAsync() { FailuresStayWithTheirEnvironment(5); }
 // A chunk of several environments would leave threads without work.
 void EnginesStepInParallel() {
   const PoolOptions options = MakeOptions(16, 16, 2);
-  CpuPool pool(std::make_unique<HeavyEnvBatch<MeetingEnv>>(std::vector{MeetingEnv::Config{}}, 16), options);
+  CpuPool pool(HeavyEnvBatch::Of<MeetingEnv>({}, 16), options);
   SendReset(pool);
   pool.Release(pool.Recv(Later()).buffer.get());
   std::vector<std::int32_t> envs(16);
@@ -306,7 +306,7 @@ void MakingFails() {
       RefusedEnv::made = 0;
       bool refused = false;
       try {
-        CpuPool pool(std::make_unique<HeavyEnvBatch<RefusedEnv>>(std::vector{RefusedEnv::Config{}}, 12),
+        CpuPool pool(HeavyEnvBatch::Of<RefusedEnv>({}, 12),
                      MakeOptions(12, batch_size, threads));
       } catch (const EngineError&) {
         refused = true;

@@ -132,7 +132,7 @@ inline std::unique_ptr<CpuPool> MakeCartPoles(const PoolOptions& options) {
 
 inline std::unique_ptr<CpuPool> MakeGates(const PoolOptions& options, bool throws = false) {
   return std::make_unique<CpuPool>(
-      std::make_unique<HeavyEnvBatch<GateEnv>>(std::vector{GateEnv::Config{throws}}, options.num_envs), options);
+      HeavyEnvBatch::Of<GateEnv>({throws}, options.num_envs), options);
 }
 
 // CheckSend, filling the rows and Send belong together, and SendReset may not come

@@ -229,7 +229,7 @@ void ClosersRace() {
 void SlowEnvironmentHoldsNobodyUp() {
   SetGate(true);
   const PoolOptions options = MakeOptions(6, 2, 2);
-  CpuPool pool(std::make_unique<HeavyEnvBatch<SlowOddEnv>>(std::vector{GateEnv::Config{}}, 6), options);
+  CpuPool pool(HeavyEnvBatch::Of<SlowOddEnv>({}, 6), options);
   SendReset(pool);
   std::vector<std::int32_t> idle;
   for (int batch = 0; batch < 3; ++batch) {
