@@ -28,7 +28,9 @@ What differs from EnvPool, on purpose:
   * `terminated` and `truncated` are independent; there the last allowed step is never terminated.
   * `seed` gives other random numbers, and `reset(seed=...)` works.
   * `info` always has reward (unclipped), terminated (the game is over, int32), lives (0 where
-    there are none) and TimeLimit.truncated; there is no `ram`.
+    there are none) and TimeLimit.truncated, beside what the environment itself reports. The dm
+    face shows the former alone.
+  * There are no qpos0 and qvel0, which only builds of EnvPool for its own tests have.
   * elapsed_step and max_episode_steps count from the last reset; with episodic_life those are
     the steps of a life, there of a game.
   * `render` draws MuJoCo, Atari and classic control, the latter two in their own size; where no
@@ -105,10 +107,11 @@ def make_dm(task_id: str, **kwargs: Any) -> DMEnvPool:
     return DMEnvPool(make_spec(task_id, **kwargs))
 
 
-def make_gym(task_id: str, **kwargs: Any) -> GymEnvPool:
-    """As `make` with env_type="gym"."""
+def make_gym(task_id: str, **kwargs: Any) -> GymEnvPool | GymnasiumEnvPool:
+    """As `make` with env_type="gym": with the new API, that of "gymnasium"."""
     kwargs.setdefault("gym_reset_return_info", gym_default.returns_info)
-    return GymEnvPool(make_spec(task_id, **kwargs))
+    spec = make_spec(task_id, **kwargs)
+    return GymnasiumEnvPool(spec) if spec.config.gym_reset_return_info else GymEnvPool(spec)
 
 
 def make_gymnasium(task_id: str, **kwargs: Any) -> GymnasiumEnvPool:

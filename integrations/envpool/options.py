@@ -192,6 +192,11 @@ def _our_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_common(config: dict[str, Any]) -> None:
     config["batch_size"] = config["batch_size"] or config["num_envs"]
+    if not 1 <= config["batch_size"] <= config["num_envs"]:
+        raise SpecError(
+            f"batch_size is {config['batch_size']!r}, expected 0 (num_envs) to "
+            f"num_envs={config['num_envs']!r}: a batch has an environment once at most"
+        )
     if config["max_num_players"] != 1:
         raise SpecError(
             f"max_num_players is {config['max_num_players']!r}, expected 1: environments here "

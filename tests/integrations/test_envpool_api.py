@@ -235,3 +235,57 @@ def test_all_ids_can_be_described() -> None:
     for task_id in [i for i in ids if not i.endswith("-v5")] + ids[-5:]:
         assert envpool.make_spec(task_id).id == task_id
     assert envpool.make_spec("CartPole-v1", gravity=5.0).task.env_options["gravity"] == 5.0
+
+
+def test_faces_are_instances_of_the_classes_that_envpools_are() -> None:
+    new = envpool.make_gym("CartPole-v1", num_envs=2, gym_reset_return_info=True)
+    for env in (new, envpool.make_gymnasium("CartPole-v1", num_envs=2)):
+        assert isinstance(env, gymnasium.vector.VectorEnv) and isinstance(env, gymnasium.Env)
+        env.close()
+    assert not isinstance(envpool.make_gym("CartPole-v1"), gymnasium.vector.VectorEnv)
+
+
+def test_dm_face_is_a_dm_env_environment() -> None:
+    dm_env = pytest.importorskip("dm_env", reason="the dm face needs dm-env")
+    with envpool.make_dm("CartPole-v1", num_envs=2) as env:
+        assert isinstance(env, dm_env.Environment)
+        step = env.reset()
+        step = env.step(np.zeros(2, np.int64))
+        for row in range(2):
+            env.reward_spec().validate(step.reward[row])
+            env.discount_spec().validate(step.discount[row])
+
+
+@pytest.mark.parametrize(
+    ("task", "space"),
+    [
+        ("Blackjack-v1", gymnasium.spaces.Box(0, 31, (3,), np.int32)),
+        ("FrozenLake-v1", gymnasium.spaces.Discrete(16)),
+    ],
+)
+def test_discrete_observations_have_envpools_space_and_dtype(
+    task: str, space: gymnasium.Space[Any]
+) -> None:
+    env = envpool.make_gymnasium(task, num_envs=3)
+    obs, _ = env.reset()
+    assert env.observation_space == space
+    assert obs.dtype == np.int32 and all(row in space for row in obs)
+    env.close()
+
+
+def test_infos_of_the_environment_are_passed_on() -> None:
+    pytest.importorskip("mujoco", reason="MuJoCo tasks need mujoco")
+    env = envpool.make_gymnasium("HalfCheetah-v5", num_envs=2)
+    env.reset()
+    info = env.step(np.zeros((2, 6)))[4]
+    assert {"reward_ctrl", "reward_forward", "x_position", "x_velocity"} <= set(info)
+    check_info(info, 2)
+    env.close()
+
+
+@pytest.mark.parametrize("batch_size", [3, -1])
+def test_a_batch_of_more_environments_than_there_are_is_refused_by_the_spec(
+    batch_size: int,
+) -> None:
+    with pytest.raises(SpecError, match=f"batch_size is {batch_size}, expected 0"):
+        envpool.make_spec("CartPole-v1", num_envs=2, batch_size=batch_size)

@@ -36,11 +36,16 @@ class State(NamedTuple):
 
 
 class DMEnvPool(EnvPoolMixin):
-    """`make(..., env_type="dm")`. Unlike dm_env's own, FIRST has reward 0 and discount 1."""
+    """`make(..., env_type="dm")`: a `dm_env.Environment`, as `isinstance` says.
+
+    Unlike dm_env's own, FIRST has reward 0 and discount 1.
+    """
 
     def __init__(self, spec: EnvSpec) -> None:
-        from rollouts.integrations.dm_env import step_types
+        from rollouts.integrations.dm_env import dm_env, step_types
 
+        # no base class, because this module is imported where dm-env is not installed
+        dm_env.Environment.register(DMEnvPool)
         self._step_types = step_types
         self._start(spec)
         self._zero_on_life_loss = bool(
@@ -55,6 +60,24 @@ class DMEnvPool(EnvPoolMixin):
     def action_spec(self) -> Any:
         """Spec of one environment's action."""
         return self.spec.action_spec()
+
+    def reward_spec(self) -> Any:
+        """Spec of one environment's reward: float32."""
+        from rollouts.integrations.dm_env import dm_env
+
+        return dm_env.specs.Array((), np.float32, "reward")
+
+    def discount_spec(self) -> Any:
+        """Spec of one environment's discount: float32 from 0 to 1."""
+        from rollouts.integrations.dm_env import dm_env
+
+        return dm_env.specs.BoundedArray((), np.float32, 0.0, 1.0, "discount")
+
+    def __enter__(self) -> DMEnvPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def reset(self, env_id: npt.ArrayLike | None = None) -> Any:
         """Starts new episodes, everywhere or in `env_id` alone; returns their TimeSteps."""

@@ -44,7 +44,7 @@ class EnvSpec:
         self.reward_threshold = task.config["reward_threshold"]
         native = rollouts.env_spec(task.env_id, **task.env_options)
         self.native_observation_space = native.single_observation_space
-        self.gymnasium_observation_space = channels_first(native.single_observation_space)
+        self.gymnasium_observation_space = envpool_space(native.single_observation_space)
         self.gymnasium_action_space = native.single_action_space
         self.for_gym = False  # of the face for the package gym
 
@@ -116,8 +116,14 @@ def make_spec(task_id: str, **kwargs: Any) -> EnvSpec:
     return EnvSpec(read_task(task_id, kwargs))
 
 
-def channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """EnvPool stacks colours along the frames: (S, H, W, 3) becomes (3 S, H, W)."""
+def envpool_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """EnvPool's space for observations of ours.
+
+    Colours are stacked along the frames there: (S, H, W, 3) becomes (3 S, H, W). A MultiDiscrete,
+    such as Blackjack's, is a Box of int32 with the largest bound for all elements.
+    """
+    if isinstance(space, spaces.MultiDiscrete):
+        return spaces.Box(0, int(space.nvec.max()) - 1, space.shape, np.int32)
     if not isinstance(space, spaces.Box) or len(space.shape) != 4:
         return space
     stack, height, width, colours = space.shape

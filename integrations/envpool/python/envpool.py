@@ -215,6 +215,8 @@ class EnvPoolMixin(abc.ABC):
 
     def _obs(self, batch: StepBatch) -> Any:
         space = self.spec.native_observation_space
+        if batch.obs.dtype == np.int64:  # of discrete observations, which are int32 there
+            return batch.obs.astype(np.int32)
         if not self._is_atari or len(space.shape) != 4:
             return batch.obs
         # colours along the frames, as EnvPool stacks them

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's gym face: the API of gym < 0.26, or the new one."""
+"""EnvPool's gym face with the API of gym < 0.26; with the new one it is Gymnasium's."""
 
 from __future__ import annotations
 

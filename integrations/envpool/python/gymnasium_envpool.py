@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
@@ -14,6 +15,9 @@ from rollouts.integrations.envpool.python.envpool import EnvPoolMixin
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+
+# of our info, what EnvPool has under names of its own
+_RENAMED = {"raw_reward", "lives"}
 
 
 class GymFace(EnvPoolMixin):
@@ -71,6 +75,8 @@ class GymFace(EnvPoolMixin):
     def _to(self, batch: StepBatch, *, reset: bool, return_info: bool) -> Any:
         obs = self._obs(batch)
         info = self._infos(batch)
+        own = {name: values for name, values in batch.info.items() if name not in _RENAMED}
+        info = own | info
         info["elapsed_step"] = batch.episode_length
         info["TimeLimit.truncated"] = batch.truncated
         if reset:
@@ -81,8 +87,9 @@ class GymFace(EnvPoolMixin):
         return obs, reward, batch.terminated | batch.truncated, info
 
 
-class GymnasiumEnvPool(GymFace, GymnasiumVectorEnv[Any, Any, Any]):
-    """`make(..., env_type="gymnasium")`; also a `gymnasium.vector.VectorEnv`, as EnvPool's."""
+class GymnasiumEnvPool(GymFace, GymnasiumVectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):
+    """`make(..., env_type="gymnasium")`; also a `gymnasium.vector.VectorEnv` and a
+    `gymnasium.Env`, as EnvPool's."""
 
     def __init__(self, spec: EnvSpec) -> None:
         self._start(spec)
