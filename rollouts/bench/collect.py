@@ -378,7 +378,7 @@ def _check(
 
 @contextmanager
 def _torch_threads(num_threads: int) -> Iterator[None]:
-    """Gives torch in this process as many threads as the worker's has."""
+    """Gives torch in this process as many threads as the worker's may have."""
     import torch
 
     before = torch.get_num_threads()

@@ -24,6 +24,7 @@ from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.frame_stacks import join
+from rollouts.torch_threads import check_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +52,10 @@ class RolloutCoordinator:
       num_envs_per_worker: Environment i of worker w has the env_id
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
-      num_threads_per_worker: Threads of each pool, and of torch in each worker.
+      num_threads_per_worker: Threads of each pool.
+      num_torch_threads_per_worker: Threads of torch in each worker. None for 1 unless the policy's
+        network is large, see `rollouts.torch_threads.threads_for`, and at most
+        num_threads_per_worker: torch's threads take the cores from those of the pool.
       batch_size_per_worker: See `make_vec`; None for synchronous pools.
       seed: Of the environments and, mixed with the worker's number, of the policies.
       env_options: Further keyword arguments of `make_vec`, an environment's options among them.
@@ -106,7 +110,8 @@ class RolloutCoordinator:
       inference: When the observations of several workers become a batch of one policy in an actor
         of its own, see `InferenceServer`; make_policy is then called there, with a PolicySpec of
         max_workers workers' environments together. None for a policy in each worker.
-      inference_num_cpus: What Ray reserves for that actor, and threads of torch (at least 1).
+      inference_num_cpus: What Ray reserves for that actor, and most threads of torch in it: it has
+        1 unless the network is large, see `rollouts.torch_threads.threads_for`.
       inference_num_gpus: What Ray reserves for that actor; may be a fraction.
     Raises:
       SpecError: an argument is out of range, env_id or an option unknown.
@@ -126,6 +131,7 @@ class RolloutCoordinator:
         num_envs_per_worker: int,
         rollout_length: int,
         num_threads_per_worker: int = 1,
+        num_torch_threads_per_worker: int | None = None,
         batch_size_per_worker: int | None = None,
         seed: int = 0,
         env_options: Mapping[str, Any] | None = None,
@@ -216,6 +222,9 @@ class RolloutCoordinator:
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
             keep_final_obs=keep_final_obs,
             make_env=make_env,
+            num_torch_threads=check_threads(
+                "num_torch_threads_per_worker", num_torch_threads_per_worker
+            ),
         )
         self.num_workers = num_workers
         self.num_envs_per_worker = num_envs_per_worker

@@ -70,9 +70,7 @@ class RayRunner(Supervisor):
                     num_gpus=inference.num_gpus,
                 )
                 make_policy = self._inference.make_remote_policy
-            launch = self._session.launcher(
-                make_policy, make_collector, torch_threads=config.num_threads
-            )
+            launch = self._session.launcher(make_policy, make_collector)
             super().__init__(
                 config, num_workers, launch, weights=weights, rules=rules, check=check_connected
             )

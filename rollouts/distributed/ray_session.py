@@ -72,18 +72,13 @@ class RaySession:
             self._group = PlacementGroup(placement)
 
     def launcher(
-        self,
-        make_policy: MakePolicy,
-        make_collector: MakeCollector | None,
-        *,
-        torch_threads: int,
+        self, make_policy: MakePolicy, make_collector: MakeCollector | None
     ) -> Callable[[WorkerConfig], ActorHandle]:
         """Returns a function that starts one actor; it does not wait for it.
 
         Args:
           make_policy: See `RolloutWorker`.
           make_collector: See `RolloutWorker`.
-          torch_threads: See `RolloutWorker`.
         Raises:
           Exception: make_policy or make_collector cannot be pickled.
         """
@@ -92,11 +87,7 @@ class RaySession:
             **self._placement.actor_options(), max_restarts=0, max_task_retries=0
         )(_make_host_class())
         recipe = ray.cloudpickle.dumps(
-            {
-                "make_policy": make_policy,
-                "make_collector": make_collector,
-                "torch_threads": torch_threads,
-            }
+            {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
         )
         sys_path = [os.path.abspath(entry) for entry in sys.path]
 
