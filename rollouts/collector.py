@@ -15,6 +15,7 @@ from rollouts.arena import Arena, Row, Rows
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.errors import SpecError
 from rollouts.policy_calls import make_policy_calls
+from rollouts.policy_checks import check_finite
 from rollouts.torch_threads import beside_a_pool, check_threads
 from rollouts.vector_env import VectorEnv
 
@@ -89,6 +90,9 @@ class Collector:
     one, unless the policy's network is large, because torch's threads would take the cores from
     those of the pool. Before it returns, torch has as many threads as before.
 
+    What the policy returns is checked: shapes at each step, and once per rollout that each log_prob
+    and value is a finite number.
+
     Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
     of either passes through, and the next `collect` starts new episodes.
     """
@@ -161,7 +165,11 @@ class Collector:
             yield self.collect()
 
     def collect(self) -> RolloutBatch:
-        """Steps every environment T times and returns what happened."""
+        """Steps every environment T times and returns what happened.
+
+        Raises:
+          SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
+        """
         try:
             with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
                 self._collect_async() if self._is_async else self._collect_sync()
@@ -276,6 +284,8 @@ class Collector:
         steps, full = self.rollout_length, self._arena
         env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
         batch = full.first_steps(steps, env_id, self._last_value(), self._calls.take_states())
+        for name in ("log_prob", "value", "last_value", "bootstrap_value"):
+            check_finite(name, getattr(batch, name), env_id)
 
         # one observation per environment, and in an asynchronous pool what was run ahead
         self._next_row -= steps if self._is_async else 0
