@@ -362,9 +362,13 @@ class RolloutCoordinator:
           fragments       also has "requested", "in_flight" and "interrupted": {reason: n}, calls
                           that never became a fragment, where
                           requested = produced + in_flight + sum(interrupted.values())
-          queue_depth     fragments waiting for the learner
+          queue_depth     fragments waiting for the learner: those "queued", of which a `get` may be
+                          fetching some
           queued_bytes    of their arrays as they are in the object store
-          outstanding_limit  fragments that may be in flight and queued together at present
+          outstanding_limit  fragments that may be in flight and queued together at present, with
+                          those that a `get` is fetching on top. It falls when a `get` gives up,
+                          `scale_to` takes workers away or the learner takes fewer per version; what
+                          was asked for before then is not taken back
           restarts        incarnations started after a failure
           failures        {reason: n}, of incarnations
           learner_wait_s  seconds that `get` took, in all
