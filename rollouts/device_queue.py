@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rollouts.at_exit import CloseAtExit
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.policy import as_tensor
@@ -125,6 +126,7 @@ class DeviceQueue:
         self._num_delivered = self._num_discarded = 0
         self._thread = threading.Thread(target=self._run, name="rollouts-device", daemon=True)
         self._thread.start()
+        self._at_exit = CloseAtExit(self)
 
     def get(self, timeout_s: float | None = None) -> DeviceBatch:
         """Takes the next batch; on CUDA the caller's current stream waits for it, not the caller.
@@ -177,6 +179,7 @@ class DeviceQueue:
 
         Waits for the call of the source that is in progress, at most 10 s.
         """
+        self._at_exit.forget()
         with self._changed:
             self._closed = True
             self._num_discarded += len(self._ready)
