@@ -19,6 +19,7 @@ from rollouts.distributed.placement import Placement, Strategy
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.runner import Runner
 from rollouts.distributed.taking import Taken, Taking
+from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
@@ -47,7 +48,8 @@ class RolloutCoordinator:
     Args:
       env_id: Any of `rollouts.env_ids()`.
       make_policy: Called with a `PolicySpec` in each worker; must pickle. If the policy has a
-        method `seed`, it is then called with PolicySpec.seed.
+        method `seed`, it is then called with PolicySpec.seed. Where workers use `make_vec` and no
+        GPU, it is first called once in this process, and the policy tried on empty observations.
       num_workers: Ray actors; 0 collects in this process, on demand, without Ray.
       num_envs_per_worker: Environment i of worker w has the env_id
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
@@ -114,7 +116,9 @@ class RolloutCoordinator:
         1 unless the network is large, see `rollouts.torch_threads.threads_for`.
       inference_num_gpus: What Ray reserves for that actor; may be a fraction.
     Raises:
-      SpecError: an argument is out of range, env_id or an option unknown.
+      SpecError: an argument is out of range, env_id or an option unknown, the policy fails or
+        returns a wrong shape, ray_address is not that of a Ray, or has fewer GPUs than one worker
+        needs.
     Example:
       with RolloutCoordinator("CartPole-v1", make_policy, num_workers=2, num_envs_per_worker=64,
                               rollout_length=128) as coordinator:
@@ -239,6 +243,13 @@ class RolloutCoordinator:
                 lag=lag,
             )
             return
+        # elsewhere it may need a GPU that this process has not, or spaces that are not known here
+        if (
+            make_collector is None
+            and make_env is None
+            and not (num_gpus_per_worker or inference_num_gpus)
+        ):
+            try_policy(make_policy, config)
         # only here is Ray needed
         from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
 

@@ -59,7 +59,9 @@ class RayRunner(Supervisor):
         self._store = weights
         self._inference: InferenceServer | None = None
         extra_cpus = 0.0 if inference.rule is None else inference.num_cpus
-        self._session = RaySession(ray_address, placement, extra_cpus=extra_cpus)
+        self._session = RaySession(
+            ray_address, placement, extra_cpus=extra_cpus, timeout_s=rules.start_timeout_s
+        )
         try:
             if inference.rule is not None:
                 self._inference = InferenceServer(
