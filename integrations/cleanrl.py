@@ -20,7 +20,9 @@ episodes they are those of whole games. Wrappers of single environments have opt
 place: for ppo_atari.py `make_vec("ALE/Breakout-v5", n, episodic_life=True)` is its whole stack of
 wrappers, repeat_action_probability=0.0 the environment of its "NoFrameskip-v4".
 
-Costs: dicts are made only for rows where an episode ended.
+Costs: dicts are made only for rows where an episode ended. The scripts run the policy themselves:
+with a small one `torch.set_num_threads(1)` leaves the cores to the pool's threads (see
+`rollouts.torch_threads`).
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from rollouts.arena import Arena, Row, Rows
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.errors import SpecError
 from rollouts.policy_calls import make_policy_calls
+from rollouts.policy_checks import check_finite
+from rollouts.torch_threads import beside_a_pool, check_threads
 from rollouts.vector_env import VectorEnv
 
 if TYPE_CHECKING:
@@ -84,6 +86,13 @@ class Collector:
     has its T steps waits for the others, unless the pool could not fill a batch without it: then
     it runs ahead, by at most T + 1 steps, and these open the next rollout.
 
+    While `collect` runs, torch computes in its thread with `num_torch_threads`: by default with
+    one, unless the policy's network is large, because torch's threads would take the cores from
+    those of the pool. Before it returns, torch has as many threads as before.
+
+    What the policy returns is checked: shapes at each step, and once per rollout that each log_prob
+    and value is a finite number.
+
     Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
     of either passes through, and the next `collect` starts new episodes.
     """
@@ -95,6 +104,7 @@ class Collector:
         rollout_length: int,
         *,
         keep_final_obs: bool = False,
+        num_torch_threads: int | None = None,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -104,9 +114,12 @@ class Collector:
           rollout_length: Steps T.
           keep_final_obs: Whether batches have `final_obs`, which a replay needs. That of an
             environment that failed is the observation it failed on.
+          num_torch_threads: Threads that torch computes with during `collect`; None for what
+            `rollouts.torch_threads.threads_for` says, at most as many as torch has.
 
         Raises:
-          SpecError: env does not autoreset in the same step, or rollout_length < 1.
+          SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
+            is below 1.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -118,6 +131,7 @@ class Collector:
         self.env = env
         self.policy = policy
         self.rollout_length = rollout_length
+        self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
         self._keeps_final_obs = keep_final_obs
         self._bounds = _finite_bounds(env.single_action_space)
         self._is_async = env.batch_size < env.num_envs
@@ -151,10 +165,15 @@ class Collector:
             yield self.collect()
 
     def collect(self) -> RolloutBatch:
-        """Steps every environment T times and returns what happened."""
+        """Steps every environment T times and returns what happened.
+
+        Raises:
+          SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
+        """
         try:
-            self._collect_async() if self._is_async else self._collect_sync()
-            return self._take_rollout()
+            with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
+                self._collect_async() if self._is_async else self._collect_sync()
+                return self._take_rollout()
         except BaseException:
             # half a rollout must not be continued as if nothing had happened
             self.reset()
@@ -265,6 +284,8 @@ class Collector:
         steps, full = self.rollout_length, self._arena
         env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
         batch = full.first_steps(steps, env_id, self._last_value(), self._calls.take_states())
+        for name in ("log_prob", "value", "last_value", "bootstrap_value"):
+            check_finite(name, getattr(batch, name), env_id)
 
         # one observation per environment, and in an asynchronous pool what was run ahead
         self._next_row -= steps if self._is_async else 0

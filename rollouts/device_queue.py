@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.at_exit import CloseAtExit
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.extras import needs
@@ -129,6 +130,7 @@ class DeviceQueue:
         self._num_delivered = self._num_discarded = 0
         self._thread = threading.Thread(target=self._run, name="rollouts-device", daemon=True)
         self._thread.start()
+        self._at_exit = CloseAtExit(self)
 
     def get(self, timeout_s: float | None = None) -> DeviceBatch:
         """Takes the next batch; on CUDA the caller's current stream waits for it, not the caller.
@@ -181,6 +183,7 @@ class DeviceQueue:
 
         Waits for the call of the source that is in progress, at most 10 s.
         """
+        self._at_exit.forget()
         with self._changed:
             self._closed = True
             self._num_discarded += len(self._ready)

@@ -33,6 +33,7 @@ class QueueLevels(NamedTuple):
     depth: int
     wanted: int  # what waiting `get` calls lack, including what is queued
     num_taken: int  # by `get` so far, without what it put back or found lost
+    held: int  # taken by a `get` that has not returned: no longer in `depth`, still "queued"
 
 
 class LearnerQueue(Generic[F]):
@@ -97,13 +98,27 @@ class LearnerQueue(Generic[F]):
 
     def levels(self) -> QueueLevels:
         """Returns what whoever fills the queue has to know, all from one moment."""
+        return self.snapshot()[1]
+
+    def snapshot(self) -> tuple[dict[str, Any], QueueLevels]:
+        """Returns `stats` and `levels` of the same moment."""
         with self._changed:
-            return QueueLevels(
+            held = [handle for claim in self._claims for handle in claim.taken]
+            queued = [*self._items, *held]
+            stats = {
+                "env_steps": self._steps.as_dict(),
+                "fragments": self._fragments.as_dict(),
+                "queue_depth": len(queued),
+                "queued_bytes": sum(handle.nbytes for handle in queued),
+            }
+            levels = QueueLevels(
                 capacity=self._capacity,
                 depth=len(self._items),
                 wanted=self._total_lacking,
                 num_taken=self._num_taken,
+                held=len(held),
             )
+            return stats, levels
 
     @property
     def closed(self) -> bool:
@@ -218,16 +233,11 @@ class LearnerQueue(Generic[F]):
         """Returns {"env_steps": account, "fragments": account, "queue_depth": int,
         "queued_bytes": int}.
 
-        An account is {"produced", "delivered", "queued", "discarded": {reason: n}}, all from one
-        moment; a fragment that `get` is fetching still counts as queued.
+        An account is {"produced", "delivered", "queued", "discarded": {reason: n}}. All is from one
+        moment and of the same fragments: queue_depth is the fragments' "queued". One that a `get`
+        is fetching still counts, for it may come back.
         """
-        with self._changed:
-            return {
-                "env_steps": self._steps.as_dict(),
-                "fragments": self._fragments.as_dict(),
-                "queue_depth": len(self._items),
-                "queued_bytes": sum(handle.nbytes for handle in self._items),
-            }
+        return self.snapshot()[0]
 
     @property
     def _is_over(self) -> bool:
@@ -339,11 +349,11 @@ class LearnerQueue(Generic[F]):
 
     def _deliver(self, claim: _Claim[F]) -> None:
         with self._changed:
-            self._claims.discard(claim)
             # emptied on the way, so that an interrupt from here on puts nothing back
             while claim.taken:
                 self._steps.deliver(claim.taken.pop().num_steps)
                 self._fragments.deliver(1)
+            self._claims.discard(claim)
 
     def _put_back(self, claim: _Claim[F]) -> None:
         with self._changed:

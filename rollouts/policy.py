@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
 from rollouts.extras import needs
+from rollouts.policy_checks import check_module_outputs
 from rollouts.policy_protocol import Array as Array
 from rollouts.policy_protocol import Policy as Policy
 from rollouts.policy_protocol import PolicyOutput as PolicyOutput
@@ -72,13 +73,17 @@ class TorchPolicy:
     @torch.inference_mode()
     def act(self, obs: Array) -> PolicyOutput:
         """Samples an action for each row of `obs`, in one forward pass."""
-        *params, value = self.module(self._to_tensor(obs))
+        outputs = self.module(self._to_tensor(obs))
+        check_module_outputs(outputs, self.head.outputs, len(obs))
+        *params, value = outputs
         return self._sample(params, value)
 
     @torch.inference_mode()
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Returns the module's value (B,) for each row of `obs`."""
-        value: Tensor = self.module(self._to_tensor(obs))[-1]
+        outputs = self.module(self._to_tensor(obs))
+        check_module_outputs(outputs, self.head.outputs, len(obs))
+        value: Tensor = outputs[-1]
         result: NDArray[np.float32] = value.reshape(-1).cpu().numpy()
         return result
 
@@ -111,6 +116,11 @@ class ActionHead(Protocol):
     @property
     def dtype(self) -> DTypeLike:
         """The dtype of the action space."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the module's outputs that say how to act, in their order."""
         ...
 
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -146,6 +156,7 @@ class CategoricalHead:
 
     start: int
     dtype: DTypeLike
+    outputs: tuple[str, ...] = ("logits",)
 
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draws by racing exponential clocks, the earliest of which is i with probability p_i.
@@ -178,6 +189,7 @@ class GaussianHead:
     """Continuous actions from (mean, log_std), each dimension independent of the others."""
 
     dtype: DTypeLike
+    outputs: tuple[str, ...] = ("mean", "log_std")
 
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draws mean + std * noise."""

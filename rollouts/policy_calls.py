@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.policy_checks import check_output, check_value
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
@@ -62,18 +63,20 @@ class _PlainCalls:
         """Nothing is remembered."""
 
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
-        return self._policy.act(obs)
+        output = self._policy.act(obs)
+        check_output(output, len(obs))
+        return output
 
     def see_ends(self, step: StepBatch, rows: Rows) -> None:
         """Nothing is remembered."""
 
     def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        return self._policy.value(obs)
+        return check_value(self._policy.value(obs), len(obs))
 
     def last_value(
         self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
     ) -> NDArray[np.float32]:
-        return self._policy.value(obs)
+        return check_value(self._policy.value(obs), len(obs))
 
     def take_states(self) -> tuple[Array, ...]:
         return ()
@@ -96,24 +99,26 @@ class _RecurrentCalls:
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
         begins = self._begins if rows is None else self._begins[rows]
         self._keep_states(rows, begins, np.broadcast_to(at, begins.shape))
-        return self._policy.act_rows(obs, rows, begins)
+        output = self._policy.act_rows(obs, rows, begins)
+        check_output(output, len(obs))
+        return output
 
     def see_ends(self, step: StepBatch, rows: Rows) -> None:
         self._begins[slice(None) if rows is None else rows] = step.terminated | step.truncated
 
     def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        return self._policy.value_rows(obs, rows, np.zeros(len(rows), np.bool_))
+        return self._value(obs, rows, np.zeros(len(rows), np.bool_))
 
     def last_value(
         self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
     ) -> NDArray[np.float32]:
         if known is None or is_known is None:
-            return self._policy.value_rows(obs, None, self._begins)
+            return self._value(obs, None, self._begins)
         # who acted on it has a later state by now
         value = np.array(known, np.float32)
         rows = np.flatnonzero(~is_known)
         if rows.size:
-            value[rows] = self._policy.value_rows(obs[rows], rows, self._begins[rows])
+            value[rows] = self._value(obs[rows], rows, self._begins[rows])
         return value
 
     def take_states(self) -> tuple[Array, ...]:
@@ -121,6 +126,9 @@ class _RecurrentCalls:
         for kept in self._states:
             kept[:-1] = kept[1:]
         return taken
+
+    def _value(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
+        return check_value(self._policy.value_rows(obs, rows, begins), len(obs))
 
     def _keep_states(self, rows: Rows, begins: NDArray[np.bool_], at: NDArray[np.intp]) -> None:
         """Keeps the states of the rows that open a rollout."""

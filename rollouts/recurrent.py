@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.extras import needs
+from rollouts.policy_checks import check_module_outputs
 from rollouts.policy_protocol import PolicyOutput, Rows
 
 with needs("torch", "RecurrentTorchPolicy"):
@@ -76,7 +77,8 @@ class RecurrentTorchPolicy(TorchPolicy):
     def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
         """Samples an action for each row of `obs`; see `RecurrentPolicy`."""
         before = self._state_of(rows, begins)
-        *params, value, state = self.module(self._to_tensor(obs), before)
+        *outputs, state = self._outputs(obs, before)
+        *params, value = outputs
         self._keep(rows, state)
         output = self._sample(params, value)
         if self._keeps_states:
@@ -87,7 +89,7 @@ class RecurrentTorchPolicy(TorchPolicy):
     @torch.inference_mode()
     def value_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Returns the module's value (B,) for each row of `obs`; see `RecurrentPolicy`."""
-        value: Tensor = self.module(self._to_tensor(obs), self._state_of(rows, begins))[-2]
+        value: Tensor = self._outputs(obs, self._state_of(rows, begins))[-2]
         result: NDArray[np.float32] = value.reshape(-1).cpu().numpy()
         return result
 
@@ -95,6 +97,16 @@ class RecurrentTorchPolicy(TorchPolicy):
     def states(self, rows: Rows, begins: NDArray[np.bool_]) -> tuple[Array, ...]:
         """Returns copies (B, ...) of the states as NumPy arrays; see `RecurrentPolicy`."""
         return tuple(s.cpu().numpy() for s in self._state_of(rows, begins))
+
+    def _outputs(self, obs: Array, state: State) -> tuple[Any, ...]:
+        """Calls the module: (*action_outputs, value, new_state)."""
+        outputs: tuple[Any, ...] = self.module(self._to_tensor(obs), state)
+        if not isinstance(outputs, tuple | list) or len(outputs) != len(self.head.outputs) + 2:
+            names = ", ".join([*self.head.outputs, "value", "new_state"])
+            got = len(outputs) if isinstance(outputs, tuple | list) else "no tuple of"
+            raise SpecError(f"the module returned {got} outputs, expected a tuple ({names})")
+        check_module_outputs(outputs[:-1], self.head.outputs, len(obs))
+        return outputs
 
     def _state_of(self, rows: Rows, begins: NDArray[np.bool_]) -> State:
         """The states (B, ...) that the observations of `rows` meet."""

@@ -22,6 +22,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import RLMODULE_INFERENCE_TIMER
 
 from rollouts.errors import SpecError
+from rollouts.torch_threads import beside_a_pool
 
 from .actions import (
     ActionScaling,
@@ -59,7 +60,11 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     Attributes:
       slow_reason: Why RLlib's own loop runs in place of the bulk one; "" where it does not.
+      num_torch_threads: Threads that torch computes with while sampling, where InferenceThreads do
+        not take its place; None for 1 unless the module is large, see `rollouts.torch_threads`.
     """
+
+    num_torch_threads: int | None = None
 
     env: Any  # None in a process that samples nothing
     module: Any
@@ -159,13 +164,14 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             self.make_env()
         self.slow_reason = reason
         if reason:
-            return super()._sample(  # type: ignore[no-any-return]
-                num_timesteps=num_timesteps,
-                num_episodes=num_episodes,
-                explore=explore,
-                random_actions=random_actions,
-                force_reset=force_reset,
-            )
+            with self._beside_the_pool():
+                return super()._sample(  # type: ignore[no-any-return]
+                    num_timesteps=num_timesteps,
+                    num_episodes=num_episodes,
+                    explore=explore,
+                    random_actions=random_actions,
+                    force_reset=force_reset,
+                )
         with self._acting():
             if force_reset or num_episodes is not None or self._needs_initial_reset:
                 self._reset_in_bulk()
@@ -262,10 +268,13 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         was_training = self.module.training
         self.module.eval()
         try:
-            with contextlib.nullcontext() if self._threads is None else self._threads.alone():
+            with self._beside_the_pool() if self._threads is None else self._threads.alone():
                 yield
         finally:
             self.module.train(was_training)
+
+    def _beside_the_pool(self) -> contextlib.AbstractContextManager[None]:
+        return beside_a_pool(self.module, self.num_envs, self.num_torch_threads)
 
     def _reset_in_bulk(self) -> None:
         seed = self._seed if self._needs_initial_reset else None

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.torch_threads import beside_a_pool
 
 from ..missing import needs
 from .callbacks import reads_locals
@@ -38,12 +39,14 @@ class OffPolicyRollouts:
     bit for bit. Infos are built only for callbacks that may read them, and random actions are
     drawn for all environments at once. What this does not know is collected by the algorithm's own
     method: environments behind a VecEnvWrapper, gSDE, buffers other than ReplayBuffer such as
-    those of HER and of n-step returns.
+    those of HER and of n-step returns. `num_torch_threads` is as in `OnPolicyRollouts`.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should
     be such that it has 10 ms of work. `close` stops the actors.
     """
+
+    num_torch_threads: int | None = None
 
     # of the algorithm that this is mixed into
     policy: Any
@@ -88,7 +91,10 @@ class OffPolicyRollouts:
             return self._remote.collect(
                 self, callback, replay_buffer, learning_starts, log_interval
             )
-        if not known or train_freq.unit.value != "step":
+        with beside_a_pool(self.policy, env.num_envs, self.num_torch_threads):
+            if known and train_freq.unit.value == "step":
+                steps = _Steps(self, env, callback, replay_buffer, action_noise, log_interval)
+                return self._collect_here(steps, callback, train_freq, learning_starts)
             return super().collect_rollouts(  # type: ignore[misc]
                 env,
                 callback,
@@ -98,16 +104,21 @@ class OffPolicyRollouts:
                 learning_starts=learning_starts,
                 log_interval=log_interval,
             )
+
+    def _collect_here(
+        self, steps: _Steps, callback: Any, train_freq: Any, learning_starts: int
+    ) -> Any:
         self.policy.set_training_mode(False)
         callback.on_rollout_start()
-        steps = _Steps(self, env, callback, replay_buffer, action_noise, log_interval)
-        while should_collect_more_steps(train_freq, steps.num_steps, steps.num_episodes):
-            if not steps.take(learning_starts):
-                return RolloutReturn(
-                    steps.num_steps * env.num_envs, steps.num_episodes, continue_training=False
-                )
-        callback.on_rollout_end()
-        return RolloutReturn(steps.num_steps * env.num_envs, steps.num_episodes, True)
+        goes_on = True
+        while goes_on and should_collect_more_steps(
+            train_freq, steps.num_steps, steps.num_episodes
+        ):
+            goes_on = steps.take(learning_starts)
+        if goes_on:
+            callback.on_rollout_end()
+        num_env_steps = steps.num_steps * steps.num_envs
+        return RolloutReturn(num_env_steps, steps.num_episodes, goes_on)
 
     def close(self) -> None:
         """Stops the Ray actors, if there are any; the next steps start new ones."""
@@ -168,6 +179,7 @@ class _Steps:
         self._action_noise = action_noise
         self._log_interval = log_interval
         self._tells = reads_locals(callback)
+        self.num_envs = env.num_envs
         self.num_steps = 0
         self.num_episodes = 0
 

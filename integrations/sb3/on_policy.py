@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.torch_threads import beside_a_pool
 
 from ..missing import needs
 from .callbacks import reads_locals
@@ -37,11 +38,17 @@ class OnPolicyRollouts:
     collected by the algorithm's own method: environments behind a VecEnvWrapper, gSDE, buffers
     other than RolloutBuffer.
 
+    While rollouts are collected torch computes with `num_torch_threads`, for which None stands for
+    1 unless the policy is large, see `rollouts.torch_threads`; `train` has as many as before. A
+    large policy's last bits depend on that number, in the algorithm's own method, too.
+
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy. A worker collects its columns of the buffer, with the newest weights, while the others
     do: on-policy, as many steps per update as without. Callbacks are called for every step, but
     after the whole rollout; actions are drawn from other random streams. `close` stops the actors.
     """
+
+    num_torch_threads: int | None = None
 
     # of the algorithm that this is mixed into
     policy: Any
@@ -80,15 +87,16 @@ class OnPolicyRollouts:
         fits = fits and rollout_buffer.buffer_size == n_rollout_steps
         if self.num_workers:
             return self._collect_remotely(env, callback, rollout_buffer, n_rollout_steps, fits)
-        if not fits or self.use_sde or not is_direct(env):
-            ended: bool = super().collect_rollouts(  # type: ignore[misc]
-                env, callback, rollout_buffer, n_rollout_steps
-            )
-            return ended
-        self.policy.set_training_mode(False)
-        rollout_buffer.reset()
-        callback.on_rollout_start()
-        return _Rollout(self, env, callback, rollout_buffer).collect()
+        with beside_a_pool(self.policy, env.num_envs, self.num_torch_threads):
+            if not fits or self.use_sde or not is_direct(env):
+                ended: bool = super().collect_rollouts(  # type: ignore[misc]
+                    env, callback, rollout_buffer, n_rollout_steps
+                )
+                return ended
+            self.policy.set_training_mode(False)
+            rollout_buffer.reset()
+            callback.on_rollout_start()
+            return _Rollout(self, env, callback, rollout_buffer).collect()
 
     def close(self) -> None:
         """Stops the Ray actors, if there are any; the next rollout starts new ones."""

@@ -13,6 +13,8 @@ from tianshou.data import Batch, Collector, CollectStats
 from tianshou.data.collector import _HACKY_create_info_batch
 from tianshou.utils.determinism import TraceLogger
 
+from rollouts.torch_threads import beside_a_pool
+
 from .action import Action, Spread, policy_action, random_action
 from .blocks import BlockWriter, Ended
 from .steps import StepWriter, numbers
@@ -36,7 +38,12 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
     Given a synchronous RolloutsVectorEnv it gathers transitions and writes them to the buffer in
     blocks. With anything that needs a Batch per step (see the package's docstring), and with
     other environments, Tianshou's own loop runs.
+
+    Meanwhile torch computes with `num_torch_threads`, an attribute that may be set: None stands for
+    1 unless the policy is large, see `rollouts.torch_threads`.
     """
+
+    num_torch_threads: int | None = None
 
     def _collect(
         self,
@@ -47,8 +54,18 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         gym_reset_kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """See Collector.collect."""
-        if render or not self._writes_blocks():
-            return super()._collect(n_step, n_episode, random, render, gym_reset_kwargs)
+        with beside_a_pool(self.policy, self.env_num, self.num_torch_threads):
+            if render or not self._writes_blocks():
+                return super()._collect(n_step, n_episode, random, render, gym_reset_kwargs)
+            return self._collect_blocks(n_step, n_episode, random, gym_reset_kwargs)
+
+    def _collect_blocks(
+        self,
+        n_step: int | None,
+        n_episode: int | None,
+        random: bool,
+        gym_reset_kwargs: dict[str, Any] | None,
+    ) -> Any:
         if self._pre_collect_obs_RO is None or self._pre_collect_info_R is None:
             raise ValueError(
                 "the collector has no first observations: call reset() or reset_env(), or pass "

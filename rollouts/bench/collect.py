@@ -380,7 +380,7 @@ def _check(
 
 @contextmanager
 def _torch_threads(num_threads: int) -> Iterator[None]:
-    """Gives torch in this process as many threads as the worker's has."""
+    """Gives torch in this process as many threads as the worker's may have."""
     with needs("torch", "`rollouts bench-collect`"):
         import torch
 

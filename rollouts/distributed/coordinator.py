@@ -19,12 +19,14 @@ from rollouts.distributed.placement import Placement, Strategy
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.runner import Runner
 from rollouts.distributed.taking import Taken, Taking
+from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.extras import needs
 from rollouts.frame_stacks import join
+from rollouts.torch_threads import check_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,12 +49,16 @@ class RolloutCoordinator:
     Args:
       env_id: Any of `rollouts.env_ids()`.
       make_policy: Called with a `PolicySpec` in each worker; must pickle. If the policy has a
-        method `seed`, it is then called with PolicySpec.seed.
+        method `seed`, it is then called with PolicySpec.seed. Where workers use `make_vec` and no
+        GPU, it is first called once in this process, and the policy tried on empty observations.
       num_workers: Ray actors; 0 collects in this process, on demand, without Ray.
       num_envs_per_worker: Environment i of worker w has the env_id
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
-      num_threads_per_worker: Threads of each pool, and of torch in each worker.
+      num_threads_per_worker: Threads of each pool.
+      num_torch_threads_per_worker: Threads of torch in each worker. None for 1 unless the policy's
+        network is large, see `rollouts.torch_threads.threads_for`, and at most
+        num_threads_per_worker: torch's threads take the cores from those of the pool.
       batch_size_per_worker: See `make_vec`; None for synchronous pools.
       seed: Of the environments and, mixed with the worker's number, of the policies.
       env_options: Further keyword arguments of `make_vec`, an environment's options among them.
@@ -107,10 +113,13 @@ class RolloutCoordinator:
       inference: When the observations of several workers become a batch of one policy in an actor
         of its own, see `InferenceServer`; make_policy is then called there, with a PolicySpec of
         max_workers workers' environments together. None for a policy in each worker.
-      inference_num_cpus: What Ray reserves for that actor, and threads of torch (at least 1).
+      inference_num_cpus: What Ray reserves for that actor, and most threads of torch in it: it has
+        1 unless the network is large, see `rollouts.torch_threads.threads_for`.
       inference_num_gpus: What Ray reserves for that actor; may be a fraction.
     Raises:
-      SpecError: an argument is out of range, env_id or an option unknown.
+      SpecError: an argument is out of range, env_id or an option unknown, the policy fails or
+        returns a wrong shape, ray_address is not that of a Ray, or has fewer GPUs than one worker
+        needs.
     Example:
       with RolloutCoordinator("CartPole-v1", make_policy, num_workers=2, num_envs_per_worker=64,
                               rollout_length=128) as coordinator:
@@ -127,6 +136,7 @@ class RolloutCoordinator:
         num_envs_per_worker: int,
         rollout_length: int,
         num_threads_per_worker: int = 1,
+        num_torch_threads_per_worker: int | None = None,
         batch_size_per_worker: int | None = None,
         seed: int = 0,
         env_options: Mapping[str, Any] | None = None,
@@ -217,6 +227,9 @@ class RolloutCoordinator:
             pack_frame_stacks=pack_frame_stacks if num_workers else False,
             keep_final_obs=keep_final_obs,
             make_env=make_env,
+            num_torch_threads=check_threads(
+                "num_torch_threads_per_worker", num_torch_threads_per_worker
+            ),
         )
         self.num_workers = num_workers
         self.num_envs_per_worker = num_envs_per_worker
@@ -231,6 +244,13 @@ class RolloutCoordinator:
                 lag=lag,
             )
             return
+        # elsewhere it may need a GPU that this process has not, or spaces that are not known here
+        if (
+            make_collector is None
+            and make_env is None
+            and not (num_gpus_per_worker or inference_num_gpus)
+        ):
+            try_policy(make_policy, config)
         # only here is Ray needed
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
             from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
@@ -355,9 +375,13 @@ class RolloutCoordinator:
           fragments       also has "requested", "in_flight" and "interrupted": {reason: n}, calls
                           that never became a fragment, where
                           requested = produced + in_flight + sum(interrupted.values())
-          queue_depth     fragments waiting for the learner
+          queue_depth     fragments waiting for the learner: those "queued", of which a `get` may be
+                          fetching some
           queued_bytes    of their arrays as they are in the object store
-          outstanding_limit  fragments that may be in flight and queued together at present
+          outstanding_limit  fragments that may be in flight and queued together at present, with
+                          those that a `get` is fetching on top. It falls when a `get` gives up,
+                          `scale_to` takes workers away or the learner takes fewer per version; what
+                          was asked for before then is not taken back
           restarts        incarnations started after a failure
           failures        {reason: n}, of incarnations
           learner_wait_s  seconds that `get` took, in all

@@ -19,7 +19,7 @@ from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner_queue import LearnerQueue, QueueLevels
 
 _log = logging.getLogger(__name__)
 
@@ -133,8 +133,8 @@ class Fleet:
         offer = self._weights.latest
         if offer is None or self._is_draining or self._is_stopped:
             return
-        depth, limit = self._limit()
-        room = limit - depth - self._merge.outstanding(self._slots)
+        levels = self._queue.levels()
+        room = self._limit(levels) - levels.depth - self._merge.outstanding(self._slots)
         calls = self._merge.calls_to_make(self._slots, room, self._rules.credits_per_worker, offer)
         for slot, weights in calls:
             assert slot.handle is not None
@@ -180,28 +180,27 @@ class Fleet:
 
     def stats(self) -> dict[str, Any]:
         """Returns the queue's account and the workers' state, all from one moment."""
-        stats = self._queue.stats()
+        stats, levels = self._queue.snapshot()
         stats["fragments"]["requested"] = self._num_requested
         stats["fragments"]["in_flight"] = self.in_flight
         stats["fragments"]["interrupted"] = dict(self._interrupted)
         return {
             **stats,
-            "outstanding_limit": self._limit()[1],
+            # what a `get` is fetching has made room, but is not gone yet
+            "outstanding_limit": self._limit(levels) + levels.held,
             "restarts": self._restarts,
             "failures": dict(self._failures),
             "workers_wait_s": self._idle.seconds,
             "workers": [slot.as_dict() for slot in self._slots],
         }
 
-    def _limit(self) -> tuple[int, int]:
-        """Returns the queue's depth and how many fragments may be outstanding, of one moment."""
-        levels = self._queue.levels()
-        limit = self._rules.lag.outstanding_limit(
+    def _limit(self, levels: QueueLevels) -> int:
+        """Returns how many fragments may be in flight and waiting to be taken."""
+        return self._rules.lag.outstanding_limit(
             wanted=levels.wanted,
             per_version=self._pace.per_version(levels.num_taken),
             capacity=levels.capacity,
         )
-        return levels.depth, limit
 
     def _count_idle(self) -> None:
         """Lets the clock run for each worker that could collect and was asked for nothing more."""

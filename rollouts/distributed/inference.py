@@ -28,6 +28,7 @@ from rollouts.distributed.ray_session import check_connected
 from rollouts.distributed.remote_policy import Asking, RemotePolicyMaker
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
+from rollouts.torch_threads import threads_for
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy
@@ -70,7 +71,7 @@ class InferenceServer:
             call `module.compile()`, which keeps the names of the weights.
           spec: Of all environments together; worker_id says nothing here.
           rule: When requests become a batch; None for BatchRule().
-          num_cpus: What Ray reserves, and threads of torch (at least 1).
+          num_cpus: What Ray reserves, and most threads of torch, see `threads_for`.
           num_gpus: What Ray reserves; CUDA_VISIBLE_DEVICES of the actor shows only these.
           max_restarts: Deaths of the process that are made good.
           request_timeout_s: Seconds a client waits for an answer, restarts included.
@@ -119,7 +120,7 @@ class InferenceServer:
 
 def build_server(recipe: bytes, incarnation: int) -> PolicyServer:
     """Makes the server inside the actor from the pickled arguments of InferenceServer."""
-    make_policy, spec, rule, torch_threads = pickle.loads(recipe)
+    make_policy, spec, rule, most_threads = pickle.loads(recipe)
     if incarnation:
         seed = np.random.SeedSequence([spec.seed, incarnation]).generate_state(1, np.uint64)[0]
         spec = replace(spec, incarnation=incarnation, seed=int(seed >> np.uint64(1)))
@@ -129,7 +130,8 @@ def build_server(recipe: bytes, incarnation: int) -> PolicyServer:
         reseed(spec.seed)
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(torch_threads)
+        rows = min(spec.num_envs, rule.max_rows)
+        torch.set_num_threads(threads_for(policy, rows, most_threads))
     return PolicyServer(policy, rule, life=1 + incarnation)
 
 

@@ -85,13 +85,13 @@ class LocalRunner:
         """Returns the runner's part of `RolloutCoordinator.stats`."""
         num_failed = int(self._error is not None)
         interrupted = {"worker_error": num_failed} if num_failed else {}
-        stats = self.queue.stats()
+        stats, levels = self.queue.snapshot()
         stats["fragments"]["requested"] = self._num_collected + num_failed
         stats["fragments"]["in_flight"] = 0
         stats["fragments"]["interrupted"] = interrupted
         return {
             **stats,
-            "outstanding_limit": self.queue.levels().wanted,
+            "outstanding_limit": levels.wanted + levels.held,
             "restarts": 0,
             "failures": interrupted,
             "workers_wait_s": 0.0,

@@ -59,7 +59,9 @@ class RayRunner(Supervisor):
         self._store = weights
         self._inference: InferenceServer | None = None
         extra_cpus = 0.0 if inference.rule is None else inference.num_cpus
-        self._session = RaySession(ray_address, placement, extra_cpus=extra_cpus)
+        self._session = RaySession(
+            ray_address, placement, extra_cpus=extra_cpus, timeout_s=rules.start_timeout_s
+        )
         try:
             if inference.rule is not None:
                 self._inference = InferenceServer(
@@ -70,9 +72,7 @@ class RayRunner(Supervisor):
                     num_gpus=inference.num_gpus,
                 )
                 make_policy = self._inference.make_remote_policy
-            launch = self._session.launcher(
-                make_policy, make_collector, torch_threads=config.num_threads
-            )
+            launch = self._session.launcher(make_policy, make_collector)
             super().__init__(
                 config, num_workers, launch, weights=weights, rules=rules, check=check_connected
             )

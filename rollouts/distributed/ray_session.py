@@ -19,9 +19,10 @@ import ray as _typed_ray
 
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.placement import Placement, PlacementGroup
+from rollouts.distributed.ray_address import check_address
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
-from rollouts.errors import WorkerError
+from rollouts.errors import SpecError, WorkerError
 
 if TYPE_CHECKING:
     from rollouts.frame_stacks import Payload
@@ -30,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
+
+# what a cluster's head may take to answer
+_JOIN_TIMEOUT_S = 10.0
 
 # Ray ends an attempt at once when asked for 0 s, and then never starts to pull from another node
 _MIN_FETCH_S = 0.01
@@ -43,7 +47,12 @@ class RaySession:
     """
 
     def __init__(
-        self, address: str | None, placement: Placement, *, extra_cpus: float = 0.0
+        self,
+        address: str | None,
+        placement: Placement,
+        *,
+        extra_cpus: float = 0.0,
+        timeout_s: float = _JOIN_TIMEOUT_S,
     ) -> None:
         """Connects.
 
@@ -53,6 +62,9 @@ class RaySession:
           placement: What the workers need. A Ray started here has the CPUs for `max_workers` and
             extra_cpus, and no more.
           extra_cpus: What other actors need.
+          timeout_s: Seconds that the cluster may take to answer.
+        Raises:
+          SpecError: there is no cluster at the address, or no GPU in a Ray that cannot grow.
         """
         self._placement = placement
         self._group: PlacementGroup | None = None
@@ -64,26 +76,23 @@ class RaySession:
         elif address == "local":
             _start_ray(math.ceil(num_cpus))
         else:
-            ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
-        available = ray.cluster_resources().get("CPU", 0.0)
-        if available < num_cpus:
-            _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, available)
-        if placement.strategy is not None:
-            self._group = PlacementGroup(placement)
+            _join_ray(address, timeout_s)
+        try:
+            _check_resources(placement, num_cpus)
+            if placement.strategy is not None:
+                self._group = PlacementGroup(placement)
+        except BaseException:
+            self.close()
+            raise
 
     def launcher(
-        self,
-        make_policy: MakePolicy,
-        make_collector: MakeCollector | None,
-        *,
-        torch_threads: int,
+        self, make_policy: MakePolicy, make_collector: MakeCollector | None
     ) -> Callable[[WorkerConfig], ActorHandle]:
         """Returns a function that starts one actor; it does not wait for it.
 
         Args:
           make_policy: See `RolloutWorker`.
           make_collector: See `RolloutWorker`.
-          torch_threads: See `RolloutWorker`.
         Raises:
           Exception: make_policy or make_collector cannot be pickled.
         """
@@ -92,11 +101,7 @@ class RaySession:
             **self._placement.actor_options(), max_restarts=0, max_task_retries=0
         )(_make_host_class())
         recipe = ray.cloudpickle.dumps(
-            {
-                "make_policy": make_policy,
-                "make_collector": make_collector,
-                "torch_threads": torch_threads,
-            }
+            {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
         )
         sys_path = [os.path.abspath(entry) for entry in sys.path]
 
@@ -206,6 +211,35 @@ def check_connected() -> None:
     """Raises WorkerError if Ray was shut down, where the next call would start another Ray."""
     if not ray.is_initialized():
         raise WorkerError("Ray was shut down: close the coordinator before calling ray.shutdown()")
+
+
+def _join_ray(address: str, timeout_s: float) -> None:
+    check_address(address, min(timeout_s, _JOIN_TIMEOUT_S))
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+    except (ConnectionError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
+
+
+def _check_resources(placement: Placement, num_cpus: float) -> None:
+    """Warns of CPUs that are missing; raises SpecError where no worker's GPUs can ever be there."""
+    there = ray.cluster_resources()
+    if there.get("CPU", 0.0) < num_cpus:
+        _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, there.get("CPU", 0))
+    asked, num_gpus = placement.num_gpus, there.get("GPU", 0.0)
+    if asked <= num_gpus:
+        return
+    message = (
+        f"num_gpus_per_worker is {asked:g}, and the Ray cluster has {num_gpus:g} GPUs on "
+        f"{len(ray.nodes())} node(s), so that no worker can start: leave num_gpus_per_worker out, "
+        "or give a ray_address whose cluster has GPUs"
+    )
+    # a Ray that this process started stays as it is; a cluster may grow
+    node = ray._private.worker._global_node
+    if node is not None and node.head:
+        raise SpecError(message)
+    _log.warning(message)
 
 
 def _start_ray(num_cpus: int) -> None:

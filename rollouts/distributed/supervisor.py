@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, cast
 
+from rollouts.at_exit import CloseAtExit
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
@@ -21,9 +23,14 @@ from rollouts.errors import ClosedError, WorkerError
 from rollouts.fragment_handle import FragmentHandle
 from rollouts.learner_queue import LearnerQueue
 
+_log = logging.getLogger(__name__)
+
 # how often the merge thread looks for workers that hang or do not start, whatever else happens
 _TICK_S = 0.5
-_JOIN_TIMEOUT_S = 10.0
+
+# what `close` waits for the merge thread, which a healthy one needs milliseconds of: Ctrl-C in
+# `get` ends in `close`
+_JOIN_TIMEOUT_S = 2.0
 
 # between two looks at the clock; a longer gap means that this process was stopped
 _MAX_GAP_S = 10 * _TICK_S
@@ -87,6 +94,7 @@ class Supervisor:
             self._fleet.scale_to(num_workers)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
         self._thread.start()
+        self._at_exit = CloseAtExit(self)
 
     def wake(self) -> None:
         """Makes the merge thread look again.
@@ -138,13 +146,23 @@ class Supervisor:
             return self._fleet.stats()
 
     def close(self) -> None:
-        """Wakes all waiters, stops the merge thread and kills the workers. Idempotent."""
+        """Wakes all waiters, stops the merge thread and kills the workers. Idempotent.
+
+        Waits at most 2 * _JOIN_TIMEOUT_S. A merge thread that is in a call for longer, as when Ray
+        does not answer, kills the workers itself when it comes back.
+        """
+        self._at_exit.forget()
         self._stopping.set()
         self._inbox.put(None)
         self.queue.close()
         self._thread.join(_JOIN_TIMEOUT_S)
-        with self._lock:
-            self._fleet.stop()
+        if self._lock.acquire(timeout=_JOIN_TIMEOUT_S):
+            try:
+                self._fleet.stop()
+            finally:
+                self._lock.release()
+        else:
+            _log.warning("the merge thread is in a call that does not return: workers end later")
 
     @contextmanager
     def _told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
@@ -177,3 +195,7 @@ class Supervisor:
             failure = WorkerError(f"the merge thread stopped: {error!r}")
             failure.__cause__ = error
             self.queue.fail(failure)
+        finally:
+            if self._stopping.is_set():
+                with self._lock:
+                    self._fleet.stop()

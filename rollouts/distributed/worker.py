@@ -20,6 +20,7 @@ from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.errors import EnvError, ProtocolError, SpecError
 from rollouts.frame_stacks import pack
 from rollouts.numa import keep_on_node
+from rollouts.torch_threads import threads_for
 
 if TYPE_CHECKING:
     import gymnasium
@@ -52,6 +53,7 @@ class WorkerConfig:
     pack_frame_stacks: bool | None = False
     keep_final_obs: bool = False  # see `Collector`
     make_env: MakeEnv | None = None  # in place of `make_vec`
+    num_torch_threads: int | None = None  # None: see `rollouts.torch_threads.threads_for`
 
     @property
     def env_id_offset(self) -> int:
@@ -129,7 +131,7 @@ class RolloutWorker:
         make_policy: MakePolicy,
         *,
         make_collector: MakeCollector | None = None,
-        torch_threads: int | None = None,
+        owns_process: bool = False,
     ) -> None:
         """Builds the pool, the policy and the collector.
 
@@ -137,7 +139,8 @@ class RolloutWorker:
           config: Which worker this is and what its pool looks like.
           make_policy: Makes the policy from a PolicySpec.
           make_collector: Makes the collector; None for `build_collector`.
-          torch_threads: Intra-op threads torch may use in this process; None leaves torch alone.
+          owns_process: Whether torch's number of threads may be set for good: to
+            config.num_torch_threads or, by `threads_for`, to config.num_threads at most.
         """
         self._config = config
         self._collector = (make_collector or build_collector)(config, make_policy)
@@ -148,10 +151,8 @@ class RolloutWorker:
         self._version = 0
         self._seq_no = 0
         self._is_broken = False
-        # a policy without torch is not made to import it
-        torch = sys.modules.get("torch")
-        if torch_threads is not None and torch is not None:
-            torch.set_num_threads(torch_threads)
+        if owns_process:
+            self._set_torch_threads()
 
     def describe(self) -> WorkerInfo:
         """Says where this worker lives."""
@@ -195,6 +196,18 @@ class RolloutWorker:
         """Frees the pool's threads and memory. Idempotent."""
         self._collector.env.close()
 
+    def _set_torch_threads(self) -> None:
+        # a policy without torch is not made to import it
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return
+        config = self._config
+        rows = config.batch_size or config.num_envs
+        torch.set_num_threads(
+            config.num_torch_threads
+            or threads_for(self._collector.policy, rows, config.num_threads)
+        )
+
 
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
     """Makes the usual collector: the worker's environments, policy, Collector."""
@@ -218,7 +231,13 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
         reseed = getattr(policy, "seed", None)
         if callable(reseed):
             reseed(config.policy_seed)
-        return Collector(env, policy, config.rollout_length, keep_final_obs=config.keep_final_obs)
+        return Collector(
+            env,
+            policy,
+            config.rollout_length,
+            keep_final_obs=config.keep_final_obs,
+            num_torch_threads=config.num_torch_threads,
+        )
     except BaseException:
         env.close()
         raise

@@ -248,3 +248,29 @@ def test_stop_counts_what_was_completed_but_not_yet_taken_over() -> None:
 def test_contradicting_lag_arguments_are_an_error(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LagRule.of(*arguments)
+
+
+def test_the_outstanding_limit_holds_while_a_get_fetches() -> None:
+    world = World(2, max_queued=4)
+    world.publish()
+    world.appear_all()
+    world.work()
+    seen = []
+
+    def look() -> None:
+        stats = world.fleet.stats()
+        fragments = stats["fragments"]
+        seen.append((fragments["queued"], fragments["in_flight"], stats["outstanding_limit"]))
+        assert stats["queue_depth"] == fragments["queued"]
+
+    fetches = [handle.fetch for handle in world.queue.get_handles(2, timeout_s=0)]
+    assert len(fetches) == 2
+    world.work()
+    world.queue.get_handles(1, timeout_s=0)
+    world.work()
+    # looks from inside a `get`, where what it holds has been asked for again
+    taken = world.queue._resolve
+    world.queue._resolve = lambda handle, deadline: (look(), taken(handle, deadline))[1]
+    world.get(3)
+    look()
+    assert seen == [(4, 3, 7)] * 3 + [(1, 3, 4)]

@@ -282,9 +282,9 @@ def test_levels_say_what_a_waiting_get_lacks() -> None:
     queue.get(2)
     with pytest.raises(TimeoutError):
         queue.get(3, timeout_s=0)
-    assert queue.levels() == (3, 0, 0, 2)
-    # capacity, depth, wanted, num_taken: wanting, having taken, wanting again
-    assert levels == [(3, 2, 2, 0), (3, 0, 0, 2), (3, 0, 3, 2)]
+    assert queue.levels() == (3, 0, 0, 2, 0)
+    # capacity, depth, wanted, num_taken, held: wanting, having taken, wanting again
+    assert levels == [(3, 2, 2, 0, 0), (3, 0, 0, 2, 2), (3, 0, 3, 2, 0)]
 
 
 def test_losing_a_fragment_is_reported_as_wanting_another() -> None:

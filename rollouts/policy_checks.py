@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what policies and their modules return, before it is kept or sent anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+
+if TYPE_CHECKING:
+    from rollouts.policy import PolicyOutput
+
+Array = NDArray[Any]
+
+
+def check_output(output: PolicyOutput, num_rows: int) -> None:
+    """Raises SpecError where log_prob or value is not (B,), or an action or extra has not B rows.
+
+    Looks at shapes alone, so that it costs nothing in each step; `check_finite` is for the rollout.
+    """
+    for name, array in (("log_prob", output.log_prob), ("value", output.value)):
+        if np.shape(array) != (num_rows,):
+            raise SpecError(
+                f"the policy returned {name} of shape {np.shape(array)}, expected ({num_rows},): "
+                f"one number per observation{_squeeze(name, np.shape(array), num_rows)}"
+            )
+    for name, array in (("action", output.action), *output.extras.items()):
+        if np.shape(array)[:1] != (num_rows,):
+            raise SpecError(
+                f"the policy returned {name} of shape {np.shape(array)}, expected "
+                f"({num_rows}, ...): one row per observation"
+            )
+
+
+def check_value(value: Array, num_rows: int) -> Array:
+    """Returns what `Policy.value` did; raises SpecError where that is not (B,)."""
+    if np.shape(value) != (num_rows,):
+        raise SpecError(
+            f"the policy's value() returned shape {np.shape(value)}, expected ({num_rows},): "
+            f"one number per observation{_squeeze('value', np.shape(value), num_rows)}"
+        )
+    return value
+
+
+def check_finite(name: str, array: Array, env_id: NDArray[np.int32]) -> None:
+    """Raises SpecError, with the place of the first, where `array` (..., B) has NaN or infinity."""
+    is_finite = np.isfinite(array)
+    if is_finite.all():
+        return
+    first = tuple(int(index) for index in np.argwhere(~is_finite)[0])
+    step = "after the last step" if len(first) == 1 else f"of step {first[0]}"
+    raise SpecError(
+        f"the policy returned {name} {array[first]} for environment {env_id[first[-1]]} {step}, "
+        f"{array.size - np.count_nonzero(is_finite)} of {array.size} are not finite, expected "
+        "finite numbers: has the training diverged? Lower the learning rate, or look at the weights"
+    )
+
+
+def check_action(action: Array, space: gymnasium.Space[Any]) -> None:
+    """Raises SpecError where actions (B, ...) cannot be those of `space`."""
+    shape = tuple(space.shape or ())
+    if np.shape(action)[1:] != shape:
+        raise SpecError(
+            f"the policy returned actions of shape {np.shape(action)}, expected "
+            f"{(len(action), *shape)}: one of {space} per observation"
+        )
+    if isinstance(space, gymnasium.spaces.Discrete):
+        first, after = int(space.start), int(space.start) + int(space.n)
+        wrong = (action < first) | (action >= after)
+        if wrong.any():
+            raise SpecError(
+                f"the policy returned action {action[wrong][0]}, expected one of {space}: has its "
+                "last layer as many outputs as there are actions?"
+            )
+
+
+def check_module_outputs(outputs: Any, names: Sequence[str], num_rows: int) -> None:
+    """Raises SpecError unless a module returned the action outputs `names` and then a value.
+
+    Args:
+      outputs: What it returned for B observations.
+      names: Of the action outputs, such as ("logits",).
+      num_rows: Observations B.
+    """
+    expected = f"a tuple ({', '.join([*names, 'value'])})"
+    if not isinstance(outputs, tuple | list) or len(outputs) != len(names) + 1:
+        raise SpecError(
+            f"the module returned {_described(outputs)} for {num_rows} observations, expected "
+            f"{expected}: a policy needs the value beside the action, see rollouts.TorchPolicy"
+        )
+    value = tuple(outputs[-1].shape)
+    if value not in ((num_rows,), (num_rows, 1)):
+        raise SpecError(
+            f"the module returned a value of shape {value} for {num_rows} observations, expected "
+            f"({num_rows},) or ({num_rows}, 1): the last of {expected}"
+        )
+    first = tuple(outputs[0].shape)
+    if first[:1] != (num_rows,) or (names == ("logits",) and len(first) != 2):
+        raise SpecError(
+            f"the module returned {names[0]} of shape {first} for {num_rows} observations, "
+            f"expected ({num_rows}, ...): one row per observation"
+        )
+
+
+def _described(outputs: Any) -> str:
+    if isinstance(outputs, tuple | list):
+        shapes = ", ".join(str(tuple(getattr(each, "shape", ()))) for each in outputs)
+        return f"{len(outputs)} outputs of shapes {shapes}"
+    if hasattr(outputs, "shape"):
+        return f"a single tensor of shape {tuple(outputs.shape)}"
+    return f"a {type(outputs).__name__}"
+
+
+def _squeeze(name: str, shape: tuple[int, ...], num_rows: int) -> str:
+    return f"; {name}[:, 0] has that shape" if shape == (num_rows, 1) else ""

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was left open ends with the interpreter, or with `close` where a call does not return."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acted_worker import ActedWorker, worker_config
+from counter_world import weights
+
+from rollouts.distributed import WeightStore, WorkerConfig
+from rollouts.distributed.fleet import FleetRules
+from rollouts.distributed.supervisor import Supervisor
+
+TIMEOUT_S = 300.0
+
+SUPERVISOR = """
+import atexit, threading
+from acted_worker import ActedWorker, worker_config
+from rollouts.distributed import WeightStore
+from rollouts.distributed.fleet import FleetRules
+from rollouts.distributed.supervisor import Supervisor
+
+workers = []
+
+def launch(config):
+    workers.append(ActedWorker(config))
+    return workers[-1]
+
+def look():
+    alive = [thread.name for thread in threading.enumerate() if thread.name == "rollouts-merge"]
+    print([worker.is_killed for worker in workers], alive)
+
+atexit.register(look)
+
+def main():
+    Supervisor(worker_config(), 2, launch, weights=WeightStore(), rules=FleetRules())
+
+main()
+"""
+
+DEVICE_QUEUE = """
+import atexit, threading
+from rollouts.device_queue import DeviceQueue
+
+def look():
+    print([thread.name for thread in threading.enumerate() if thread.name == "rollouts-device"])
+
+atexit.register(look)
+asked = threading.Event()
+
+def source(timeout_s):
+    asked.set()
+    threading.Event().wait(timeout_s)
+    raise TimeoutError
+
+DeviceQueue(source)
+asked.wait()
+"""
+
+METRICS = """
+from rollouts.metrics import MetricsReporter
+
+class Printing:
+    def write(self, sample):
+        print("last" if sample.is_last else "sample")
+    def close(self):
+        print("closed")
+
+MetricsReporter(lambda: {"queue_depth": 1}, [Printing()], interval_s=None)
+reporter = MetricsReporter(lambda: {"queue_depth": 1}, [Printing()], interval_s=1000)
+reporter.report()
+"""
+
+# (what is appended to a program, the exit status that is then its own)
+ENDS = {
+    "normal": ("", 0),
+    "exit": ("\nimport sys; sys.exit(3)", 3),
+    "exception": ("\nraise KeyError", 1),
+}
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_workers_and_merge_thread_end_with_the_program_whose_status_stays(end: str) -> None:
+    line, status = ENDS[end]
+    result = run(SUPERVISOR + line)
+    assert (result.returncode, result.stdout) == (status, "[True, True] []\n"), result.stderr
+
+
+def test_the_thread_of_a_device_queue_ends_with_the_program() -> None:
+    pytest.importorskip("torch")
+    result = run(DEVICE_QUEUE)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
+def test_a_reporter_left_open_writes_its_last_sample_at_exit() -> None:
+    result = run(METRICS)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-2:] == ["last", "closed"]
+
+
+def test_close_returns_while_the_merge_thread_is_in_a_call_that_does_not() -> None:
+    workers: list[ActedWorker] = []
+    is_stuck, goes_on = threading.Event(), threading.Event()
+
+    def launch(config: WorkerConfig) -> ActedWorker:
+        if config.incarnation == 1:
+            is_stuck.set()
+            assert goes_on.wait(TIMEOUT_S)
+        workers.append(ActedWorker(config))
+        return workers[-1]
+
+    store = WeightStore()
+    supervisor = Supervisor(worker_config(), 1, launch, weights=store, rules=FleetRules())
+    workers[0].appear()
+    store.publish(weights())
+    supervisor.published()
+    workers[0].die()
+    assert is_stuck.wait(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as executor:
+        closing: Any = executor.submit(supervisor.close)
+        try:
+            closing.result(TIMEOUT_S)
+        finally:
+            goes_on.set()
+    # what was launched meanwhile is not left running
+    supervisor._thread.join(TIMEOUT_S)
+    assert [worker.is_killed for worker in workers] == [True, True]

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot work is refused in the driver, with the reason, before any worker starts."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rollouts
+from rollouts.distributed import PolicySpec, RolloutCoordinator, WorkerConfig
+from rollouts.distributed.ray_address import check_address
+from rollouts.distributed.trial import try_policy
+from rollouts.errors import SpecError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+from rollouts.policy import PolicyOutput, TorchPolicy  # noqa: E402
+from rollouts.recurrent import RecurrentTorchPolicy  # noqa: E402
+
+TIMEOUT_S = 300.0
+
+
+class ActorCritic(nn.Module):
+    def __init__(self, num_inputs: int = 4, num_actions: int = 2) -> None:
+        super().__init__()
+        self.logits, self.out = nn.Linear(num_inputs, num_actions), nn.Linear(num_inputs, 1)
+
+    def forward(self, obs: Any) -> tuple[Any, Any]:
+        return self.logits(obs), self.out(obs)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, num_inputs: int = 4) -> None:
+        super().__init__()
+        self.cell, self.logits = nn.GRUCell(num_inputs, 8), nn.Linear(8, 2)
+        self.out = nn.Linear(8, 1)
+
+    def initial_state(self) -> tuple[Any, ...]:
+        return (torch.zeros(8),)
+
+    def forward(self, obs: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden = self.cell(obs, state[0])
+        return self.logits(hidden), self.out(hidden), (hidden,)
+
+
+def config(**changes: Any) -> WorkerConfig:
+    settings: dict[str, Any] = {
+        "env_id": "CartPole-v1",
+        "worker_id": 0,
+        "incarnation": 0,
+        "num_envs": 4,
+        "rollout_length": 8,
+        "batch_size": None,
+        "num_threads": 1,
+        "seed": 0,
+        "env_options": {},
+    }
+    return replace(WorkerConfig(**settings), **changes)
+
+
+def of_module(
+    make_module: Callable[[], Any], policy_type: Any = TorchPolicy
+) -> Callable[[PolicySpec], Any]:
+    return lambda spec: policy_type(make_module(), spec.single_action_space)
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(1, None), (4, None), (4, 2)])
+@pytest.mark.parametrize(
+    "make_policy", [of_module(ActorCritic), of_module(Recurrent, RecurrentTorchPolicy)]
+)
+def test_a_right_policy_passes(make_policy: Any, num_envs: int, batch_size: int | None) -> None:
+    try_policy(make_policy, config(num_envs=num_envs, batch_size=batch_size))
+
+
+def test_every_kind_of_observation_can_be_tried() -> None:
+    seen = []
+
+    class Looking:
+        policy_version = 0
+
+        def __init__(self, spec: PolicySpec) -> None:
+            self._space = spec.single_action_space
+
+        def act(self, obs: Any) -> PolicyOutput:
+            seen.append((obs.shape, obs.dtype))
+            zeros = np.zeros(len(obs), np.float32)
+            return PolicyOutput(np.stack([self._space.sample() for _ in obs]), zeros, zeros)
+
+        def value(self, obs: Any) -> Any:
+            return np.zeros(len(obs), np.float32)
+
+    for env_id in ("FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"):
+        space = rollouts.env_spec(env_id).single_observation_space
+        try_policy(Looking, config(env_id=env_id))
+        assert seen.pop() == ((4, *space.shape), space.dtype)
+
+
+def test_a_policy_for_other_observations_is_refused_before_any_worker_starts() -> None:
+    with pytest.raises(SpecError, match=r"tried on Box.* before any worker was started.* mat1"):
+        RolloutCoordinator(
+            "CartPole-v1",
+            of_module(lambda: ActorCritic(num_inputs=3)),
+            num_workers=1,
+            num_envs_per_worker=4,
+            rollout_length=8,
+            # never looked at: who gets here would wait for it
+            ray_address="127.0.0.1:1",
+        )
+
+
+@pytest.mark.parametrize(
+    ("make_policy", "message"),
+    [
+        (of_module(lambda: nn.Linear(4, 2)), r"expected a tuple \(logits, value\)"),
+        (of_module(lambda: Recurrent(5), RecurrentTorchPolicy), "before any worker was started"),
+        (lambda spec: None, "AttributeError"),
+        (of_module(lambda: "no module"), "before any worker was started"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_named(make_policy: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        try_policy(make_policy, config())
+
+
+def test_an_action_that_there_is_not_is_refused() -> None:
+    class Five:
+        policy_version = 0
+
+        def act(self, obs: Any) -> PolicyOutput:
+            zeros = np.zeros(len(obs), np.float32)
+            return PolicyOutput(np.full(len(obs), 5), zeros, zeros)
+
+    with pytest.raises(SpecError, match=r"returned action 5, expected one of Discrete\(2\)"):
+        try_policy(lambda spec: Five(), config())
+    with pytest.raises(SpecError, match=r"actions of shape \(4,\), expected \(4, 1\)"):
+        try_policy(lambda spec: Five(), config(env_id="Pendulum-v1"))
+
+
+def test_a_library_that_is_missing_here_may_be_where_the_workers_are() -> None:
+    def make_policy(spec: PolicySpec) -> Any:
+        raise ModuleNotFoundError("no module on the driver")
+
+    try_policy(make_policy, config())
+
+
+def test_the_random_numbers_of_the_driver_stay_the_same() -> None:
+    def draw() -> tuple[Any, ...]:
+        return random.random(), np.random.rand(), torch.rand(1).item()  # noqa: NPY002
+
+    def seed() -> None:
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        torch.manual_seed(1)
+
+    def make_policy(spec: PolicySpec) -> Any:
+        draw()
+        torch.manual_seed(7)
+        return of_module(ActorCritic)(spec)
+
+    seed()
+    expected = draw()
+    seed()
+    try_policy(make_policy, config())
+    assert draw() == expected
+
+
+def test_gpus_that_the_cluster_has_not_are_named_at_once(ray_session: Any) -> None:
+    with pytest.raises(
+        SpecError, match=r"num_gpus_per_worker is 1, and the Ray cluster has 0 GPUs on 1 node"
+    ):
+        RolloutCoordinator(
+            "CartPole-v1",
+            of_module(ActorCritic),
+            num_workers=1,
+            num_envs_per_worker=4,
+            rollout_length=8,
+            num_gpus_per_worker=1,
+        )
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def address_of(server: socket.socket) -> str:
+    return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def answer(server: socket.socket, reply: bytes) -> None:
+    """Answers the next who connects, on another thread."""
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(64)
+            connection.sendall(reply)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def test_an_address_where_nobody_listens_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = address_of(server)
+    for each in (address, f"ray://{address}"):
+        with pytest.raises(SpecError, match=f"no Ray answers at ray_address '{each}' .*refused"):
+            check_address(each, TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak gRPC"),
+        (b"", "closed the connection|reset"),
+    ],
+)
+def test_another_server_than_a_ray_is_refused(
+    listener: socket.socket, reply: bytes, message: str
+) -> None:
+    answer(listener, reply)
+    with pytest.raises(SpecError, match=message):
+        check_address(address_of(listener), TIMEOUT_S)
+
+
+def test_who_listens_and_says_nothing_is_given_up(listener: socket.socket) -> None:
+    with pytest.raises(SpecError, match="timed out"):
+        check_address(address_of(listener), 0.05)
+
+
+def test_a_ray_passes(ray_session: Any) -> None:
+    import ray
+
+    check_address(ray.get_runtime_context().gcs_address, TIMEOUT_S)
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":6379", "10.0.0.1:ray"])
+def test_an_address_without_host_or_port_is_refused(address: str) -> None:
+    with pytest.raises(SpecError, match=r"expected .* host:port"):
+        check_address(address, TIMEOUT_S)
+
+
+def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = address_of(server)
+    script = f"""
+from counter_world import CounterCollector, make_policy
+from rollouts.distributed import RolloutCoordinator
+from rollouts.errors import SpecError
+try:
+    RolloutCoordinator("Counter", make_policy, make_collector=CounterCollector, num_workers=1,
+                       num_envs_per_worker=1, rollout_length=1, ray_address="{address}")
+except SpecError as error:
+    print(error)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        cwd=__file__.rpartition("/")[0],
+        check=True,
+    )
+    assert result.stdout.startswith(f"no Ray answers at ray_address '{address}'")
+    assert result.stdout.count("\n") == 1
+    assert result.stderr == ""
