@@ -87,7 +87,9 @@ class GymFace(EnvPoolMixin):
         return obs, reward, batch.terminated | batch.truncated, info
 
 
-class GymnasiumEnvPool(GymFace, GymnasiumVectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):
+class GymnasiumEnvPool(  # type: ignore[misc]  # both bases name render and np_random_seed
+    GymFace, GymnasiumVectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]
+):
     """`make(..., env_type="gymnasium")`; also a `gymnasium.vector.VectorEnv` and a
     `gymnasium.Env`, as EnvPool's."""
 
