@@ -23,6 +23,7 @@ from replay_model import (
     runs,
 )
 
+from rollouts import ReplayWarning
 from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
 from rollouts.replay.items import most_items
 
@@ -169,17 +170,18 @@ def test_cut_episodes_give_what_is_left_and_bootstrap_from_the_last_observation(
         buffer.add_batch(world.rollout(6))
         assert buffer.size() == 2 * 3
         buffer.end_episodes([1, 77])
-        assert buffer.stats()["tables"]["replay"]["pending"] == 2
-        assert buffer.flush() == 2
+        assert buffer.stats()["tables"]["replay"]["pending"] == 3
+        assert buffer.flush() == 3
         batch = all_items(buffer, "replay")
         last = batch.num_steps < 3
         assert batch.env_id[last].tolist() == [1, 1]
-        assert batch.next_obs[last, 2].tolist() == [5, 5]
+        # the one that the last step led to, also where its n steps are just there
+        assert batch.next_obs[batch.env_id == 1, 2].tolist() == [3, 4, 5, 6, 6, 6]
+        assert batch.next_obs[last, 2].tolist() == [6, 6]
         assert batch.discount[last].tolist() == [0.25, 0.5]
-        # the reward of the step that nothing follows is not part of it
         assert batch.reward[last].tolist() == [
-            reward_of(1, 0, 3) + 0.5 * reward_of(1, 0, 4),
-            reward_of(1, 0, 4),
+            reward_of(1, 0, 4) + 0.5 * reward_of(1, 0, 5),
+            reward_of(1, 0, 5),
         ]
         assert buffer.stats()["episodes_cut"] == 1
 
@@ -189,13 +191,14 @@ def test_observations_that_do_not_continue_cut_the_episode() -> None:
     with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(4, 0.5))) as buffer:
         buffer.add_batch(world.rollout(5))
         world.number[1], world.t[1] = 1, 0  # somebody reset environment 1
-        buffer.add_batch(world.rollout(5))
+        with pytest.warns(ReplayWarning, match="3 of table 'replay'"):
+            buffer.add_batch(world.rollout(5))
         batch = all_items(buffer, "replay")
         assert (batch.obs[:, 1] == batch.next_obs[:, 1]).all()
         assert buffer.stats()["episodes_cut"] == 1
         whole = [Episode(0, 0, 9, CUT), Episode(1, 1, 4, CUT)]
         expected = [x for e in whole for x in n_steps(NStep(4, 0.5), e, is_over=False)]
-        expected += list(n_steps(NStep(4, 0.5), Episode(1, 0, 4, CUT), is_over=True))
+        expected += list(n_steps(NStep(4, 0.5), Episode(1, 0, 5, CUT), is_over=True))
         assert found_transitions(batch) == sorted(expected)
 
 
