@@ -210,8 +210,8 @@ const std::uint8_t* PyReplayWriter::FinalsOfNext(const std::uint8_t* next_obs, s
 
 // Of Gymnasium's info: an array of objects, None where no episode ended, or one of numbers.
 const std::uint8_t* PyReplayWriter::FinalsOfInfo(const py::object& info, std::int64_t count) {
-  static const py::str kName("final_obs");
-  const py::object given = info.attr("get")(kName);
+  const py::str name("final_obs");
+  const py::object given = info.attr("get")(name);
   const auto finals = given.is_none() ? py::array() : py::array::ensure(given);
   if (given.is_none() || !finals || finals.ndim() < 1 || finals.shape(0) != std::ssize(ended_)) {
     PyErr_Clear();
@@ -226,7 +226,7 @@ const std::uint8_t* PyReplayWriter::FinalsOfInfo(const py::object& info, std::in
   for (std::size_t b = 0; b < ended_.size(); ++b) {
     if (!ended_[b]) continue;
     const py::object row = item(b);
-    std::memcpy(to, Read(row, columns_[0], kName, {}), static_cast<std::size_t>(bytes));
+    std::memcpy(to, Read(row, columns_[0], name, {}), static_cast<std::size_t>(bytes));
     to += bytes;
   }
   return final_obs_.data();

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.arguments import int_between
 from rollouts.errors import DTypeError, SpecError
 
 Array = NDArray[Any]
@@ -20,14 +20,25 @@ _LONGEST_S = 1e9  # locks take no more
 _MOST_ITEMS = 2**31 - 1  # of a table, and of a batch
 
 
+def whole_number(name: str, value: Any, low: int, high: int) -> int:
+    """Returns `value` as an int; SpecError names the argument when it is none or outside."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if not low <= number <= high:
+        raise SpecError(f"{name} is {value!r}, expected a whole number from {low} to {high}")
+    return number
+
+
 def as_batch_size(batch_size: object) -> int:
     """Returns a number of items; SpecError when it is none."""
-    return int_between("batch_size", batch_size, 1, _MOST_ITEMS)
+    return whole_number("batch_size", batch_size, 1, _MOST_ITEMS)
 
 
 def as_count(n: object) -> int:
     """Returns a number of inserts or samples; SpecError when it is none."""
-    return int_between("n", n, 0, _MOST_ITEMS)
+    return whole_number("n", n, 0, _MOST_ITEMS)
 
 
 def as_beta(beta: Any) -> float:

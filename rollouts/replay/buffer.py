@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.arguments import int_between, to_autoreset_mode
+from rollouts.arguments import to_autoreset_mode
 from rollouts.batch import RolloutBatch
 from rollouts.errors import DTypeError, SpecError
 from rollouts.replay import files
@@ -28,6 +28,7 @@ from rollouts.replay.arguments import (
     as_timeout,
     as_whole,
     check_updates,
+    whole_number,
 )
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
@@ -327,7 +328,7 @@ class ReplayBuffer(SampledReplay):
 
     @policy_version.setter
     def policy_version(self, version: int) -> None:
-        self._writer.policy_version = int_between("policy_version", version, -(2**63), 2**63 - 1)
+        self._writer.policy_version = whole_number("policy_version", version, -(2**63), 2**63 - 1)
 
     def stats(self) -> dict[str, Any]:
         """Returns counts since the construction, but "tables" also what a load brought.

@@ -10,10 +10,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.arguments import int_between
 from rollouts.batch import RolloutBatch
 from rollouts.errors import DTypeError, SpecError
-from rollouts.replay.arguments import as_example
+from rollouts.replay.arguments import as_example, whole_number
 from rollouts.specs import EnvSpec
 
 Array = NDArray[Any]
@@ -43,7 +42,7 @@ class Columns:
         obs_shape, self.obs_dtype = _shape_dtype("single_observation_space", observation_space)
         action_shape, action_dtype = _shape_dtype("single_action_space", action_space)
         self.obs_shape = obs_shape
-        self.stack_num = int_between("stack_num", stack_num, 1, 64)
+        self.stack_num = whole_number("stack_num", stack_num, 1, 64)
         if stack_num > 1 and obs_shape[:1] != (stack_num,):
             raise SpecError(
                 f"stack_num is {stack_num}, but observations have shape {obs_shape}: expected the "

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rollouts import _native
-from rollouts.arguments import int_between
 from rollouts.errors import SpecError
+from rollouts.replay.arguments import whole_number
 
 Selector = Literal["uniform", "prioritized", "fifo", "lifo", "max_heap", "min_heap"]
 EndOfEpisode = Literal["write", "truncate", "pad"]
@@ -147,7 +147,7 @@ class Sequences:
         """Checks all of them."""
         _at_least("length", self.length, 1)
         _at_least("period", self.step, 1)
-        int_between("burn_in", self.burn_in, 0, self.length - 1)
+        whole_number("burn_in", self.burn_in, 0, self.length - 1)
         _one_of("end_of_episode", self.end_of_episode, get_args(EndOfEpisode))
 
     @property
@@ -251,7 +251,7 @@ def _native_limiter(limiter: Limiter) -> tuple[Any, ...]:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
-    int_between(name, value, least, _MOST)
+    whole_number(name, value, least, _MOST)
 
 
 def _between(name: str, value: float, least: float, most: float = math.inf) -> None:

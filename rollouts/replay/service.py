@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.arguments import int_between
 from rollouts.errors import SpecError
 from rollouts.replay.arguments import (
     as_batch_size,
@@ -23,6 +22,7 @@ from rollouts.replay.arguments import (
     as_path,
     as_timeout,
     as_whole,
+    whole_number,
 )
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
@@ -120,8 +120,8 @@ class ReplayService(SampledReplay):
         Raises:
           SpecError: An argument is out of range, or the limiter would deadlock.
         """
-        int_between("num_shards", num_shards, 0, 2**15)
-        int_between("max_restarts_per_shard", max_restarts_per_shard, 0, 2**31 - 1)
+        whole_number("num_shards", num_shards, 0, 2**15)
+        whole_number("max_restarts_per_shard", max_restarts_per_shard, 0, 2**31 - 1)
         if placement is not None and num_cpus_per_shard <= 0:
             raise SpecError(
                 f"num_cpus_per_shard is {num_cpus_per_shard}, expected more than 0 with placement: "

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from rollouts import _native
-from rollouts.arguments import int_between
 from rollouts.errors import DTypeError, SpecError
+from rollouts.replay.arguments import whole_number
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import reach_rows
@@ -38,7 +38,7 @@ def history_rows(tables: Mapping[str, TableConfig], max_batch_length: int) -> in
     Raises:
       SpecError: max_batch_length < 1.
     """
-    steps = int_between("max_batch_length", max_batch_length, 1, 2**31 - 1)
+    steps = whole_number("max_batch_length", max_batch_length, 1, 2**31 - 1)
     # rows of a batch, a final one after each of them at worst, of a cut before and after it, and
     # of what waits for them
     reach = max(reach_rows(table.items) for table in tables.values())
@@ -56,9 +56,9 @@ def make_store(
     path: str,
 ) -> _native.ReplayStore:
     """Makes the native store, without streams; the errors of ReplayBuffer."""
-    seed = int_between("seed", seed, 0, 2**63 - 1)
-    max_bytes = int_between("max_bytes", max_bytes, 0, 2**63 - 1)
-    num_threads = int_between("num_threads", num_threads, 1, 4096)
+    seed = whole_number("seed", seed, 0, 2**63 - 1)
+    max_bytes = whole_number("max_bytes", max_bytes, 0, 2**63 - 1)
+    num_threads = whole_number("num_threads", num_threads, 1, 4096)
     return _native.ReplayStore(
         columns.native,
         [table.to_native(seed + i) for i, table in enumerate(tables.values())],

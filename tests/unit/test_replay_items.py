@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,50 @@ def test_items_of_steps_equal_the_model(mode: str, plan: Any, num_steps: int, ki
             buffer.add_step(obs, action, reward, *ends, next_obs, info, autoreset_mode=mode)
             obs = world.obs() if mode == "disabled" else next_obs
         check_steps(buffer, kind, world, resets_next)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=PLANS, rollouts=ROLLOUTS, kind=KINDS)
+def test_a_rollout_gives_the_items_of_its_steps_in_their_order(
+    plan: Any, rollouts: list[int], kind: Any
+) -> None:
+    world = World(plan, env_id=list(range(len(plan))))
+    tables = [TableConfig(items=kind), TableConfig("other", NStep(2, 0.5))]
+    with (
+        ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables) as whole,
+        ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables) as stepped,
+    ):
+        for length in rollouts:
+            rollout = world.rollout(length)
+            inserted = whole.add_batch(rollout)
+            assert sum(add_steps(stepped, rollout)) == inserted
+        for table in ("replay", "other"):
+            keys = whole.store.keys(table)
+            assert keys.tolist() == stepped.store.keys(table).tolist()
+            one, other = (b.gather(keys, table=table) for b in (whole, stepped))
+            for name in ("obs", "action", "reward", "num_steps", "env_id", "policy_version"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def add_steps(buffer: ReplayBuffer, rollout: Any) -> Iterator[int]:
+    """Adds a rollout's steps one by one, as an environment in same-step mode gives them."""
+    finals = iter(rollout.final_obs)
+    following = [*rollout.obs[1:], rollout.last_obs]
+    for t, next_obs in enumerate(following):
+        final = np.full(len(rollout.env_id), None, object)
+        for b in np.flatnonzero(rollout.terminated[t] | rollout.truncated[t]):
+            final[b] = next(finals)
+        yield buffer.add_step(
+            rollout.obs[t],
+            rollout.action[t],
+            rollout.reward[t],
+            rollout.terminated[t],
+            rollout.truncated[t],
+            next_obs,
+            {"final_obs": final, "env_id": rollout.env_id},
+            policy_version=rollout.policy_version[t],
+            autoreset_mode="same_step",
+        )
 
 
 def check_steps(buffer: ReplayBuffer, kind: Any, world: World, resets_next: Any) -> None:
