@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the extension module; native/bindings/ has the code."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -248,4 +248,54 @@ class GatherPlan:
         time_major: bool = False,
     ) -> None: ...
 
+# Semantics: native/include/rollouts/replay/writer.h
+class ReplayWriter:
+    num_streams: int
+    num_pending: int
+    has_cut_away: bool
+    cut_away: list[int]  # by table
+    policy_version: int
+    produced: int
+    episodes_cut: int
+    # kinds: rollouts/replay/items.py; convert(name, value, leading shape, dtype, shape)
+    def __init__(
+        self,
+        store: ReplayStore,
+        kinds: Sequence[tuple[int, int, str]],
+        history_rows: int,
+        convert: Callable[[str, Any, tuple[int, ...], Any, tuple[int, ...]], Array],
+        /,
+    ) -> None: ...
+    # columns: in the order of the store's; mode: 0 next_step, 1 same_step, 2 disabled. Items
+    # inserted without waiting.
+    def add_step(
+        self,
+        columns: tuple[Any, ...],
+        next_obs: Any,
+        env_id: Any,
+        failed: Any,
+        info: Mapping[str, Any],
+        mode: int,
+        priority: float | Array | None,
+        /,
+    ) -> int: ...
+    def add_batch(
+        self,
+        columns: tuple[Any, ...],
+        last_obs: Any,
+        env_id: Any,
+        final_obs: Any,
+        priority: float | Array | None,
+        /,
+    ) -> int: ...
+    def end_episodes(self, env_id: npt.ArrayLike | None, /) -> None: ...
+    def insert(self, table: int, timeout_s: float, /) -> int: ...
+    def insert_now(self) -> int: ...
+    def pending(self, table: int, /) -> int: ...
+    def state(self) -> dict[str, Array]: ...
+    def load_state(self, state: dict[str, Array], /) -> None: ...
+    def env_ids(self) -> npt.NDArray[np.int64]: ...
+
+# the highest priority of a table whose selector is "prioritized" with this exponent
+def most_priority(exponent: float) -> float: ...
 def xla_handler() -> Any: ...  # capsule of the function that XLA calls

@@ -23,7 +23,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts import bench, cli_bench, cli_record
-from rollouts.bench import adapters, collect, plot, replay_libraries
+from rollouts.bench import adapters, collect, plot, replay_libraries, replay_steps
 from rollouts.errors import EngineError, RolloutsError
 from rollouts.metrics import top
 from rollouts.registry import env_ids, env_spec
@@ -106,7 +106,8 @@ def _parser() -> argparse.ArgumentParser:
         "bench-replay",
         help="measure the replay buffer: inserts, prioritised samples, bytes per transition",
         description="Inserts the same transitions into each library's prioritised buffer, samples "
-        "from it and sets priorities anew. The libraries take turns in one process.",
+        "from it and sets priorities anew; or (--workload add_step) adds one step of B "
+        "environments at a time and samples uniformly. The libraries take turns in one process.",
     )
     _add_bench_replay_arguments(replaying)
 
@@ -186,8 +187,13 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--peer", action="append", default=[], choices=list(replay_libraries.LIBRARIES)[1:],
-        help="library to measure beside ours; repeat for several")  # fmt: skip
+    peers = [*list(replay_libraries.LIBRARIES)[1:], *list(replay_steps.LIBRARIES)[1:]]
+    add("--workload", choices=["rollouts", "add_step"], default="rollouts",
+        help="how steps are added; default: rollouts")  # fmt: skip
+    add("--peer", action="append", default=[], choices=peers,
+        help="library to measure beside ours; repeat for several; sb3: add_step")  # fmt: skip
+    add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="B",
+        help="of add_step; several ok; default: 16 256")  # fmt: skip
     add("--num-threads", nargs="+", action="extend", type=_positive_int, metavar="T",
         help="that insert, then sample, at the same time; several ok; default: 1 2")  # fmt: skip
     add("--batch-size", type=_positive_int, default=256, metavar="B", help="default: 256")

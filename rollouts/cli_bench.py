@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from rollouts import bench
-from rollouts.bench import adapters, collect, plot, replay, report
+from rollouts.bench import adapters, collect, plot, replay, replay_libraries, replay_steps, report
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
 from rollouts.registry import env_spec
@@ -89,6 +89,17 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
 
 def measure_replay(args: argparse.Namespace) -> None:
     """`bench-replay`: measures and prints."""
+    peers = list(dict.fromkeys(args.peer))
+    libraries = replay_steps if args.workload == "add_step" else replay_libraries
+    unknown = [name for name in peers if name not in libraries.LIBRARIES]
+    if unknown:
+        raise SpecError(
+            f"--peer {unknown[0]} is not measured with --workload {args.workload}, expected one of "
+            f"{list(libraries.LIBRARIES)[1:]}"
+        )
+    if args.workload == "add_step":
+        _measure_steps(args, peers)
+        return
     settings = replay.Settings(
         batch_size=args.batch_size,
         num_batches=args.num_batches,
@@ -101,7 +112,7 @@ def measure_replay(args: argparse.Namespace) -> None:
     for load, threads in itertools.product(replay.WORKLOADS, args.num_threads or [1, 2]):
         found, lacking = replay.compare(
             load,
-            list(dict.fromkeys(args.peer)),
+            peers,
             dataclasses.replace(settings, num_threads=threads),
         )
         results += found
@@ -110,6 +121,26 @@ def measure_replay(args: argparse.Namespace) -> None:
         print(json.dumps(replay.to_json(results, list(missing), settings), indent=1))
     else:
         print(replay.to_text(results, list(missing), settings))
+
+
+def _measure_steps(args: argparse.Namespace, peers: list[str]) -> None:
+    results: list[replay_steps.StepMeasurement] = []
+    missing: dict[str, None] = {}
+    for num_envs in args.num_envs or [16, 256]:
+        found, lacking = replay_steps.compare(
+            num_envs,
+            peers,
+            batch_size=args.batch_size,
+            num_calls=args.num_batches,
+            repeats=args.repeats,
+            seed=args.seed,
+        )
+        results += found
+        missing |= dict.fromkeys(lacking)
+    if args.json:
+        print(json.dumps(replay_steps.to_json(results, list(missing)), indent=1))
+    else:
+        print(replay_steps.to_text(results, list(missing), args.batch_size))
 
 
 def measure_adapter(args: argparse.Namespace) -> None:

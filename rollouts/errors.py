@@ -34,3 +34,7 @@ class EngineError(RolloutsError, ImportError):
 
 class WorkerError(RolloutsError, RuntimeError):
     """No rollout worker is left that could go on; the message has the last failure."""
+
+
+class ReplayWarning(UserWarning):
+    """Steps make fewer or shorter items of a replay than they could; the message says why."""

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "replay_arrays.h"
 #include "replay_batch.h"
 #include "replay_state.h"
+#include "replay_writer.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -108,7 +110,7 @@ class PyReplayStore {
     }
     const auto count = static_cast<std::size_t>(streams.size());
     const auto lengths = ReadLengths(length, count);
-    const DoubleArray priorities = ReadPriorities(priority, count);
+    const DoubleArray priorities = ReadPriorities(priority, count, store.table(table).most_priority());
     Int64Array keys(static_cast<py::ssize_t>(count));
     const std::span<std::int64_t> to(keys.mutable_data(), count);
 
@@ -139,15 +141,22 @@ class PyReplayStore {
     const py::dict given = CheckedOut(plan, out, batch_size);
 
     Batch batch(store);
-    for (;;) {
-      {
-        const py::gil_scoped_release release;
-        if (table.Sample(batch_size, deadline.next(), batch.items)) break;
+    try {
+      // before anything is drawn: there may be no memory for so many
+      const auto arrays = plan.Arrays(batch_size);
+      for (;;) {
+        {
+          const py::gil_scoped_release release;
+          if (table.Sample(batch_size, deadline.next(), batch.items)) break;
+        }
+        if (deadline.passed()) ThrowTimeout(table, batch_size, *timeout_s);
+        LookAtSignals();
       }
-      if (deadline.passed()) ThrowTimeout(table, batch_size, *timeout_s);
-      LookAtSignals();
+      return Collect(plan, *arrays, batch, given);
+    } catch (const std::bad_alloc&) {
+      throw replay::StoreFullError("sample: there is no memory for a batch of batch_size = " +
+                                   std::to_string(batch_size) + " items");
     }
-    return Collect(plan, batch, given);
   }
 
   py::dict Gather(const std::string& name, PyGatherPlan& plan, const py::object& keys) {
@@ -159,7 +168,7 @@ class PyReplayStore {
       const py::gil_scoped_release release;
       store.table(store.TableIndex(name)).Look(Span(wanted), batch.items);
     }
-    return Collect(plan, batch, given);
+    return Collect(plan, *plan.Arrays(std::ssize(batch.items)), batch, given);
   }
 
   std::int64_t UpdatePriorities(const std::string& name, const py::object& keys,
@@ -168,7 +177,8 @@ class PyReplayStore {
     replay::Table& table = store.table(store.TableIndex(name));
     const Int64Array wanted = ReadIds(keys, "keys");
     if (priority.is_none()) throw DTypeError("priority is None, expected an array of numbers");
-    const DoubleArray priorities = ReadPriorities(priority, static_cast<std::size_t>(wanted.size()));
+    const DoubleArray priorities = ReadPriorities(priority, static_cast<std::size_t>(wanted.size()),
+                                                  table.most_priority());
     const py::gil_scoped_release release;
     return table.UpdatePriorities(Span(wanted), Span(priorities));
   }
@@ -199,12 +209,12 @@ class PyReplayStore {
     return given;
   }
 
-  static py::dict Collect(PyGatherPlan& plan, Batch& batch, const py::dict& out) {
-    const auto arrays = plan.Arrays(std::ssize(batch.items));
-    py::dict result = arrays->Views(out);
-    const std::vector<std::uint8_t*> pointers = arrays->FieldPointers(out);
+  static py::dict Collect(PyGatherPlan& plan, const BatchArrays& arrays, Batch& batch,
+                          const py::dict& out) {
+    py::dict result = arrays.Views(out);
+    const std::vector<std::uint8_t*> pointers = arrays.FieldPointers(out);
     const py::gil_scoped_release release;
-    arrays->WriteInfo(batch.items);
+    arrays.WriteInfo(batch.items);
     batch.store.Gather(plan.plan(), batch.items, pointers);
     return result;
   }
@@ -358,6 +368,16 @@ void BindReplay(py::module_& module) {
              return std::make_unique<PyGatherPlan>(store.shared(), fields, time_major);
            }),
            py::arg("store"), py::arg("fields"), py::kw_only(), py::arg("time_major") = false);
+  py::class_<PyReplayWriter> writer(module, "ReplayWriter", "Turns steps into rows and items.");
+  writer.def(py::init([](const PyReplayStore& store, const py::sequence& kinds,
+                         std::int64_t history_rows, const py::object& convert) {
+    return std::make_unique<PyReplayWriter>(store.shared(), ReadItemKinds(kinds), history_rows,
+                                            convert);
+  }));
+  BindWriterMethods(writer);
+  module.def("most_priority", [](double exponent) {
+    return replay::MostPriority({replay::SelectorKind::kPrioritized, exponent});
+  });
 }
 
 }  // namespace rollouts

@@ -141,7 +141,18 @@ Int64Array ReadIds(const py::object& given, const char* what) {
   return py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>(array);
 }
 
-DoubleArray ReadPriorities(const py::object& given, std::size_t count) {
+void CheckPriority(double priority, std::size_t i, double most) {
+  if (priority >= 0 && priority <= most) return;
+  const bool is_number = priority >= 0 && std::isfinite(priority);
+  const std::string expected =
+      is_number ? "expected at most " + Text(py::float_(most)) +
+                      ", so that sums of priority ** exponent stay finite"
+                : std::string("negative or not finite, expected a finite number of 0 or more");
+  throw SpecError("priority[" + std::to_string(i) + "] is " + Text(py::float_(priority)) + ", " +
+                  expected);
+}
+
+DoubleArray ReadPriorities(const py::object& given, std::size_t count, double most) {
   DoubleArray priorities(static_cast<py::ssize_t>(count));
   double* const to = priorities.mutable_data();
   if (given.is_none()) {
@@ -160,10 +171,7 @@ DoubleArray ReadPriorities(const py::object& given, std::size_t count) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     to[i] = array.data()[one ? 0 : i];
-    if (!(to[i] >= 0) || !std::isfinite(to[i])) {
-      throw SpecError("priority[" + std::to_string(i) + "] is " + std::to_string(to[i]) +
-                      ", expected a finite number of 0 or more");
-    }
+    CheckPriority(to[i], i, most);
   }
   return priorities;
 }

@@ -22,8 +22,11 @@ using DoubleArray = pybind11::array_t<double, pybind11::array::c_style>;
 
 // A one-dimensional array of whole numbers. Throws DTypeError naming `what`.
 Int64Array ReadIds(const pybind11::object& given, const char* what);
-// `count` priorities; None is NaN, one number is all of them. Throws SpecError unless each is finite and at least 0.
-DoubleArray ReadPriorities(const pybind11::object& given, std::size_t count);
+// `count` priorities; None is NaN, one number is all of them. Throws SpecError unless each is from
+// 0 to `most`.
+DoubleArray ReadPriorities(const pybind11::object& given, std::size_t count, double most);
+// Throws SpecError unless a priority, `priority[i]`, is from 0 to `most`.
+void CheckPriority(double priority, std::size_t i, double most);
 // `count` lengths from one number or an array.
 std::vector<std::int32_t> ReadLengths(const pybind11::object& given, std::size_t count);
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.errors import ClosedError, WorkerError
+from rollouts.errors import ClosedError, RolloutsError, WorkerError
 from rollouts.replay.clients.asking import Ask, UnreachableError
 from rollouts.replay.shards.shard import FragmentLostError, ShardLostError
 
@@ -153,7 +153,12 @@ def shard_error(error: BaseException) -> BaseException:
         return FragmentLostError(str(error))
     if isinstance(error, ray.exceptions.RayActorError):
         return ShardLostError(str(error))
-    # the shard raised it: Ray makes it an instance of the original's class
+    if isinstance(error, ray.exceptions.RayTaskError):
+        # the shard raised it
+        cause = error.cause
+        if isinstance(cause, RolloutsError | MemoryError | OSError):
+            return cause
+        return WorkerError(f"a shard failed with {type(cause).__name__}: {cause}")
     return error
 
 

@@ -13,14 +13,29 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
+from rollouts.arguments import to_autoreset_mode
 from rollouts.batch import RolloutBatch
+from rollouts.errors import DTypeError, SpecError
 from rollouts.replay import files
+from rollouts.replay.arguments import (
+    as_batch_size,
+    as_beta,
+    as_count,
+    as_example,
+    as_floats,
+    as_path,
+    as_priorities,
+    as_timeout,
+    as_whole,
+    check_updates,
+    whole_number,
+)
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.reader import Reader
 from rollouts.replay.sampling import ReplayBatch
-from rollouts.replay.tables import as_array, as_priorities, by_name, history_rows, make_store
+from rollouts.replay.tables import by_name, history_rows, make_store
 from rollouts.replay.writer import FragmentLike, Writer
 
 if TYPE_CHECKING:
@@ -40,7 +55,9 @@ class ReplayBuffer(SampledReplay):
     Episodes are kept apart: no item reaches over the end of one. Where an episode ended, an item's
     last observation is the true final one. Each environment is known by its env_id, and its steps
     have to come in order; a step whose observation is not the one that the step before led to cuts
-    the open episode, as `end_episodes` does.
+    the open episode, as `end_episodes` does. The step before is whole with the observation that it
+    led to; items of several steps that become shorter or are left out are told of once, as a
+    `ReplayWarning`.
 
     Thread-safe: any number of threads may sample; of several that add, one works at a time.
 
@@ -140,9 +157,13 @@ class ReplayBuffer(SampledReplay):
           SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
           ClosedError: The buffer was closed; pending items are lost.
         """
-        rollout = batch if isinstance(batch, RolloutBatch) else batch.batch
-        priorities = as_priorities(priority, rollout.reward.shape)
-        return self._writer.add_batch(batch, priorities, timeout_s)
+        rollout = getattr(batch, "batch", batch)
+        if not isinstance(rollout, RolloutBatch):
+            raise DTypeError(
+                f"batch is of type {type(batch).__name__}, expected a RolloutBatch or a Fragment"
+            )
+        priorities = as_priorities(priority, np.shape(rollout.reward))
+        return self._writer.add_batch(batch, priorities, as_timeout(timeout_s))
 
     def add_step(
         self,
@@ -180,37 +201,38 @@ class ReplayBuffer(SampledReplay):
           priority: None, one number or (B,), as `add_batch`.
           timeout_s: As `add_batch`; so are the result and the errors.
         """
-        step = {
-            "action": action,
-            "reward": reward,
-            "terminated": terminated,
-            "truncated": truncated,
-            "policy_version": policy_version,
-        }
-        obs = np.asarray(obs)
-        columns = self._columns.from_step(obs, step, extras=extras, policy_state=policy_state)
-        ids = info.get("env_id", np.arange(len(obs))) if env_id is None else env_id
+        if type(obs) is not np.ndarray:
+            obs = as_example("obs", obs)
+        if not isinstance(info, Mapping):
+            raise DTypeError(f"info is of type {type(info).__name__}, expected a dict, as of step")
         return self._writer.add_step(
-            columns,
-            self._columns.as_obs("next_obs", next_obs, len(obs)),
-            np.asarray(ids),
+            self._columns.of_step(
+                extras,
+                policy_state,
+                (obs, action, reward, terminated, truncated, policy_version),
+            ),
+            next_obs,
+            info.get("env_id") if env_id is None else env_id,
             info,
-            autoreset_mode,
-            as_priorities(priority, obs.shape[:1]),
-            timeout_s,
+            to_autoreset_mode(autoreset_mode),
+            None if priority is None else as_priorities(priority, obs.shape[:1]),
+            None if timeout_s is None else as_timeout(timeout_s),
         )
 
     def end_episodes(self, env_id: ArrayLike | None = None) -> None:
         """Cuts the open episodes of `env_id` (None: all): these environments were reset or died.
 
-        What is left of them becomes pending; an n-step item bootstraps from the last observation
-        that was added. Does not wait for a rate limiter.
+        What is left of them becomes pending, the last step with the observation that it led to;
+        items bootstrap from that. Does not wait for a rate limiter.
+
+        Raises:
+          SpecError: env_id is not of whole numbers. MemoryError: it would exceed max_bytes.
         """
-        self._writer.end_episodes(None if env_id is None else np.asarray(env_id))
+        self._writer.end_episodes(None if env_id is None else as_whole("env_id", env_id))
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Inserts what is pending, for at most `timeout_s`; returns how many items it was."""
-        return self._writer.flush(timeout_s)
+        return self._writer.flush(as_timeout(timeout_s))
 
     # -- sampling ----------------------------------------------------------------------
 
@@ -241,9 +263,14 @@ class ReplayBuffer(SampledReplay):
 
         Raises:
           TimeoutError: Not admitted within timeout_s.
+          ProtocolError: Without timeout_s, where the process has no other thread that could add:
+            this one would wait for itself.
+          MemoryError: There is none for so large a batch.
           ClosedError: The buffer was closed.
         """
-        batch = self._reader.sample(self._table(table), batch_size, beta, timeout_s)
+        batch = self._reader.sample(
+            self._table(table), as_batch_size(batch_size), as_beta(beta), as_timeout(timeout_s)
+        )
         return on_device(batch, device)
 
     def gather(
@@ -257,7 +284,7 @@ class ReplayBuffer(SampledReplay):
 
         `probability` is 0 and `weight` 1, as nothing was drawn.
         """
-        batch = self._reader.gather(self._table(table), as_array(keys, np.int64))
+        batch = self._reader.gather(self._table(table), as_whole("keys", keys))
         return on_device(batch, device)
 
     def update_priorities(
@@ -271,12 +298,14 @@ class ReplayBuffer(SampledReplay):
         Raises:
           SpecError: A priority is negative or not finite, or there are not as many as keys.
         """
-        keys, priorities = as_array(keys, np.int64), as_array(priorities, np.float64)
-        return self.store.update_priorities(self._table(table), keys, priorities)
+        name = self._table(table)
+        keys, priorities = as_whole("keys", keys), as_floats("priorities", priorities)
+        check_updates(keys, priorities, self.tables[name].most_priority)
+        return self.store.update_priorities(name, keys, priorities)
 
     def delete(self, keys: ArrayLike, *, table: str | None = None) -> int:
         """Removes the items `keys` (B,); returns how many there were."""
-        return self.store.delete(self._table(table), as_array(keys, np.int64))
+        return self.store.delete(self._table(table), as_whole("keys", keys))
 
     def size(self, table: str | None = None) -> int:
         """Items in a table."""
@@ -284,11 +313,11 @@ class ReplayBuffer(SampledReplay):
 
     def can_insert(self, n: int = 1, *, table: str | None = None) -> bool:
         """Tells whether the rate limiter would admit n inserts now."""
-        return self.store.can_insert(self._table(table), n)
+        return self.store.can_insert(self._table(table), as_count(n))
 
     def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
         """Tells whether the rate limiter would admit n samples now."""
-        return self.store.can_sample(self._table(table), n)
+        return self.store.can_sample(self._table(table), as_count(n))
 
     # -- state -------------------------------------------------------------------------
 
@@ -299,7 +328,7 @@ class ReplayBuffer(SampledReplay):
 
     @policy_version.setter
     def policy_version(self, version: int) -> None:
-        self._writer.policy_version = version
+        self._writer.policy_version = whole_number("policy_version", version, -(2**63), 2**63 - 1)
 
     def stats(self) -> dict[str, Any]:
         """Returns counts since the construction, but "tables" also what a load brought.
@@ -330,15 +359,19 @@ class ReplayBuffer(SampledReplay):
         takes little memory; those that are removed meanwhile stay until they are written, beyond
         `max_bytes` if need be.
         """
-        files.write_atomically(path, files.parts(*self._writer.snapshot()))
+        files.write_atomically(as_path(path), files.parts(*self._writer.snapshot()))
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Takes over the state of a file of `save`, by a buffer made with the same arguments.
 
         Raises:
-          SpecError: The file is damaged or of another kind of buffer; nothing has changed.
+          SpecError: The file is damaged, empty or of another kind of buffer; nothing has changed.
+          OSError: It cannot be read.
         """
-        self.load_state(np.memmap(path, np.uint8, "r"))
+        file = as_path(path)
+        if os.path.getsize(file) == 0:
+            raise SpecError(f"{os.fspath(file)!r} is empty, expected a file of ReplayBuffer.save")
+        self.load_state(np.memmap(file, np.uint8, "r"))
 
     def state(self) -> NDArray[np.uint8]:
         """Returns the content of a file of `save`."""
@@ -346,7 +379,11 @@ class ReplayBuffer(SampledReplay):
 
     def load_state(self, state: Array) -> None:
         """Takes over what `state` returned; errors as `load`."""
-        self._writer.restore(*files.unpack(state))
+        try:
+            block = np.frombuffer(state, np.uint8)
+        except (TypeError, ValueError, BufferError) as error:
+            raise DTypeError(f"state is no array of bytes, as `state` returns: {error}") from None
+        self._writer.restore(*files.unpack(block))
 
     def close(self) -> None:
         """Wakes whoever waits with ClosedError. May be called twice."""

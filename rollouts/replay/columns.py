@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
+from rollouts.replay.arguments import as_example, whole_number
 from rollouts.specs import EnvSpec
 
 Array = NDArray[Any]
@@ -23,15 +24,6 @@ STATE = "policy_state."
 def stack_num(spec: EnvSpec) -> int:
     """Frames that an environment stacks along axis 0 of its observations; 1: it does not."""
     return int(spec.options.get("stack_num", 1))
-
-
-class Rows(NamedTuple):
-    """Rows to append: columns and masks (T, B, ...), final observations (K, *obs_shape)."""
-
-    columns: dict[str, Array]
-    valid: NDArray[np.bool_]
-    ended: NDArray[np.bool_]
-    final_obs: Array | None
 
 
 class Columns:
@@ -50,8 +42,8 @@ class Columns:
         obs_shape, self.obs_dtype = _shape_dtype("single_observation_space", observation_space)
         action_shape, action_dtype = _shape_dtype("single_action_space", action_space)
         self.obs_shape = obs_shape
-        self.stack_num = stack_num
-        if stack_num < 1 or (stack_num > 1 and obs_shape[:1] != (stack_num,)):
+        self.stack_num = whole_number("stack_num", stack_num, 1, 64)
+        if stack_num > 1 and obs_shape[:1] != (stack_num,):
             raise SpecError(
                 f"stack_num is {stack_num}, but observations have shape {obs_shape}: expected the "
                 "frames of a stack along axis 0, or stack_num=1 for observations without frames"
@@ -67,11 +59,14 @@ class Columns:
         self.extras = tuple(extras)
         self.num_states = len(policy_state)
         for name, example in extras.items():
-            steps[EXTRAS + name] = np.asarray(example).dtype, np.shape(example)
+            array = as_example(f"extras[{name!r}]", example)
+            steps[f"{EXTRAS}{name}"] = array.dtype, array.shape
         for index, example in enumerate(policy_state):
-            steps[f"{STATE}{index}"] = np.asarray(example).dtype, np.shape(example)
+            array = as_example(f"policy_state[{index}]", example)
+            steps[f"{STATE}{index}"] = array.dtype, array.shape
         # all but the observation: name -> dtype and shape
         self.steps = steps
+        # in the order of the columns of a row
         self.native = [
             ("obs", self.obs_dtype, frame, stack_num, "repeat"),
             *((name, dtype, shape, 1, "zero") for name, (dtype, shape) in steps.items()),
@@ -81,65 +76,54 @@ class Columns:
         """Returns what two buffers must share to read each other's states, for JSON."""
         return [[n, d.str, list(shape), stack] for n, d, shape, stack, _ in self.native]
 
-    def from_batch(self, batch: RolloutBatch) -> Rows:
-        """Returns a rollout as rows.
+    def of_batch(self, batch: RolloutBatch) -> tuple[Any, ...]:
+        """Returns a rollout's arrays in the order of the columns; SpecError if one is missing."""
+        extras = [self._extra_of(batch, name) for name in self.extras]
+        states = [self._extra_of(batch, f"{STATE}{index}") for index in range(self.num_states)]
+        return (*(getattr(batch, name) for name in _OF_BATCH), *extras, *states)
 
-        Raises:
-          SpecError: an array is missing or does not fit its column.
-        """
-        ended = batch.terminated | batch.truncated
-        if ended.any() and batch.final_obs is None:
-            raise SpecError(
-                f"the batch has no final_obs, but {int(ended.sum())} episodes ended in it: collect "
-                "with Collector(..., keep_final_obs=True)"
+    def of_step(
+        self, extras: Mapping[str, Any], policy_state: Sequence[Any], values: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """Returns one step's `values` and the others in the order of the columns; SpecError."""
+        if (
+            not (self.extras or self.num_states)
+            and type(policy_state) is tuple
+            and not policy_state
+        ):
+            return values
+        if not isinstance(policy_state, Sequence) or not isinstance(extras, Mapping):
+            raise DTypeError(
+                f"policy_state is {policy_state!r} and extras {extras!r}, expected a sequence of "
+                "arrays and a dict of them"
             )
-        arrays: dict[str, Array] = {name: getattr(batch, name) for name in _OF_BATCH}
-        for name in self.extras:
-            arrays[EXTRAS + name] = self._extra_of(batch, name)
-        for index in range(self.num_states):
-            arrays[f"{STATE}{index}"] = self._extra_of(batch, f"{STATE}{index}")
-        columns = self._converted(arrays, batch.reward.shape)
-        return Rows(columns, np.ones(ended.shape, np.bool_), ended, self._final(batch, ended))
-
-    def from_step(
-        self,
-        obs: Array,
-        step: Mapping[str, Any],
-        *,
-        extras: Mapping[str, Array],
-        policy_state: Sequence[Array],
-    ) -> dict[str, Array]:
-        """Returns one step of B environments as columns (1, B, ...); errors as `from_batch`."""
-        obs = np.asarray(obs)
-        rows = obs.shape[0] if obs.ndim else 0
-        arrays = {"obs": obs, **step}
         if len(policy_state) != self.num_states:
             raise SpecError(
                 f"policy_state has {len(policy_state)} arrays, expected {self.num_states} as in "
                 "the buffer's own policy_state"
             )
-        for name in self.extras:
-            if name not in extras:
-                raise SpecError(f"extras has no {name!r}, which the buffer was made with")
-            arrays[EXTRAS + name] = extras[name]
-        arrays |= {f"{STATE}{i}": state for i, state in enumerate(policy_state)}
-        version = np.broadcast_to(np.asarray(arrays["policy_version"], np.int64), (rows,))
-        arrays["policy_version"] = version
-        arrays = {name: np.asarray(array)[None] for name, array in arrays.items()}
-        return self._converted(arrays, (1, rows))
+        missing = [name for name in self.extras if name not in extras]
+        if missing:
+            raise SpecError(f"extras has no {missing[0]!r}, which the buffer was made with")
+        return (*values, *(extras[name] for name in self.extras), *policy_state)
 
-    def final_columns(self, final_obs: Array | None) -> dict[str, Array] | None:
-        """Returns final observations as the store takes them."""
-        return None if final_obs is None else {"obs": final_obs}
+    def convert(
+        self, name: str, value: Any, leading: tuple[int, ...], dtype: Any, shape: tuple[int, ...]
+    ) -> Array:
+        """Returns a value as the array (*leading, *shape) that the core reads.
 
-    def as_obs(self, name: str, obs: Any, rows: int) -> Array:
-        """Returns observations (rows, *obs_shape) in the column's dtype, contiguous."""
-        return self._convert(name, np.asarray(obs), (rows,), self.obs_dtype, self.obs_shape)
-
-    def _final(self, batch: RolloutBatch, ended: NDArray[np.bool_]) -> Array | None:
-        if batch.final_obs is None or not ended.any():
-            return None
-        return self.as_obs("final_obs", batch.final_obs, int(ended.sum()))
+        Raises:
+          SpecError: another shape, or a dtype that cannot be converted.
+        """
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise SpecError(f"{name} is no array: {error}") from None
+        if array.shape != (*leading, *shape):
+            raise SpecError(f"{name} has shape {array.shape}, expected {(*leading, *shape)}")
+        if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise SpecError(f"{name} has dtype {array.dtype}, expected {dtype}")
+        return np.require(array, dtype, ("C", "A"))
 
     def _extra_of(self, batch: RolloutBatch, name: str) -> Array:
         if name in batch.extras:
@@ -151,28 +135,13 @@ class Columns:
             f"{sorted(batch.extras)}. States of a RecurrentTorchPolicy come with keep_states=True"
         )
 
-    def _converted(self, arrays: Mapping[str, Array], leading: tuple[int, ...]) -> dict[str, Array]:
-        obs = self._convert("obs", arrays["obs"], leading, self.obs_dtype, self.obs_shape)
-        steps = {
-            name: self._convert(name, arrays[name], leading, dtype, shape)
-            for name, (dtype, shape) in self.steps.items()
-        }
-        return {"obs": obs, **steps}
-
-    def _convert(
-        self, name: str, array: Array, leading: tuple[int, ...], dtype: Any, shape: tuple[int, ...]
-    ) -> Array:
-        if array.shape != (*leading, *shape):
-            raise SpecError(f"{name} has shape {array.shape}, expected {(*leading, *shape)}")
-        if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise SpecError(f"{name} has dtype {array.dtype}, expected {dtype}")
-        return np.ascontiguousarray(array, dtype)
-
 
 _OF_BATCH = ("obs", "action", "reward", "terminated", "truncated", "policy_version")
 
 
 def _shape_dtype(name: str, space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    if not isinstance(space, gymnasium.Space):
+        raise DTypeError(f"{name} is {space!r}, expected a gymnasium.Space")
     if space.shape is None or space.dtype is None:
         raise SpecError(
             f"{name} is {space}, expected a space of arrays of one shape and dtype, such as Box, "

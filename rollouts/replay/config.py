@@ -7,14 +7,22 @@ Selectors and rate limiters have the semantics of Reverb, ends of episodes those
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
+
+from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.replay.arguments import whole_number
 
 Selector = Literal["uniform", "prioritized", "fifo", "lifo", "max_heap", "min_heap"]
 EndOfEpisode = Literal["write", "truncate", "pad"]
+
+
+_MOST = 2**31 - 2  # steps or items: what the core counts with 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +54,14 @@ class SampleToInsertRatio:
     def __post_init__(self) -> None:
         """Checks what does not depend on the table; the native store finds deadlocks."""
         _at_least("min_size", self.min_size, 1)
-        if not (math.isfinite(self.samples_per_insert) and self.samples_per_insert > 0):
-            raise SpecError(
-                f"samples_per_insert is {self.samples_per_insert}, expected a number above 0"
-            )
+        _between("samples_per_insert", self.samples_per_insert, 0)
+        if self.samples_per_insert == 0:
+            raise SpecError("samples_per_insert is 0, expected a number above 0")
+        bounds = self.error_buffer
+        for bound in bounds if isinstance(bounds, Sequence) else (bounds,):
+            _between("error_buffer", bound, -math.inf)
+        if isinstance(bounds, Sequence) and (isinstance(bounds, str) or len(bounds) != 2):
+            raise SpecError(f"error_buffer is {bounds!r}, expected a number or (min, max)")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -100,8 +112,7 @@ class NStep:
     def __post_init__(self) -> None:
         """Checks both."""
         _at_least("n", self.n, 1)
-        if not 0.0 <= self.discount <= 1.0:
-            raise SpecError(f"discount is {self.discount}, expected a number from 0 to 1")
+        _between("discount", self.discount, 0, 1)
 
 
 def Transitions(discount: float = 0.99) -> NStep:
@@ -136,8 +147,7 @@ class Sequences:
         """Checks all of them."""
         _at_least("length", self.length, 1)
         _at_least("period", self.step, 1)
-        if not 0 <= self.burn_in < self.length:
-            raise SpecError(f"burn_in is {self.burn_in}, expected 0 to length - 1")
+        whole_number("burn_in", self.burn_in, 0, self.length - 1)
         _one_of("end_of_episode", self.end_of_episode, get_args(EndOfEpisode))
 
     @property
@@ -188,12 +198,24 @@ class TableConfig:
 
     def __post_init__(self) -> None:
         """Checks what the native store could not name in the user's words."""
-        if not self.name:
-            raise SpecError("name of a table is empty, expected a few letters")
+        if not isinstance(self.name, str) or not self.name:
+            raise SpecError(f"name of a table is {self.name!r}, expected a few letters")
+        for name, kinds in (("items", ItemKind), ("limiter", Limiter)):
+            if not isinstance(getattr(self, name), kinds):
+                raise SpecError(f"{name} is {getattr(self, name)!r}, expected one of {kinds}")
+        _between("exponent", self.exponent, 0)
+        _between("remover_exponent", self.remover_exponent, 0)
         _at_least("max_size", self.max_size, 1)
         _at_least("max_times_sampled", self.max_times_sampled, 0)
         for name in ("sampler", "remover"):
             _one_of(name, getattr(self, name), get_args(Selector))
+
+    @property
+    def most_priority(self) -> float:
+        """The highest priority of an item: sums of priority ** exponent have to stay finite."""
+        pairs = (self.sampler, self.exponent), (self.remover, self.remover_exponent)
+        exponents = [exponent for selector, exponent in pairs if selector == "prioritized"]
+        return min((_native.most_priority(e) for e in exponents), default=sys.float_info.max)
 
     def to_native(self, seed: int) -> dict[str, Any]:
         """Returns the table as `_native.ReplayStore` takes it."""
@@ -229,10 +251,16 @@ def _native_limiter(limiter: Limiter) -> tuple[Any, ...]:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
-    if not hasattr(value, "__index__") or value < least:
-        raise SpecError(f"{name} is {value!r}, expected a whole number of at least {least}")
+    whole_number(name, value, least, _MOST)
+
+
+def _between(name: str, value: float, least: float, most: float = math.inf) -> None:
+    is_number = isinstance(value, float | int | np.floating | np.integer)
+    if not is_number or not (least <= value <= most and math.isfinite(value)):
+        most_text = "" if most == math.inf else f" to {most:g}"
+        raise SpecError(f"{name} is {value!r}, expected a finite number from {least:g}{most_text}")
 
 
 def _one_of(name: str, value: str, names: tuple[str, ...]) -> None:
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         raise SpecError(f"{name} is {value!r}, expected one of {', '.join(map(repr, names))}")

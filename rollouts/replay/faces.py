@@ -70,7 +70,7 @@ class SampledReplay(ABC):
     def _table(self, name: str | None) -> str:
         if name is None:
             return next(iter(self.tables))
-        if name not in self.tables:
+        if not isinstance(name, str) or name not in self.tables:
             raise SpecError(f"there is no table {name!r}, expected one of {list(self.tables)}")
         return name
 

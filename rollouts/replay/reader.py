@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
+from rollouts.errors import ProtocolError
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.sampling import ItemReader, ReplayBatch, importance_weights
 from rollouts.replay.writer import Writer
 
 Array = NDArray[Any]
+
+# how often one that waits for ever looks whether somebody is left who could add
+_LOOK_S = 1.0
 
 
 class Reader:
@@ -43,19 +49,44 @@ class Reader:
     ) -> ReplayBatch:
         """See ReplayBuffer.sample."""
         items = self._items[table]
-        must_wait = not self._store.can_sample(table, batch_size)
-        begin = time.monotonic()
         try:
-            raw = self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
-        finally:
-            if must_wait:
-                with self._lock:
-                    self._wait_s[table] += time.monotonic() - begin
+            raw = self._store.sample(table, items.plan, batch_size, timeout_s=0.0)
+        except TimeoutError:
+            raw = self._sample_later(table, batch_size, timeout_s)
         info = self._info(items, raw)
         info["weight"] = importance_weights(raw["probability"], raw["table_size"], beta)
         with self._lock:
             self._last[table] = info["age"], info["policy_lag"]
         return items.to_batch(raw, info)
+
+    def _sample_later(
+        self, table: str, batch_size: int, timeout_s: float | None
+    ) -> dict[str, Array]:
+        """Samples what was not admitted at once."""
+        items, begin = self._items[table], time.monotonic()
+        try:
+            if timeout_s is not None:
+                return self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
+            while True:
+                if _is_only_thread():
+                    self._raise_alone(table, batch_size)
+                with suppress(TimeoutError):
+                    return self._store.sample(table, items.plan, batch_size, timeout_s=_LOOK_S)
+        finally:
+            with self._lock:
+                self._wait_s[table] += time.monotonic() - begin
+
+    def _raise_alone(self, table: str, batch_size: int) -> None:
+        info, added = self._store.info(table), self._writer.stats()
+        raise ProtocolError(
+            f"sample: the rate limiter of table {table!r} does not admit {batch_size} samples, and "
+            "no other thread is there that could add what is missing, so this one would wait for "
+            f"itself: the table has {info['size']} items after {info['num_inserts']} inserts and "
+            f"{info['num_samples']} samples, expected at least {info['min_size']} items; "
+            f"{added['steps']['produced']} steps were added, and {added['pending'][table]} items "
+            "are pending. Add steps first (an environment's last step waits for the next one, or "
+            "for end_episodes), call flush() for what is pending, or give timeout_s"
+        )
 
     def gather(self, table: str, keys: Array) -> ReplayBatch:
         """See ReplayBuffer.gather."""
@@ -95,9 +126,14 @@ class Reader:
             "table_size": raw["table_size"],
             "age": raw["num_inserts"] - raw["insert_index"] - 1,
             "policy_lag": lag,
-            "env_id": self._writer.streams.env_id[raw["stream_id"]],
+            "env_id": self._writer.env_id[raw["stream_id"]],
             "num_steps": raw["length"] - 1,
         }
+
+
+def _is_only_thread() -> bool:
+    """Tells whether no other thread runs Python, whoever started it."""
+    return len(sys._current_frames()) == 1
 
 
 def summary(values: Array) -> dict[str, float]:

@@ -194,8 +194,9 @@ def importance_weights(probability: Array, table_size: Array, beta: float) -> Ar
     """Returns (table_size * probability)^-beta over the largest of the batch, (B,) float32."""
     if not len(probability) or (probability == probability[0]).all():
         return np.ones(len(probability), np.float32)
-    scaled = np.maximum(probability * table_size, np.finfo(np.float64).tiny) ** -beta
-    weight: Array = (scaled / scaled.max()).astype(np.float32)
+    scaled = np.maximum(probability * table_size, np.finfo(np.float64).tiny)
+    # over the largest of the batch first: a power of the rest is at most 1
+    weight: Array = ((scaled.min() / scaled) ** beta).astype(np.float32)
     return weight
 
 

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from rollouts.errors import SpecError
 from rollouts.extras import needs
+from rollouts.replay.arguments import (
+    as_batch_size,
+    as_beta,
+    as_count,
+    as_floats,
+    as_path,
+    as_timeout,
+    as_whole,
+    whole_number,
+)
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
@@ -23,7 +32,7 @@ from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
-from rollouts.replay.tables import as_array, by_name
+from rollouts.replay.tables import by_name
 
 if TYPE_CHECKING:
     import gymnasium
@@ -112,8 +121,8 @@ class ReplayService(SampledReplay):
         Raises:
           SpecError: An argument is out of range, or the limiter would deadlock.
         """
-        if num_shards < 0:
-            raise SpecError(f"num_shards is {num_shards}, expected at least 0")
+        whole_number("num_shards", num_shards, 0, 2**15)
+        whole_number("max_restarts_per_shard", max_restarts_per_shard, 0, 2**31 - 1)
         if placement is not None and num_cpus_per_shard <= 0:
             raise SpecError(
                 f"num_cpus_per_shard is {num_cpus_per_shard}, expected more than 0 with placement: "
@@ -205,7 +214,9 @@ class ReplayService(SampledReplay):
           WorkerError: No worker is left and too little is there, or a shard died too often.
           ClosedError: The service was closed, or the coordinator was and too little is there.
         """
-        batch = self._driver.sample(self._table(table), batch_size, beta, timeout_s)
+        batch = self._driver.sample(
+            self._table(table), as_batch_size(batch_size), as_beta(beta), as_timeout(timeout_s)
+        )
         return on_device(batch, device)
 
     def update_priorities(
@@ -223,7 +234,7 @@ class ReplayService(SampledReplay):
           SpecError: A priority is negative or not finite, or there are not as many as keys.
           ClosedError: The service was closed.
         """
-        arrays = as_array(keys, np.int64), as_array(priorities, np.float64)
+        arrays = as_whole("keys", keys), as_floats("priorities", priorities)
         return self._driver.update_priorities(self._table(table), *arrays)
 
     def size(self, table: str | None = None) -> int:
@@ -232,7 +243,7 @@ class ReplayService(SampledReplay):
 
     def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
         """Tells whether the rate limiter would admit n samples now."""
-        return self._driver.can_sample(self._table(table), n)
+        return self._driver.can_sample(self._table(table), as_count(n))
 
     def client(self) -> ReplayClient:
         """Returns what learners in other processes sample with, at the same time as this one.
@@ -285,7 +296,7 @@ class ReplayService(SampledReplay):
           OSError: A file could not be written; the last checkpoint is as it was.
           WorkerError: A shard died while it wrote; the same holds.
         """
-        self._driver.save(Path(directory).absolute())
+        self._driver.save(as_path(directory).absolute())
 
     def load(self, directory: str | os.PathLike[str]) -> None:
         """Takes over a checkpoint of `save`, by a service with the same arguments; any workers.
@@ -298,7 +309,7 @@ class ReplayService(SampledReplay):
           SpecError: A file is damaged or of another replay; nothing has changed.
           WorkerError: A shard died while it read; nothing has changed.
         """
-        self._driver.load(Path(directory).absolute())
+        self._driver.load(as_path(directory).absolute())
 
     def stats(self) -> dict[str, Any]:
         """Returns what `ReplayBuffer.stats` has, of all shards, and more; all from one moment.

@@ -5,29 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from rollouts import _native
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
+from rollouts.replay.arguments import whole_number
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import reach_rows
-
-Array = NDArray[Any]
 
 
 def by_name(tables: TableConfig | Sequence[TableConfig] | None) -> Mapping[str, TableConfig]:
     """Returns the tables by name, in their order; None: one `TableConfig()`.
 
     Raises:
-      SpecError: There is none, or a name is there twice.
+      SpecError: There is none, or a name is there twice. DTypeError: It is no TableConfig.
     """
     if tables is None:
         tables = TableConfig()
-    given = (tables,) if isinstance(tables, TableConfig) else tuple(tables)
+    given = tuple(tables) if isinstance(tables, Sequence) else (tables,)
+    for table in given:
+        if not isinstance(table, TableConfig):
+            raise DTypeError(f"a table is {table!r}, expected a TableConfig")
     names = [table.name for table in given]
     if not names or len(set(names)) < len(names):
         raise SpecError(f"tables are named {names}, expected at least one and no name twice")
@@ -40,11 +38,11 @@ def history_rows(tables: Mapping[str, TableConfig], max_batch_length: int) -> in
     Raises:
       SpecError: max_batch_length < 1.
     """
-    if max_batch_length < 1:
-        raise SpecError(f"max_batch_length is {max_batch_length}, expected at least 1 step")
-    # rows of a batch, a final one after each of them at worst, and of what waits for them
+    steps = whole_number("max_batch_length", max_batch_length, 1, 2**31 - 1)
+    # rows of a batch, a final one after each of them at worst, of a cut before and after it, and
+    # of what waits for them
     reach = max(reach_rows(table.items) for table in tables.values())
-    return 2 * max_batch_length + reach + 2
+    return 2 * steps + reach + 4
 
 
 def make_store(
@@ -58,6 +56,9 @@ def make_store(
     path: str,
 ) -> _native.ReplayStore:
     """Makes the native store, without streams; the errors of ReplayBuffer."""
+    seed = whole_number("seed", seed, 0, 2**63 - 1)
+    max_bytes = whole_number("max_bytes", max_bytes, 0, 2**63 - 1)
+    num_threads = whole_number("num_threads", num_threads, 1, 4096)
     return _native.ReplayStore(
         columns.native,
         [table.to_native(seed + i) for i, table in enumerate(tables.values())],
@@ -67,49 +68,3 @@ def make_store(
         num_threads=num_threads,
         path=path,
     )
-
-
-def as_array(values: ArrayLike, dtype: Any) -> Array:
-    """Takes arrays, sequences and tensors of any device."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    return np.ascontiguousarray(values, dtype)
-
-
-def check_updates(keys: Array, priorities: Array) -> None:
-    """Checks keys and priorities (B,) of `update_priorities`.
-
-    Raises:
-      SpecError: Not as many of both, or a priority that is negative or not finite.
-    """
-    if keys.ndim != 1 or keys.shape != priorities.shape:
-        raise SpecError(
-            f"keys have shape {keys.shape} and priorities {priorities.shape}, expected (B,) of both"
-        )
-    is_bad = ~(np.isfinite(priorities) & (priorities >= 0))
-    if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise SpecError(
-            f"priorities[{row}] is {priorities[row]}, expected a finite number of at least 0"
-        )
-
-
-def as_priorities(priority: ArrayLike | None, shape: tuple[int, ...]) -> float | Array | None:
-    """Returns priorities as an adding method takes them: none, one, or an array of `shape`.
-
-    Raises:
-      SpecError: Another shape, or a priority that is negative or not finite.
-    """
-    if priority is None:
-        return None
-    given = as_array(priority, np.float64)
-    if np.ndim(priority) == 0:
-        given = given.reshape(())
-    if given.shape not in ((), shape):
-        raise SpecError(
-            f"priority has shape {given.shape}, expected one number or {shape}: one per step, of "
-            "the item that begins there"
-        )
-    if not (np.isfinite(given).all() and (given >= 0).all()):
-        raise SpecError("priority has a number that is negative or not finite, expected 0 or more")
-    return given if given.ndim else float(given)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rollouts import cli
-from rollouts.bench import replay, replay_libraries, replay_workloads
+from rollouts.bench import replay, replay_libraries, replay_steps, replay_workloads
 
 SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
 
@@ -59,3 +59,22 @@ def test_writers_share_the_environments_and_batches_are_of_one_kind() -> None:
     for output, kind in (("torch", torch.Tensor), ("numpy", np.ndarray)):
         made = replay_workloads.converter(output)(fields)
         assert all(isinstance(value, kind) for value in made.values())
+
+
+def test_steps_are_measured_beside_sb3(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--workload", "add_step", "--num-envs", "3", "--num-batches", "2", "--repeats", "1"]
+    assert cli.main(["bench-replay", *options, "--peer", "sb3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [m["library"] for m in printed["measurements"]] == ["rollouts", "sb3"]
+    assert all(m["add_us"] > 0 and m["sample_us"] > 0 for m in printed["measurements"])
+
+
+def test_the_steps_that_are_measured_continue_each_other() -> None:
+    steps = replay_steps.make_steps(2, seed=0)
+    for step, following in zip(steps, [*steps[1:], steps[0]], strict=True):
+        np.testing.assert_array_equal(step["next_obs"], following["obs"])
+
+
+def test_a_peer_of_another_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench-replay", "--peer", "sb3"]) != 0
+    assert "sb3 is not measured with --workload rollouts" in capsys.readouterr().err

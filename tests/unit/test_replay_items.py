@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from replay_model import (
     runs,
 )
 
+from rollouts import ReplayWarning
 from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
 from rollouts.replay.items import most_items
 
@@ -157,6 +159,50 @@ def test_items_of_steps_equal_the_model(mode: str, plan: Any, num_steps: int, ki
         check_steps(buffer, kind, world, resets_next)
 
 
+@settings(max_examples=60, deadline=None)
+@given(plan=PLANS, rollouts=ROLLOUTS, kind=KINDS)
+def test_a_rollout_gives_the_items_of_its_steps_in_their_order(
+    plan: Any, rollouts: list[int], kind: Any
+) -> None:
+    world = World(plan, env_id=list(range(len(plan))))
+    tables = [TableConfig(items=kind), TableConfig("other", NStep(2, 0.5))]
+    with (
+        ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables) as whole,
+        ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables) as stepped,
+    ):
+        for length in rollouts:
+            rollout = world.rollout(length)
+            inserted = whole.add_batch(rollout)
+            assert sum(add_steps(stepped, rollout)) == inserted
+        for table in ("replay", "other"):
+            keys = whole.store.keys(table)
+            assert keys.tolist() == stepped.store.keys(table).tolist()
+            one, other = (b.gather(keys, table=table) for b in (whole, stepped))
+            for name in ("obs", "action", "reward", "num_steps", "env_id", "policy_version"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def add_steps(buffer: ReplayBuffer, rollout: Any) -> Iterator[int]:
+    """Adds a rollout's steps one by one, as an environment in same-step mode gives them."""
+    finals = iter(rollout.final_obs)
+    following = [*rollout.obs[1:], rollout.last_obs]
+    for t, next_obs in enumerate(following):
+        final = np.full(len(rollout.env_id), None, object)
+        for b in np.flatnonzero(rollout.terminated[t] | rollout.truncated[t]):
+            final[b] = next(finals)
+        yield buffer.add_step(
+            rollout.obs[t],
+            rollout.action[t],
+            rollout.reward[t],
+            rollout.terminated[t],
+            rollout.truncated[t],
+            next_obs,
+            {"final_obs": final, "env_id": rollout.env_id},
+            policy_version=rollout.policy_version[t],
+            autoreset_mode="same_step",
+        )
+
+
 def check_steps(buffer: ReplayBuffer, kind: Any, world: World, resets_next: Any) -> None:
     """As `check`; an environment about to be reset has no row of its next episode yet."""
     assert all(world.t[i] == 0 for i in np.flatnonzero(resets_next))
@@ -169,17 +215,18 @@ def test_cut_episodes_give_what_is_left_and_bootstrap_from_the_last_observation(
         buffer.add_batch(world.rollout(6))
         assert buffer.size() == 2 * 3
         buffer.end_episodes([1, 77])
-        assert buffer.stats()["tables"]["replay"]["pending"] == 2
-        assert buffer.flush() == 2
+        assert buffer.stats()["tables"]["replay"]["pending"] == 3
+        assert buffer.flush() == 3
         batch = all_items(buffer, "replay")
         last = batch.num_steps < 3
         assert batch.env_id[last].tolist() == [1, 1]
-        assert batch.next_obs[last, 2].tolist() == [5, 5]
+        # the one that the last step led to, also where its n steps are just there
+        assert batch.next_obs[batch.env_id == 1, 2].tolist() == [3, 4, 5, 6, 6, 6]
+        assert batch.next_obs[last, 2].tolist() == [6, 6]
         assert batch.discount[last].tolist() == [0.25, 0.5]
-        # the reward of the step that nothing follows is not part of it
         assert batch.reward[last].tolist() == [
-            reward_of(1, 0, 3) + 0.5 * reward_of(1, 0, 4),
-            reward_of(1, 0, 4),
+            reward_of(1, 0, 4) + 0.5 * reward_of(1, 0, 5),
+            reward_of(1, 0, 5),
         ]
         assert buffer.stats()["episodes_cut"] == 1
 
@@ -189,13 +236,14 @@ def test_observations_that_do_not_continue_cut_the_episode() -> None:
     with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(4, 0.5))) as buffer:
         buffer.add_batch(world.rollout(5))
         world.number[1], world.t[1] = 1, 0  # somebody reset environment 1
-        buffer.add_batch(world.rollout(5))
+        with pytest.warns(ReplayWarning, match="3 of table 'replay'"):
+            buffer.add_batch(world.rollout(5))
         batch = all_items(buffer, "replay")
         assert (batch.obs[:, 1] == batch.next_obs[:, 1]).all()
         assert buffer.stats()["episodes_cut"] == 1
         whole = [Episode(0, 0, 9, CUT), Episode(1, 1, 4, CUT)]
         expected = [x for e in whole for x in n_steps(NStep(4, 0.5), e, is_over=False)]
-        expected += list(n_steps(NStep(4, 0.5), Episode(1, 0, 4, CUT), is_over=True))
+        expected += list(n_steps(NStep(4, 0.5), Episode(1, 0, 5, CUT), is_over=True))
         assert found_transitions(batch) == sorted(expected)
 
 

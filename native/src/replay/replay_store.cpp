@@ -171,7 +171,8 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, Claims& claims,
       const bool ended = batch.ended && batch.ended[i];
       Stream& stream = *claims.all()[b];
       const bool first = batch.first && batch.first[i];
-      rows[i] = valid ? stream.AppendRow(steps, first ? kFirstRow : 0) : -1;
+      const int flags = (first ? kFirstRow : 0) | (batch.is_final ? kFinalRow : 0);
+      rows[i] = valid ? stream.AppendRow(steps, static_cast<std::uint8_t>(flags)) : -1;
       if (!ended) continue;
       if (valid) stream.AppendRow(finals, kFinalRow);
       advance(finals, final_stride);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/replay/selector.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "rollouts/pool/errors.h"
@@ -263,6 +265,14 @@ class Heap final : public Selector {
 };
 
 }  // namespace
+
+double MostPriority(const SelectorSpec& spec) {
+  // 2^31 items, the most that a table has, weigh less than 1e300 in all
+  constexpr double kMostWeight = 1e290;
+  constexpr double kMost = std::numeric_limits<double>::max();
+  if (spec.kind != SelectorKind::kPrioritized || !(spec.exponent > 0)) return kMost;
+  return std::min(kMost, std::pow(kMostWeight, 1.0 / spec.exponent));
+}
 
 const char* NameOf(SelectorKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 

@@ -78,7 +78,10 @@ std::unique_ptr<Table::Contents> Table::MakeContents(const TableSpec& spec) {
 }
 
 Table::Table(const TableSpec& spec, ChunkAllocator& allocator)
-    : spec_((CheckSpec(spec), spec)), allocator_(allocator), contents_(MakeContents(spec)) {}
+    : spec_((CheckSpec(spec), spec)),
+      most_priority_(std::min(MostPriority(spec.sampler), MostPriority(spec.remover))),
+      allocator_(allocator),
+      contents_(MakeContents(spec)) {}
 
 Table::~Table() = default;  // the chunks go with their allocator
 

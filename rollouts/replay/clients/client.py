@@ -15,10 +15,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from rollouts.errors import ClosedError, SpecError
+from rollouts.errors import ClosedError
+from rollouts.replay.arguments import (
+    as_batch_size,
+    as_beta,
+    as_count,
+    as_floats,
+    as_timeout,
+    as_whole,
+    check_updates,
+)
 from rollouts.replay.clients.asking import Ask, Delivered, Grant, Link, News, UnreachableError
 from rollouts.replay.clients.draft import Draft
 from rollouts.replay.config import TableConfig
@@ -29,7 +37,6 @@ from rollouts.replay.shards.joining import join_drawn
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import ShardLostError
 from rollouts.replay.shards.signal import Signal
-from rollouts.replay.tables import as_array, check_updates
 
 if TYPE_CHECKING:
     import torch
@@ -111,6 +118,8 @@ class ReplayClient(SampledReplay):
             process is not connected to Ray.
           ClosedError: The service or this client was closed, or the service's process ended.
         """
+        batch_size, beta = as_batch_size(batch_size), as_beta(beta)
+        timeout_s = as_timeout(timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         draft = self._begin(self._table(table), batch_size)
         while True:
@@ -151,8 +160,8 @@ class ReplayClient(SampledReplay):
           ClosedError: This client was closed.
         """
         name = self._table(table)
-        all_keys, values = as_array(keys, np.int64), as_array(priorities, np.float64)
-        check_updates(all_keys, values)
+        all_keys, values = as_whole("keys", keys), as_floats("priorities", priorities)
+        check_updates(all_keys, values, self.tables[name].most_priority)
         self._check_open()
         place = self._keys.split(all_keys)
         with self._lock:
@@ -178,7 +187,8 @@ class ReplayClient(SampledReplay):
     def can_sample(self, n: int = 1, *, table: str | None = None, timeout_s: float = 60.0) -> bool:
         """Tells whether the rate limiter would admit n samples now; errors as `stats`."""
         name = self._table(table)
-        return bool(self._question(Ask(kind="can_sample", table=name, num_items=n), timeout_s))
+        ask = Ask(kind="can_sample", table=name, num_items=as_count(n))
+        return bool(self._question(ask, timeout_s))
 
     def stats(self, *, timeout_s: float = 60.0) -> dict[str, Any]:
         """Returns ReplayService.stats, with all that this client saw.
@@ -205,8 +215,6 @@ class ReplayClient(SampledReplay):
 
     def _begin(self, table: str, batch_size: int) -> Draft:
         """Returns a batch that timed out earlier, or a new one."""
-        if batch_size < 1:
-            raise SpecError(f"batch_size is {batch_size}, expected at least 1")
         with self._lock:
             for draft in self._unclaimed:
                 if (draft.table, draft.batch_size) == (table, batch_size):

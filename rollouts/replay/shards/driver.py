@@ -87,7 +87,12 @@ class Driver:
             max_restarts=max_restarts,
             wake=self.signal.wake,
         )
-        self._requests = Requests(self._shards, self._admissions, keys)
+        self._requests = Requests(
+            self._shards,
+            self._admissions,
+            keys,
+            {table.name: table.most_priority for table in tables},
+        )
         self._failure: Exception | None = None
         self._end: Exception | None = None  # why nothing is inserted at present
         self._unclaimed: deque[Request] = deque()  # of samples that timed out

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from rollouts.replay.arguments import check_updates
 from rollouts.replay.clients.asking import Grant, News, Piece
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.admission import Admission
@@ -17,7 +19,6 @@ from rollouts.replay.shards.joining import Drawn, join_drawn
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import FragmentLostError, ShardLostError, ShardReport
 from rollouts.replay.shards.shard_set import Shard, ShardSet
-from rollouts.replay.tables import check_updates
 
 Array = NDArray[Any]
 
@@ -49,8 +50,16 @@ class Request:
 class Requests:
     """Asks shards for samples. Not thread-safe: the owner locks, and no method waits."""
 
-    def __init__(self, shards: ShardSet, admissions: dict[str, Admission], keys: KeyLayout) -> None:
+    def __init__(
+        self,
+        shards: ShardSet,
+        admissions: dict[str, Admission],
+        keys: KeyLayout,
+        most_priority: Mapping[str, float],
+    ) -> None:
+        """Asks nothing yet; `most_priority`: of an item, by table."""
         self._shards = shards
+        self._most_priority = most_priority
         self._admissions = admissions
         self._keys = keys
         self.num_stale_priorities = 0
@@ -134,7 +143,7 @@ class Requests:
 
     def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
         """See ReplayService.update_priorities."""
-        check_updates(keys, priorities)
+        check_updates(keys, priorities, self._most_priority[table])
         place = self._keys.split(keys)
         sent = 0
         for shard in self._shards.shards:

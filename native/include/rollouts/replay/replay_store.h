@@ -50,6 +50,7 @@ struct AppendBatch {
   const std::uint8_t* first = nullptr;    // (T, B); null: none
   const std::uint8_t* ended = nullptr;    // (T, B); null: none
   const std::uint8_t* valid = nullptr;    // (T, B); null: all
+  bool is_final = false;                  // all rows are final ones: kFinalRow
 };
 
 struct MemoryUse {

@@ -21,6 +21,10 @@ struct SelectorSpec {
   bool operator==(const SelectorSpec&) const = default;
 };
 
+// The highest priority whose weights can be summed over any table; of the largest finite one
+// where nothing is summed.
+double MostPriority(const SelectorSpec& spec);
+
 const char* NameOf(SelectorKind kind);
 // Throws SpecError naming `what` for a name that is none.
 SelectorKind SelectorKindOf(const std::string& name, const std::string& what);

@@ -97,6 +97,8 @@ class Table {
   bool CanSample(std::int64_t n) const;
   std::uint64_t generation() const;
   const TableSpec& spec() const { return spec_; }
+  // Of an item; see MostPriority.
+  double most_priority() const { return most_priority_; }
 
   // Wakes everybody; they and all later Inserts and Samples throw ClosedError.
   void Close();
@@ -130,6 +132,7 @@ class Table {
   void NotifySamplers();
 
   const TableSpec spec_;
+  const double most_priority_;
   ChunkAllocator& allocator_;
 
   mutable std::mutex mutex_;  // guards all below

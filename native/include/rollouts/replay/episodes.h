@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is open in each environment's stream of rows: its episode, where the next items begin, and
+// what the next step has to begin with.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "rollouts/replay/items.h"
+
+namespace rollouts::replay {
+
+// Items that wait to be inserted into one table, oldest first; a NaN priority stands for the
+// highest that the table has seen.
+struct PendingItems {
+  std::vector<std::int64_t> stream;
+  std::vector<std::int64_t> start;
+  std::vector<std::int32_t> length;
+  std::vector<double> priority;
+  std::size_t taken = 0;  // at the front, that are no longer pending
+
+  std::size_t size() const { return stream.size() - taken; }
+  void Push(std::int64_t of, std::int64_t first, std::int32_t rows, double with) {
+    stream.push_back(of);
+    start.push_back(first);
+    length.push_back(rows);
+    priority.push_back(with);
+  }
+  void Take(std::size_t count);
+};
+
+// Streams are numbered as in the store, one per env_id, in the order of their first sight. Not
+// thread-safe, but for env_ids().
+class Episodes {
+ public:
+  // history_rows: behind a stream's newest row, where items may begin. obs_bytes: of one
+  // observation.
+  Episodes(std::vector<ItemKind> kinds, std::int64_t history_rows, std::int64_t obs_bytes);
+
+  struct Open {
+    std::int64_t begin = 0;           // row
+    std::int64_t end = 0;             // last row
+    std::uint8_t is_open = 0;
+    std::uint8_t awaits_reset = 0;    // the next step only resets the environment
+    std::uint8_t is_cut = 0;          // the next row begins an episode
+    std::uint8_t is_known = 0;        // whether next_obs is the env's next observation
+  };
+
+  // Writes the streams of env_ids; those that are new are numbered on from size(), and are there
+  // after Grow. Returns how many are new. Throws SpecError for an env_id twice, or below 0.
+  std::int64_t Find(std::span<const std::int64_t> env_ids, std::vector<std::int64_t>& streams);
+  void Grow(std::span<const std::int64_t> env_ids, std::span<const std::int64_t> streams);
+  // -1: never seen.
+  std::int64_t StreamOf(std::int64_t env_id) const;
+  std::int64_t size() const { return std::ssize(open_); }
+  Open& open(std::int64_t stream) { return open_[static_cast<std::size_t>(stream)]; }
+  std::uint8_t* next_obs(std::int64_t stream) {
+    return next_obs_.data() + stream * obs_bytes_;
+  }
+  std::int64_t obs_bytes() const { return obs_bytes_; }
+  std::size_t num_tables() const { return kinds_.size(); }
+
+  // Takes note of a row, after which a final row follows where `ended`; the items that are complete
+  // go to `pending`, one for each table. `priority`: of all of them; NaN: of where they begin.
+  void AppendedRow(std::int64_t stream, std::int64_t row, bool ended, double priority,
+                   std::span<PendingItems> pending);
+  // Ends the open episode at its last row, or at the final row `final_row` after it (-1: none).
+  void Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending);
+  // How many items a cut takes away in each table, whose last row will be `end`.
+  void CountCutAway(std::int64_t stream, std::int64_t end, std::span<std::int64_t> counts) const;
+
+  // Whether priorities by step were ever set; from then on they are set for each row.
+  bool has_priorities() const { return has_priorities_; }
+  void SetPriority(std::int64_t stream, std::int64_t row, double priority);
+
+  // Thread-safe: a copy of the env_ids by stream.
+  std::vector<std::int64_t> env_ids() const;
+  // Thread-safe.
+  std::int64_t num_known() const { return num_known_.load(std::memory_order_acquire); }
+
+  // For saved states: arrays by stream; next_start (N, tables), priorities (N, history) or empty.
+  struct Saved {
+    std::vector<std::int64_t> env_id;
+    std::vector<Open> open;
+    std::vector<std::int64_t> next_start;
+    std::vector<std::uint8_t> next_obs;
+    std::vector<double> priority;
+    std::int64_t history_rows = 0;  // of `priority`
+  };
+  Saved Save() const;
+  // Throws SpecError for an env_id twice or sizes that do not fit, with nothing changed.
+  void Load(Saved saved);
+
+ private:
+  std::int64_t& NextStart(std::int64_t stream, std::size_t table) {
+    return next_start_[static_cast<std::size_t>(stream) * kinds_.size() + table];
+  }
+  double PriorityAt(std::int64_t stream, std::int64_t row) const;
+  void Make(std::int64_t stream, const EpisodePart& part, double priority,
+            std::span<PendingItems> pending);
+
+  const std::vector<ItemKind> kinds_;  // by table
+  const std::int64_t history_rows_;
+  const std::int64_t obs_bytes_;
+
+  std::unordered_map<std::int64_t, std::int64_t> stream_of_;  // by env_id
+  std::vector<Open> open_;
+  std::vector<std::int64_t> next_start_;
+  std::vector<std::uint8_t> next_obs_;
+  bool has_priorities_ = false;
+  std::vector<double> priority_;  // of the items that begin at each of a stream's last rows: a ring
+  std::vector<std::int64_t> last_env_ids_;  // of the last Find, and what it found
+  std::vector<std::int64_t> last_streams_;
+
+  mutable std::mutex env_id_mutex_;
+  std::vector<std::int64_t> env_id_;  // guarded by env_id_mutex_
+  std::atomic<std::int64_t> num_known_{0};
+};
+
+}  // namespace rollouts::replay

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adding side of a replay buffer: steps into streams of rows, and the items that they complete
+// into tables.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rollouts/replay/episodes.h"
+#include "rollouts/replay/replay_store.h"
+
+namespace rollouts::replay {
+
+enum class Autoreset : std::int32_t { kNextStep, kSameStep, kDisabled };
+
+// Steps of B environments; arrays are (T, B, ...), contiguous, and borrowed for the call.
+struct NewSteps {
+  std::span<const std::int64_t> env_ids;        // B
+  std::int64_t steps = 1;                       // T
+  std::vector<AppendBatch::Values> columns;     // the first one: whole observations
+  const std::uint8_t* valid = nullptr;          // null: all
+  const std::uint8_t* ended = nullptr;          // after which a final row follows
+  const std::uint8_t* final_obs = nullptr;      // (K, *obs_shape), one for each that ended
+  const std::uint8_t* next_obs = nullptr;       // (B, *obs_shape), after the last step
+  const double* priorities = nullptr;           // of the items that begin at each step
+  double priority = std::numeric_limits<double>::quiet_NaN();  // of all items completed
+  std::int64_t policy_version = 0;              // the newest
+};
+
+// What a single step does to its environments besides; (B,).
+struct StepMarks {
+  Autoreset mode = Autoreset::kSameStep;
+  const std::uint8_t* failed = nullptr;  // null: none; their episodes are cut before this step
+};
+
+// Not thread-safe, but for policy_version, env_ids and num_streams: the owner locks.
+class Writer {
+ public:
+  // `kinds`: of the store's tables. Its first column is the observation.
+  Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
+         std::int64_t history_rows);
+
+  // Whether the next step of each environment only resets it; throws as Add for the env_ids.
+  void AwaitReset(std::span<const std::int64_t> env_ids, std::span<std::uint8_t> awaits);
+
+  // Stores steps and makes the items they complete pending. An open episode that they do not
+  // continue to the bit is completed with the observation that came after it, and cut. Throws
+  // StoreFullError, with none of the steps taken.
+  void Add(const NewSteps& steps);
+  void AddStep(const NewSteps& step, const StepMarks& marks);
+  // Cuts the open episodes of those env_ids that were seen; nullopt: of all. Throws as Add.
+  void EndEpisodes(std::optional<std::span<const std::int64_t>> env_ids);
+
+  // Inserts a table's pending items until the deadline, and returns how many; see Table::Insert.
+  std::int64_t Insert(std::size_t table, Clock::time_point deadline);
+  // Those of all tables that may be inserted now.
+  std::int64_t InsertNow();
+  std::int64_t num_pending() const;
+  std::span<const PendingItems> pending() const { return pending_; }
+
+  double most_priority() const { return most_priority_; }  // of an item, in all tables
+  std::int64_t num_streams() const { return episodes_.num_known(); }
+  std::vector<std::int64_t> env_ids() const { return episodes_.env_ids(); }
+
+  struct Counts {
+    std::int64_t produced = 0;  // steps
+    std::int64_t episodes_cut = 0;
+    std::vector<std::int64_t> cut_away;  // by table: items, by steps that did not continue
+    bool has_cut_away = false;           // any of them
+  };
+  Counts counts;
+  std::atomic<std::int64_t> policy_version{0};
+
+  // For saved states. Load throws SpecError, with nothing changed.
+  Episodes::Saved Save() const { return episodes_.Save(); }
+  void Load(Episodes::Saved saved, std::vector<PendingItems> pending);
+
+ private:
+  void FindStreams(std::span<const std::int64_t> env_ids);
+  void CutBroken(const std::uint8_t* obs);
+  void Append(const NewSteps& steps);
+  // Cuts `streams`, those that are open with the observation they are known to have led to.
+  void Complete(std::span<const std::int64_t> streams, bool is_broken);
+  void Remember(std::int64_t stream, const std::uint8_t* next_obs);
+
+  const std::shared_ptr<ReplayStore> store_;
+  Episodes episodes_;
+  std::vector<PendingItems> pending_;  // by table
+  double most_priority_ = std::numeric_limits<double>::max();
+
+  // of one call, kept for their memory
+  std::vector<std::int64_t> streams_;  // B
+  std::vector<std::int64_t> rows_;
+  std::vector<std::int64_t> cut_;
+  std::vector<std::uint8_t> first_;
+  std::vector<std::uint8_t> cut_obs_;
+  std::vector<std::int64_t> keys_;
+};
+
+}  // namespace rollouts::replay

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts bench-replay --workload add_step`: one step of B environments at a time, and samples.
+
+The data is of HalfCheetah's shapes. The libraries take turns in one process, repeat by repeat, so
+that each ratio is of two neighbours in time. Time is that of the calling thread's CPU, which other
+processes of a busy machine do not lengthen.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rollouts.replay import NStep, ReplayBuffer, TableConfig
+
+Array = NDArray[Any]
+
+OBS_SIZE, ACTION_SIZE = 17, 6  # HalfCheetah-v5
+_CAPACITY = 100_000  # transitions
+_NUM_KEPT = 64  # steps of data that are gone through again and again
+
+
+@dataclass(frozen=True, slots=True)
+class StepMeasurement:
+    """Medians over the repeats; ratio: the peer's time of a step over ours of the same repeat."""
+
+    library: str
+    version: str
+    num_envs: int
+    add_us: float
+    sample_us: float
+    add_ratio: float
+
+
+class StepBuffer(Protocol):
+    """One library's buffer of B environments."""
+
+    def add(self, step: dict[str, Array]) -> None:
+        """Adds one step."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Draws a batch, each transition as likely as any other."""
+
+
+class Ours:
+    """rollouts.replay.ReplayBuffer."""
+
+    def __init__(self, num_envs: int) -> None:
+        """Makes an empty buffer."""
+        table = TableConfig(items=NStep(1), max_size=_CAPACITY)
+        self._buffer = ReplayBuffer(*_spaces(), table)
+
+    def add(self, step: dict[str, Array]) -> None:
+        """See StepBuffer."""
+        self._buffer.add_step(
+            step["obs"],
+            step["action"],
+            step["reward"],
+            step["terminated"],
+            step["truncated"],
+            step["next_obs"],
+            autoreset_mode="same_step",
+        )
+
+    def sample(self, batch_size: int) -> Any:
+        """See StepBuffer."""
+        return self._buffer.sample(batch_size)
+
+
+class Sb3:
+    """stable_baselines3.common.buffers.ReplayBuffer on the CPU, as OffPolicyAlgorithm uses it."""
+
+    def __init__(self, num_envs: int) -> None:
+        """Makes an empty buffer."""
+        buffers = importlib.import_module("stable_baselines3.common.buffers")
+        self._buffer = buffers.ReplayBuffer(
+            _CAPACITY, *_spaces(), device="cpu", n_envs=num_envs, handle_timeout_termination=True
+        )
+        self._infos: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+
+    def add(self, step: dict[str, Array]) -> None:
+        """See StepBuffer."""
+        done = step["terminated"] | step["truncated"]
+        self._buffer.add(
+            step["obs"], step["next_obs"], step["action"], step["reward"], done, self._infos
+        )
+
+    def sample(self, batch_size: int) -> Any:
+        """See StepBuffer."""
+        return self._buffer.sample(batch_size)
+
+
+# name: the package whose version is told, and what makes its buffer
+LIBRARIES: dict[str, tuple[str, Callable[[int], StepBuffer]]] = {
+    "rollouts": ("rollouts", Ours),
+    "sb3": ("stable-baselines3", Sb3),
+}
+
+
+def compare(
+    num_envs: int, peers: list[str], *, batch_size: int, num_calls: int, repeats: int, seed: int
+) -> tuple[list[StepMeasurement], list[str]]:
+    """Measures ours and the peers.
+
+    Args:
+      num_envs: Environments B.
+      peers: Of LIBRARIES.
+      batch_size: Items of a sample.
+      num_calls: Of each kind in one repeat.
+      repeats: Of which the median counts.
+      seed: Of the data.
+
+    Returns:
+      The measurements, and a sentence for each peer that cannot be used here.
+    """
+    buffers: dict[str, StepBuffer] = {}
+    missing = []
+    for name in ["rollouts", *peers]:
+        try:
+            buffers[name] = LIBRARIES[name][1](num_envs)
+        except ImportError as error:
+            missing.append(f"{name} was not measured, as it cannot be used here: {error}")
+    data = make_steps(num_envs, seed)
+    for buffer in buffers.values():
+        # what is made at the first calls only
+        _measure(buffer, data, batch_size, num_calls)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in buffers}
+    for _ in range(repeats):
+        for name, buffer in buffers.items():
+            times[name].append(_measure(buffer, data, batch_size, num_calls))
+    results = []
+    for name, found in times.items():
+        add_us, sample_us = (statistics.median(part) for part in zip(*found, strict=True))
+        ratio = statistics.median(
+            peer[0] / own[0] for peer, own in zip(found, times["rollouts"], strict=True)
+        )
+        version = importlib.metadata.version(LIBRARIES[name][0])
+        results.append(StepMeasurement(name, version, num_envs, add_us, sample_us, ratio))
+    return results, missing
+
+
+def make_steps(num_envs: int, seed: int) -> list[dict[str, Array]]:
+    """Makes steps that continue each other, the last one into the first; no episode ends."""
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(_NUM_KEPT, num_envs, OBS_SIZE))
+    return [
+        {
+            "obs": obs[t],
+            "action": rng.uniform(-1, 1, (num_envs, ACTION_SIZE)).astype(np.float32),
+            "reward": rng.random(num_envs, np.float32),
+            "terminated": np.zeros(num_envs, np.bool_),
+            "truncated": np.zeros(num_envs, np.bool_),
+            "next_obs": obs[(t + 1) % _NUM_KEPT],
+        }
+        for t in range(_NUM_KEPT)
+    ]
+
+
+def to_text(results: list[StepMeasurement], missing: list[str], batch_size: int) -> str:
+    """Lays the measurements out as a table in Markdown."""
+    lines = [
+        f"HalfCheetah's shapes; us of one add of B environments, and of one sample of {batch_size} "
+        "transitions, in time of the thread's CPU; medians.",
+        "",
+        "| environments | library | add, us | over ours | sample, us |",
+        "|---:|---|---:|---:|---:|",
+    ]
+    for r in results:
+        lines.append(
+            f"| {r.num_envs} | {r.library} {r.version} | {r.add_us:.1f} | {r.add_ratio:.2f} "
+            f"| {r.sample_us:.1f} |"
+        )
+    return "\n".join([*lines, *missing])
+
+
+def to_json(results: list[StepMeasurement], missing: list[str]) -> dict[str, Any]:
+    """Returns the measurements as plain data."""
+    return {"measurements": [asdict(r) for r in results], "missing": missing}
+
+
+def _measure(
+    buffer: StepBuffer, data: list[dict[str, Array]], batch_size: int, num_calls: int
+) -> tuple[float, float]:
+    """Returns us of one add and of one sample."""
+    # a whole number of rounds, so that the next one continues this one
+    num_steps = -(-num_calls // len(data)) * len(data)
+    begin = time.thread_time()
+    for t in range(num_steps):
+        buffer.add(data[t % len(data)])
+    added = time.thread_time()
+    for _ in range(num_calls):
+        buffer.sample(batch_size)
+    end = time.thread_time()
+    return (added - begin) / num_steps * 1e6, (end - added) / num_calls * 1e6
+
+
+def _spaces() -> tuple[spaces.Box, spaces.Box]:
+    return (
+        spaces.Box(-np.inf, np.inf, (OBS_SIZE,), np.float64),
+        spaces.Box(-1, 1, (ACTION_SIZE,), np.float32),
+    )

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a shard raises in its process arrives as what it is, and not as Ray's wrapping of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from replay_world import TIMEOUT_S, Start
+
+from rollouts.errors import DTypeError, SpecError, WorkerError
+
+
+def test_errors_of_shards_and_of_arguments_are_ours(start: Start, tmp_path: Path) -> None:
+    _, replay = start()
+    (tmp_path / "damaged").write_bytes(b"no replay")
+    handle = replay._driver._shards.shards[0].handle
+    cases = [
+        ("load", (str(tmp_path / "damaged"), {}), SpecError, "not a saved replay buffer"),
+        ("load", (str(tmp_path / "none"), {}), FileNotFoundError, "none"),
+        ("no_such_method", (), WorkerError, "a shard failed with AttributeError"),
+    ]
+    for method, arguments, expected, message in cases:
+        error = handle.call(method, *arguments).exception(TIMEOUT_S)
+        assert type(error) is expected
+        assert message in str(error)
+        assert "ray::" not in str(error)
+
+    batch = replay.sample(8, timeout_s=TIMEOUT_S)
+    for junk in ([1.5], ["a"], [2**70], None):
+        with pytest.raises((DTypeError, SpecError), match="keys"):
+            replay.update_priorities(junk, [1.0])
+    for priority in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(SpecError, match="finite number"):
+            replay.update_priorities(batch.key[:1], [priority])
+    for junk in (1.5, "a", None, 0, 2**31):
+        with pytest.raises(SpecError, match="batch_size"):
+            replay.sample(junk)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="beta"):
+        replay.sample(8, beta=float("nan"))
+    with pytest.raises(SpecError, match="timeout_s"):
+        replay.sample(8, timeout_s=-1.0)
+    with pytest.raises(DTypeError, match="path"):
+        replay.load(3)  # type: ignore[arg-type]
+    client = replay.client()
+    with pytest.raises(SpecError, match="batch_size"):
+        client.sample(1.5)  # type: ignore[arg-type]
+    with pytest.raises(DTypeError, match="keys"):
+        client.update_priorities([1.5], [1.0])
+    client.close()

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sample` without a timeout where nobody could end its waiting: an error at once, and only there.
+
+Each case is a process of its own, as the one that runs the tests may have threads.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HANG_S = 300.0
+
+BEGIN = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
+from rollouts.errors import ClosedError, ProtocolError
+from rollouts.replay import MinSize, NStep, Queue, ReplayBuffer, TableConfig
+
+world = World([[(50, TERMINATED)]] * 2, env_id=[0, 1])
+
+def make(limiter):
+    return ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(1), limiter=limiter))
+
+def expect_error(buffer, batch_size, text):
+    try:
+        buffer.sample(batch_size)
+    except ProtocolError as error:
+        assert text in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+
+ERRORS = {
+    "an empty buffer": """
+expect_error(make(MinSize(1)), 1, "has 0 items")
+""",
+    "fewer items than the limiter asks for": """
+buffer = make(MinSize(100))
+buffer.add_batch(world.rollout(10))
+expect_error(buffer, 4, "has 18 items")
+buffer.add_batch(world.rollout(45))
+assert len(buffer.sample(4).key) == 4
+""",
+    "one step that waits for the next": """
+buffer = make(MinSize(1))
+buffer.add_batch(world.rollout(1))
+expect_error(buffer, 1, "end_episodes")
+buffer.end_episodes()
+expect_error(buffer, 1, "2 items are pending")
+buffer.flush()
+assert len(buffer.sample(1).key) == 1
+""",
+    "a queue that nobody fills": """
+buffer = make(Queue(4))
+buffer.add_batch(world.rollout(6), timeout_s=0)
+expect_error(buffer, 6, "6 items are pending")
+# what was drawn before the error comes first
+buffer.flush(timeout_s=0)
+assert len(set(buffer.sample(6).key.tolist())) == 6
+""",
+    "a writer that ended": """
+buffer = make(MinSize(100))
+thread = threading.Thread(target=lambda: buffer.add_batch(world.rollout(10)))
+thread.start()
+expect_error(buffer, 1, "has 18 items")
+thread.join()
+""",
+    "a timeout is waited for": """
+buffer = make(MinSize(1))
+try:
+    buffer.sample(1, timeout_s=0.01)
+except TimeoutError:
+    pass
+""",
+}
+
+WAITS = {
+    "another thread adds": """
+buffer = make(MinSize(1))
+waiting = threading.Event()
+def add():
+    waiting.wait()
+    while not buffer.stats()["tables"]["replay"]["size"]:
+        buffer.add_batch(world.rollout(2))
+thread = threading.Thread(target=add)
+thread.start()
+waiting.set()
+assert len(buffer.sample(3).key) == 3
+thread.join()
+""",
+    "a prefetcher waits for what this thread adds": """
+buffer = make(MinSize(1))
+with buffer.prefetch(4) as batches:
+    buffer.add_batch(world.rollout(5))
+    assert batches.get(timeout_s=300).obs.shape == (4, 3)
+""",
+    "another thread samples what this one adds": """
+buffer = make(MinSize(5))
+found = []
+thread = threading.Thread(target=lambda: found.append(buffer.sample(2)))
+thread.start()
+for _ in range(3):
+    buffer.add_batch(world.rollout(2))
+thread.join()
+assert len(found) == 1
+""",
+    "another thread closes": """
+buffer = make(MinSize(5))
+thread = threading.Thread(target=buffer.close)
+try:
+    thread.start()
+    buffer.sample(1)
+except (ClosedError, ProtocolError):
+    pass
+""",
+}
+
+
+@pytest.mark.parametrize("case", [*ERRORS, *WAITS])
+def test_only_who_waits_for_itself_gets_an_error(case: str) -> None:
+    script = BEGIN + {**ERRORS, **WAITS}[case]
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr

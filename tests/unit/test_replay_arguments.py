@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a replay is given that it cannot use is refused with an error of ours, and changes
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
+
+from rollouts.errors import DTypeError, ProtocolError, RolloutsError, SpecError
+from rollouts.replay import MinSize, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay.sampling import importance_weights
+
+NAN, INF = float("nan"), float("inf")
+
+
+def filled(*tables: TableConfig) -> ReplayBuffer:
+    buffer = ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables or TableConfig(sampler="prioritized"))
+    buffer.add_batch(World([[(50, TERMINATED)]] * 2, env_id=[0, 1]).rollout(20))
+    return buffer
+
+
+def one_step() -> dict[str, Any]:
+    return {
+        "obs": np.zeros((2, 3), np.float32),
+        "action": np.zeros(2, np.int64),
+        "reward": np.zeros(2, np.float32),
+        "terminated": np.zeros(2, np.bool_),
+        "truncated": np.zeros(2, np.bool_),
+        "next_obs": np.zeros((2, 3), np.float32),
+        "autoreset_mode": "same_step",
+    }
+
+
+# -- what was found --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["update", "add_batch", "add_step"])
+def test_priorities_whose_sum_would_overflow_are_refused(method: str) -> None:
+    for exponent, priority in ((1.0, 1e308), (2.0, 1e150), (1.0, INF), (1.0, NAN), (1.0, -1.0)):
+        with filled(TableConfig(sampler="prioritized", exponent=exponent)) as buffer:
+            keys = buffer.store.keys("replay")
+            with pytest.raises(SpecError, match="expected"):
+                if method == "update":
+                    buffer.update_priorities(keys, np.full(len(keys), priority))
+                elif method == "add_batch":
+                    buffer.add_batch(World([[(9, TERMINATED)]], [7]).rollout(3), priority=priority)
+                else:
+                    buffer.add_step(**one_step(), priority=np.array([1.0, priority]))
+            assert (buffer.gather(keys).priority == 1).all()
+            assert buffer.stats()["steps"]["produced"] == 40
+
+
+def test_the_highest_priorities_are_drawn_in_proportion() -> None:
+    table = TableConfig(sampler="prioritized", exponent=1.0)
+    with filled(table) as buffer:
+        keys = buffer.store.keys("replay")
+        buffer.update_priorities(keys, np.full(len(keys), table.most_priority))
+        batch = buffer.sample(256)
+        np.testing.assert_allclose(batch.probability, 1 / len(keys), rtol=1e-12)
+        assert len(set(batch.key.tolist())) > len(keys) // 2
+
+
+def test_a_priority_may_be_any_finite_number_where_none_is_summed() -> None:
+    with filled(TableConfig(sampler="max_heap")) as buffer:
+        keys = buffer.store.keys("replay")
+        buffer.update_priorities(keys[:1], [1e308])
+        assert buffer.sample(1).key == keys[0]
+
+
+def test_weights_of_any_beta_are_numbers() -> None:
+    probability = np.array([1e-300, 0.5, 0.25])
+    for beta in (0.0, 0.4, 1.0, 50.0):
+        weight = importance_weights(probability, np.full(3, 10), beta)
+        assert np.isfinite(weight).all()
+        assert weight.max() == 1
+
+
+@pytest.mark.parametrize("keys", [[1.5], [True], ["a"], [None], [2**64], [[1]], 1, np.array([0.0])])
+def test_keys_that_are_no_whole_numbers_delete_nothing(keys: Any) -> None:
+    with filled() as buffer:
+        before = buffer.store.keys("replay").tolist()
+        for call in (buffer.delete, buffer.gather, lambda k: buffer.update_priorities(k, [1.0])):
+            with pytest.raises((DTypeError, SpecError), match="keys"):
+                call(keys)
+        assert buffer.store.keys("replay").tolist() == before
+
+
+def test_an_empty_file_is_no_saved_buffer(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with filled() as buffer:
+        with pytest.raises(SpecError, match="is empty"):
+            buffer.load(tmp_path / "empty")
+        with pytest.raises(FileNotFoundError):
+            buffer.load(tmp_path / "none")
+        assert buffer.size() == 38
+
+
+def test_a_batch_beyond_all_memory_is_refused_with_its_size_and_draws_nothing() -> None:
+    with filled() as buffer:
+        with pytest.raises(SpecError, match="batch_size is 2147483648, expected a whole number"):
+            buffer.sample(2**31)
+        with pytest.raises(MemoryError, match="batch_size = 2147483647"):
+            buffer.sample(2**31 - 1)
+        assert buffer.stats()["tables"]["replay"]["samples"] == 0
+
+
+# -- wrong types and values, everywhere ------------------------------------------------
+
+JUNK: list[Any] = [None, "a", b"a", 1.5, -1, NAN, INF, 2**70, True, [], [[1], [1, 2]], {}, object()]
+JUNK += [np.array(["a"]), np.array([None]), np.array([NAN, 1.0]), np.zeros((2, 2)), 1j, (), set()]
+
+CALLS: dict[str, Callable[[ReplayBuffer, Any], Any]] = {
+    "sample": lambda b, x: b.sample(x, timeout_s=0),
+    "sample beta": lambda b, x: b.sample(2, beta=x),
+    "sample timeout_s": lambda b, x: b.sample(2, timeout_s=x),
+    "sample table": lambda b, x: b.sample(2, table=x),
+    "gather": lambda b, x: b.gather(x),
+    "delete": lambda b, x: b.delete(x),
+    "update keys": lambda b, x: b.update_priorities(x, [1.0]),
+    "update priorities": lambda b, x: b.update_priorities(b.store.keys("replay")[:2], x),
+    "can_insert": lambda b, x: b.can_insert(x),
+    "can_sample": lambda b, x: b.can_sample(x),
+    "flush": lambda b, x: b.flush(x),
+    "end_episodes": lambda b, x: b.end_episodes(x),
+    "policy_version": lambda b, x: setattr(b, "policy_version", x),
+    "load": lambda b, x: b.load(x),
+    "load_state": lambda b, x: b.load_state(x),
+    "save": lambda b, x: b.save(x) if not isinstance(x, str) else None,
+    "add_batch": lambda b, x: b.add_batch(x),
+    "add_batch priority": lambda b, x: b.add_batch(
+        World([[(9, TERMINATED)]], [7]).rollout(3), priority=x
+    ),
+    "make seed": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, seed=x),
+    "make tables": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, x),
+    "make max_bytes": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, max_bytes=x),
+    "make length": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, max_batch_length=x),
+    "make stack_num": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, stack_num=x),
+    "make space": lambda b, x: ReplayBuffer(x, ACTION_SPACE),
+    "make extras": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, extras={"x": x}),
+    "make policy_state": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, policy_state=(x,)),
+    "TableConfig max_size": lambda b, x: TableConfig(max_size=x),
+    "TableConfig exponent": lambda b, x: TableConfig(sampler="prioritized", exponent=x),
+    "TableConfig sampler": lambda b, x: TableConfig(sampler=x),
+    "TableConfig limiter": lambda b, x: TableConfig(limiter=x),
+    "TableConfig items": lambda b, x: TableConfig(items=x),
+    "TableConfig name": lambda b, x: TableConfig(name=x),
+    "NStep": lambda b, x: NStep(x),
+    "NStep discount": lambda b, x: NStep(1, x),
+    "Sequences": lambda b, x: Sequences(4, burn_in=x),
+    "MinSize": lambda b, x: MinSize(x),
+}
+STEP_NAMES = (*one_step(), "info", "env_id", "policy_version", "policy_state", "extras")
+STEP_NAMES += ("priority", "timeout_s")
+
+
+def check(call: Callable[[], Any]) -> None:
+    """A call with junk either works or raises an error of ours that says something."""
+    try:
+        call()
+    except RolloutsError as error:
+        assert len(str(error)) > 15
+        assert "incompatible function arguments" not in str(error)
+    except (OSError, TimeoutError, MemoryError):
+        pass
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_junk_is_taken_or_refused_with_an_error_of_ours(name: str, tmp_path: Path) -> None:
+    with filled() as buffer:
+        for junk in JUNK:
+            check(lambda junk=junk: CALLS[name](buffer, junk))
+        assert buffer.sample(4, timeout_s=0).obs.shape == (4, 3)
+
+
+@pytest.mark.parametrize("name", STEP_NAMES)
+def test_junk_in_a_step_is_taken_or_refused_with_an_error_of_ours(name: str) -> None:
+    with filled() as buffer:
+        for junk in JUNK:
+            check(lambda junk=junk: buffer.add_step(**(one_step() | {name: junk})))
+        buffer.add_step(**one_step())
+        assert buffer.sample(4, timeout_s=0).obs.shape == (4, 3)
+
+
+def test_env_ids_that_are_no_whole_numbers_are_refused() -> None:
+    with filled() as buffer:
+        for env_id in ([0.5, 1.5], [0, 0], [-1, 0], [0], [[0, 1]], ["a", "b"]):
+            with pytest.raises(RolloutsError, match="env_id"):
+                buffer.add_step(**one_step(), env_id=env_id)
+        with pytest.raises(RolloutsError, match="env_id"):
+            buffer.end_episodes([0.5])
+        assert buffer.stats()["steps"]["produced"] == 40
+
+
+def test_a_closed_buffer_says_so() -> None:
+    buffer = filled()
+    buffer.close()
+    for call in (
+        lambda: buffer.sample(1),
+        lambda: buffer.add_step(**one_step()),
+        lambda: buffer.add_batch(World([[(9, TERMINATED)]], [7]).rollout(3)),
+    ):
+        with pytest.raises(RolloutsError, match="closed"):
+            call()
+    assert not issubclass(ProtocolError, OSError)

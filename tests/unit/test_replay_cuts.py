@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that do not continue each other: each is an item of its own, and what is lost is told."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
+
+import rollouts
+from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+
+NUM_ENVS = 4
+
+
+def shuffled_step(rng: np.random.Generator) -> dict[str, Any]:
+    """A step that begins nowhere in particular; next_obs is obs + 1."""
+    obs = rng.normal(size=(NUM_ENVS, 3)).astype(np.float32)
+    return {
+        "obs": obs,
+        "action": rng.integers(0, 1000, NUM_ENVS),
+        "reward": rng.random(NUM_ENVS, np.float32),
+        "terminated": np.zeros(NUM_ENVS, np.bool_),
+        "truncated": np.zeros(NUM_ENVS, np.bool_),
+        "next_obs": obs + 1,
+    }
+
+
+def make_buffer(*tables: TableConfig) -> ReplayBuffer:
+    return ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_every_step_of_shuffled_data_is_a_transition(mode: str) -> None:
+    rng = np.random.default_rng(0)
+    steps = [shuffled_step(rng) for _ in range(50)]
+    with make_buffer(TableConfig()) as buffer, warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing of one step is lost
+        for step in steps:
+            buffer.add_step(**step, autoreset_mode=mode)
+        buffer.end_episodes()
+        buffer.flush()
+        batch: Any = buffer.gather(buffer.store.keys("replay"))
+        assert buffer.size() == 50 * NUM_ENVS
+        np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
+        assert (batch.discount == np.float32(0.99)).all()
+        for name in ("obs", "action", "reward"):
+            added = np.concatenate([step[name] for step in steps])
+            np.testing.assert_array_equal(
+                np.sort(getattr(batch, name), axis=0), np.sort(added, axis=0)
+            )
+
+
+def test_the_same_arrays_again_can_be_sampled() -> None:
+    step = shuffled_step(np.random.default_rng(1))
+    with make_buffer(TableConfig()) as buffer:
+        for _ in range(1000):
+            buffer.add_step(**step, autoreset_mode="same_step")
+        assert buffer.size() == 999 * NUM_ENVS
+        assert len(buffer.sample(64, timeout_s=0).key) == 64
+        assert buffer.stats()["episodes_cut"] == 999 * NUM_ENVS
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [(NStep(3), 1), (Sequences(4), 1), (Sequences(4, end_of_episode="pad"), 1), (Episodes(9), 1)],
+)
+def test_longer_items_that_are_cut_away_are_told_once(kind: Any, count: int) -> None:
+    rng = np.random.default_rng(2)
+    with make_buffer(TableConfig("long", kind), TableConfig("short")) as buffer:
+        buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step")
+        with pytest.warns(rollouts.ReplayWarning) as told:
+            for _ in range(20):
+                buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step")
+        assert len(told) == 1
+        message = str(told[0].message)
+        assert f"{count * NUM_ENVS} of table 'long'" in message
+        assert "next_obs" in message
+        assert "'short'" not in message
+        assert told[0].filename == __file__
+
+
+def test_episodes_that_the_user_ends_are_no_loss_to_tell() -> None:
+    world = World([[(100, TERMINATED)]] * 2, env_id=[0, 1])
+    with make_buffer(TableConfig(items=Sequences(8))) as buffer, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            buffer.add_batch(world.rollout(5))
+            buffer.end_episodes()
+            world.number, world.t = [n + 1 for n in world.number], [0, 0]
+
+
+def test_a_cut_step_keeps_its_own_priority_and_survives_a_checkpoint() -> None:
+    rng = np.random.default_rng(3)
+    table = TableConfig(sampler="prioritized")
+    with make_buffer(table) as buffer, make_buffer(table) as other:
+        for number in range(5):
+            priority = np.arange(NUM_ENVS) + 10.0 * number
+            buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step", priority=priority)
+        other.load_state(buffer.state())
+        step = shuffled_step(rng)
+        for one in (buffer, other):
+            one.add_step(**step, autoreset_mode="same_step")
+            found = one.gather(one.store.keys("replay")).priority
+            expected = np.arange(NUM_ENVS) + 10.0 * np.arange(5)[:, None]
+            np.testing.assert_array_equal(found, expected.reshape(-1))
