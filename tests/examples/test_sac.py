@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
+from warm_python import run_in_new_python, run_script
 
 import rollouts
 from rollouts.collector import Collector
@@ -26,8 +26,7 @@ LIMIT_S = 600
 
 
 def run(script: str, *args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLES / script), *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return run_script(EXAMPLES / script, *args, timeout=LIMIT_S)
 
 
 @pytest.fixture
@@ -245,7 +244,8 @@ def test_the_peer_is_trained_with_the_same_options_and_drawn(tmp_path: Path) -> 
 
 
 def test_discrete_actions_are_refused(tmp_path: Path) -> None:
-    result = run("sac.py", "--env-id", "CartPole-v1", "--num-workers", 0, "--run-dir", tmp_path)
+    options = ("--env-id", "CartPole-v1", "--num-workers", 0, "--run-dir", tmp_path)
+    result = run_in_new_python(EXAMPLES / "sac.py", *options, timeout=LIMIT_S)
     assert result.returncode == 1 and "needs Box actions" in result.stderr
     assert "Traceback" not in result.stderr
 
