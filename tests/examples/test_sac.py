@@ -199,19 +199,19 @@ def test_it_acts_uniformly_until_trained_weights_arrive(example: ModuleType) -> 
 
 def test_workers_fill_the_replay_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
     options = (*PENDULUM, "--min-size", 200, "--eval-interval", 200, "--run-dir", tmp_path)
-    first = run("sac.py", *options, "--total-steps", 600, "--save-replay")
+    first = run("sac.py", *options, "--total-steps", 400, "--save-replay")
     assert first.returncode == 0, first.stderr
     progress = match_result(first)
     # one gradient step for each step after the first 200, less what is under way
-    assert 600 <= progress[0] < 700 and 350 <= progress[1] <= progress[0] - 200 + 36
+    assert 400 <= progress[0] < 500 and 150 <= progress[1] <= progress[0] - 200 + 36
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
-    here = ("--num-workers", 0, "--resume", tmp_path, "--total-steps", 700)
+    here = ("--num-workers", 0, "--resume", tmp_path, "--total-steps", 500)
     second = run("sac.py", *options, *here)
     assert second.returncode == 0, second.stderr
     resumed = match_result(second)
-    assert 700 <= resumed[0] < 800 and resumed[1] > progress[1]
+    assert 500 <= resumed[0] < 600 and resumed[1] > progress[1]
     rows = (tmp_path / "evaluations.csv").read_text().splitlines()[1:]
     steps = [int(row.split(",")[1]) for row in rows]
     assert steps[0] == 0 and steps[-1] == resumed[0] and progress[0] in steps
