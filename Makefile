@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target sets up what it needs: a virtual environment in .venv, the
 # dependencies of pyproject.toml at the versions of constraints.txt, and the
-# native module. The second run finds all of that done.
+# native module. The second run finds all of that done. `demo` installs the
+# library and what its examples need, every other target what the tests need.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,7 @@ NATIVE := $(shell find native -type f)
 .PHONY: demo test test-all test-newest-gymnasium lint bench wheel clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
-demo: setup
+demo: $(VENV)/.native
 	$(PY) examples/ppo.py --run-dir $(RUN_DIR)
 
 # All tests: the native core, the Python layers, Ray, the examples, the built wheel, and with the
@@ -46,7 +47,7 @@ $(NEWEST)/.gymnasium: pyproject.toml constraints.txt | setup
 	@touch $@
 
 # The README's benchmark table: ours and EnvPool in one run.
-bench: setup $(VENV)/.bench
+bench: $(VENV)/.native $(VENV)/.bench
 	$(VENV)/bin/rollouts bench --env-id CartPole-v1 --env-id Pendulum-v1 --num-envs 1024 --peer envpool --peer gymnasium --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --env-id ALE/Breakout-v5 --num-envs 16 --peer envpool --peer ale --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --num-envs 16 --batch-size 8 --peer envpool --peer ale --markdown
@@ -60,7 +61,7 @@ lint: setup
 wheel: setup
 	$(PY) -m build --wheel
 
-setup: $(VENV)/.native
+setup: $(VENV)/.native $(VENV)/.tools
 
 # pip of Python's ensurepip does for everything below
 $(VENV)/.venv:
@@ -71,10 +72,11 @@ $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# torch goes first and alone: its pinned version decides which build the others see
+# What the library and its examples need. torch goes first and alone: its pinned version decides
+# which build the others see.
 $(VENV)/.dependencies: $(VENV)/.venv pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt torch
-	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	$(PIP) install -q -c constraints.txt -e '.[examples]'
 	@touch $@ $(VENV)/.native
 
 # installing the dependencies has just built it, too: not twice
@@ -83,8 +85,16 @@ $(VENV)/.native: $(VENV)/.dependencies $(NATIVE)
 	  echo "$(PIP) install -q --no-deps -e ."; $(PIP) install -q --no-deps -e .; fi
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.dependencies
-	$(PIP) install -q -c constraints.txt -e '.[bench]'
+# What the tests need beside that: the lines of the extra, without the package, which pip would
+# build anew.
+$(VENV)/.tools: $(VENV)/.dependencies | $(VENV)/.native
+	$(PY) tests/packaging/extra_requirements.py dev > $(VENV)/requirements-dev.txt
+	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-dev.txt
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dependencies | $(VENV)/.native
+	$(PY) tests/packaging/extra_requirements.py bench > $(VENV)/requirements-bench.txt
+	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-bench.txt
 	@touch $@
 
 clean:

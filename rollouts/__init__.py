@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.learner_queue import LearnerQueue
-    from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy, TorchPolicy
+    from rollouts.policy import TorchPolicy
+    from rollouts.policy_protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
 
 __version__ = "0.1.0"
@@ -56,9 +57,9 @@ _LAZY = {
     "Collector": "rollouts.collector",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "LearnerQueue": "rollouts.learner_queue",
-    "Policy": "rollouts.policy",
-    "PolicyOutput": "rollouts.policy",
-    "RecurrentPolicy": "rollouts.policy",
+    "Policy": "rollouts.policy_protocol",
+    "PolicyOutput": "rollouts.policy_protocol",
+    "RecurrentPolicy": "rollouts.policy_protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
     "RolloutCoordinator": "rollouts.distributed.coordinator",
     "RolloutWorker": "rollouts.distributed.worker",

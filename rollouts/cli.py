@@ -13,6 +13,7 @@ import math
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,7 @@ from gymnasium import spaces
 import rollouts
 from rollouts import bench, cli_bench, cli_record
 from rollouts.bench import adapters, collect, plot, replay_libraries
-from rollouts.errors import RolloutsError
+from rollouts.errors import EngineError, RolloutsError
 from rollouts.metrics import top
 from rollouts.registry import env_ids, env_spec
 from rollouts.specs import EnvSpec, OptionValue
@@ -238,8 +239,11 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _envs(text: str, *, as_json: bool) -> None:
     ids = [env_id for env_id in env_ids() if text.lower() in env_id.lower()]
+    missing: Counter[str] = Counter()  # ids whose engine is missing, by what says so
     if as_json:
-        print(json.dumps([_spec_to_json(env_spec(env_id)) for env_id in ids], indent=1))
+        specs = [_try_spec(env_id, missing) for env_id in ids]
+        print(json.dumps([_spec_to_json(spec) for spec in specs if spec is not None], indent=1))
+        _report_missing(missing)
         return
 
     # row by row, because an Atari game is loaded to see its actions; hence fixed widths
@@ -247,13 +251,30 @@ def _envs(text: str, *, as_json: bool) -> None:
     line = f"{{:<{width}}}  {{:>9}}  {{:<27}}  {{}}"
     print(line.format("id", "max_steps", "action space", "observation space"))
     for env_id in ids:
-        spec = env_spec(env_id)
+        spec = _try_spec(env_id, missing)
+        if spec is None:
+            continue
         limit = "none" if spec.max_episode_steps is None else str(spec.max_episode_steps)
         actions = _space_text(spec.single_action_space)
         print(
             line.format(env_id, limit, actions, _space_text(spec.single_observation_space)),
             flush=True,
         )
+    _report_missing(missing)
+
+
+def _try_spec(env_id: str, missing: Counter[str]) -> EnvSpec | None:
+    """The spec, or None where the engine is missing; then counts by what the error says."""
+    try:
+        return env_spec(env_id)
+    except EngineError as error:
+        missing[str(error)] += 1
+        return None
+
+
+def _report_missing(missing: Counter[str]) -> None:
+    for reason, count in missing.items():
+        print(f"{count} more of these ids are not described: {reason}", file=sys.stderr)
 
 
 def _space_text(space: spaces.Space[Any]) -> str:

@@ -17,13 +17,17 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, SpecError
-from rollouts.policy import as_tensor
+from rollouts.extras import needs
+
+with needs("torch", "moving batches to a device"):
+    import torch
+    from torch import Tensor
+
+    from rollouts.policy import as_tensor
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 from gymnasium.vector import AutoresetMode
 
+from rollouts.env_options import EnvOptions
 from rollouts.vector_env import VectorEnv
 
 
@@ -25,7 +26,7 @@ def make_vec(
     pin_threads: bool | Sequence[int] = False,
     render_mode: str | None = None,
     flatten_observation: bool = True,
-    **env_options: Any,
+    **env_options: Unpack[EnvOptions],
 ) -> VectorEnv:
     """Makes a batch of environments that C++ threads step.
 

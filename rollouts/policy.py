@@ -1,89 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What chooses the actions: the `Policy` protocol and `TorchPolicy`, which wraps a torch module."""
+"""`TorchPolicy`, the `Policy` that wraps a torch module."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log, pi
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-import torch
 from numpy.typing import DTypeLike, NDArray
-from torch import Tensor, nn
 
 from rollouts.errors import SpecError
+from rollouts.extras import needs
+from rollouts.policy_protocol import Array as Array
+from rollouts.policy_protocol import Policy as Policy
+from rollouts.policy_protocol import PolicyOutput as PolicyOutput
+from rollouts.policy_protocol import RecurrentPolicy as RecurrentPolicy
+from rollouts.policy_protocol import Rows as Rows
 
-Array = NDArray[Any]
-Rows = NDArray[np.intp] | None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOutput:
-    """What a policy says about B observations.
-
-    Attributes:
-      action    (B, *action_shape) action_dtype
-      log_prob  (B,) float32   of `action`
-      value     (B,) float32   estimated return from each observation
-      extras    name -> (B, ...)   anything else to keep in the rollout (an RNN state, logits, …)
-    """
-
-    action: Array
-    log_prob: NDArray[np.float32]
-    value: NDArray[np.float32]
-    extras: dict[str, Array] = field(default_factory=dict)
-
-
-class Policy(Protocol):
-    """Chooses actions for whole batches of observations; one thread at a time.
-
-    Observations may be read-only and change owner after the call: do not write to them or keep
-    them. `policy_version` is the version of the weights in use; it is stored beside every step.
-    """
-
-    policy_version: int
-
-    def act(self, obs: Array) -> PolicyOutput:
-        """Chooses an action for each row of `obs` (B, *obs_shape)."""
-        ...
-
-    def value(self, obs: Array) -> NDArray[np.float32]:
-        """Estimates the return (B,) from each row of `obs` (B, *obs_shape); draws no numbers."""
-        ...
-
-    def weights(self) -> dict[str, Array]:
-        """Returns a copy of the weights that later training does not change."""
-        ...
-
-    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Takes over the values of `weights`, which may be read-only, and their version."""
-        ...
-
-
-class RecurrentPolicy(Policy, Protocol):
-    """A policy that remembers: one state per environment, carried from step to step.
-
-    `Collector` calls the methods below in place of `act` and `value`. In each, `rows` (B,) names
-    the environments of the B observations, none twice, by their index in the pool; None means all
-    of them in order. `begins` (B,) bool tells which observations are the first of an episode: for
-    these the state is that of a start, whatever the environment's last episode left.
-    """
-
-    def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
-        """Chooses an action for each row of `obs` and moves the states of `rows` on."""
-        ...
-
-    def value_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Estimates the return (B,) from each row of `obs`; leaves the states as they are."""
-        ...
-
-    def states(self, rows: Rows, begins: NDArray[np.bool_]) -> tuple[Array, ...]:
-        """Returns copies (B, ...) of the states that the next observations of `rows` meet."""
-        ...
+with needs("torch", "TorchPolicy"):
+    import torch
+    from torch import Tensor, nn
 
 
 class TorchPolicy:

@@ -8,12 +8,17 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.policy import PolicyOutput, Rows, TorchPolicy, as_tensor
+from rollouts.extras import needs
+from rollouts.policy_protocol import PolicyOutput, Rows
+
+with needs("torch", "RecurrentTorchPolicy"):
+    import torch
+    from torch import Tensor, nn
+
+    from rollouts.policy import TorchPolicy, as_tensor
 
 Array = NDArray[Any]
 State = tuple[Tensor, ...]

@@ -8,10 +8,12 @@ x[t] = a[t] + d[t] x[t + 1] is solved in log2(T) doublings. Nothing is different
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from rollouts.errors import SpecError
+from rollouts.extras import needs
+
+with needs("torch", "rollouts.returns_torch"):
+    import torch
+    from torch import Tensor
 
 Returns = tuple[Tensor, Tensor]
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace rollouts {
 namespace {
@@ -22,6 +23,58 @@ bool DifferByRow(const OptionColumns& given) {
                      [](const auto& column) { return column.second.size() > 1; });
 }
 
+const OptionValue* OptionReader::Find(const char* name) {
+  names_.push_back(name);
+  const auto found = given_.find(name);
+  if (found == given_.end()) return nullptr;
+  const auto& values = found->second;
+  return &(values.size() == 1 ? values[0] : values[static_cast<std::size_t>(row_)]);
+}
+
+void OptionReader::operator()(const char* name, bool& field) {
+  const OptionValue* value = Find(name);
+  if (!value) return;
+  const auto* given = std::get_if<bool>(value);
+  if (!given) ThrowType(name, *value, "a bool");
+  field = *given;
+}
+
+void OptionReader::operator()(const char* name, std::int32_t& field) {
+  const OptionValue* value = Find(name);
+  if (!value) return;
+  const auto* given = std::get_if<std::int64_t>(value);
+  if (!given || !std::in_range<std::int32_t>(*given)) {
+    ThrowType(name, *value, "an int that fits 32 bits");
+  }
+  field = static_cast<std::int32_t>(*given);
+}
+
+void OptionReader::operator()(const char* name, double& field) {
+  const OptionValue* value = Find(name);
+  if (!value) return;
+  if (const auto* given = std::get_if<double>(value)) {
+    field = *given;
+  } else if (const auto* whole = std::get_if<std::int64_t>(value)) {
+    field = static_cast<double>(*whole);
+  } else {
+    ThrowType(name, *value, "a float");
+  }
+}
+
+void OptionReader::operator()(const char* name, float& field) {
+  double wide = field;
+  (*this)(name, wide);
+  field = static_cast<float>(wide);
+}
+
+void OptionReader::operator()(const char* name, std::string& field) {
+  const OptionValue* value = Find(name);
+  if (!value) return;
+  const auto* given = std::get_if<std::string>(value);
+  if (!given) ThrowType(name, *value, "a str");
+  field = *given;
+}
+
 void OptionReader::CheckAllTaken() const {
   for (const auto& [name, values] : given_) {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
@@ -36,6 +89,23 @@ void OptionReader::ThrowType(const char* name, const OptionValue& value, const c
   static constexpr const char* kGot[] = {"a bool", "an int", "a float", "a str"};
   throw SpecError(std::string("option '") + name + "' must be " + expected + ", got " +
                   kGot[value.index()]);
+}
+
+void OptionLister::operator()(const char* name, bool field) { options[name] = field; }
+
+void OptionLister::operator()(const char* name, std::int32_t field) {
+  options[name] = static_cast<std::int64_t>(field);
+}
+
+void OptionLister::operator()(const char* name, double field) { options[name] = field; }
+
+void OptionLister::operator()(const char* name, const std::string& field) {
+  options[name] = field;
+}
+
+void RethrowOfRow(const OptionColumns& given, std::int32_t row, const SpecError& error) {
+  if (!DifferByRow(given)) throw;
+  throw SpecError("options of row " + std::to_string(row) + ": " + error.what());
 }
 
 void ConfigCheck::Finite(const char* name, double value) {

@@ -100,10 +100,8 @@ std::unique_ptr<PlainLoop> MakePlainLoop(const std::string& id, const OptionColu
                                          std::uint64_t seed) {
 #define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   if (id == ID) return Make<TYPE>(options, num_envs, max_episode_steps, seed);
-#define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD)
-#include "registry_entries.inc"
+#include "registry_light_entries.inc"
 #undef ROLLOUTS_LIGHT_ENV
-#undef ROLLOUTS_HEAVY_ENV
   throw SpecError("there is no plain loop over '" + id +
                   "': it has an engine, or is no environment of rollouts.env_ids()");
 }

@@ -1,56 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/pool/registry.h"
 
-#include <limits>
 #include <utility>
 
-#include "registry_includes.inc"
-#include "rollouts/pool/heavy_env_batch.h"
+#include "registry_entries.h"
 #include "rollouts/pool/mixed_env_batch.h"
 
 namespace rollouts {
-
-// defined in block_kernels.cpp
-#define ROLLOUTS_LIGHT_TYPE(TYPE) BlockKernels<TYPE> BestKernels(const TYPE::Config&);
-#include "registry_vectorized_types.inc"
-#undef ROLLOUTS_LIGHT_TYPE
-
 namespace {
-
-template <typename Env>
-Options DefaultOptions() {
-  return ListOptions<Env>({});
-}
-
-template <typename Env>
-EnvSpec LightSpec(const OptionColumns& options) {
-  ReadConfig<Env>(options, 0);  // unknown options are errors here too
-  return Env::kSpec;
-}
-
-template <typename Env>
-EnvSpec HeavySpec(const OptionColumns& options) {
-  return Env::MakeSpec(ReadConfig<Env>(options, 0));
-}
-
-template <typename Env>
-std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t first_row,
-                                     std::int32_t num_envs) {
-  auto configs = ReadConfigs<Env>(options, first_row, num_envs);
-  if constexpr (Vectorized<Env>) {
-    const auto kernels = BestKernels(configs[0]);
-    return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs, kernels);
-  } else {
-    return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs);
-  }
-}
-
-template <typename Env>
-std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t first_row,
-                                     std::int32_t num_envs) {
-  return std::make_unique<HeavyEnvBatch<Env>>(ReadConfigs<Env>(options, first_row, num_envs),
-                                              num_envs);
-}
 
 std::unique_ptr<EnvBatch> MakeSegment(const Segment& segment, const OptionColumns& options,
                                       std::int32_t first_row) {
@@ -65,17 +22,11 @@ std::unique_ptr<EnvBatch> MakeSegment(const Segment& segment, const OptionColumn
 }  // namespace
 
 const std::vector<RegistryEntry>& Registry() {
-#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
-  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,          \
-                #TYPE, DefaultOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
-#define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
-  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,           \
-                #TYPE, DefaultOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
-  static const std::vector<RegistryEntry> entries = {
-#include "registry_entries.inc"
-  };
-#undef ROLLOUTS_LIGHT_ENV
-#undef ROLLOUTS_HEAVY_ENV
+  static const std::vector<RegistryEntry> entries = [] {
+    std::vector<RegistryEntry> all = LightEntries();
+    for (RegistryEntry& entry : HeavyEntries()) all.push_back(std::move(entry));
+    return all;
+  }();
   return entries;
 }
 

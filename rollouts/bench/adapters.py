@@ -141,7 +141,7 @@ def _contestants(library: str) -> Contestants:
     try:
         module = importlib.import_module(f"rollouts.integrations.bench.{library}")
     except ImportError as error:
-        extra = library.replace("_", "-")
+        extra = "torch" if library == "cleanrl" else library.replace("_", "-")
         raise EngineError(
             f"measuring {library} needs it installed: pip install 'rollouts[{extra}]' ({error})"
         ) from error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import Rollouts
 from rollouts.errors import EngineError, SpecError
+from rollouts.extras import needs
 from rollouts.registry import env_spec
 from rollouts.specs import EnvSpec
 
@@ -349,7 +350,8 @@ def _timed(stream: Stream, rollouts: int, rollout_length: int) -> float:
 
 def _open_peer(name: str, task: Task, num_envs: int | None) -> Stream:
     # these import ray
-    from rollouts.distributed import bench_peers
+    with needs("ray", f"peer {name!r}"):
+        from rollouts.distributed import bench_peers
 
     makers: dict[str, Callable[[Task, int], Stream]] = {
         "env-actors": bench_peers.EnvActors,
@@ -379,7 +381,8 @@ def _check(
 @contextmanager
 def _torch_threads(num_threads: int) -> Iterator[None]:
     """Gives torch in this process as many threads as the worker's has."""
-    import torch
+    with needs("torch", "`rollouts bench-collect`"):
+        import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)

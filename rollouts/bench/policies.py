@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from rollouts.bench.runner import action_batches
 from rollouts.distributed.worker import PolicySpec
 from rollouts.errors import SpecError
-from rollouts.policy import Policy, PolicyOutput, TorchPolicy
+from rollouts.extras import needs
+from rollouts.policy_protocol import Policy, PolicyOutput
+
+with needs("torch", "`rollouts bench-collect`"):
+    import torch
+    from torch import Tensor, nn
+
+    from rollouts.policy import TorchPolicy
 
 Array = NDArray[Any]
 PolicyKind = Literal["network", "random"]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.extras import needs
+
 Array = NDArray[Any]
 
 
@@ -40,7 +42,8 @@ def converter(output: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
             name: value if isinstance(value, np.ndarray) else value.numpy()
             for name, value in fields.items()
         }
-    torch = importlib.import_module("torch")
+    with needs("torch", "`rollouts bench-replay --output torch`"):
+        torch = importlib.import_module("torch")
     return lambda fields: {
         name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         for name, value in fields.items()

@@ -23,6 +23,7 @@ from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
+from rollouts.extras import needs
 from rollouts.frame_stacks import join
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ class RolloutCoordinator:
             )
             return
         # only here is Ray needed
-        from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
+        with needs("ray", "a RolloutCoordinator with num_workers above 0"):
+            from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
 
         self._runner = RayRunner(
             config,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollouts.extras import needs
 from rollouts.metrics.sample import Sample
 from rollouts.metrics.table import Metric
 
@@ -50,7 +51,8 @@ class RayMetricsSink:
 
     def _get(self, metric: Metric) -> Any:
         if metric.name not in self._metrics:
-            from ray.util import metrics
+            with needs("ray", "RayMetricsSink"):
+                from ray.util import metrics
 
             make: Any = metrics.Counter if metric.kind == "counter" else metrics.Gauge
             tags = ("run",) if metric.label is None else ("run", metric.label)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.errors import SpecError
+from rollouts.extras import needs
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ class MostLikely:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    import torch
+    with needs("torch", "reading a checkpoint"):
+        import torch
 
     if not path.is_file():
         raise SpecError(

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-from torch.utils.data import IterableDataset, get_worker_info
-
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.extras import needs
 from rollouts.replay.faces import SampledReplay
 from rollouts.replay.sampling import ReplayBatch
+
+with needs("torch", "ReplayDataset"):
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
 
 
 class ReplayDataset(IterableDataset[ReplayBatch]):

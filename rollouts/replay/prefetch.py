@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-import torch
 from numpy.typing import NDArray
 
-from rollouts.device_queue import CudaMover, DeviceQueue
-from rollouts.policy import as_tensor
+from rollouts.extras import needs
 from rollouts.replay.sampling import ReplayBatch, map_arrays
+
+with needs("torch", "sampling to a device"):
+    import torch
+
+    from rollouts.device_queue import CudaMover, DeviceQueue
+    from rollouts.policy import as_tensor
 
 Array = NDArray[Any]
 

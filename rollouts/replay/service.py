@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.errors import SpecError
+from rollouts.extras import needs
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
@@ -143,8 +144,9 @@ class ReplayService(SampledReplay):
         launch: Callable[[int], ShardHandle] = launch_here
         if num_shards:
             # only here is Ray needed
-            from rollouts.distributed.placement import Placement
-            from rollouts.distributed.replay_shards import RayShards
+            with needs("ray", "a ReplayService with num_shards above 0"):
+                from rollouts.distributed.placement import Placement
+                from rollouts.distributed.replay_shards import RayShards
 
             rooms = Placement(
                 num_cpus=num_cpus_per_shard,

@@ -84,8 +84,7 @@ struct RefusedEnv : GateEnv {
 
 template <typename Env>
 std::unique_ptr<CpuPool> MakeHeavy(const PoolOptions& options, const GateEnv::Config& config = {}) {
-  return std::make_unique<CpuPool>(
-      std::make_unique<HeavyEnvBatch<Env>>(std::vector{config}, options.num_envs), options);
+  return std::make_unique<CpuPool>(HeavyEnvBatch::Of<Env>(config, options.num_envs), options);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ SOURCES = [
     *sorted((NATIVE / "src").glob("cpu_pool*.cpp")),
     NATIVE / "src" / "batch_buffer.cpp",
     NATIVE / "src" / "buffer_ring.cpp",
+    NATIVE / "src" / "heavy_env_batch.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "page_memory.cpp",
     NATIVE / "src" / "placement.cpp",

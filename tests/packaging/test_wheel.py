@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from wheels import ROOT, build_wheel, make_environment, run
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that holds the wheel and what it depends on."""
+    """The interpreter of an environment that holds the wheel and the engines, torch and Ray."""
     return make_environment(tmp_path_factory.mktemp("empty") / "venv", wheel, ["all"])
 
 
@@ -85,6 +88,200 @@ def test_source_checkout_without_native_module_says_what_to_do(
     )
     assert result.returncode != 0
     assert "pip install -e ." in result.stderr
+
+
+# -- the library with numpy and gymnasium alone ----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def light_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and its dependencies, no extra."""
+    return make_environment(tmp_path_factory.mktemp("light") / "venv", wheel, [])
+
+
+def test_light_environment_holds_numpy_and_gymnasium_alone(
+    light_python: Path, tmp_path: Path
+) -> None:
+    names = "[d.name.lower() for d in importlib.metadata.distributions()]"
+    listed = run(light_python, "-c", f"import importlib.metadata; print(*{names})", cwd=tmp_path)
+    of_gymnasium = {"cloudpickle", "farama-notifications", "typing_extensions"}
+    tools = {"pip", "setuptools"}
+    assert set(listed.split()) - tools == {"rollouts", "numpy", "gymnasium"} | of_gymnasium
+
+
+def test_light_environment_steps_collects_and_replays(light_python: Path, tmp_path: Path) -> None:
+    script = tmp_path / "light.py"
+    script.write_text(
+        """
+import gymnasium
+import numpy as np
+import rollouts
+from rollouts.replay import ReplayBuffer
+
+class Policy:
+    policy_version = 0
+    def act(self, obs):
+        zeros = np.zeros(len(obs), np.float32)
+        return rollouts.PolicyOutput(np.zeros(len(obs), np.int64), zeros, zeros)
+    def value(self, obs):
+        return np.zeros(len(obs), np.float32)
+    def weights(self):
+        return {"bias": np.zeros(1, np.float32)}
+    def load_weights(self, weights, version):
+        self.policy_version = version
+
+if __name__ == "__main__":
+    with gymnasium.make_vec("rollouts/CartPole-v1", num_envs=4) as env:
+        env.reset()
+        env.step(env.action_space.sample())
+    makers = [lambda: gymnasium.make("Acrobot-v1")] * 4
+    with rollouts.from_env_fns(makers, num_processes=2) as env:
+        env.reset(seed=1)
+        env.step(env.action_space.sample())
+    spec = rollouts.env_spec("CartPole-v1")
+    replay = ReplayBuffer(spec.single_observation_space, spec.single_action_space)
+    with rollouts.RolloutCoordinator(
+        "CartPole-v1",
+        lambda spec: Policy(),
+        num_workers=0,
+        num_envs_per_worker=4,
+        rollout_length=32,
+        keep_final_obs=True,
+    ) as coordinator:
+        coordinator.publish_weights(Policy().weights())
+        for _ in range(2):
+            replay.add_batch(coordinator.get())
+    print(replay.sample(8).obs.shape)
+"""
+    )
+    assert run(light_python, script, cwd=tmp_path).strip().endswith("(8, 4)")
+
+
+MISSING = {
+    "rollouts.TorchPolicy": "torch",
+    "rollouts.RecurrentTorchPolicy": "torch",
+    "import rollouts.returns_torch": "torch",
+    "from rollouts.replay import ReplayDataset": "torch",
+    "from rollouts.replay import ReplayPrefetcher": "torch",
+    "rollouts.RolloutCoordinator('CartPole-v1', print, num_workers=1, num_envs_per_worker=4,"
+    " rollout_length=8)": "ray",
+    "import rollouts.integrations.sb3": "sb3",
+    "import rollouts.integrations.tianshou": "tianshou",
+    "import rollouts.integrations.torchrl": "torchrl",
+    "import rollouts.integrations.rllib": "rllib",
+    "import rollouts.integrations.rl_games": "rl-games",
+    "import rollouts.integrations.dm_env": "dm-env",
+    "import rollouts.integrations.jax": "jax",
+}
+
+
+@pytest.mark.parametrize("code", MISSING)
+def test_missing_library_is_one_sentence_with_its_extra(
+    code: str, light_python: Path, tmp_path: Path
+) -> None:
+    shown = run(
+        light_python,
+        "-c",
+        f"import rollouts\ntry: exec({code!r})\nexcept rollouts.EngineError as error: print(error)",
+        cwd=tmp_path,
+    )
+    assert len(shown.splitlines()) == 1
+    assert f"pip install 'rollouts[{MISSING[code]}]'" in shown
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "Ant-v5", "CheetahRun-v1"])
+def test_missing_engine_is_one_sentence_with_its_package(
+    env_id: str, light_python: Path, tmp_path: Path
+) -> None:
+    code = f"""
+import rollouts
+try: rollouts.make_vec({env_id!r})
+except rollouts.EngineError as error: print(error)
+"""
+    shown = run(light_python, "-c", code, cwd=tmp_path)
+    assert len(shown.splitlines()) == 1
+    assert "pip install" in shown
+
+
+def test_light_command_lists_what_it_can_make_and_says_what_is_missing(
+    light_python: Path, tmp_path: Path
+) -> None:
+    command = [light_python.parent / "rollouts", "envs"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "CartPole-v1" in result.stdout
+    assert "Ant-v5" not in result.stdout
+    assert "pip install mujoco" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "bench-collect --env-id CartPole-v1",
+        "bench-replay",
+        "bench-adapter cleanrl",
+        "bench-adapter sb3",
+        "top --once",
+        "record --env-id CartPole-v1 --policy random --out film.mp4",
+    ],
+)
+def test_light_command_says_which_extra_it_needs(
+    arguments: str, light_python: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "status.json").write_text("{}")
+    command = [light_python.parent / "rollouts", *arguments.split()]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "pip install 'rollouts[" in result.stderr
+
+
+# -- type checkers ---------------------------------------------------------------------
+
+TYPED = """
+import rollouts
+
+env = rollouts.make_vec("CartPole-v1", 4, gravity=9.0, healthy_z_range=(0.2, 1.0))
+reveal_type(env)
+obs, info = env.reset(seed=1)
+reveal_type(obs)
+reveal_type(env.stats())
+reveal_type(rollouts.env_spec("CartPole-v1").max_episode_steps)
+"""
+MISTYPED = """
+import rollouts
+
+rollouts.make_vec("CartPole-v1", num_env=4)
+rollouts.make_vec("CartPole-v1", num_envs="4")
+rollouts.make_vec("CartPole-v1", gravity="down")
+"""
+
+
+def check_types(code: str, python: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What `mypy --strict` says of a user's script beside the installed wheel."""
+    (folder / "script.py").write_text(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python]
+    command += ["--cache-dir", folder / "cache", "--config-file", os.devnull, "script.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_users_script_is_type_checked(light_python: Path, tmp_path: Path) -> None:
+    result = check_types(TYPED, light_python, tmp_path)
+    assert result.returncode == 0, result.stdout
+    revealed = re.findall(r'Revealed type is "(.+)"', result.stdout)
+    assert len(revealed) == 4
+    assert revealed[0].endswith("vector_env.VectorEnv")
+    assert "numpy.ndarray" in revealed[1]
+    assert "Any" not in (revealed[0], revealed[1], revealed[2], revealed[3])
+    assert revealed[3] == "int | None"
+
+
+def test_a_users_mistakes_are_errors_to_a_type_checker(light_python: Path, tmp_path: Path) -> None:
+    result = check_types(MISTYPED, light_python, tmp_path)
+    assert result.returncode == 1, result.stdout
+    lines = [line for line in result.stdout.splitlines() if ": error: " in line]
+    assert [int(line.split(":")[1]) for line in lines] == [4, 5, 6]
+    assert "num_env" in lines[0]
 
 
 @pytest.mark.slow  # compiles most of the native module once more

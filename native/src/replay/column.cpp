@@ -9,7 +9,6 @@
 namespace rollouts::replay {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kWord = 8;
 
 std::int64_t Aligned(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }

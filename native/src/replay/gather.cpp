@@ -12,7 +12,6 @@ namespace rollouts::replay {
 namespace {
 
 constexpr std::int64_t kBytesPerRange = 128 << 10;  // worth waking a thread for
-constexpr std::int64_t kCacheLine = 64;
 // what a sample returns beside the fields
 constexpr std::array kReserved{"key",        "probability", "priority", "times_sampled",
                                "table_size", "stream_id",   "start",    "length",

@@ -9,7 +9,6 @@
 namespace rollouts::replay {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kMostAhead = 8 * kCacheLine;
 
 bool IsZero(const std::uint8_t* bytes, std::int64_t count) {

@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -24,48 +23,27 @@ using OptionColumns = std::map<std::string, std::vector<OptionValue>>;
 // True when some option has a value for each environment.
 bool DifferByRow(const OptionColumns& given);
 
-// Writes the options of one row into a Config; collects the names that exist.
+// Writes the options of one row into a Config; collects the names that exist. Defined out of
+// line: every environment visits its fields, and inlined they are most of what a build compiles.
 class OptionReader {
  public:
   OptionReader(const OptionColumns& given, std::int32_t row) : given_(given), row_(row) {}
 
-  template <typename T>
-  void operator()(const char* name, T& field) {
-    names_.push_back(name);
-    const auto found = given_.find(name);
-    if (found == given_.end()) return;
-    const auto& values = found->second;
-    Assign(name, values.size() == 1 ? values[0] : values[static_cast<std::size_t>(row_)], field);
-  }
+  // Each throws SpecError for a value of another type.
+  void operator()(const char* name, bool& field);
+  void operator()(const char* name, std::int32_t& field);
+  void operator()(const char* name, float& field);
+  void operator()(const char* name, double& field);
+  void operator()(const char* name, std::string& field);
 
   // Throws SpecError when an option was given that no field took.
   void CheckAllTaken() const;
 
  private:
+  // The value given for this row; null: none.
+  const OptionValue* Find(const char* name);
   [[noreturn]] static void ThrowType(const char* name, const OptionValue& value,
                                      const char* expected);
-
-  template <typename T>
-  static void Assign(const char* name, const OptionValue& value, T& field) {
-    if constexpr (std::is_same_v<T, bool>) {
-      if (const auto* given = std::get_if<bool>(&value)) { field = *given; return; }
-      ThrowType(name, value, "a bool");
-    } else if constexpr (std::is_integral_v<T>) {
-      const auto* given = std::get_if<std::int64_t>(&value);
-      if (given && static_cast<std::int64_t>(static_cast<T>(*given)) == *given) {
-        field = static_cast<T>(*given);
-        return;
-      }
-      ThrowType(name, value, "an int that fits 32 bits");
-    } else if constexpr (std::is_floating_point_v<T>) {
-      if (const auto* given = std::get_if<double>(&value)) { field = static_cast<T>(*given); return; }
-      if (const auto* whole = std::get_if<std::int64_t>(&value)) { field = static_cast<T>(*whole); return; }
-      ThrowType(name, value, "a float");
-    } else {
-      if (const auto* given = std::get_if<std::string>(&value)) { field = *given; return; }
-      ThrowType(name, value, "a str");
-    }
-  }
 
   const OptionColumns& given_;
   const std::int32_t row_;
@@ -93,20 +71,16 @@ void CheckConfig(const typename Env::Config& config) {
 // Reads a Config's fields: the defaults, when called on a fresh one.
 class OptionLister {
  public:
-  template <typename T>
-  void operator()(const char* name, T& field) {
-    if constexpr (std::is_same_v<T, bool>) {
-      options[name] = field;
-    } else if constexpr (std::is_integral_v<T>) {
-      options[name] = static_cast<std::int64_t>(field);
-    } else if constexpr (std::is_floating_point_v<T>) {
-      options[name] = static_cast<double>(field);
-    } else {
-      options[name] = std::string(field);
-    }
-  }
+  void operator()(const char* name, bool field);
+  void operator()(const char* name, std::int32_t field);
+  void operator()(const char* name, double field);
+  void operator()(const char* name, const std::string& field);
   Options options;
 };
+
+// Throws the error that is being handled again; the message says which row, where rows differ.
+[[noreturn]] void RethrowOfRow(const OptionColumns& given, std::int32_t row,
+                               const SpecError& error);
 
 // Writes the options given for row `row` over `config`. Every Config that an environment
 // gets comes from here. Throws SpecError for options that do not exist or do not fit; the
@@ -120,8 +94,7 @@ typename Env::Config ReadConfig(const OptionColumns& given, std::int32_t row,
     reader.CheckAllTaken();
     CheckConfig<Env>(config);
   } catch (const SpecError& error) {
-    if (!DifferByRow(given)) throw;
-    throw SpecError("options of row " + std::to_string(row) + ": " + error.what());
+    RethrowOfRow(given, row, error);
   }
   return config;
 }

@@ -37,7 +37,7 @@ struct Segment {
   OptionColumns internal;              // options that users do not give, such as a ROM's path
 };
 
-// Every entry, in the order of envs.cmake.
+// Every entry: the light ones, then the heavy ones, each in the order of envs.cmake.
 const std::vector<RegistryEntry>& Registry();
 
 // Throws SpecError when there is no such id.

@@ -8,6 +8,8 @@
 
 namespace rollouts::replay {
 
+inline constexpr std::int64_t kCacheLine = 64;  // bytes; of x86-64 and of most ARM cores
+
 // What precedes the first frame of an episode where single frames are appended.
 enum class Padding : std::uint8_t { kZero, kRepeat };
 

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// A heavy environment behind virtual calls, and its type behind functions: what a batch steps is
+// compiled once, and an environment adds only what is its own. A call costs nothing beside an
+// engine's step.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rollouts/core/env.h"
+#include "rollouts/core/model_overrides.h"
+#include "rollouts/pool/errors.h"
+#include "rollouts/pool/model_columns.h"
+#include "rollouts/pool/options.h"
+
+namespace rollouts {
+
+// A heavy environment whose state can be saved; core/env.h has the contract.
+template <typename Env>
+concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_t>& out) {
+  env.SaveState(out);
+  target.LoadState(out);
+};
+
+// A heavy environment whose engine draws it; those without are drawn in Python.
+template <typename Env>
+concept Drawn = requires(const Env& env, std::vector<std::uint8_t>& rgb) {
+  { env.Render(rgb) } -> std::same_as<std::array<std::int32_t, 2>>;
+};
+
+// A heavy environment that shares something, such as a model, with others of its options.
+template <typename Env>
+concept Sharing = requires(const typename Env::Config& config) { Env::Share(config); };
+
+// A heavy environment whose model has fields that may differ from the file's.
+template <typename Env>
+concept HasModel = requires(const Env& env, Env& target, const ModelOverrides& overrides) {
+  env.CheckOverrides(overrides);
+  target.SetModel(overrides);
+  env.model_overrides();
+};
+
+// One environment. The functions are those of core/env.h; actions and observations are bytes of
+// its own types. What HeavyType says it lacks is not called.
+class HeavyEnv {
+ public:
+  using Action = std::uint8_t;
+  using Obs = std::uint8_t;
+
+  virtual ~HeavyEnv() = default;
+  virtual void Reset(Rng& rng, bool forced) = 0;
+  virtual StepResult Step(const Action* action, Rng& rng) = 0;
+  virtual void Observe(Obs* obs) const = 0;
+  virtual void WriteInfo(double* values) const = 0;
+  virtual void SaveState(std::vector<std::uint8_t>& out) const = 0;
+  virtual void LoadState(std::span<const std::uint8_t> state) = 0;
+  virtual std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const = 0;
+  virtual void CheckOverrides(const ModelOverrides& overrides) const = 0;
+  virtual void SetModel(ModelOverrides overrides) = 0;
+  virtual const ModelOverrides& model_overrides() const = 0;
+  virtual ModelArray ReadModel(const std::string& field, bool of_file) const = 0;
+  virtual std::vector<std::string> ModelFields() const = 0;
+};
+
+// A Config of some environment type; only that type's functions look into it.
+using AnyConfig = std::shared_ptr<const void>;
+
+// An environment type: its Configs and what it can do. A table of functions, one per type.
+struct HeavyType {
+  bool saveable = false;
+  bool drawn = false;
+  bool has_model = false;
+  // The options of row `row` over `base`, or over the defaults where that is null.
+  AnyConfig (*read_config)(const OptionColumns& given, std::int32_t row, const void* base);
+  Options (*list_options)(const void* config);
+  EnvSpec (*make_spec)(const void* config);
+  std::shared_ptr<const void> (*share)(const void* config);  // null where nothing is shared
+  std::unique_ptr<HeavyEnv> (*make)(const void* config);
+};
+
+// The environment that HeavyEnv's virtual calls reach.
+template <typename Env>
+class HeavyEnvOf final : public HeavyEnv {
+ public:
+  explicit HeavyEnvOf(const typename Env::Config& config) : env_(config) {}
+
+  void Reset(Rng& rng, bool forced) override { env_.Reset(rng, forced); }
+  StepResult Step(const Action* action, Rng& rng) override {
+    return env_.Step(reinterpret_cast<const typename Env::Action*>(action), rng);
+  }
+  void Observe(Obs* obs) const override {
+    env_.Observe(reinterpret_cast<typename Env::Obs*>(obs));
+  }
+  void WriteInfo(double* values) const override { env_.WriteInfo(values); }
+  void SaveState(std::vector<std::uint8_t>& out) const override {
+    if constexpr (Saveable<Env>) env_.SaveState(out);
+  }
+  void LoadState(std::span<const std::uint8_t> state) override {
+    if constexpr (Saveable<Env>) env_.LoadState(state);
+  }
+  std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const override {
+    if constexpr (Drawn<Env>) return env_.Render(rgb);
+    return {};
+  }
+  void CheckOverrides(const ModelOverrides& overrides) const override {
+    if constexpr (HasModel<Env>) env_.CheckOverrides(overrides);
+  }
+  void SetModel(ModelOverrides overrides) override {
+    if constexpr (HasModel<Env>) env_.SetModel(std::move(overrides));
+  }
+  const ModelOverrides& model_overrides() const override {
+    static const ModelOverrides none;
+    if constexpr (HasModel<Env>) return env_.model_overrides();
+    return none;
+  }
+  ModelArray ReadModel(const std::string& field, bool of_file) const override {
+    if constexpr (HasModel<Env>) return env_.ReadModel(field, of_file);
+    return {};
+  }
+  std::vector<std::string> ModelFields() const override {
+    if constexpr (HasModel<Env>) return env_.ModelFields();
+    return {};
+  }
+
+ private:
+  Env env_;
+};
+
+template <typename Env>
+const HeavyType& HeavyTypeOf() {
+  using Config = typename Env::Config;
+  static constexpr auto config_of = [](const void* config) -> const Config& {
+    return *static_cast<const Config*>(config);
+  };
+  static constexpr HeavyType type{
+      .saveable = Saveable<Env>,
+      .drawn = Drawn<Env>,
+      .has_model = HasModel<Env>,
+      .read_config = [](const OptionColumns& given, std::int32_t row,
+                        const void* base) -> AnyConfig {
+        return std::make_shared<const Config>(
+            ReadConfig<Env>(given, row, base ? config_of(base) : Config{}));
+      },
+      .list_options = [](const void* config) { return ListOptions<Env>(config_of(config)); },
+      .make_spec = [](const void* config) { return Env::MakeSpec(config_of(config)); },
+      .share = [](const void* config) -> std::shared_ptr<const void> {
+        if constexpr (Sharing<Env>) return Env::Share(config_of(config));
+        return nullptr;
+      },
+      .make = [](const void* config) -> std::unique_ptr<HeavyEnv> {
+        return std::make_unique<HeavyEnvOf<Env>>(config_of(config));
+      },
+  };
+  return type;
+}
+
+}  // namespace rollouts

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of all environments' options, for type checkers.
+
+Which id takes which of them, with which default, says `rollouts.env_spec(env_id).options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from rollouts.own_model.step import BatchFunction
+
+_Value = TypeVar("_Value")
+# one value for all environments, or one for each
+Column: TypeAlias = _Value | Sequence[_Value] | npt.NDArray[Any]
+# (low, high) for all, or N of them
+Range: TypeAlias = tuple[float, float] | Sequence[tuple[float, float]] | npt.NDArray[Any]
+
+
+class EnvOptions(TypedDict, total=False):
+    """Options of `make_vec`: a name that is not here is an error to a type checker."""
+
+    contact_cost_max: Column[float]
+    contact_cost_min: Column[float]
+    contact_cost_weight: Column[float]
+    contact_force_max: Column[float]
+    contact_force_min: Column[float]
+    ctrl_cost_weight: Column[float]
+    difficulty: Column[int]
+    episodic_life: Column[bool]
+    exclude_current_positions_from_observation: Column[bool]
+    fickle_passenger: Column[bool]
+    fickle_probability: Column[float]
+    force_mag: Column[float]
+    forward_reward_weight: Column[float]
+    frame_skip: Column[int]
+    frameskip: Column[int]
+    full_action_space: Column[bool]
+    goal_velocity: Column[float]
+    gravity: Column[float]
+    grayscale: Column[bool]
+    healthy_angle_max: Column[float]
+    healthy_angle_min: Column[float]
+    healthy_reward: Column[float]
+    healthy_state_max: Column[float]
+    healthy_state_min: Column[float]
+    healthy_z_max: Column[float]
+    healthy_z_min: Column[float]
+    img_height: Column[int]
+    img_width: Column[int]
+    impact_cost_max: Column[float]
+    impact_cost_min: Column[float]
+    impact_cost_weight: Column[float]
+    include_cfrc_ext_in_observation: Column[bool]
+    include_cinert_in_observation: Column[bool]
+    include_cvel_in_observation: Column[bool]
+    include_qfrc_actuator_in_observation: Column[bool]
+    is_rainy: Column[bool]
+    is_slippery: Column[bool]
+    large: Column[float]
+    length: Column[float]
+    life_loss_info: Column[bool]
+    main_body: Column[int] | Column[str]
+    mass: Column[float]
+    mass_cart: Column[float]
+    mass_pole: Column[float]
+    maxpool: Column[bool]
+    mode: Column[int]
+    natural: Column[bool]
+    nips: Column[bool]
+    noop_max: Column[int]
+    obs_dtype: Column[str]
+    pole_half_length: Column[float]
+    rainy_probability: Column[float]
+    repeat_action_probability: Column[float]
+    reset_noise_scale: Column[float]
+    reward_clipping: Column[bool]
+    reward_control_weight: Column[float]
+    reward_dist_weight: Column[float]
+    reward_frozen: Column[float]
+    reward_goal: Column[float]
+    reward_hole: Column[float]
+    reward_near_weight: Column[float]
+    sab: Column[bool]
+    slip: Column[float]
+    small: Column[float]
+    stack_num: Column[int]
+    success_rate: Column[float]
+    sutton_barto_reward: Column[bool]
+    terminate_when_unhealthy: Column[bool]
+    uph_cost_weight: Column[float]
+    use_contact_forces: Column[bool]
+    use_fire_reset: Column[bool]
+    xml_file: Column[str]
+
+    # ranges, as Gymnasium writes them
+    contact_cost_range: Range
+    contact_force_range: Range
+    healthy_angle_range: Range
+    healthy_state_range: Range
+    healthy_z_range: Range
+    impact_cost_range: Range
+
+    # fields of the model that differ from its file
+    model: Mapping[str, Any]
+
+    # of MuJoCo-v0
+    reward: BatchFunction
+    terminated: BatchFunction
+    observation: Sequence[str]
+    info: Sequence[str]
+
+    # of frames, by Gymnasium's names and EnvPool's
+    width: int
+    height: int
+    camera_id: int
+    camera_name: str
+    default_camera_config: Mapping[str, Any] | None
+    max_geom: int
+    visual_options: Mapping[int, bool]
+    render_width: int
+    render_height: int
+    render_camera_id: int
+    render_camera_name: str
+    render_default_camera_config: Mapping[str, Any] | None
+    render_max_geom: int
+    render_visual_options: Mapping[int, bool]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries that come with an extra of this package, and what is said where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rollouts.errors import EngineError
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Says which extra to install where the imports inside fail.
+
+    Args:
+      extra: The extra of this package that brings what is imported, such as "torch".
+      what: Who imports it: the subject of the sentence.
+
+    Raises:
+      EngineError: Something cannot be imported.
+
+    Example:
+      with needs("torch", "TorchPolicy"):
+          import torch
+    """
+    try:
+        yield
+    except EngineError:  # of a module that has said it already
+        raise
+    except ImportError as error:
+        raise EngineError(
+            f"{what} needs a library that cannot be imported ({error}): "
+            f"pip install 'rollouts[{extra}]'"
+        ) from error

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the requirements of extras: `python tests/packaging/extra_requirements.py dev`.
+
+pip would build the whole package anew to install another of its extras. The Makefile hands these
+lines to it in place of the package.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def requirements(extras: dict[str, list[str]], name: str) -> Iterator[str]:
+    """Yields the lines of an extra; its `rollouts[a,b]` are replaced by the lines of a and b."""
+    for line in extras[name]:
+        if line.startswith("rollouts["):
+            for part in line.removeprefix("rollouts[").removesuffix("]").split(","):
+                yield from requirements(extras, part)
+        else:
+            yield line
+
+
+if __name__ == "__main__":
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    for name in sys.argv[1:]:
+        print(*requirements(project["optional-dependencies"], name), sep="\n")

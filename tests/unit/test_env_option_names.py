@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Type checkers know every environment's options, and no others."""
+
+from __future__ import annotations
+
+import rollouts
+from rollouts.env_options import EnvOptions
+from rollouts.rendering.options import NAMES, PREFIX
+
+
+def test_type_checkers_know_the_options_that_environments_have() -> None:
+    atari = "ALE/Pong-v5"  # one game for all
+    ids = [one for one in rollouts.env_ids() if one == atari or not one.startswith("ALE/")]
+    names = {name for one in ids for name in rollouts.env_spec(one).options}
+    names |= {
+        name.removesuffix("_min") + "_range"
+        for name in names
+        if name.endswith("_min") and name.removesuffix("_min") + "_max" in names
+    }
+    names |= {"model", "reward", "terminated", "observation", "info"}
+    names |= {prefix + name for prefix in ("", PREFIX) for name in NAMES}
+    assert EnvOptions.__annotations__.keys() == names
