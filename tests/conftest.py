@@ -4,8 +4,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# the worlds and helpers of tests/distributed, which other folders' tests use too; Ray's workers
+# import them as well: they take over this process's path
+sys.path.insert(0, str(Path(__file__).parent / "distributed"))
 
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.
@@ -14,3 +23,30 @@ settings.register_profile(
 )
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("random" if os.environ.get("ROLLOUTS_RANDOM_TESTS") else "repeatable")
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[Any]:
+    """Ray with 3 CPUs, one for all tests of a process that do not start or kill their own."""
+    pytest.importorskip("ray")
+    from small_cluster import started
+
+    from rollouts.distributed.placement import Placement
+    from rollouts.distributed.ray_session import RaySession
+
+    session = started(lambda: RaySession(None, Placement(num_cpus=1, max_workers=3)))
+    yield session
+    session.close()
+
+
+# Where several processes share the files, these folders' come first: they have the long ones, and
+# the short ones of the others fill the end.
+LONG_FIRST = ("native", "packaging", "examples", "distributed", "integrations", "oracle")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return LONG_FIRST.index(folder) if folder in LONG_FIRST else len(LONG_FIRST)
+
+    items.sort(key=place)

@@ -1,36 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Ray for all tests of this folder that do not start their own."""
+"""Coordinators and replay services in the Ray that tests share."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-# workers import counter_world too: they take over this process's path
-sys.path.insert(0, str(Path(__file__).parent))
-
 from counter_world import CounterCollector, make_policy, weights
 from replay_world import Start, make_coordinator, make_service
-from small_cluster import started
 
 from rollouts.distributed import RolloutCoordinator
 from rollouts.replay import ReplayService
-
-
-@pytest.fixture(scope="session")
-def ray_session() -> Iterator[Any]:
-    """Ray with 3 CPUs."""
-    pytest.importorskip("ray")
-    from rollouts.distributed.placement import Placement
-    from rollouts.distributed.ray_session import RaySession
-
-    session = started(lambda: RaySession(None, Placement(num_cpus=1, max_workers=3)))
-    yield session
-    session.close()
 
 
 @pytest.fixture

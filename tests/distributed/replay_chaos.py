@@ -97,7 +97,10 @@ def main() -> None:
         coordinator.publish_weights(weights())
         learn(coordinator, replay)
         begin = next_event = time.monotonic()
-        while time.monotonic() - begin < args.seconds:
+        # on a slow machine the time may be over before each was killed once
+        while (
+            time.monotonic() - begin < args.seconds or not events["worker"] or not events["shard"]
+        ):
             learn(coordinator, replay)
             events["batches"] += 1
             if time.monotonic() > next_event:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -16,7 +17,7 @@ import torch
 from counter_world import wait_until
 from gymnasium import spaces
 
-from rollouts import cli
+from rollouts import cli, distributed
 from rollouts.bench import Settings, collect
 from rollouts.bench.collect import Coordinated, InProcess, Task, compare_collecting, measure_streams
 from rollouts.bench.policies import ActorCritic, RandomPolicy
@@ -156,7 +157,12 @@ def test_a_paused_worker_has_nothing_in_flight(ray_session: Any) -> None:
         stream.close()
 
 
-def test_pause_says_why_no_worker_is_left(ray_session: Any) -> None:
+def test_pause_says_why_no_worker_is_left(
+    ray_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # one life more and not three: each begins with the imports of a new process
+    once = functools.partial(distributed.RolloutCoordinator, max_restarts_per_worker=1)
+    monkeypatch.setattr(distributed, "RolloutCoordinator", once)
     stream = Coordinated(task("random"))
     killed: set[int] = set()
 
@@ -210,7 +216,9 @@ def test_the_command_measures_worker_collector_and_actors(
 
 @pytest.mark.skipif(importlib.util.find_spec("lz4") is None, reason="RLlib is missing (lz4)")
 def test_rllib_is_measured(ray_session: Any) -> None:
-    found = compare_collecting(settings(), rollout_length=8, peers=["rllib", "rllib-actors"])
+    found = compare_collecting(
+        settings(), rollout_length=8, peers=["rllib", "rllib-actors"], peer_num_envs=2
+    )
     assert [each.api for each in found.measurements[2:]] == ["sample", "ray.get"]
     assert all(each.median > 0 for each in found.measurements)
 

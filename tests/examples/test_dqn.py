@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from warm_python import run_in_new_python, run_script
 
 import rollouts
 from rollouts.distributed import PolicySpec
@@ -25,11 +25,17 @@ REPLAY_LINE = (
 
 
 def dqn(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return run_script(SCRIPT, *args, timeout=LIMIT_S)
 
 
-@pytest.mark.parametrize("where", [IN_PROCESS, ("--num-workers", 2, "--num-shards", 2)])
+WITH_RAY = ("--num-workers", 2, "--num-shards", 2)
+
+
+@pytest.mark.parametrize(
+    "where",
+    # in Ray the same learning takes a minute of CPU time; the path is the next test's
+    [pytest.param(IN_PROCESS, id="here"), pytest.param(WITH_RAY, id="ray", marks=pytest.mark.slow)],
+)
 def test_it_learns_from_what_all_workers_inserted(
     where: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -38,11 +44,26 @@ def test_it_learns_from_what_all_workers_inserted(
     assert result.returncode == 0, result.stderr
     # 8 in the long run, less the first 1 000 items
     assert 6 < float(match_replay(result)[2]) <= 8.5
-    summary = result.stdout.splitlines()[1]
-    match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes ", summary)
-    assert match and float(match[1]) >= 60
+    assert mean_return(result) >= 60
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) -> None:
+    options = ("--target-return", 1000, "--total-steps", 3_000, "--run-dir", tmp_path)
+    result = dqn(*WITH_RAY, *options)
+    assert result.returncode == 1, result.stderr
+    # 8 of each item, less the first 1 000 of 3 000
+    assert 4 < float(match_replay(result)[2]) <= 8.5
+    assert mean_return(result) > 0
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] > 40
+
+
+def mean_return(result: subprocess.CompletedProcess[str]) -> float:
+    summary = result.stdout.splitlines()[1]
+    match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes ", summary)
+    assert match, summary
+    return float(match[1])
 
 
 def test_a_resumed_run_goes_on_with_what_the_replay_held(tmp_path: Path) -> None:
@@ -92,6 +113,7 @@ def test_workers_do_not_explore_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_continuous_actions_are_refused(tmp_path: Path) -> None:
-    result = dqn("--env-id", "Pendulum-v1", *IN_PROCESS, "--run-dir", tmp_path)
+    options = ("--env-id", "Pendulum-v1", *IN_PROCESS, "--run-dir", tmp_path)
+    result = run_in_new_python(SCRIPT, *options, timeout=LIMIT_S)
     assert result.returncode == 1 and "needs Discrete actions" in result.stderr
     assert "Traceback" not in result.stderr

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from warm_python import run_in_new_python, run_script
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "impala.py"
 LIMIT_S = 600
 
 
 def impala(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return run_script(SCRIPT, *args, timeout=LIMIT_S)
 
 
 def test_it_learns_in_process_from_data_that_is_never_old(tmp_path: Path) -> None:
@@ -64,6 +63,7 @@ def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
 
 
 def test_a_missed_target_is_a_failure(tmp_path: Path) -> None:
-    result = impala("--num-workers", 0, "--total-steps", 2048, "--run-dir", tmp_path)
+    options = ("--num-workers", 0, "--total-steps", 2048, "--run-dir", tmp_path)
+    result = run_in_new_python(SCRIPT, *options, timeout=LIMIT_S)
     assert result.returncode == 1
     assert "CartPole-v1: mean return" in result.stdout

@@ -8,7 +8,6 @@ import pickle
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ import psutil
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from warm_python import Script, run_in_new_python, run_script
 
 from rollouts.metrics.status import FILE_NAME, read_status
 
@@ -29,24 +29,19 @@ EASY = (*IN_PROCESS, "--target-return", "40")
 LIMIT_S = 600
 
 
-def ppo(*args: object) -> list[str]:
-    # without output buffering, so that the progress bar can be followed
-    return [sys.executable, "-u", str(SCRIPT), *map(str, args)]
-
-
 def run_ppo(*args: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(ppo(*args), capture_output=True, text=True, timeout=LIMIT_S)
+    return run_script(SCRIPT, *args, timeout=LIMIT_S)
 
 
 @contextmanager
-def started_ppo(*args: object) -> Iterator[subprocess.Popen[str]]:
+def started_ppo(*args: object) -> Iterator[Script]:
     """Starts a run that has learnt from at least one batch when the block begins."""
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(ppo(*args), text=True, start_new_session=True, **pipes) as process:
+    # without output buffering, so that the progress bar can be followed
+    with Script(SCRIPT, *args, new_session=True, unbuffered=True) as process:
         try:
             seen = ""
             while "policy lag" not in seen:
-                text = process.stderr.read(1) if process.stderr else ""
+                text = process.stderr.read(1)
                 assert text, f"ended before it learnt anything: {seen}"
                 seen += text
             yield process
@@ -220,7 +215,8 @@ def test_a_checkpoint_of_something_else_is_refused(
 
 
 def test_frames_of_an_environment_without_pixels_are_refused(tmp_path: Path) -> None:
-    result = run_ppo(*EASY, "--save-frames", 4, "--run-dir", tmp_path)
+    options = (*EASY, "--save-frames", 4, "--run-dir", tmp_path)
+    result = run_in_new_python(SCRIPT, *options, timeout=LIMIT_S)
     assert result.returncode == 1 and "shows pixels" in result.stderr
 
 

@@ -126,10 +126,23 @@ def test_without_memory_nothing_is_learnt_about_the_past(example: ModuleType) ->
     assert not any(state.any() for state in batch.policy_state)
 
 
+SHARDS = ("--num-workers", 2, "--num-shards", 2)
+
+
+def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) -> None:
+    options = ("--min-size", 100, "--total-steps", 3_000, "--target-return", 1000)
+    result = r2d2(*SHARDS, *options, "--run-dir", tmp_path)
+    assert result.returncode == 1, result.stderr
+    replay, summary = result.stdout.splitlines()
+    assert re.match(r"replay: .* samples per insert, 0 shard restarts$", replay)
+    assert summary.startswith("CartPole-v1: mean return ")
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] > 0
+
+
+@pytest.mark.slow  # a minute of CPU time and more
 def test_it_learns_what_nobody_can_without_memory(tmp_path: Path) -> None:
     # 9 before it learns; the same network with --no-memory came to 36 in 230 000 env-steps
-    shards = ("--num-workers", 2, "--num-shards", 2)
-    result = r2d2(*shards, "--target-return", 60, "--run-dir", tmp_path)
+    result = r2d2(*SHARDS, "--target-return", 60, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     replay, summary = result.stdout.splitlines()
     assert re.match(r"replay: .* samples per insert, 0 shard restarts$", replay)

@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from warm_python import run_in_new_python, run_script
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "recurrent_ppo.py"
 LIMIT_S = 600
 
 
 def recurrent_ppo(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return run_script(SCRIPT, *args, timeout=LIMIT_S)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+# in Ray the same learning takes a minute of CPU time; the path is the next test's
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_it_learns_what_nobody_can_without_memory(num_workers: int, tmp_path: Path) -> None:
     # the same network with --no-memory came to 56 at most in 150 000 env-steps (two seeds)
     options = ("--num-workers", num_workers, "--num-envs", 8 if num_workers else 16)
@@ -30,6 +30,16 @@ def test_it_learns_what_nobody_can_without_memory(num_workers: int, tmp_path: Pa
     match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, ", summary)
     assert match and float(match[1]) >= 80
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_workers_of_ray_take_the_same_path(tmp_path: Path) -> None:
+    options = ("--num-workers", 2, "--num-envs", 8, "--total-steps", 2048, "--run-dir", tmp_path)
+    result = recurrent_ppo(*options)
+    assert result.returncode == 1, result.stderr
+    assert "CartPole-v1: mean return " in result.stdout and "0 worker restarts" in result.stdout
+    progress = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["progress"]
+    # each update takes the rollouts of both workers
+    assert (progress["updates"], progress["env_steps"]) == (4, 2048)
 
 
 def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
@@ -57,6 +67,7 @@ def test_without_memory_nothing_is_learnt_about_the_past(tmp_path: Path) -> None
 
 
 def test_continuous_actions_are_refused() -> None:
-    result = recurrent_ppo("--env-id", "Pendulum-v1", "--num-workers", 0)
+    options = ("--env-id", "Pendulum-v1", "--num-workers", 0)
+    result = run_in_new_python(SCRIPT, *options, timeout=LIMIT_S)
     assert result.returncode == 1 and "needs Discrete actions" in result.stderr
     assert "Traceback" not in result.stderr

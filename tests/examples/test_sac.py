@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
+from warm_python import run_in_new_python, run_script
 
 import rollouts
 from rollouts.collector import Collector
@@ -26,8 +26,7 @@ LIMIT_S = 600
 
 
 def run(script: str, *args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLES / script), *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return run_script(EXAMPLES / script, *args, timeout=LIMIT_S)
 
 
 @pytest.fixture
@@ -200,19 +199,19 @@ def test_it_acts_uniformly_until_trained_weights_arrive(example: ModuleType) -> 
 
 def test_workers_fill_the_replay_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
     options = (*PENDULUM, "--min-size", 200, "--eval-interval", 200, "--run-dir", tmp_path)
-    first = run("sac.py", *options, "--total-steps", 600, "--save-replay")
+    first = run("sac.py", *options, "--total-steps", 400, "--save-replay")
     assert first.returncode == 0, first.stderr
     progress = match_result(first)
     # one gradient step for each step after the first 200, less what is under way
-    assert 600 <= progress[0] < 700 and 350 <= progress[1] <= progress[0] - 200 + 36
+    assert 400 <= progress[0] < 500 and 150 <= progress[1] <= progress[0] - 200 + 36
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
-    here = ("--num-workers", 0, "--resume", tmp_path, "--total-steps", 700)
+    here = ("--num-workers", 0, "--resume", tmp_path, "--total-steps", 500)
     second = run("sac.py", *options, *here)
     assert second.returncode == 0, second.stderr
     resumed = match_result(second)
-    assert 700 <= resumed[0] < 800 and resumed[1] > progress[1]
+    assert 500 <= resumed[0] < 600 and resumed[1] > progress[1]
     rows = (tmp_path / "evaluations.csv").read_text().splitlines()[1:]
     steps = [int(row.split(",")[1]) for row in rows]
     assert steps[0] == 0 and steps[-1] == resumed[0] and progress[0] in steps
@@ -245,7 +244,8 @@ def test_the_peer_is_trained_with_the_same_options_and_drawn(tmp_path: Path) -> 
 
 
 def test_discrete_actions_are_refused(tmp_path: Path) -> None:
-    result = run("sac.py", "--env-id", "CartPole-v1", "--num-workers", 0, "--run-dir", tmp_path)
+    options = ("--env-id", "CartPole-v1", "--num-workers", 0, "--run-dir", tmp_path)
+    result = run_in_new_python(EXAMPLES / "sac.py", *options, timeout=LIMIT_S)
     assert result.returncode == 1 and "needs Box actions" in result.stderr
     assert "Traceback" not in result.stderr
 

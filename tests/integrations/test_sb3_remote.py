@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,6 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 pytest.importorskip("ray", reason="needs ray")
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
 
 import torch
 from rollouts.integrations.sb3 import (
@@ -24,24 +20,12 @@ from rollouts.integrations.sb3 import (
     RolloutsSAC,
     RolloutsVecEnv,
 )
-from small_cluster import started
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import obs_as_tensor
 
 import rollouts
 
 NUM_ENVS, NUM_STEPS = 6, 32
-
-
-@pytest.fixture(scope="module")
-def ray_of_two() -> Iterator[None]:
-    """Ray with a CPU for each of two workers."""
-    from rollouts.distributed.placement import Placement
-    from rollouts.distributed.ray_session import RaySession
-
-    session = started(lambda: RaySession(None, Placement(num_cpus=1, max_workers=2)))
-    yield
-    session.close()
 
 
 class Columns(BaseCallback):
@@ -81,7 +65,7 @@ class Columns(BaseCallback):
 
 
 @pytest.fixture(scope="module")
-def columns(ray_of_two: None) -> Iterator[Columns]:
+def columns(ray_session: None) -> Iterator[Columns]:
     env = RolloutsVecEnv("CartPole-v1", NUM_ENVS, seed=3, max_episode_steps=15)
     model = RolloutsPPO(
         "MlpPolicy", env, n_steps=NUM_STEPS, batch_size=64, seed=5, device="cpu", num_workers=2
@@ -133,7 +117,7 @@ def test_callbacks_count_every_step(columns: Columns) -> None:
 
 
 def test_models_are_saved_without_their_workers_and_stop_them(
-    ray_of_two: None, tmp_path: Any
+    ray_session: None, tmp_path: Any
 ) -> None:
     env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
     model = RolloutsA2C("MlpPolicy", env, n_steps=8, device="cpu", num_workers=2).learn(64)
@@ -151,7 +135,7 @@ def test_models_are_saved_without_their_workers_and_stop_them(
     ids=["dqn", "sac"],
 )
 def test_replays_are_filled_with_whole_transitions(
-    ray_of_two: None, algorithm: Any, env_id: str, action_is_kept: bool
+    ray_session: None, algorithm: Any, env_id: str, action_is_kept: bool
 ) -> None:
     env = RolloutsVecEnv(env_id, 4, seed=3, max_episode_steps=10)
     model = algorithm(

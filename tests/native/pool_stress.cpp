@@ -11,9 +11,7 @@ namespace {
 // environment's steps are counted, so that a row lost, doubled or read early shows.
 void PartsOfBatchesAsync() {
   const std::int32_t num_envs = 90;
-  const auto pool = std::make_unique<CpuPool>(
-      HeavyEnvBatch::Of<GateEnv>({}, num_envs),
-      MakeOptions(num_envs, 20, 3, AutoresetMode::kNextStep));
+  const auto pool = MakeGates(MakeOptions(num_envs, 20, 3, AutoresetMode::kNextStep));
   std::mt19937 random(5);
   SendReset(*pool);
   std::vector<std::int32_t> length(num_envs, -1);
@@ -262,15 +260,14 @@ void FailuresAsync() { FailuresStayWithTheirEnvironment(5); }
 
 // A chunk of several environments would leave threads without work.
 void EnginesStepInParallel() {
-  const PoolOptions options = MakeOptions(16, 16, 2);
-  CpuPool pool(HeavyEnvBatch::Of<MeetingEnv>({}, 16), options);
-  SendReset(pool);
-  pool.Release(pool.Recv(Later()).buffer.get());
+  const auto pool = MakeMeetings(MakeOptions(16, 16, 2));
+  SendReset(*pool);
+  pool->Release(pool->Recv(Later()).buffer.get());
   std::vector<std::int32_t> envs(16);
   std::iota(envs.begin(), envs.end(), 0);
-  Send(pool, envs);
-  pool.Release(pool.Recv(Later()).buffer.get());
-  CHECK(MeetingEnv::meetings.load() > 0);
+  Send(*pool, envs);
+  pool->Release(pool->Recv(Later()).buffer.get());
+  CHECK(NumMeetings() > 0);
 }
 
 // Stats are cleared from one thread and read from another while a third steps.
@@ -303,11 +300,9 @@ void StatsAgainstSteps() {
 void MakingFails() {
   for (const std::int32_t threads : {1, 2, 4}) {
     for (const std::int32_t batch_size : {12, 6}) {
-      RefusedEnv::made = 0;
       bool refused = false;
       try {
-        CpuPool pool(HeavyEnvBatch::Of<RefusedEnv>({}, 12),
-                     MakeOptions(12, batch_size, threads));
+        MakeRefused(MakeOptions(12, batch_size, threads));
       } catch (const EngineError&) {
         refused = true;
       }

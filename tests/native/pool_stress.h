@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scenarios of pool_stress.cpp, pool_stress_rounds.cpp and pool_stress_threads.cpp share: environments
-// that wait or fail on demand, and the pool's calls as Python makes them.
+// What the scenarios of pool_stress.cpp, pool_stress_rounds.cpp and pool_stress_threads.cpp share: pools of
+// environments that wait or fail on demand, and the pool's calls as Python makes them.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "rollouts/envs/classic/cart_pole.h"
 #include "rollouts/pool/cpu_pool.h"
-#include "rollouts/pool/heavy_env_batch.h"
 
 namespace rollouts {
 
@@ -35,83 +33,10 @@ using Received = CpuPool::Received;
 inline Clock::time_point Soon() { return Clock::now() + std::chrono::milliseconds(20); }
 inline Clock::time_point Later() { return Clock::now() + std::chrono::seconds(600); }
 
-// A heavy environment whose steps wait while the gate is shut, and fail on demand.
-struct GateEnv {
-  struct Config {
-    bool throws = false;
-  };
-  using Action = std::int32_t;
-  using Obs = float;
-  static inline std::atomic<bool> open{true};
+// -- pools of pool_stress_pools.cpp: what the compiler has most work with, and needs once ------
 
-  template <typename Visitor>
-  static void VisitConfig(Config& config, Visitor& visit) {
-    visit("throws", config.throws);
-  }
-  static EnvSpec MakeSpec(const Config&) {
-    EnvSpec spec = CartPole::kSpec;
-    spec.step_cost_ns = 100'000;
-    return spec;
-  }
-  explicit GateEnv(const Config& config) : config_(config) {}
-  void Reset(Rng& rng, bool) {
-    if (config_.throws && rng.Below(8) == 0) throw std::runtime_error("reset broke");
-    value_ = 0;
-  }
-  StepResult Step(const Action*, Rng& rng) {
-    open.wait(false);
-    if (config_.throws && rng.Below(8) == 0) throw std::runtime_error("step broke");
-    if (config_.throws && rng.Below(8) == 0) throw 7;  // not a std::exception
-    ++value_;
-    return StepResult::Of(1, rng.Below(10) == 0);
-  }
-  void Observe(Obs* obs) const {
-    for (int i = 0; i < 4; ++i) obs[i] = value_;
-  }
-  void WriteInfo(double*) const {}
-
- private:
-  const Config config_;
-  float value_ = 0;
-};
-
-// A heavy environment whose steps return when two of them are under way at once.
-struct MeetingEnv : GateEnv {
-  static inline std::atomic<int> inside{0};
-  static inline std::atomic<int> meetings{0};
-
-  using GateEnv::GateEnv;
-  StepResult Step(const Action*, Rng&) {
-    const auto deadline = Clock::now() + std::chrono::seconds(300);
-    if (inside.fetch_add(1) + 1 == 2) meetings.fetch_add(1);
-    while (meetings.load() == 0 && Clock::now() < deadline) CpuRelax();
-    inside.fetch_sub(1);
-    return StepResult::Of(1, false);
-  }
-};
-
-// As GateEnv, but only steps with an odd action wait at the gate.
-struct SlowOddEnv : GateEnv {
-  using GateEnv::GateEnv;
-  StepResult Step(const Action* action, Rng& rng) {
-    if (*action % 2) return GateEnv::Step(action, rng);
-    return StepResult::Of(1, false);
-  }
-};
-
-// An engine that is refused for the fifth environment.
-struct RefusedEnv : GateEnv {
-  static inline std::atomic<int> made{0};
-
-  explicit RefusedEnv(const Config& config) : GateEnv(config) {
-    if (made.fetch_add(1) == 4) throw EngineError("refused");
-  }
-};
-
-inline void SetGate(bool open) {
-  GateEnv::open.store(open);
-  GateEnv::open.notify_all();
-}
+// Steps of the environments that MakeGates and MakeSlowOdds have wait while the gate is shut.
+void SetGate(bool open);
 
 inline PoolOptions MakeOptions(std::int32_t num_envs, std::int32_t batch_size, std::int32_t threads,
                     AutoresetMode mode = AutoresetMode::kSameStep) {
@@ -125,15 +50,16 @@ inline PoolOptions MakeOptions(std::int32_t num_envs, std::int32_t batch_size, s
   return options;
 }
 
-inline std::unique_ptr<CpuPool> MakeCartPoles(const PoolOptions& options) {
-  return std::make_unique<CpuPool>(
-      std::make_unique<LightEnvBatch<CartPole>>(std::vector{CartPole::Config{}}, options.num_envs), options);
-}
-
-inline std::unique_ptr<CpuPool> MakeGates(const PoolOptions& options, bool throws = false) {
-  return std::make_unique<CpuPool>(
-      HeavyEnvBatch::Of<GateEnv>({throws}, options.num_envs), options);
-}
+std::unique_ptr<CpuPool> MakeCartPoles(const PoolOptions& options);
+// Heavy environments that wait at the gate, and fail now and then where they throw.
+std::unique_ptr<CpuPool> MakeGates(const PoolOptions& options, bool throws = false);
+// As MakeGates, but only steps with an odd action wait.
+std::unique_ptr<CpuPool> MakeSlowOdds(const PoolOptions& options);
+// Steps return when two of them are under way at once, or did so before: see NumMeetings.
+std::unique_ptr<CpuPool> MakeMeetings(const PoolOptions& options);
+int NumMeetings();
+// An engine that is refused for the fifth environment.
+std::unique_ptr<CpuPool> MakeRefused(const PoolOptions& options);
 
 // CheckSend, filling the rows and Send belong together, and SendReset may not come
 // between; Python's callers have the GIL for it.

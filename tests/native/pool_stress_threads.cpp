@@ -228,28 +228,27 @@ void ClosersRace() {
 // is received soon after it finishes.
 void SlowEnvironmentHoldsNobodyUp() {
   SetGate(true);
-  const PoolOptions options = MakeOptions(6, 2, 2);
-  CpuPool pool(HeavyEnvBatch::Of<SlowOddEnv>({}, 6), options);
-  SendReset(pool);
+  const auto pool = MakeSlowOdds(MakeOptions(6, 2, 2));
+  SendReset(*pool);
   std::vector<std::int32_t> idle;
   for (int batch = 0; batch < 3; ++batch) {
-    const Received received = pool.Recv(Later());
-    for (const std::int32_t env : Envs(pool, received)) idle.push_back(env);
-    pool.Release(received.buffer.get());
+    const Received received = pool->Recv(Later());
+    for (const std::int32_t env : Envs(*pool, received)) idle.push_back(env);
+    pool->Release(received.buffer.get());
   }
   SetGate(false);
-  Send(pool, {1});           // waits, and one of two threads with it
-  Send(pool, {0, 2, 4});
+  Send(*pool, {1});           // waits, and one of two threads with it
+  Send(*pool, {0, 2, 4});
   const auto next = [&] {
-    const Received received = pool.Recv(Later());
-    const auto envs = Envs(pool, received);
-    pool.Release(received.buffer.get());
+    const Received received = pool->Recv(Later());
+    const auto envs = Envs(*pool, received);
+    pool->Release(received.buffer.get());
     return envs;
   };
   for (int batch = 0; batch < 300; ++batch) {
     const auto envs = next();
     for (const std::int32_t env : envs) CHECK(env % 2 == 0);
-    Send(pool, envs);
+    Send(*pool, envs);
   }
   SetGate(true);
   const auto until = Later();
@@ -257,7 +256,7 @@ void SlowEnvironmentHoldsNobodyUp() {
     CHECK(Clock::now() < until);
     const auto envs = next();
     if (std::find(envs.begin(), envs.end(), 1) != envs.end()) break;
-    Send(pool, envs);
+    Send(*pool, envs);
   }
 }
 

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
-from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
+from sanitizers import (
+    HERE,
+    NATIVE,
+    SANITIZERS,
+    build,
+    mujoco_package,
+    needs_compiler,
+    run,
+    scenarios,
+)
 
 from rollouts import dm_control
 from rollouts.mujoco import assets_dir
@@ -36,17 +44,10 @@ SCENARIOS = [
 pytestmark = needs_compiler
 
 
-def package() -> Path:
-    spec = importlib.util.find_spec("mujoco")
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent
-
-
 @pytest.fixture(scope="session")
-def mujoco_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def mujoco_programs() -> dict[str, Path]:
     """mujoco_stress built with each sanitizer."""
-    includes = (f"-I{NATIVE / 'src'}", f"-isystem{package() / 'include'}")
-    return build(tmp_path_factory.mktemp("mujoco_sanitizers"), SOURCES, *includes, "-ldl")
+    return build("mujoco_stress", SOURCES)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ant = (assets_dir() / "ant.xml").read_text()
     small = tmp_path / "ant.xml"
     small.write_text(ant.replace("<option ", '<size memory="12K"/>\n  <option ', 1))
-    monkeypatch.setenv("MUJOCO_LIBRARY", str(next(package().glob("libmujoco.*"))))
+    monkeypatch.setenv("MUJOCO_LIBRARY", str(next(mujoco_package().glob("libmujoco.*"))))
     monkeypatch.setenv("MUJOCO_ASSETS", str(assets_dir()))
     monkeypatch.setenv("UNSTABLE_MODEL", str(unstable))
     monkeypatch.setenv("SMALL_MODEL", str(small))

@@ -25,9 +25,9 @@ pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="session")
-def replay_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def replay_programs() -> dict[str, Path]:
     """replay_stress built with each sanitizer."""
-    return build(tmp_path_factory.mktemp("replay_sanitizers"), SOURCES)
+    return build("replay_stress", SOURCES)
 
 
 def test_every_scenario_of_the_replay_program_is_run(replay_programs: dict[str, Path]) -> None:

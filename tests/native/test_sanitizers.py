@@ -10,11 +10,13 @@ from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, sce
 
 SOURCES = [
     HERE / "pool_stress.cpp",
+    HERE / "pool_stress_pools.cpp",
     HERE / "pool_stress_rounds.cpp",
     HERE / "pool_stress_threads.cpp",
     *sorted((NATIVE / "src").glob("cpu_pool*.cpp")),
     NATIVE / "src" / "batch_buffer.cpp",
     NATIVE / "src" / "buffer_ring.cpp",
+    NATIVE / "src" / "heavy_env_batch.cpp",
     NATIVE / "src" / "options.cpp",
     NATIVE / "src" / "page_memory.cpp",
     NATIVE / "src" / "placement.cpp",
@@ -60,11 +62,9 @@ pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="session")
-def stress_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def stress_programs() -> dict[str, Path]:
     """pool_stress built with each sanitizer."""
-    # -Wno-tsan: gcc says that fences are not modelled; the pool's data pass through atomics
-    options = ("-Wno-tsan", f"-I{NATIVE / 'src'}")
-    return build(tmp_path_factory.mktemp("sanitizers"), SOURCES, *options)
+    return build("pool_stress", SOURCES)
 
 
 def test_every_scenario_of_the_stress_program_is_run(stress_programs: dict[str, Path]) -> None:

@@ -49,14 +49,23 @@ def compare_next_step(rom: str, num_steps: int, *, reseed: bool = False, **optio
     return ended
 
 
-@pytest.mark.parametrize(("rom", "steps"), [("pong", 5000), ("breakout", 3000)])
-def test_whole_episodes_equal_ale_py_vector_env(rom: str, steps: int) -> None:
-    assert compare_next_step(rom, steps) >= 3
+@pytest.mark.parametrize(("rom", "steps", "least"), [("pong", 1500, 1), ("breakout", 1000, 2)])
+def test_whole_episodes_equal_ale_py_vector_env(rom: str, steps: int, least: int) -> None:
+    assert compare_next_step(rom, steps) >= least
 
 
 def test_whole_episodes_of_seaquest_equal_freshly_seeded_ale_py() -> None:
     # reset(seed=) makes ale-py load the ROM again, see the next test
-    assert compare_next_step("seaquest", 3500, reseed=True) >= 5
+    assert compare_next_step("seaquest", 1200, reseed=True) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rom", "steps", "least", "reseed"),
+    [("pong", 5000, 3, False), ("breakout", 3000, 3, False), ("seaquest", 3500, 5, True)],
+)
+def test_many_whole_episodes_equal_ale_py(rom: str, steps: int, least: int, reseed: bool) -> None:
+    assert compare_next_step(rom, steps, reseed=reseed) >= least
 
 
 def test_seaquest_differs_from_ale_py_only_by_what_its_reset_leaves_behind() -> None:
@@ -111,9 +120,12 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=[str(options) for options in OPTIONS])
-@pytest.mark.parametrize("rom", ["pong", "breakout"])
-def test_options_mean_what_they_mean_in_ale_py(rom: str, options: dict[str, Any]) -> None:
-    compare_next_step(rom, 700, **options)
+# some hundred steps of Breakout have an end among them, a game of Pong takes a thousand
+@pytest.mark.parametrize(("rom", "steps"), [("pong", 150), ("breakout", 350)])
+def test_options_mean_what_they_mean_in_ale_py(
+    rom: str, steps: int, options: dict[str, Any]
+) -> None:
+    compare_next_step(rom, steps, **options)
 
 
 @pytest.mark.parametrize("rom", ["breakout", "seaquest"])
@@ -267,7 +279,7 @@ def test_every_game_makes_resets_and_steps() -> None:
         with rollouts.make_vec(env_id, 1, seed=0) as env:
             obs, _ = env.reset()
             assert obs.shape == (1, 4, 84, 84) and not obs[0, :3].any()
-            for _ in range(50):
+            for _ in range(12):
                 obs, reward, *_ = env.step(rng.integers(env.single_action_space.n, size=1))
                 assert abs(reward[0]) <= 1
             # Video Cube begins with the screen switched off; all others show something

@@ -7,43 +7,17 @@ import os
 import re
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*command: object, cwd: Path) -> str:
-    """Runs a command outside this test's environment; returns what it printed."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL"))}
-    result = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
-    return result.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
-    (path,) = folder.glob("rollouts-*.whl")
-    return path
+from wheels import ROOT, build_wheel, make_environment, run
 
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that holds the wheel and the engines, torch and Ray."""
-    folder = tmp_path_factory.mktemp("empty") / "venv"
-    venv.create(folder, with_pip=True)
-    interpreter = folder / "bin" / "python"
-    pip = [interpreter, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt"]
-    run(*pip, "torch", cwd=folder)
-    run(*pip, f"rollouts[all] @ {wheel.as_uri()}", cwd=folder)
-    return interpreter
+    return make_environment(tmp_path_factory.mktemp("empty") / "venv", wheel, ["all"])
 
 
 def test_wheel_holds_headers_and_adapters_and_no_stray_top_level_package(wheel: Path) -> None:
@@ -122,13 +96,7 @@ def test_source_checkout_without_native_module_says_what_to_do(
 @pytest.fixture(scope="module")
 def light_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel and its dependencies, no extra."""
-    folder = tmp_path_factory.mktemp("light") / "venv"
-    venv.create(folder, with_pip=True)
-    interpreter = folder / "bin" / "python"
-    run(
-        interpreter, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel, cwd=folder
-    )
-    return interpreter
+    return make_environment(tmp_path_factory.mktemp("light") / "venv", wheel, [])
 
 
 def test_light_environment_holds_numpy_and_gymnasium_alone(
@@ -314,3 +282,9 @@ def test_a_users_mistakes_are_errors_to_a_type_checker(light_python: Path, tmp_p
     lines = [line for line in result.stdout.splitlines() if ": error: " in line]
     assert [int(line.split(":")[1]) for line in lines] == [4, 5, 6]
     assert "num_env" in lines[0]
+
+
+@pytest.mark.slow  # compiles most of the native module once more
+def test_wheel_is_built_from_what_pyproject_declares(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(build_wheel(tmp_path, isolated=True)).namelist()
+    assert any(name.startswith("rollouts/_native.") for name in names)

@@ -50,9 +50,12 @@ def hold_and_drop(env: rollouts.VectorEnv, batches: int, generator: random.Rando
     [
         (1024, 1024, STEPS),
         (1024, 256, STEPS),
-        # many small batches: what is lost with each batch counts
-        (8, 8, STEPS // 8),
-        (8, 2, STEPS // 16),
+        # many small batches: what is lost with each batch counts, from 15 bytes on
+        (8, 8, STEPS // 24),
+        (8, 2, STEPS // 48),
+        # and from 5 bytes on
+        pytest.param(8, 8, STEPS // 8, marks=pytest.mark.slow),
+        pytest.param(8, 2, STEPS // 16, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
