@@ -41,6 +41,12 @@ def from_env_fns(
     such as Text and Graph) travels pickled. A process that dies takes its environments' episodes
     with it and nothing else: it is started again.
 
+    Infos are merged as Gymnasium merges them, with two differences. Keys that the library uses
+    (`env_id`, `episode_return`, `episode_length`, `env_error`, and those that begin with `final_`,
+    with or without an underscore before them) are shown as `env_info:<key>` if an environment
+    reports them. And no value is cast or refused: numbers of several types share a type that holds
+    them all, what fits no array is a column of objects.
+
     Args:
       env_fns: N functions without arguments, each of which makes a `gymnasium.Env`. They are
         called in the processes only. With start methods other than "fork" they are pickled

@@ -313,12 +313,15 @@ class Host:
         elif kind == Kind.DONE:
             self._finish(np.frombuffer(payload, np.int32).astype(np.intp) + process.rows.start)
         elif kind == Kind.RECORDS:
-            for record in pickle.loads(payload):
-                self.records[record.index] = record
+            for index, data in pickle.loads(payload):
+                record = self.records[index] = Record.unpickled(index, data)
                 if record.objects:
-                    self.objects[record.index] = record.objects
+                    self.objects[index] = record.objects
         elif kind == Kind.ANSWER:
-            self._answers[process.setup.index] = pickle.loads(payload)
+            try:
+                self._answers[process.setup.index] = pickle.loads(payload)
+            except Exception as error:
+                self._answers[process.setup.index] = Failure.of(error)
         elif kind == Kind.HELLO:
             self._on_hello(process, pickle.loads(payload))
         else:
