@@ -55,7 +55,7 @@ class EnvFnsVecEnv(RolloutsVecEnv):
           start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default, where
             SubprocVecEnv prefers forkserver. After "fork" an environment must not use threads or
             devices that this process has opened.
-          num_processes: None: as many as this process may use CPUs.
+          num_processes: None: as `rollouts.from_env_fns` finds best.
           options: Further arguments of `rollouts.from_env_fns`.
 
         Raises:
