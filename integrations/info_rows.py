@@ -19,7 +19,7 @@ def info_rows(columns: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]
     """
     rows: list[dict[str, Any]] = [{} for _ in range(num_rows)]
     for name, column in columns.items():
-        if name.startswith("_") and name[1:] in columns:
+        if isinstance(name, str) and name.startswith("_") and name[1:] in columns:
             continue
         mask = columns.get(f"_{name}")
         told = range(num_rows) if mask is None else np.flatnonzero(mask).tolist()

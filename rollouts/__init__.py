@@ -22,10 +22,13 @@ except ImportError as _error:
 
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.errors import (
+    CallPendingError,
+    CallTimeoutError,
     ClosedError,
     DTypeError,
     EngineError,
     EnvError,
+    NoCallPendingError,
     ProtocolError,
     ReplayWarning,
     RolloutsError,
@@ -69,6 +72,8 @@ _LAZY = {
 }
 
 __all__ = [
+    "CallPendingError",
+    "CallTimeoutError",
     "ClosedError",
     "Collector",
     "DTypeError",
@@ -77,6 +82,7 @@ __all__ = [
     "EnvFnsVectorEnv",
     "EnvSpec",
     "LearnerQueue",
+    "NoCallPendingError",
     "Policy",
     "PolicyOutput",
     "PoolStats",

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+
 
 class RolloutsError(Exception):
     """Base of every error that rollouts raises on purpose."""
@@ -20,7 +24,25 @@ class ProtocolError(RolloutsError, RuntimeError):
     """Calls came in an order that cannot work, such as two sends to one env without a recv."""
 
 
-class ClosedError(RolloutsError, RuntimeError):
+class CallPendingError(AlreadyPendingCallError, ProtocolError):
+    """A call that was started was not waited for before another one; `name` says which."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message, name)
+
+
+class NoCallPendingError(NoAsyncCallError, ProtocolError):
+    """Nothing was started that could be waited for; `name` says what."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message, name)
+
+
+class CallTimeoutError(RolloutsError, TimeoutError, multiprocessing.TimeoutError):
+    """A call that was started took too long; what AsyncVectorEnv raises is no `TimeoutError`."""
+
+
+class ClosedError(RolloutsError, ClosedEnvironmentError, RuntimeError):
     """The pool, queue or coordinator was closed."""
 
 

@@ -93,8 +93,6 @@ def _read_mask(mask: Any, num_envs: int, batch_size: int) -> npt.NDArray[np.bool
         raise SpecError(f"reset_mask must be a NumPy array of bool, got {mask!r}")
     if mask.shape != (num_envs,):
         raise SpecError(f"reset_mask has shape {mask.shape}, expected ({num_envs},)")
-    if not mask.any():
-        raise SpecError("reset_mask is all False: mark at least one environment")
     if batch_size != num_envs:
         raise SpecError(
             "reset_mask needs a synchronous environment (batch_size == num_envs), "

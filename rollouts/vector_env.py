@@ -187,10 +187,11 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             episode 0. Sequence of N ints or None: one seed per environment, None
             leaves that one's stream. None: every stream goes on.
           options: {"reset_mask": (N,) bool} resets the marked environments alone and
-            returns all N observations (synchronous mode only). Every other entry is an
-            option of the environments, as in `make_vec`: one value or N, of which those
-            of marked environments count. It holds from this episode on, and stays. A heavy
-            environment (Atari, MuJoCo) whose options change is built anew.
+            returns all N observations (synchronous mode only); one that marks none
+            changes nothing. Every other entry is an option of the environments, as in
+            `make_vec`: one value or N, of which those of marked environments count. It holds
+            from this episode on, and stays. A heavy environment (Atari, MuJoCo) whose
+            options change is built anew.
             {"model": {field: values}} changes MuJoCo's model of each environment: see
             `model_fields`. Values have the field's shape, or (N, *shape), of which those
             of marked environments count; `rollouts.mujoco.Uniform` and `Scaled` draw them
@@ -204,7 +205,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         Raises:
           SpecError: Unknown option or field, or one that would change the spaces; not N
-            values; mask of the wrong shape or all False; bad seed. Nothing has changed then,
+            values; mask of the wrong shape; bad seed. Nothing has changed then,
             but batches in flight may be gone.
           ClosedError: The environment was closed.
 

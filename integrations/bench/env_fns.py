@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contestants of `rollouts bench-adapter env_fns`: ways to host Python environments.
 
-All of them step the same `gymnasium.make(env_id)` with the same random actions.
+All of them step the same `gymnasium.make(env_id)` with the same random actions. `--env-id waiting`
+sleeps 5 ms in a step, `--env-id heavy-observation` shows 768 KiB; see `host_envs`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 
 import rollouts
 from rollouts.bench.adapters import Case, Contestant
+
+from .host_envs import make_env
 
 # of random actions, which are used in turn
 _NUM_ACTIONS = 64
@@ -37,7 +40,7 @@ class _Stepper:
     def __init__(self, envs: _Steps, case: Case, note: str = "") -> None:
         self.note = note
         self._envs, self._case = envs, case
-        single = gymnasium.make(case.env_id)
+        single = make_env(case.env_id)
         space = gymnasium.vector.utils.batch_space(single.action_space, case.num_envs)
         single.close()  # type: ignore[no-untyped-call]
         space.seed(case.seed)
@@ -54,12 +57,17 @@ class _Stepper:
 
 
 def _env_fns(case: Case) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
-    return [functools.partial(gymnasium.make, case.env_id)] * case.num_envs
+    return [functools.partial(make_env, case.env_id)] * case.num_envs
 
 
 def _ours(case: Case) -> Contestant:
+    envs = rollouts.from_env_fns(_env_fns(case))
+    return _Stepper(envs, case, note=f"{envs.num_processes} processes, by default")
+
+
+def _ours_in_processes(case: Case) -> Contestant:
     envs = rollouts.from_env_fns(_env_fns(case), num_processes=case.num_threads)
-    return _Stepper(envs, case, note=f"{case.num_threads} processes")
+    return _Stepper(envs, case, note=f"{case.num_threads} processes, as --num-threads says")
 
 
 def _gymnasium_async(case: Case) -> Contestant:
@@ -80,7 +88,7 @@ class _Puffer:
 
         make = functools.partial(
             pufferlib.emulation.GymnasiumPufferEnv,
-            env_creator=functools.partial(gymnasium.make, case.env_id),
+            env_creator=functools.partial(make_env, case.env_id),
         )
         self.num_workers = max(
             workers for workers in range(1, case.num_threads + 1) if case.num_envs % workers == 0
@@ -109,6 +117,7 @@ def _pufferlib(case: Case) -> Contestant:
 
 CONTESTANTS: dict[str, Callable[[Case], Contestant]] = {
     "rollouts": _ours,
+    "rollouts-processes": _ours_in_processes,
     "gymnasium-async": _gymnasium_async,
     "gymnasium-sync": _gymnasium_sync,
 }

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 import rollouts
+from rollouts.env_fns.infos import OWN_PREFIX
 from rollouts.errors import EnvError
 
 from ..hosted_env import EnvFn, MakeHosted, Missing
@@ -54,7 +55,7 @@ class EnvFnsVecEnv(RolloutsVecEnv):
           start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default, where
             SubprocVecEnv prefers forkserver. After "fork" an environment must not use threads or
             devices that this process has opened.
-          num_processes: None: as many as this process may use CPUs.
+          num_processes: None: as `rollouts.from_env_fns` finds best.
           options: Further arguments of `rollouts.from_env_fns`.
 
         Raises:
@@ -83,7 +84,7 @@ class EnvFnsVecEnv(RolloutsVecEnv):
         obs, info = self.hosted.reset(seed=self._seeds if seeded else None)
         self._reset_seeds()
         self._reset_options()
-        self.reset_infos = info_rows(info, self.num_envs)
+        self.reset_infos = _infos(info, self.num_envs)
         self._was_reset = True
         return obs
 
@@ -101,8 +102,8 @@ class EnvFnsVecEnv(RolloutsVecEnv):
         final_info, final_obs = told.pop("final_info", {}), told.pop("final_obs", None)
         for name in ("_final_info", "_final_obs"):
             told.pop(name, None)
-        infos = info_rows(told, self.num_envs)
-        ended = info_rows(final_info, self.num_envs) if done.any() else []
+        infos = _infos(told, self.num_envs)
+        ended = _infos(final_info, self.num_envs) if done.any() else []
         for row in np.flatnonzero(done).tolist():
             # what came beside the next episode's first observation
             self.reset_infos[row] = infos[row]
@@ -184,6 +185,14 @@ def _open(
         )
     except EnvError as error:
         raise (error.__cause__ or error) from error
+
+
+def _infos(columns: dict[str, Any], num_envs: int) -> Infos:
+    """One info per environment, with its own names for keys that a batch shows under others."""
+    return [
+        {key.removeprefix(OWN_PREFIX) if isinstance(key, str) else key: row[key] for key in row}
+        for row in info_rows(columns, num_envs)
+    ]
 
 
 def _batched(space: gymnasium.Space[Any], actions: Any) -> Any:

@@ -2,8 +2,8 @@
 """`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`worker`, `lifecycle` and `host`, then `batches` and `infos` (what a step returns), `send_recv` and
-`vector_env` (what users call).
+`worker`, `lifecycle`, `host` and `trial` (how many processes there are), then `batches` and `infos`
+(what a step returns), `send_recv`, `resets` and `vector_env` (what users call).
 """
 
 from __future__ import annotations
@@ -41,15 +41,31 @@ def from_env_fns(
     such as Text and Graph) travels pickled. A process that dies takes its environments' episodes
     with it and nothing else: it is started again.
 
+    It differs from Gymnasium's AsyncVectorEnv in three ways. An environment's exception is an
+    EnvError, whose `__cause__` it is, without warnings, and its process lives on. Actions reach an
+    environment in the dtype of its action space. And some things are done that are refused there:
+    spaces of any kind work, a reset_mask that marks nothing resets nothing, and no info is cast or
+    refused: numbers of several types share a type that holds them all, what fits no array is a
+    column of objects.
+
+    Info keys that the library uses (`env_id`, `episode_return`, `episode_length`, `env_error`, and
+    those that begin with `final_`, with or without an underscore before them) are shown as
+    `env_info:<key>` if an environment reports them.
+
     Args:
       env_fns: N functions without arguments, each of which makes a `gymnasium.Env`. They are
         called in the processes only. With start methods other than "fork" they are pickled
         (by cloudpickle, so lambdas work).
-      num_processes: Processes P; None: as many as this process may use CPUs, at most N.
-        Environment i belongs to process i * P // N, or about so.
+      num_processes: Processes P. Environments of one process step one after the other;
+        environment i belongs to process i * P // N, or about so. None: as many as this process
+        may use CPUs if steps compute, and more, up to one for each environment, if they wait (for
+        a simulator, the network, a clock). With more environments than CPUs that is found by a
+        trial: the first function makes an environment in a process of its own, which is reset,
+        stepped with random actions for about 20 ms, and closed. Give a number where that must not
+        be, or where the first environment does not stand for the others. A RuntimeWarning tells
+        if environments turn out to wait for each other's waits.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
-        Less than N: asynchronous, recv returns the first B to finish. Environments of one
-        process step one after the other.
+        Less than N: asynchronous, recv returns the first B to finish.
       seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded.
       autoreset_mode: "next_step" (Gymnasium's default), "same_step" (the last observation comes
         as final_obs) or "disabled" (reset by reset_mask).

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.arguments import add_errors
-from rollouts.env_fns.infos import merge_infos
+from rollouts.env_fns.infos import mask_of, merge_own_infos, object_column
 from rollouts.env_fns.leaves import Leaf, nest
 from rollouts.env_fns.processes.failures import Failure, env_error
 from rollouts.env_fns.processes.host import Host
@@ -177,23 +177,26 @@ class BatchReader:
 
     def infos(self, batch: Batch, *, same_step: bool) -> Info:
         """Merges what the environments reported, in Gymnasium's layout."""
-        if not same_step:
-            told = [(place, record.info) for place, record in batch.records if record.info]
-            return merge_infos(len(batch.env_id), [p for p, _ in told], [i for _, i in told])
-        infos: dict[int, Info] = {}
-        told_of = dict(batch.records)
-        for place in np.flatnonzero(batch.terminated | batch.truncated).tolist():
-            record = told_of.get(place)
-            if record is not None and record.final_exact:
-                final = record.final_exact[0]
-            else:
-                final = _one(self._space, self._host.observation_leaves, batch.final_obs, place)
-            final_info = record.final_info if record is not None else {}
-            infos[place] = {"final_obs": final, "final_info": final_info}
-        for place, record in batch.records:
-            infos.setdefault(place, {}).update(record.info)
-        order = sorted(infos)
-        return merge_infos(len(batch.env_id), order, [infos[place] for place in order])
+        count = len(batch.env_id)
+        told = [(place, record.info) for place, record in batch.records if record.info]
+        info = merge_own_infos(count, [place for place, _ in told], [each for _, each in told])
+        ended = np.flatnonzero(batch.terminated | batch.truncated).tolist() if same_step else []
+        if ended:
+            records = dict(batch.records)
+            finals = [self._final_of(batch, place, records.get(place)) for place in ended]
+            final_infos = [final_info for _, final_info in finals]
+            info["final_obs"] = object_column(count, ended, [obs for obs, _ in finals])
+            info["final_info"] = merge_own_infos(count, ended, final_infos)
+            for name in ("_final_obs", "_final_info"):
+                info[name] = mask_of(count, ended)
+        return info
+
+    def _final_of(self, batch: Batch, place: int, record: Record | None) -> tuple[Any, Info]:
+        """The last observation and info of the episode that ended in a row."""
+        if record is not None and record.final_exact:
+            return record.final_exact[0], record.final_info
+        final = _one(self._space, self._host.observation_leaves, batch.final_obs, place)
+        return final, record.final_info if record is not None else {}
 
 
 def _one(space: gymnasium.Space[Any], leaves: tuple[Leaf, ...], batch: Any, place: int) -> Any:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import time
 from typing import Any
@@ -21,17 +20,17 @@ from rollouts.env_fns.batches import (
     add_statistics,
 )
 from rollouts.env_fns.checks import checked_out, rows_of, rows_wanted
+from rollouts.env_fns.counts import EnvFnsCounts
 from rollouts.env_fns.leaves import action_columns
 from rollouts.env_fns.processes.host import Host
-from rollouts.env_fns.processes.timing import WaitTimer, percentiles
-from rollouts.errors import ProtocolError
-from rollouts.pool_stats import PoolStats
+from rollouts.env_fns.processes.timing import WaitTimer
+from rollouts.errors import CallPendingError, ProtocolError
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class EnvFnsSendRecv:
+class EnvFnsSendRecv(EnvFnsCounts):
     """Sends actions to a host and receives batches; EnvFnsVectorEnv sets the attributes.
 
     One thread may send while another receives.
@@ -53,6 +52,7 @@ class EnvFnsSendRecv:
     _out: dict[str, Array]
     _held: Batch | None
     _last_rows: Array | None
+    _pending: str | None  # "reset" or "step", where AsyncVectorEnv's calls started it
 
     def async_reset(self) -> None:
         """Starts a new episode everywhere without waiting; `recv` returns the first obs.
@@ -188,50 +188,6 @@ class EnvFnsSendRecv:
         """
         return self._five(self._next_batch(timeout_s, None, None, drains=True))
 
-    @property
-    def num_in_flight(self) -> int:
-        """Environments sent and not yet received."""
-        return int(np.count_nonzero(self._in_flight))
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the memory shared with the processes."""
-        return self._host.num_bytes
-
-    def stats(self) -> PoolStats:
-        """Counts and times since construction or `reset_stats`; see `PoolStats`.
-
-        From any thread, also after `close`. Times of light environments are samples.
-        """
-        arrays = self._host.arrays
-        counts = arrays["step_time_count"].astype(np.float64)
-        means = np.full(self.num_envs, math.nan)
-        np.divide(arrays["step_time_sum"], counts, out=means, where=counts > 0)
-        return PoolStats(
-            env_steps=self._num_steps,
-            num_recvs=self._num_recvs,
-            num_env_errors=self._num_errors,
-            step_time_s=percentiles(
-                arrays["step_time_histogram"].sum(0), float(arrays["step_time_max"].max())
-            ),
-            queue_wait_s=percentiles(
-                arrays["queue_wait_histogram"].sum(0), float(arrays["queue_wait_max"].max())
-            ),
-            batch_wait_s=self._waits.percentiles(),
-            env_step_time_s=means,
-            num_in_flight=self.num_in_flight,
-            buffer_bytes=self.buffer_bytes,
-        )
-
-    def reset_stats(self) -> None:
-        """Begins the counts and times of `stats` anew. From any thread."""
-        for name in ("sum", "count", "histogram", "max"):
-            self._host.arrays[f"step_time_{name}"][...] = 0
-        for name in ("histogram", "max"):
-            self._host.arrays[f"queue_wait_{name}"][...] = 0
-        self._waits.clear()
-        self._num_steps = self._num_recvs = self._num_errors = 0
-
     # -- sending -------------------------------------------------------------------
 
     def _begin_counts(self) -> None:
@@ -243,6 +199,7 @@ class EnvFnsSendRecv:
         self._held = None
         self._last_rows = None
         self._num_steps = self._num_recvs = self._num_errors = 0
+        self._pending = None
 
     def _rows(self, env_id: npt.ArrayLike | None) -> Array | None:
         """Indices of environments; None: all of them, in order."""
@@ -311,8 +268,9 @@ class EnvFnsSendRecv:
     def _check_rest(self, what: str) -> None:
         self._host.check_open()
         if self._in_flight.any():
-            raise ProtocolError(
-                f"{what} while environments are in flight: call recv or drain first"
+            raise CallPendingError(
+                f"{what} while environments are in flight: call recv or drain first",
+                self._pending or "send",
             )
 
     def _discard(self) -> None:
@@ -324,6 +282,7 @@ class EnvFnsSendRecv:
         self._host.finished.clear()
         self._host.records.clear()
         self._order, self._out = [], {}
+        self._pending = None
 
     # -- receiving -----------------------------------------------------------------
 
@@ -339,6 +298,7 @@ class EnvFnsSendRecv:
         self._host.check_open()
         if self._held is not None:
             batch, self._held = self._held, None
+            self._pending = None
             return batch
         begin = time.perf_counter()
         try:
@@ -353,11 +313,13 @@ class EnvFnsSendRecv:
         self._num_steps += int(np.count_nonzero(~self._is_reset[at]))
         self._is_reset[at] = False
         self._num_errors += len(batch.failures)
+        self._tell_of_waits()
         if not self._synchronous:
             self._last_rows = rows
         if batch.failures and not self._reports_errors:
             self._held = batch
             raise batch.error()
+        self._pending = None
         return batch
 
     def _rows_done(

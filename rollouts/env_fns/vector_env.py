@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
@@ -24,25 +23,27 @@ from rollouts.env_fns.batch_spaces import (
     common_action_space,
     observation_spaces,
 )
-from rollouts.env_fns.batches import Batch, BatchReader, Episodes
+from rollouts.env_fns.batches import BatchReader, Episodes
 from rollouts.env_fns.processes.host import Host
-from rollouts.env_fns.processes.lifecycle import HostOptions
+from rollouts.env_fns.processes.lifecycle import HostOptions, to_context
 from rollouts.env_fns.processes.records import EnvFn
 from rollouts.env_fns.processes.timing import WaitTimer
+from rollouts.env_fns.processes.trial import default_processes
 from rollouts.env_fns.processes.wire import Kind
-from rollouts.env_fns.send_recv import EnvFnsSendRecv
-from rollouts.errors import DTypeError, ProtocolError, SpecError
+from rollouts.env_fns.resets import EnvFnsResets
+from rollouts.errors import SpecError
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
+class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
     """N Python environments in processes, stepped as a batch; see `rollouts.from_env_fns`.
 
     Implements `gymnasium.vector.VectorEnv`, and has the `send`, `recv` and `async_reset` of
-    `rollouts.VectorEnv` with the same meaning. `call`, `get_attr` and `set_attr` are those of
-    Gymnasium's vector environments.
+    `rollouts.VectorEnv` with the same meaning. `call`, `get_attr`, `set_attr` and the pairs
+    `reset_async`, `reset_wait` and `step_async`, `step_wait` are those of Gymnasium's
+    AsyncVectorEnv.
 
     Attributes:
       num_envs: Environments N.
@@ -88,8 +89,9 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         self.num_envs = len(env_fns)
         rows = self.num_envs if batch_size is None else batch_size
         self.batch_size = int_between("batch_size", rows, 1, self.num_envs)
-        processes = min(usable_cpus(), self.num_envs) if num_processes is None else num_processes
-        self.num_processes = int_between("num_processes", processes, 1, self.num_envs)
+        if num_processes is not None:
+            num_processes = int_between("num_processes", num_processes, 1, self.num_envs)
+        context = to_context(start_method)
         self._synchronous = self.batch_size == self.num_envs
         self.env_id_offset = int_between(
             "env_id_offset", env_id_offset, 0, 2**31 - 1 - self.num_envs
@@ -102,12 +104,14 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         )
         self._seed = None if seed is None else int_between("seed", seed, 0, 2**63 - 1)
         self._is_first_reset = True
-
+        self.num_processes = num_processes or default_processes(
+            env_fns[0], context, self.num_envs, usable_cpus()
+        )
         self._host = Host(
             env_fns,
             HostOptions(
                 num_processes=self.num_processes,
-                start_method=start_method,
+                context=context,
                 autoreset_mode=self.autoreset_mode,
                 reports_each=not self._synchronous,
                 env_id_offset=self.env_id_offset,
@@ -144,47 +148,6 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
     # -- Gymnasium -----------------------------------------------------------------
-
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Any, Info]:
-        """Starts new episodes and returns their first observations.
-
-        Batches in flight are waited for and discarded. In asynchronous mode the result is the
-        first batch of B environments; recv returns the others.
-
-        Args:
-          seed: int: environment i is reset with seed + env_id. Sequence of N ints or None: one
-            per environment. None: the first reset of all uses the seed that this VectorEnv was
-            made with, if any; later ones none.
-          options: {"reset_mask": (N,) bool} resets the marked environments alone and returns all
-            N observations (synchronous mode only). Everything else is passed on to `reset` of
-            each environment.
-
-        Returns:
-          obs, nested as the batched observation space, and info of the environments reset.
-
-        Raises:
-          SpecError, DTypeError: Bad mask or seed; nothing has changed then.
-          ProtocolError: A mask while environments are in flight, or one that leaves out
-            environments that were never reset.
-          EnvError: An environment failed. ClosedError: the VectorEnv was closed.
-        """
-        given = dict(options or {})  # wrappers above read the mask from theirs later
-        mask = given.pop("reset_mask", None)
-        rows = np.arange(self.num_envs) if mask is None else self._masked_rows(mask)
-        seeds = self._seeds(seed)
-        if mask is None:
-            self._discard()
-        self._host.reset(rows, [seeds[row] for row in rows.tolist()], given or None)
-        self._sent(rows if mask is not None or not self._synchronous else None, is_reset=True)
-        batch = self._next_batch(None, None, None)
-        if mask is None:
-            return batch.obs, self._info(batch)
-        return self._reader.observations(slice(None)), self._info(self._widened(batch, rows))
 
     def step(
         self,
@@ -270,6 +233,13 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
           kwargs: timeout: seconds that environments may take, after which their process is
             killed. terminate: True for a timeout of 0.
         """
+        if self._pending is not None:
+            warnings.warn(
+                f"Calling `close` while waiting for a pending call to `{self._pending}` to "
+                "complete.",
+                UserWarning,
+                stacklevel=3,
+            )
         timeout = 0.0 if kwargs.get("terminate") else kwargs.get("timeout")
         if timeout is None:
             self._host.close()
@@ -286,66 +256,6 @@ class EnvFnsVectorEnv(EnvFnsSendRecv, GymnasiumVectorEnv[Any, Any, Array]):
         """Closes what nobody holds any more; Gymnasium's class did so until 1.3."""
         if not getattr(self, "closed", True):
             self.close()
-
-    # -- helpers -------------------------------------------------------------------
-
-    def _masked_rows(self, mask: Any) -> Array:
-        what = "`options['reset_mask']`"
-        if not isinstance(mask, np.ndarray):
-            raise DTypeError(f"{what} must be a numpy array, got {type(mask)}")
-        if mask.shape != (self.num_envs,):
-            raise SpecError(f"{what} must have shape `({self.num_envs},)`, got {mask.shape}")
-        if mask.dtype != np.bool_:
-            raise DTypeError(f"{what} must have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
-            raise SpecError(
-                f"{what} must contain a boolean array with at least one True value, "
-                f"got reset_mask={mask}"
-            )
-        if not self._synchronous:
-            raise SpecError(
-                f"{what} needs a synchronous environment (batch_size == num_envs), this one has "
-                f"batch_size {self.batch_size} and num_envs {self.num_envs}"
-            )
-        self._check_rest("a reset of some environments")
-        missing = np.flatnonzero(~mask & ~self._episodes.has_begun)
-        if missing.size:
-            raise ProtocolError(
-                f"{what} leaves out env_id {missing[0] + self.env_id_offset}, which was never reset"
-            )
-        return np.flatnonzero(mask)
-
-    def _widened(self, batch: Batch, rows: Array) -> Batch:
-        """A batch of all N environments, of which only `rows` have something to tell."""
-        nothing = np.zeros(self.num_envs, np.bool_)
-        truncated = nothing.copy()
-        truncated[rows] = batch.truncated
-        everything = np.arange(self.num_envs)
-        return replace(
-            batch,
-            terminated=nothing,
-            truncated=truncated,
-            env_id=(everything + self.env_id_offset).astype(np.int32),
-            episode_return=self._episodes.returns.copy(),
-            episode_length=self._episodes.lengths.copy(),
-            final_obs=self._reader.final_observations() if self._same_step else None,
-            records=[(int(rows[place]), record) for place, record in batch.records],
-        )
-
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        first, self._is_first_reset = self._is_first_reset, False
-        if seed is None and first:
-            seed = self._seed
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + self.env_id_offset + row for row in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise SpecError(
-                f"seed has {len(seed)} entries, expected an int or one entry for each of the "
-                f"{self.num_envs} environments"
-            )
-        return [None if one is None else int(one) for one in seed]
 
     def __enter__(self) -> Self:
         return self

@@ -92,6 +92,24 @@ def test_reset_mask_leaves_the_other_rows_alone(env_id: str, num_envs: int, limi
         assert options == {"reset_mask": mask}
 
 
+def test_reset_mask_that_marks_nothing_changes_nothing(env_id: str, num_envs: int) -> None:
+    with (
+        rollouts.make_vec(env_id, num_envs, seed=1, autoreset_mode="disabled") as env,
+        rollouts.make_vec(env_id, num_envs, seed=1, autoreset_mode="disabled") as alike,
+    ):
+        for one in (env, alike):
+            one.reset()
+            expected, _, terminated, truncated, told = one.step(actions_of(one))
+        obs, info = env.reset(seed=9, options={"reset_mask": np.zeros(num_envs, np.bool_)})
+        np.testing.assert_array_equal(obs, expected)
+        for name in ("env_id", "episode_length", "episode_return"):
+            np.testing.assert_array_equal(info[name], told[name])
+        for one in (env, alike):
+            if (ended := terminated | truncated).any():
+                one.reset(options={"reset_mask": ended})
+        np.testing.assert_equal(env.step(actions_of(env, 1)), alike.step(actions_of(alike, 1)))
+
+
 def test_reset_refuses_bad_masks_and_unknown_options(env_id: str, num_envs: int) -> None:
     with rollouts.make_vec(env_id, num_envs, seed=1, autoreset_mode="disabled") as env:
         env.reset()
@@ -99,7 +117,6 @@ def test_reset_refuses_bad_masks_and_unknown_options(env_id: str, num_envs: int)
             {"reset_mask": [True] * num_envs},
             {"reset_mask": np.ones(num_envs)},
             {"reset_mask": np.ones(num_envs + 1, dtype=np.bool_)},
-            {"reset_mask": np.zeros(num_envs, dtype=np.bool_)},
             {"mask": np.ones(num_envs, dtype=np.bool_)},
         ]
         for options in bad:

@@ -163,3 +163,22 @@ def test_make_vec_env_takes_the_class_and_models_learn() -> None:
         assert len(model.ep_info_buffer) > 0
     evaluate_policy(model, env, n_eval_episodes=4)
     env.close()
+
+
+class Tagged(Counter):
+    """Reports keys that `rollouts.from_env_fns` keeps for itself."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:-1], {"env_id": "mine", "final_score": self.count}
+
+
+def test_infos_have_an_environments_keys_by_their_own_names() -> None:
+    envs = RolloutsVecEnv([lambda: Tagged(2), lambda: Tagged(3)])
+    try:
+        envs.reset()
+        for count in (1, 2):
+            infos = envs.step([0, 0])[3]
+            assert [info["env_id"] for info in infos] == ["mine", "mine"]
+            assert [info["final_score"] for info in infos] == [count, count]
+    finally:
+        envs.close()

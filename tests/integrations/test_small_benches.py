@@ -22,3 +22,14 @@ def test_contestants_collect_what_they_say(library: str) -> None:
         if library == "cleanrl":
             assert contestant.episodes > 0, name
         contestant.close()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "waiting", "heavy-observation"])
+def test_hosts_of_python_environments_collect_what_they_say(env_id: str) -> None:
+    module = importlib.import_module("rollouts.integrations.bench.env_fns")
+    assert next(iter(module.CONTESTANTS)) == "rollouts"
+    for name, make in module.CONTESTANTS.items():
+        contestant = make(Case(env_id, 4, 1, rollout_length=4))
+        assert contestant.collect() + contestant.collect() == 32, name
+        assert "process" in contestant.note
+        contestant.close()

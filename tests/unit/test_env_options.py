@@ -162,13 +162,20 @@ def test_internal_options_cannot_be_set_at_reset() -> None:
         {"gravity": 2.0, "pole_half_length": "long"},
         {"gravity": 2.0, "pole_half_length": [0.5, 0.5, 0.5, 0.5, "long"]},
         {"gravity": 2.0, "no_such": 1},
-        {"gravity": 2.0, "reset_mask": np.zeros(N, np.bool_)},
+        {"gravity": 2.0, "reset_mask": np.zeros(N + 1, np.bool_)},
     ],
 )
 def test_a_refused_reset_changes_nothing(env: rollouts.VectorEnv, options: dict) -> None:
     state, before = env.get_state(), env.env_options
     with pytest.raises(SpecError):
         env.reset(seed=99, options=options)
+    assert env.get_state() == state
+    np.testing.assert_equal(env.env_options, before)
+
+
+def test_options_for_a_mask_that_marks_nothing_reach_nobody(env: rollouts.VectorEnv) -> None:
+    state, before = env.get_state(), env.env_options
+    env.reset(seed=99, options={"gravity": 2.0, "reset_mask": np.zeros(N, np.bool_)})
     assert env.get_state() == state
     np.testing.assert_equal(env.env_options, before)
 

@@ -29,7 +29,6 @@ from rollouts.env_fns.processes.lifecycle import (
     close_at_exit,
     start,
     stop,
-    to_context,
 )
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record
 from rollouts.env_fns.processes.shared_memory import Layout, SharedMemory, batch_shapes
@@ -63,7 +62,6 @@ class Host:
         self.num_envs = len(env_fns)
         self._options = options
         self._mode = options.autoreset_mode
-        self._context = to_context(options.start_method)
         self._owner = os.getpid()
         self.lock = threading.RLock()
         self._processes: list[EnvProcess] = []
@@ -95,7 +93,7 @@ class Host:
     # -- starting --------------------------------------------------------------------
 
     def _start(self, env_fns: Sequence[EnvFn]) -> None:
-        for process in start(self._context, env_fns, self._options):
+        for process in start(self._options.context, env_fns, self._options):
             self._processes.append(process)
             self._watch(process)
         self.wait(lambda: len(self._hellos) == len(self._processes))
@@ -309,16 +307,19 @@ class Host:
     def _obey(self, process: EnvProcess, kind: int, payload: bytes) -> None:
         process.has_worked |= kind in (Kind.DONE, Kind.DONE_ALL)
         if kind == Kind.DONE_ALL:
-            self._finish(np.arange(process.rows.start, process.rows.stop))
+            self._finish(slice(process.rows.start, process.rows.stop))
         elif kind == Kind.DONE:
             self._finish(np.frombuffer(payload, np.int32).astype(np.intp) + process.rows.start)
         elif kind == Kind.RECORDS:
-            for record in pickle.loads(payload):
-                self.records[record.index] = record
+            for index, data in pickle.loads(payload):
+                record = self.records[index] = Record.unpickled(index, data)
                 if record.objects:
-                    self.objects[record.index] = record.objects
+                    self.objects[index] = record.objects
         elif kind == Kind.ANSWER:
-            self._answers[process.setup.index] = pickle.loads(payload)
+            try:
+                self._answers[process.setup.index] = pickle.loads(payload)
+            except Exception as error:
+                self._answers[process.setup.index] = Failure.of(error)
         elif kind == Kind.HELLO:
             self._on_hello(process, pickle.loads(payload))
         else:
@@ -336,17 +337,19 @@ class Host:
                 f"changed from {spaces} to {(hello.observation_spaces, hello.action_spaces)}"
             )
 
-    def _finish(self, rows: Array) -> None:
-        if self._fails_when_done:
-            for row in rows.tolist():
+    def _finish(self, rows: Any) -> None:
+        """Settles rows that are done: indices, or a slice of them."""
+        if self._fails_when_done or self._options.reports_each:
+            each = np.arange(self.num_envs)[rows].tolist()
+            for row in each if self._fails_when_done else ():
                 if row in self._fails_when_done:
                     self._mark_cut(row)
                     record = self.records.setdefault(row, Record(row, objects=self.objects[row]))
                     record.failure, record.final_objects = self._fails_when_done.pop(row)
+            if self._options.reports_each:
+                self.finished.extend(each)
         self.is_busy[rows] = False
         self.num_busy = int(np.count_nonzero(self.is_busy))
-        if self._options.reports_each:
-            self.finished.extend(rows.tolist())
 
     # -- ends ------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ class HostOptions:
     """What a host is made with; see `from_env_fns`."""
 
     num_processes: int
-    start_method: str | None
+    context: BaseContext
     autoreset_mode: AutoresetMode
     reports_each: bool
     env_id_offset: int

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,3 +78,27 @@ class Record:
     final_objects: tuple[Any, ...] = ()
     final_exact: tuple[Any, ...] = ()
     failure: Failure | None = None
+
+    def pickled(self) -> tuple[int, bytes]:
+        """The index and the rest, which may fail to pickle or, on the other side, to unpickle."""
+        fields = (
+            self.info,
+            self.final_info,
+            self.objects,
+            self.final_objects,
+            self.final_exact,
+            self.failure,
+        )
+        try:
+            return self.index, pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            # the row stands as it is; only what came with it is lost
+            return Record(self.index, failure=Failure.of(error)).pickled()
+
+    @classmethod
+    def unpickled(cls, index: int, data: bytes) -> Record:
+        """Reads what `pickled` returned."""
+        try:
+            return cls(index, *pickle.loads(data))
+        except Exception as error:
+            return cls(index, failure=Failure.of(error))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +21,10 @@ Array = npt.NDArray[Any]
 _SMALLEST_S = 1e-7
 _GROWTH = 1.06
 _NUM_BUCKETS = 480  # up to a day
+_BUCKETS_PER_LOG = 1.0 / math.log(_GROWTH)
+# waits are worth a word that take this long altogether, and most of the steps
+_TOLD_WAIT_S = 0.5
+_TOLD_SHARE = 0.5
 # every step is timed where steps take this long, else those of one message in so many
 _ALWAYS_TIMED_S = 1e-4
 _TIMED_ONE_IN = 32
@@ -36,13 +42,16 @@ def timing_shapes(
         ("queue_wait_histogram", (num_processes, _NUM_BUCKETS), np.int64),
         ("queue_wait_max", (num_processes,), np.float64),
         ("sent_at", (num_processes,), np.float64),
+        # of steps that were timed, where environments share a process
+        ("stepped_s", (num_processes,), np.float64),
+        ("waited_s", (num_processes,), np.float64),
     ]
 
 
-def buckets_of(durations_s: Array) -> Array:
-    """The bucket of each duration."""
-    scaled = np.log(np.maximum(durations_s, _SMALLEST_S) / _SMALLEST_S) / math.log(_GROWTH)
-    return np.minimum(scaled.astype(np.intp), _NUM_BUCKETS - 1)
+def bucket_of(duration_s: float) -> int:
+    """The bucket of a duration."""
+    scaled = math.log(max(duration_s, _SMALLEST_S) / _SMALLEST_S) * _BUCKETS_PER_LOG
+    return min(int(scaled), _NUM_BUCKETS - 1)
 
 
 def percentiles(histogram: Array, longest_s: float) -> TimePercentiles:
@@ -55,6 +64,29 @@ def percentiles(histogram: Array, longest_s: float) -> TimePercentiles:
     # the middle of the bucket, but never more than what was seen
     p50, p90, p99 = (min(_SMALLEST_S * _GROWTH ** (b + 0.5), longest_s) for b in found)
     return TimePercentiles(count, p50, p90, p99, longest_s)
+
+
+class StepClock:
+    """Tells what a process computes and what it waits, however busy the machine is."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not Linux: a wait for a CPU counts as any other wait
+            self._fd = -1
+
+    def read(self) -> tuple[float, float]:
+        """Two times in seconds.
+
+        Returns:
+          A clock that stands still while this thread waits for a CPU, and the time that all
+          threads of this process have computed.
+        """
+        computed_s, now = time.process_time(), time.perf_counter()
+        if self._fd >= 0:
+            # nanoseconds at work and in the queue, and how often
+            now -= int(os.pread(self._fd, 128, 0).split()[1]) * 1e-9
+        return now, computed_s
 
 
 class StepTimer:
@@ -70,6 +102,10 @@ class StepTimer:
         self._longest_wait = arrays["queue_wait_max"][process : process + 1]
         self._sent_at = arrays["sent_at"][process : process + 1]
         self._until_timed = 0
+        self._clock = StepClock() if len(self._sums) > 1 else None
+        self._stepped = arrays["stepped_s"][process : process + 1]
+        self._waited = arrays["waited_s"][process : process + 1]
+        self._began = (0.0, 0.0)
 
     def begin(self) -> list[float] | None:
         """Begins a message; returns a list to append the end of every step to, or None."""
@@ -79,19 +115,29 @@ class StepTimer:
         now = time.perf_counter()
         # the clock is one for all processes of a machine
         waited_s = max(0.0, now - float(self._sent_at[0]))
-        self._waits[buckets_of(np.array([waited_s]))] += 1
+        self._waits[bucket_of(waited_s)] += 1
         self._longest_wait[0] = max(self._longest_wait[0], waited_s)
+        if self._clock is not None:
+            self._began = self._clock.read()
         return [now]
 
     def end(self, rows: Sequence[int], times: list[float]) -> None:
         """Files the durations between the times."""
-        durations = np.diff(times)
-        at = np.asarray(rows)
-        self._sums[at] += durations
-        self._counts[at] += 1
-        np.add.at(self._steps, buckets_of(durations), 1)
-        self._longest_step[0] = max(self._longest_step[0], durations.max(initial=0.0))
-        is_long = durations.mean() >= _ALWAYS_TIMED_S if len(durations) else False
+        if self._clock is not None:
+            now, computed_s = self._clock.read()
+            stepped_s = now - self._began[0]
+            self._stepped[0] += stepped_s
+            self._waited[0] += max(0.0, stepped_s - (computed_s - self._began[1]))
+        # number by number: a process has few environments, and NumPy's calls cost more
+        longest_s = float(self._longest_step[0])
+        for row, (begin, end) in zip(rows, itertools.pairwise(times), strict=True):
+            duration_s = end - begin
+            self._sums[row] += duration_s
+            self._counts[row] += 1
+            self._steps[bucket_of(duration_s)] += 1
+            longest_s = max(longest_s, duration_s)
+        self._longest_step[0] = longest_s
+        is_long = len(rows) and times[-1] - times[0] >= _ALWAYS_TIMED_S * len(rows)
         self._until_timed = 0 if is_long else _TIMED_ONE_IN - 1
 
 
@@ -108,10 +154,22 @@ class WaitTimer:
 
     def add(self, duration_s: float) -> None:
         """Files one wait."""
-        scaled = math.log(max(duration_s, _SMALLEST_S) / _SMALLEST_S) / math.log(_GROWTH)
-        self._histogram[min(int(scaled), _NUM_BUCKETS - 1)] += 1
+        self._histogram[bucket_of(duration_s)] += 1
         self._longest_s = max(self._longest_s, duration_s)
 
     def percentiles(self) -> TimePercentiles:
         """Reads what was filed."""
         return percentiles(self._histogram, self._longest_s)
+
+
+def waiting_advice(arrays: Mapping[str, Array], num_envs: int) -> str | None:
+    """What to tell who has environments that wait for each other's waits; None: they do not."""
+    waited_s, stepped_s = float(arrays["waited_s"].sum()), float(arrays["stepped_s"].sum())
+    if waited_s < _TOLD_WAIT_S or waited_s < _TOLD_SHARE * stepped_s:
+        return None
+    return (
+        f"the environments wait for {waited_s / stepped_s:.0%} of the time that their steps take, "
+        f"and those of one process wait one after the other: {num_envs} environments share "
+        f"{len(arrays['waited_s'])} processes. from_env_fns(num_processes={num_envs}) lets all "
+        "of them wait at once"
+    )

@@ -36,7 +36,7 @@ class Kind(enum.IntEnum):
     # from a process
     HELLO = 20  # pickled Hello
     CANNOT_START = 21  # pickled Failure
-    RECORDS = 22  # pickled: what rows have beside arrays; sent before they are DONE
+    RECORDS = 22  # pickled: index and pickled Record of rows; sent before they are DONE
     DONE = 23  # int32 indices
     DONE_ALL = 24
     ANSWER = 25  # pickled: one result per environment, or a Failure

@@ -8,7 +8,7 @@ import pickle
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -21,7 +21,7 @@ from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.processes.shared_memory import SharedMemory
 from rollouts.env_fns.processes.timing import StepTimer
 from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
 
 _LAST_RESORT_S = 60  # for environments to close once the host is gone
 # a failed environment is made again after its reset has failed, and then given up till next step
@@ -83,6 +83,21 @@ def _hello(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
         if env.action_space not in hello.action_spaces:
             hello.action_spaces.append(env.action_space)
     return hello
+
+
+def _plain_info(info: Any) -> dict[Any, Any]:
+    """An info as a dict; some environments return None.
+
+    Raises:
+      DTypeError: It is something else.
+    """
+    if type(info) is dict:
+        return info
+    if info is None:
+        return {}
+    if not isinstance(info, Mapping):
+        raise DTypeError(f"the info is of type {type(info).__name__}, expected a dict")
+    return dict(info)
 
 
 class _Worker:
@@ -150,9 +165,9 @@ class _Worker:
                 rows, seeds, options = pickle.loads(payload)
                 self._reset(rows, seeds, pickle.loads(options))
             elif kind == Kind.CALL:
-                self._answer(self._call, *pickle.loads(payload))
+                self._answer(self._call, payload)
             else:
-                self._answer(self._set_attr, *pickle.loads(payload))
+                self._answer(self._set_attr, payload)
 
     # -- stepping --------------------------------------------------------------------
 
@@ -191,6 +206,7 @@ class _Worker:
                 self._begin_row(row, None, None)
                 return
             obs, reward, terminated, truncated, info = self._envs[row].step(action)
+            info = _plain_info(info)
             record = None
             if terminated or truncated:
                 if self._mode is AutoresetMode.SAME_STEP:
@@ -274,9 +290,10 @@ class _Worker:
         if seed is None and self._is_replacement[row]:
             seed = self._seed_of_replacement(row)
         self._is_broken[row] = True
-        begun = self._envs[row].reset(seed=seed, options=options)
+        obs, info = self._envs[row].reset(seed=seed, options=options)
+        info = _plain_info(info)
         self._is_broken[row] = self._must_reset[row] = self._is_replacement[row] = False
-        return begun
+        return obs, info
 
     def _make_again(self, row: int) -> None:
         with contextlib.suppress(Exception):
@@ -319,23 +336,10 @@ class _Worker:
         else:
             done = frame(Kind.DONE, np.asarray(rows, np.int32).tobytes())
         if self._records:
-            done = frame(Kind.RECORDS, self._pickled_records()) + done
+            records = pickle.dumps([record.pickled() for record in self._records])
+            done = frame(Kind.RECORDS, records) + done
             self._records = []
         self._link.send(done)
-
-    def _pickled_records(self) -> bytes:
-        try:
-            return pickle.dumps(self._records, protocol=pickle.HIGHEST_PROTOCOL)
-        except Exception:
-            return pickle.dumps([self._that_pickles(record) for record in self._records])
-
-    def _that_pickles(self, record: Record) -> Record:
-        try:
-            pickle.dumps(record)
-        except Exception as error:
-            # the row stands as it is; only what came with it is lost
-            return Record(record.index, failure=Failure.of(error))
-        return record
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         if name in ("reset", "step", "close"):
@@ -348,9 +352,9 @@ class _Worker:
             env.set_wrapper_attr(name, value)
         return [None] * len(self._envs)
 
-    def _answer(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def _answer(self, function: Callable[..., Any], payload: bytes) -> None:
         try:
-            answer = pickle.dumps(function(*arguments))
+            answer = pickle.dumps(function(*pickle.loads(payload)))
         except Exception as error:
             answer = pickle.dumps(Failure.of(error))
         self._link.send(frame(Kind.ANSWER, answer))
