@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, cast
 
+from rollouts import at_exit
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
@@ -87,6 +88,8 @@ class Supervisor:
             self._fleet.scale_to(num_workers)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
         self._thread.start()
+        # the workers are Ray's to end then
+        at_exit.call_at_exit(self._stop)
 
     def wake(self) -> None:
         """Makes the merge thread look again.
@@ -139,12 +142,15 @@ class Supervisor:
 
     def close(self) -> None:
         """Wakes all waiters, stops the merge thread and kills the workers. Idempotent."""
+        self._stop(_JOIN_TIMEOUT_S)
+        with self._lock:
+            self._fleet.stop()
+
+    def _stop(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()
         self._inbox.put(None)
         self.queue.close()
-        self._thread.join(_JOIN_TIMEOUT_S)
-        with self._lock:
-            self._fleet.stop()
+        self._thread.join(timeout_s)
 
     @contextmanager
     def _told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
