@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,31 +36,20 @@ def add_errors(info: Info, env_id: Array, failures: Sequence[tuple[int, str]]) -
     info["_env_error"] = np.isin(env_id, [failed for failed, _ in failures])
 
 
-def add_final(info: Info, final_obs: Array, ended: Array) -> None:
-    """Adds final_obs and final_info in Gymnasium's layout; rows without an end are empty."""
-    # an object array, because Gymnasium's wrappers expect None where no episode ended
-    rows = np.full(len(ended), None, dtype=object)
-    for row in np.flatnonzero(ended):
-        rows[row] = final_obs[row]
-    final_info: Info = {}
-    for name, values in info.items():
-        rows_ended = ended.reshape(-1, *[1] * (values.ndim - 1))
-        final_info[name] = np.where(rows_ended, values, np.zeros((), values.dtype))
-        final_info[f"_{name}"] = ended
-    info["final_obs"], info["_final_obs"] = rows, ended
-    info["final_info"], info["_final_info"] = final_info, ended
-
-
 def as_bytes(states: Sequence[bytes | bytearray | memoryview]) -> list[bytes]:
     """Copies saved states that may change while they are loaded."""
     if isinstance(states, (bytes, bytearray, memoryview)):
         raise DTypeError("state is a single state, expected a sequence of one per environment")
+    if not isinstance(states, Iterable) or _is_scalar(states):
+        raise DTypeError(
+            f"state must be a sequence of one saved state per environment, got {states!r}"
+        )
     result = []
     for index, state in enumerate(states):
         try:
             # a copy of what may change while it is loaded
             result.append(state if type(state) is bytes else memoryview(state).tobytes())
-        except TypeError:
+        except (TypeError, ValueError):  # the latter of NumPy's dates
             raise DTypeError(
                 f"state {index} is of type {type(state).__name__}, expected bytes of get_state"
             ) from None
@@ -114,6 +104,11 @@ def _plain(value: Any) -> OptionValue:
     return value.item() if isinstance(value, np.generic) else value  # type: ignore[no-any-return]
 
 
+def _is_scalar(value: object) -> bool:
+    # of NumPy's arrays, those without axes have no len()
+    return not hasattr(value, "__len__") or getattr(value, "shape", None) == ()
+
+
 def int_between(name: str, value: object, low: int, high: int) -> int:
     """Returns `value` as an int; SpecError names the argument when it is none or outside."""
     try:
@@ -141,14 +136,33 @@ def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[in
     """Reads what reset takes as seed: one for each environment, or none at all."""
     if seed is None:
         return []
-    if isinstance(seed, (int, np.integer)):
+    if hasattr(seed, "__index__") and not isinstance(seed, Sequence) and _is_scalar(seed):
         return [seed_value(seed)] * num_envs
-    if len(seed) == num_envs:
-        return [None if one is None else seed_value(one) for one in seed]
-    raise SpecError(
-        f"seed has {len(seed)} entries, expected an int or one entry for each of the "
-        f"{num_envs} environments"
-    )
+    expected = f"expected an int or one entry for each of the {num_envs} environments"
+    if not isinstance(seed, (Sequence, np.ndarray)) or _is_scalar(seed):
+        raise SpecError(f"seed is {seed!r}, {expected}")
+    if len(seed) != num_envs:
+        raise SpecError(f"seed has {len(seed)} entries, {expected}")
+    return [None if one is None else seed_value(one) for one in seed]
+
+
+def seconds(name: str, value: object) -> float | None:
+    """Returns a time to wait; DTypeError when it is neither a number nor None."""
+    if value is None:
+        return None
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    raise DTypeError(f"{name} must be a number of seconds, or None to wait for ever, got {value!r}")
+
+
+def flag(name: str, value: object) -> bool:
+    """Returns `value` as a bool; DTypeError names the argument when it is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise DTypeError(f"{name} must be True or False, got {value!r}")
 
 
 def to_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:

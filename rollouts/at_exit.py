@@ -1,40 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Closes at the interpreter's exit what was left open, while its threads may still end.
+"""Exit: ends this library's own threads before the interpreter takes itself apart.
 
-A daemon thread that is inside native code when the interpreter goes can abort the process, so that
-a good run looks crashed. Functions of `atexit` run before that, the last registered first: what was
-built upon something else is closed before it, and before the libraries that it uses.
+A daemon thread that is in native code by then would have to be ended by force. `atexit` runs when
+the threads that are not daemons have ended, so that these may use what is closed here.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
+import threading
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+
+TIMEOUT_S = 1.0  # that an exit waits for a thread that is busy with foreign code
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_pending: list[weakref.WeakMethod[Callable[[], object]]] = []
 
 
-class Closable(Protocol):
-    """What has threads; its `close` ends them within a bounded time."""
+def call_at_exit(method: Callable[[], object]) -> None:
+    """Has a bound method called when the process ends, unless its object is gone by then.
 
-    def close(self) -> None: ...
+    The newest is called first, and all before what libraries imported earlier have registered,
+    such as Ray its shutdown. The method may be called after the object was closed.
+    """
+    with _lock:
+        _pending[:] = [each for each in _pending if each() is not None]
+        _pending.append(weakref.WeakMethod(method))
+    # registered last, called first
+    atexit.unregister(_call_all)
+    atexit.register(_call_all)
 
 
-class CloseAtExit:
-    """Calls `close` of an object at exit, unless `forget` was called or the object is gone."""
+def _call_all() -> None:
+    with _lock:
+        pending, _pending[:] = list(_pending), []
+    for each in reversed(pending):
+        method = each()
+        if method is None:
+            continue
+        try:
+            method()
+        except Exception:
+            _log.warning("%s failed at exit", method.__qualname__, exc_info=True)
 
-    def __init__(self, closable: Closable) -> None:
-        """Keeps no reference: whoever has a thread running is kept by it."""
-        self._closable = weakref.ref(closable)
-        self._pid = os.getpid()
-        atexit.register(self)
 
-    def __call__(self) -> None:
-        """Closes, in the process in which the threads are: a fork has none of them."""
-        closable = self._closable()
-        if closable is not None and os.getpid() == self._pid:
-            closable.close()
+def _forget() -> None:
+    # the threads are the parent's
+    global _lock
+    _lock = threading.Lock()
+    _pending.clear()
 
-    def forget(self) -> None:
-        """Leaves exit alone; for `close` itself. Any number of times."""
-        atexit.unregister(self)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.at_exit import CloseAtExit
+from rollouts import at_exit
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.extras import needs
@@ -130,7 +130,7 @@ class DeviceQueue:
         self._num_delivered = self._num_discarded = 0
         self._thread = threading.Thread(target=self._run, name="rollouts-device", daemon=True)
         self._thread.start()
-        self._at_exit = CloseAtExit(self)
+        at_exit.call_at_exit(self._close)
 
     def get(self, timeout_s: float | None = None) -> DeviceBatch:
         """Takes the next batch; on CUDA the caller's current stream waits for it, not the caller.
@@ -183,16 +183,18 @@ class DeviceQueue:
 
         Waits for the call of the source that is in progress, at most 10 s.
         """
-        self._at_exit.forget()
+        self._close(_JOIN_TIMEOUT_S)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            _log.warning("the source of a device queue does not return: close the source too")
+
+    def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         with self._changed:
             self._closed = True
             self._num_discarded += len(self._ready)
             self._ready.clear()
             self._changed.notify_all()
         if self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_TIMEOUT_S)
-            if self._thread.is_alive():
-                _log.warning("the source of a device queue does not return: close the source too")
+            self._thread.join(timeout_s)
 
     def __enter__(self) -> Self:
         return self

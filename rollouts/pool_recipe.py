@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from rollouts.arguments import int_between
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
@@ -46,18 +48,26 @@ def read_ids(env_id: str | Sequence[str], num_envs: int | None) -> tuple[list[st
     """The ids as a list, of one or one for each environment, and the number of environments.
 
     Raises:
-      SpecError: No ids, or not as many as num_envs.
+      SpecError: No ids, not as many as num_envs, or one that is no str.
     """
+    if isinstance(env_id, np.ndarray):
+        env_id = env_id.tolist()
     if isinstance(env_id, str) or not isinstance(env_id, Sequence):
-        ids = [env_id]  # what is no id is refused by name later
+        ids = [_checked_id(env_id)]
         return ids, int_between("num_envs", 1 if num_envs is None else num_envs, 1, 2**24)
-    ids = list(env_id)
+    ids = [_checked_id(each) for each in env_id]
     if not ids or (num_envs is not None and num_envs != len(ids)):
         raise SpecError(
             f"env_id has {len(ids)} ids, expected one for each environment"
             + (f" (num_envs is {num_envs})" if num_envs is not None else "")
         )
     return ids, len(ids)
+
+
+def _checked_id(env_id: object) -> str:
+    if isinstance(env_id, str):
+        return env_id
+    raise SpecError(f"env_id must be a str such as 'CartPole-v1', got {env_id!r}")
 
 
 def resolve_pool(

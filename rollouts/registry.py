@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -156,9 +157,17 @@ def resolve(
         internal["suite_task"] = env_id
 
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
-    if not hasattr(limit, "__index__") or not 0 <= limit < 2**31:
+    return Recipe(entry["id"], options, internal, _time_limit(limit), entry)
+
+
+def _time_limit(limit: object) -> int:
+    try:
+        steps = operator.index(limit)  # type: ignore[arg-type]
+    except TypeError:
+        steps = -1
+    if not 0 <= steps < 2**31:
         raise SpecError(f"max_episode_steps must be 0 (no limit) or a positive int, got {limit!r}")
-    return Recipe(entry["id"], options, internal, limit, entry)
+    return steps
 
 
 def _suggestion(env_id: str) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rollouts import _native, mujoco
 from rollouts.arguments import option_columns
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
 from rollouts.model_fields import Column, Scaled, model_columns
 from rollouts.own_model import split_functions
 from rollouts.pool_recipe import PoolRecipe
@@ -52,7 +52,9 @@ def read_reset_options(
 
     Raises:
       SpecError: Unknown option or field, a wrong number of values, or a wrong mask.
+      DTypeError: Not a dict with str for keys.
     """
+    _check_dict(options)
     plain, functions = split_functions(options or {}, recipe.is_own_model)
     given = mujoco.plain_options(plain, num_envs)
     fields = given.pop("model", None)
@@ -75,6 +77,18 @@ def read_reset_options(
             pool.check_reset(mask)
         model = model_columns(fields, pool, num_envs, mask)
     return ResetOptions(mask, option_columns(given, num_envs), model)
+
+
+def _check_dict(options: Any) -> None:
+    if options is None:
+        return
+    if not isinstance(options, Mapping):
+        raise DTypeError(
+            f"reset's options must be a dict such as {{'gravity': 12.0}}, got {options!r}"
+        )
+    for name in options:
+        if not isinstance(name, str):
+            raise DTypeError(f"reset's options must have str for keys, got {name!r}")
 
 
 def _check_files(given: Mapping[str, Any], fields: Any) -> None:

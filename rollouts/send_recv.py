@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native
-from rollouts.arguments import add_errors, add_final, as_bytes, int_between
+from rollouts.arguments import add_errors, as_bytes, int_between, seconds
 from rollouts.batch import StepBatch
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.observation_parts import ObservationParts
@@ -91,7 +91,8 @@ class SendRecv:
         Raises:
           TimeoutError: No batch within timeout_s. ProtocolError: too few environments
           are in flight to fill a batch. SpecError: not 1 <= min_envs <= max_envs <=
-          num_envs, or synchronous mode. EnvError, ClosedError: as `step`.
+          num_envs, or synchronous mode. DTypeError: timeout_s is no number. EnvError,
+          ClosedError: as `step`.
         """
         return self._five(self._recv(timeout_s, min_envs, max_envs))
 
@@ -127,9 +128,9 @@ class SendRecv:
           As `step`, with as many rows as environments were in flight, maybe none.
 
         Raises:
-          TimeoutError, EnvError, ClosedError: As `recv`.
+          TimeoutError, DTypeError, EnvError, ClosedError: As `recv`.
         """
-        return self._five(self._pool.recv_all(timeout_s))
+        return self._five(self._pool.recv_all(seconds("timeout_s", timeout_s)))
 
     def get_state(self, env_id: npt.ArrayLike | None = None) -> list[bytes]:
         """Saves environments whole: what they do next is a function of state and actions.
@@ -222,6 +223,7 @@ class SendRecv:
     def _recv(
         self, timeout_s: float | None, min_envs: int | None, max_envs: int | None
     ) -> tuple[Array, ...]:
+        timeout_s = seconds("timeout_s", timeout_s)
         if min_envs is None and max_envs is None:
             return self._pool.recv(timeout_s)
         if self._synchronous:
@@ -255,9 +257,7 @@ class SendRecv:
             # a copy, because a view would keep the whole batch's buffer from being reused
             self._last_env_id = env_id.copy()
         if self._same_step:
-            ended = terminated | truncated
-            if ended.any():
-                add_final(info, final_obs, ended)
+            _native.add_final(info, final_obs, terminated, truncated)
         if self._parts is not None:
             obs = self._in_parts(obs, info)
         if self._reports_errors:

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from rollouts import _native, mujoco
 from rollouts.arguments import (
+    flag,
     int_between,
     one_of,
     option_array,
@@ -110,7 +111,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self.single_observation_space = self.env_spec.single_observation_space
         self.single_action_space = self.env_spec.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
-        self._parts = None if flatten_observation else ObservationParts.of_pool(recipe.specs)
+        is_flat = flag("flatten_observation", flatten_observation)
+        self._parts = None if is_flat else ObservationParts.of_pool(recipe.specs)
         if self._parts is not None:
             self.single_observation_space = self._parts.space()
             self.observation_space = self._parts.space(self.batch_size)
@@ -126,7 +128,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "env_id_offset": env_id_offset,
             "max_episode_steps": max_episode_steps,
             "on_env_error": on_env_error,
-            "flatten_observation": flatten_observation,
+            "flatten_observation": is_flat,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
             "render_mode": render_mode,
             "env_options": {**options, **functions, **frame_options, **changes},
@@ -205,8 +207,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         Raises:
           SpecError: Unknown option or field, or one that would change the spaces; not N
-            values; mask of the wrong shape; bad seed. Nothing has changed then,
-            but batches in flight may be gone.
+            values; mask of the wrong shape; bad seed. DTypeError: options is no dict with str
+            for keys. Nothing has changed then, but batches in flight may be gone.
           ClosedError: The environment was closed.
 
         Example:
@@ -351,9 +353,11 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
           (N, *shape of the field), of its dtype: a copy.
 
         Raises:
-          SpecError: No such field, no model, or models whose shapes differ.
+          SpecError: No such field, no model, or models whose shapes differ. DTypeError:
+            of_file is no bool.
           ProtocolError: An environment is in flight. ClosedError: The environment was closed.
         """
+        of_file = flag("of_file", of_file)
         rows = [read_field(self._pool, env, field, of_file) for env in range(self.num_envs)]
         if any(row.shape != rows[0].shape for row in rows):
             raise SpecError(f"model field {field!r} has another shape in other environments")

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "gil.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -85,7 +86,7 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 }
 
 NumpyUsers::~NumpyUsers() {
-  const py::gil_scoped_acquire gil;
+  const AcquireGil gil;
   arrays_ = py::tuple();
 }
 

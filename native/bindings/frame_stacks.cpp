@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "gil.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -57,7 +58,7 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
   std::int32_t* const index_data = index.mutable_data();
   std::vector<const std::uint8_t*> found;
   {
-    const py::gil_scoped_release no_gil;
+    const ReleaseGil no_gil;
     found = FindFrames(stacks, index_data);
   }
   std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(found.size())};
@@ -65,7 +66,7 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
   py::array frames(obs.dtype(), shape);
   auto* out = static_cast<std::uint8_t*>(frames.mutable_data());
   {
-    const py::gil_scoped_release no_gil;
+    const ReleaseGil no_gil;
     const auto bytes = static_cast<std::size_t>(stacks.frame_bytes);
     for (const std::uint8_t* frame : found) {
       std::memcpy(out, frame, bytes);

@@ -18,6 +18,7 @@
 #include "actions.h"
 #include "arrays.h"
 #include "bindings.h"
+#include "gil.h"
 #include "pool_options.h"
 #include "pool_stats.h"
 #include "rollouts/pool/registry.h"
@@ -41,13 +42,13 @@ class PyPool {
   PyPool(std::vector<Segment> segments, const OptionColumns& env_options,
          const PoolOptions& options)
       : segments_(std::move(segments)) {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options), options);
   }
 
   // A computation of XLA may still use the pool; it is told that it was closed.
   ~PyPool() {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     if (pool_) pool_->Close();
   }
   PyPool(const PyPool&) = delete;
@@ -167,7 +168,7 @@ class PyPool {
       }
     }
     // emulators take a while to load
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     pool_->LoadStates(envs, states);
   }
 
@@ -195,7 +196,7 @@ class PyPool {
     const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
     CpuPool::Received received;
     {
-      const py::gil_scoped_release release;
+      const ReleaseGil release;
       received = pool_->ShowIdle(envs, begin);
     }
     return Rows(MakeArrays(received.buffer, pool_->spec()), received);
@@ -203,7 +204,7 @@ class PyPool {
 
   void Close() {
     {
-      const py::gil_scoped_release release;
+      const ReleaseGil release;
       pool_->Close();
     }
     out_.reset();  // no thread writes there any more
@@ -273,7 +274,7 @@ class PyPool {
     while (true) {
       bool finished;
       {
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         finished = attempt(std::min(end, Clock::now() + kSignalInterval));
       }
       if (finished) return;

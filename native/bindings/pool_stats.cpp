@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pool_stats.h"
+#include "gil.h"
 
 #include <pybind11/numpy.h>
 
@@ -18,7 +19,7 @@ py::tuple SummaryTuple(const TimeSummary& summary) {
 py::dict StatsDict(const CpuPool& pool) {
   StepStatsSnapshot snapshot;
   {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     snapshot = pool.stats();
   }
   py::dict result;

@@ -79,7 +79,8 @@ OptionValue ToOptionValue(const std::string& name, const py::handle& value) {
     }
     return fits;
   }
-  if (PyNumber_Check(value.ptr())) {
+  // a complex number is a number for PyNumber_Check, and no float
+  if (PyNumber_Check(value.ptr()) && !PyComplex_Check(value.ptr())) {
     return py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
   }
   throw SpecError("option '" + name + "' must be a bool, int, float or str, got " +

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "gil.h"
 #include "replay_arrays.h"
 #include "replay_batch.h"
 #include "replay_state.h"
@@ -90,7 +91,7 @@ class PyReplayStore {
     py::array_t<std::int64_t> rows(arguments.shape());
     const std::span<std::int64_t> to(rows.mutable_data(), static_cast<std::size_t>(rows.size()));
     {
-      const py::gil_scoped_release release;
+      const ReleaseGil release;
       store.Append(arguments.batch(), to);
     }
     return rows;
@@ -118,7 +119,7 @@ class PyReplayStore {
     bool referred = false;
     for (;;) {
       {
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         if (!referred) store.Refer(table, Span(streams), Span(starts), lengths, runs);
         referred = true;
         store.Insert(table, runs, Span(priorities), deadline.next(), to);
@@ -146,7 +147,7 @@ class PyReplayStore {
       const auto arrays = plan.Arrays(batch_size);
       for (;;) {
         {
-          const py::gil_scoped_release release;
+          const ReleaseGil release;
           if (table.Sample(batch_size, deadline.next(), batch.items)) break;
         }
         if (deadline.passed()) ThrowTimeout(table, batch_size, *timeout_s);
@@ -165,7 +166,7 @@ class PyReplayStore {
     const py::dict given = CheckedOut(plan, py::none(), wanted.size());
     Batch batch(store);
     {
-      const py::gil_scoped_release release;
+      const ReleaseGil release;
       store.table(store.TableIndex(name)).Look(Span(wanted), batch.items);
     }
     return Collect(plan, *plan.Arrays(std::ssize(batch.items)), batch, given);
@@ -179,7 +180,7 @@ class PyReplayStore {
     if (priority.is_none()) throw DTypeError("priority is None, expected an array of numbers");
     const DoubleArray priorities = ReadPriorities(priority, static_cast<std::size_t>(wanted.size()),
                                                   table.most_priority());
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     return table.UpdatePriorities(Span(wanted), Span(priorities));
   }
 
@@ -187,7 +188,7 @@ class PyReplayStore {
     ReplayStore& store = this->store();
     replay::Table& table = store.table(store.TableIndex(name));
     const Int64Array wanted = ReadIds(keys, "keys");
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     return table.Delete(Span(wanted));
   }
 
@@ -213,7 +214,7 @@ class PyReplayStore {
                           const py::dict& out) {
     py::dict result = arrays.Views(out);
     const std::vector<std::uint8_t*> pointers = arrays.FieldPointers(out);
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     arrays.WriteInfo(batch.items);
     batch.store.Gather(plan.plan(), batch.items, pointers);
     return result;
@@ -322,14 +323,14 @@ void BindStore(py::module_& module) {
         ReplayStore& store = self.store();
         std::vector<std::uint8_t> state;
         {
-          const py::gil_scoped_release release;
+          const ReleaseGil release;
           state = store.SaveState();
         }
         return AsArray(std::move(state));
       })
       .def("state_pieces", [](Self& self) {
         ReplayStore& store = self.store();
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         return PyStatePieces(self.shared(), store.Snapshot());
       })
       .def("load_state", [](Self& self, const py::buffer& state) {
@@ -338,7 +339,7 @@ void BindStore(py::module_& module) {
           throw DTypeError("state must be bytes or a one-dimensional uint8 array");
         }
         ReplayStore& store = self.store();
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         store.LoadState({static_cast<const std::uint8_t*>(view.ptr), static_cast<std::size_t>(view.size)});
       }, py::arg("state"))
       .def("close", [](Self& self) { self.store().Close(); })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "replay_state.h"
+#include "gil.h"
 
 #include <utility>
 
@@ -20,7 +21,7 @@ py::array AsArray(std::vector<std::uint8_t> bytes) {
 py::array PyStatePieces::Next() {
   std::vector<std::uint8_t> piece;
   {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     const std::lock_guard<std::mutex> lock(*mutex_);
     piece = snapshot_->Next();
   }

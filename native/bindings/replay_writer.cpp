@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "gil.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -264,7 +265,7 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
                          ? FinalsOfInfo(info, num_ended)
                          : FinalsOfNext(step.next_obs, num_ended);
   }
-  const py::gil_scoped_release release;
+  const ReleaseGil release;
   writer_.AddStep(step, marks);
   return writer_.InsertNow();
 }
@@ -298,25 +299,25 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
     const std::array<py::ssize_t, 1> finals{static_cast<py::ssize_t>(num_ended)};
     steps.final_obs = Read(final_obs, columns_[0], py::str("final_obs"), finals);
   }
-  const py::gil_scoped_release release;
+  const ReleaseGil release;
   writer_.Add(steps);
   return writer_.InsertNow();
 }
 
 void PyReplayWriter::EndEpisodes(const py::object& env_id) {
   if (env_id.is_none()) {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     return writer_.EndEpisodes(std::nullopt);
   }
   const Int64Array ids = ReadIds(env_id, "env_id");
-  const py::gil_scoped_release release;
+  const ReleaseGil release;
   writer_.EndEpisodes(Span(ids));
 }
 
 std::int64_t PyReplayWriter::Insert(std::size_t table, double timeout_s) {
   const auto end = replay::Clock::now() + std::chrono::duration_cast<replay::Clock::duration>(
                                               std::chrono::duration<double>(timeout_s));
-  const py::gil_scoped_release release;
+  const ReleaseGil release;
   return writer_.Insert(table, end);
 }
 

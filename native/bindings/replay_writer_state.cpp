@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "replay_writer.h"
+#include "gil.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -164,7 +165,7 @@ void BindWriterMethods(py::class_<PyReplayWriter>& writer) {
       .def("end_episodes", &Self::EndEpisodes)
       .def("insert", &Self::Insert)
       .def("insert_now", [](Self& self) {
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         return self.writer().InsertNow();
       })
       .def("pending", [](Self& self, std::size_t table) {

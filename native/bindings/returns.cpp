@@ -7,6 +7,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "gil.h"
 #include "rollouts/data/gae.h"
 #include "rollouts/data/nstep.h"
 #include "rollouts/data/vtrace.h"
@@ -60,7 +61,7 @@ class Call {
   py::tuple Run(const Estimate& estimate) {
     const Returns out{advantage_.mutable_data(), target_.mutable_data()};
     {
-      const py::gil_scoped_release no_gil;
+      const ReleaseGil no_gil;
       estimate(in_, out);
     }
     return py::make_tuple(advantage_, target_);

@@ -18,6 +18,7 @@
 #include "actions.h"
 #include "bindings.h"
 #include "engines/xla_ffi.h"
+#include "gil.h"
 #include "rollouts/pool/errors.h"
 
 namespace py = pybind11;
@@ -53,7 +54,7 @@ class PoolInUse {
   }
   ~PoolInUse() {
     // it may be the last owner, and arrays go with a pool's buffers
-    const py::gil_scoped_acquire gil;
+    const AcquireGil gil;
     pool_.reset();
   }
   CpuPool& operator*() const { return *pool_; }
@@ -209,7 +210,7 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
     ids = ReadEnvIds(pool, arguments[2]);
     envs = ids;
   }
-  const py::gil_scoped_acquire gil;
+  const AcquireGil gil;
   // also so that nobody else sends from here to the end
   const SpaceSpec& space = pool.spec().observation;
   bool direct = results.size() > 1 && pool.synchronous() && pool.num_in_flight() == 0;
@@ -232,7 +233,7 @@ void Receive(CpuPool& pool, const XlaArrays& results) {
   while (!received.buffer) received = pool.Recv(Clock::now() + std::chrono::hours(1));
   const auto release = [&] {
     // a closed pool's arrays go now
-    const py::gil_scoped_acquire gil;
+    const AcquireGil gil;
     if (received.pooled) pool.Release(received.buffer.get());
     received.buffer.reset();
   };

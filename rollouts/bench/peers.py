@@ -76,9 +76,10 @@ class Peer(Protocol):
 
 
 class Rollouts:
-    """This library, through its public Python API."""
+    """This library, through its public Python API, with next-step autoreset."""
 
     name = "rollouts"
+    autoreset_mode = "next_step"
 
     def version(self) -> str:
         import rollouts
@@ -92,6 +93,7 @@ class Rollouts:
             batch_size=settings.batch_size,
             num_threads=settings.num_threads,
             seed=settings.seed,
+            autoreset_mode=self.autoreset_mode,
             max_episode_steps=settings.max_episode_steps,
             env_options=settings.env_options,
         )
@@ -106,6 +108,13 @@ class Rollouts:
             close=env.close,
             options=spec.options,
         )
+
+
+class SameStep(Rollouts):
+    """This library once more, with same-step autoreset: what final_obs and final_info cost."""
+
+    name = "rollouts-same-step"
+    autoreset_mode = "same_step"
 
 
 class EnvPool:
@@ -258,7 +267,7 @@ class PlainLoop:
 
 
 PEERS: Mapping[str, Peer] = {
-    peer.name: peer for peer in (EnvPool(), Gymnasium(), Ale(), PlainLoop())
+    peer.name: peer for peer in (EnvPool(), Gymnasium(), Ale(), PlainLoop(), SameStep())
 }
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, cast
 
-from rollouts.at_exit import CloseAtExit
+from rollouts import at_exit
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
@@ -94,7 +94,7 @@ class Supervisor:
             self._fleet.scale_to(num_workers)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
         self._thread.start()
-        self._at_exit = CloseAtExit(self)
+        at_exit.call_at_exit(self._close)
 
     def wake(self) -> None:
         """Makes the merge thread look again.
@@ -151,12 +151,14 @@ class Supervisor:
         Waits at most 2 * _JOIN_TIMEOUT_S. A merge thread that is in a call for longer, as when Ray
         does not answer, kills the workers itself when it comes back.
         """
-        self._at_exit.forget()
+        self._close(_JOIN_TIMEOUT_S)
+
+    def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()
         self._inbox.put(None)
         self.queue.close()
-        self._thread.join(_JOIN_TIMEOUT_S)
-        if self._lock.acquire(timeout=_JOIN_TIMEOUT_S):
+        self._thread.join(timeout_s)
+        if self._lock.acquire(timeout=timeout_s):
             try:
                 self._fleet.stop()
             finally:

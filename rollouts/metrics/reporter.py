@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rollouts.at_exit import CloseAtExit
+from rollouts import at_exit
 from rollouts.errors import ClosedError, SpecError
 from rollouts.metrics.sample import Sample, Sampler
 
@@ -67,7 +67,7 @@ class MetricsReporter:
                 target=self._run, args=(interval_s,), name="rollouts-metrics", daemon=True
             )
             self._thread.start()
-        self._at_exit = CloseAtExit(self)
+        at_exit.call_at_exit(self._close)
 
     def report(self) -> Sample | None:
         """Takes a sample now and writes it; any thread.
@@ -88,10 +88,12 @@ class MetricsReporter:
         Call it before closing what `stats` belongs to, so that the last sample is the final count.
         Waits at most 10 s for a sink that hangs, and then leaves the sinks alone.
         """
-        self._at_exit.forget()
+        self._close(_JOIN_TIMEOUT_S)
+
+    def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(_JOIN_TIMEOUT_S)
+            self._thread.join(timeout_s)
             if self._thread.is_alive():
                 _log.warning("a metrics sink hangs: the last metrics are not written")
                 return

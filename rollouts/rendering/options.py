@@ -109,7 +109,7 @@ def read_mode(render_mode: str | None) -> str | None:
     Raises:
       SpecError: It is none that there is.
     """
-    if render_mode is None or render_mode in MODES:
+    if render_mode is None or (isinstance(render_mode, str) and render_mode in MODES):
         return render_mode
     raise SpecError(
         f"render_mode must be None or 'rgb_array', got {render_mode!r}: show the frames of "

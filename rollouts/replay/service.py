@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.at_exit import CloseAtExit
 from rollouts.errors import SpecError
 from rollouts.extras import needs
 from rollouts.replay.arguments import (
@@ -186,7 +185,6 @@ class ReplayService(SampledReplay):
         except BaseException:
             self._leave()
             raise
-        self._at_exit = CloseAtExit(self)
 
     def sample(
         self,
@@ -338,7 +336,6 @@ class ReplayService(SampledReplay):
 
     def close(self) -> None:
         """Wakes whoever waits, clients too, and ends the shards. May be called twice."""
-        self._at_exit.forget()
         self._driver.stop()
         with self._desk_lock:
             if self._desk is not None:

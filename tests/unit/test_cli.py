@@ -279,4 +279,5 @@ def test_peers_are_not_imported_before_they_are_asked_for() -> None:
     code = f"import sys, rollouts.cli; print([m for m in {heavy!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-    assert set(peers.PEERS) == {"envpool", "gymnasium", "ale", "loop"}
+    names = {"envpool", "gymnasium", "ale", "loop", "rollouts-same-step"}
+    assert set(peers.PEERS) == names

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rollouts import at_exit
 from rollouts.errors import ClosedError
 from rollouts.replay.clients.asking import Ask, Mailbox, UnreachableError
 
@@ -57,13 +58,17 @@ class Desk:
         self._places: dict[str, tuple[float, float]] = {}  # by batch: since, last asked
         self._thread = threading.Thread(target=self._run, name="rollouts-replay-desk", daemon=True)
         self._thread.start()
+        at_exit.call_at_exit(self._stop)
 
     def close(self) -> None:
         """Refuses who waits, and ends the thread. Idempotent."""
+        self._stop(_JOIN_TIMEOUT_S)
+        self._mailbox.close()
+
+    def _stop(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()
         self._signal.wake()
-        self._thread.join(_JOIN_TIMEOUT_S)
-        self._mailbox.close()
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:

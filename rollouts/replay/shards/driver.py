@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts import at_exit
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.replay.clients.asking import Grant, News
 from rollouts.replay.config import TableConfig
@@ -104,6 +105,7 @@ class Driver:
         if not self._collects_here:
             self._thread = threading.Thread(target=self._feed, name="rollouts-replay", daemon=True)
             self._thread.start()
+            at_exit.call_at_exit(self._join)
 
     def sample(
         self, table: str, batch_size: int, beta: float, timeout_s: float | None
@@ -263,11 +265,14 @@ class Driver:
 
     def close(self) -> None:
         """Does `stop` and ends the shards. Idempotent."""
-        self.stop()
-        if self._thread is not None:
-            self._thread.join(_JOIN_TIMEOUT_S)
+        self._join(_JOIN_TIMEOUT_S)
         with self._lock:
             self._shards.close()
+
+    def _join(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
+        self.stop()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     def _table_stats(self, name: str) -> dict[str, Any]:
         admission, max_size = self._admissions[name], self._tables[name].max_size

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gil.h"
+
+#include <chrono>
+#include <thread>
+
+namespace rollouts {
+namespace {
+
+// What the innermost ReleaseGil of this thread has given away; null while it has the GIL or never
+// had it.
+thread_local PyThreadState* t_released = nullptr;
+
+[[noreturn]] void Park() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(24));
+}
+
+bool IsFinalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+// Calls what takes the GIL. pthread_exit arrives here as an exception that no object describes;
+// it must not leave the handler.
+template <typename Take>
+auto TakeOrPark(const Take& take) noexcept {
+  try {
+    return take();
+  } catch (...) {
+    Park();
+  }
+}
+
+PyThreadState* Give() noexcept { return t_released = PyEval_SaveThread(); }
+
+void TakeBack(PyThreadState* state) noexcept {
+  // safe when the interpreter is gone: CPython looks at `state` after it has looked for that
+  TakeOrPark([state] { PyEval_RestoreThread(state); });
+  t_released = nullptr;
+}
+
+}  // namespace
+
+ReleaseGil::ReleaseGil() noexcept : state_(Give()) {}
+
+ReleaseGil::~ReleaseGil() { TakeBack(state_); }
+
+AcquireGil::AcquireGil() noexcept : released_(t_released) {
+  if (released_) {
+    TakeBack(released_);
+    return;
+  }
+  // a thread that Python does not know gets no state from an interpreter that ends
+  if (IsFinalizing() && !PyGILState_GetThisThreadState()) Park();
+  state_ = TakeOrPark([] { return PyGILState_Ensure(); });
+}
+
+AcquireGil::~AcquireGil() {
+  if (released_) {
+    Give();
+  } else {
+    PyGILState_Release(state_);
+  }
+}
+
+}  // namespace rollouts

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only places where native code gives the GIL away and takes it back.
+//
+// A daemon thread may still be in a call when the interpreter ends. CPython up to 3.13 then ends
+// the thread that asks for the GIL with pthread_exit, which unwinds its stack; at the first
+// destructor the C++ run-time aborts the process, and a good run has looked crashed. 3.14 lets
+// such a thread hang. These guards let it hang in every version: it holds nothing that the exit
+// waits for. pybind11's own guards do not, hence these.
+#pragma once
+
+#include <Python.h>
+
+namespace rollouts {
+
+// Gives the GIL away for a scope of a thread that holds it.
+class ReleaseGil {
+ public:
+  ReleaseGil() noexcept;
+  ~ReleaseGil();
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+// Has the GIL for a scope: of any thread, be it inside ReleaseGil, in Python or unknown to it.
+class AcquireGil {
+ public:
+  AcquireGil() noexcept;
+  ~AcquireGil();
+  AcquireGil(const AcquireGil&) = delete;
+  AcquireGil& operator=(const AcquireGil&) = delete;
+
+ private:
+  PyThreadState* const released_;  // by the ReleaseGil around, null if there is none
+  PyGILState_STATE state_ = PyGILState_UNLOCKED;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""final_obs and final_info, made natively, against their slow and obvious form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import rollouts
+from rollouts import SpecError, _native
+
+Array = NDArray[Any]
+NUM_ENVS = 6
+
+
+def add_final_slowly(
+    info: dict[str, Any], final_obs: Array, terminated: Array, truncated: Array
+) -> None:
+    """Gymnasium's layout of what same-step autoreset keeps; rows without an end are empty."""
+    ended = terminated | truncated
+    if not ended.any():
+        return
+    rows = np.full(len(ended), None, dtype=object)
+    for row in np.flatnonzero(ended):
+        rows[row] = final_obs[row]
+    final_info: dict[str, Any] = {}
+    for name, values in info.items():
+        rows_ended = ended.reshape(-1, *[1] * (values.ndim - 1))
+        final_info[name] = np.where(rows_ended, values, np.zeros((), values.dtype))
+        final_info[f"_{name}"] = ended
+    info["final_obs"], info["_final_obs"] = rows, ended
+    info["final_info"], info["_final_info"] = final_info, ended
+
+
+def assert_equal_infos(ours: dict[str, Any], slow: dict[str, Any]) -> None:
+    assert list(ours) == list(slow)
+    for name, expected in slow.items():
+        if isinstance(expected, dict):
+            assert_equal_infos(ours[name], expected)
+            continue
+        assert ours[name].dtype == expected.dtype, name
+        assert ours[name].shape == expected.shape, name
+        for got, want in zip(ours[name], expected, strict=True):
+            assert type(got) is type(want), name
+            np.testing.assert_array_equal(got, want, err_msg=name)
+
+
+def columns(rng: np.random.Generator) -> dict[str, Array]:
+    told = rng.random((NUM_ENVS, 5))
+    return {
+        "env_id": rng.integers(100, size=NUM_ENVS, dtype=np.int32),
+        "episode_return": rng.random(NUM_ENVS),
+        "mask": rng.integers(2, size=(NUM_ENVS, 3), dtype=np.int8),
+        "strided": told[:, 3],
+        "strided_rows": told[:, 1:4],
+        "not_dense": told[:, ::2],
+        "backwards": told[::-1, 0],
+        "text": np.array([f"{i}" for i in range(NUM_ENVS)], dtype=object),
+    }
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (3, 2, 5)])
+def test_only_the_rows_that_ended_are_there(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        final_obs = rng.integers(255, size=(NUM_ENVS, *shape), dtype=np.uint8)
+        terminated, truncated = rng.random((2, NUM_ENVS)) < 0.25
+        ours = columns(rng)
+        slow = dict(ours)
+        given = list(ours)
+        add_final_slowly(slow, final_obs, terminated, truncated)
+        ended = _native.add_final(ours, final_obs, terminated, truncated)
+        assert ended == bool((terminated | truncated).any())
+        assert ended or list(ours) == given
+        assert_equal_infos(ours, slow)
+
+
+def test_rows_are_views_that_keep_their_buffer() -> None:
+    with rollouts.make_vec("CartPole-v1", 8, seed=0, autoreset_mode="same_step") as env:
+        env.reset()
+        kept: list[tuple[Array, Array]] = []
+        for step in range(300):
+            *_, info = env.step(np.full(8, step % 2))
+            for row in info.get("final_obs", ()):
+                if row is not None:
+                    kept.append((row, row.copy()))
+        assert len(kept) > 10
+        for row, as_it_was in kept:
+            assert not row.flags.owndata and row.flags.writeable
+            np.testing.assert_array_equal(row, as_it_was)
+
+
+def test_wrong_rows_are_refused() -> None:
+    ended = np.ones(3, np.bool_)
+    for info, final_obs, truncated in (
+        ({}, np.zeros((2, 4)), ended),
+        ({}, np.zeros((3, 4)), ended[:2]),
+        ({"short": np.zeros(2)}, np.zeros((3, 4)), ended),
+        ({"scalar": np.zeros(())}, np.zeros((3, 4)), ended),
+    ):
+        with pytest.raises(SpecError, match="one row for each of the 3"):
+            _native.add_final(info, final_obs, ended, truncated)
