@@ -39,9 +39,9 @@ def load_engine() -> None:
     """Imports mujoco and hands its library to our native core; once per process.
 
     Raises:
-      EngineError: mujoco is missing, or is not the release that this build was made for.
+      EngineError: mujoco is missing, or is of a release that is not supported.
     """
-    install = f"pip install mujoco=={_native.MUJOCO_VERSION}"
+    install = f'pip install "{requirement()}"'
     try:
         module = importlib.import_module("mujoco")
     except ImportError as error:
@@ -61,6 +61,13 @@ def load_engine() -> None:
     if not libraries:
         raise EngineError(f"no libmujoco in {folder}: {install} --force-reinstall")
     _native.load_mujoco(str(libraries[0]), importlib.metadata.version("mujoco"))
+
+
+def requirement() -> str:
+    """The supported releases as pip takes them, such as "mujoco>=3.14,<4.1"."""
+    first, last = _native.MUJOCO_RELEASES[0], _native.MUJOCO_RELEASES[-1]
+    major, minor = (int(part) for part in last.split("."))
+    return f"mujoco>={first},<{major}.{minor + 1}"
 
 
 @functools.cache

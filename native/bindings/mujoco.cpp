@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace rollouts {
 
 void BindMujoco(py::module_& module) {
-  module.attr("MUJOCO_VERSION") = MujocoHeaderVersion();
+  module.attr("MUJOCO_RELEASES") = py::tuple(py::cast(MujocoReleaseNames()));
   module.def("load_mujoco", &LoadMujoco, py::arg("so_path"), py::arg("version"),
              "Resolves MuJoCo's functions in the library of the imported mujoco.");
   module.def(

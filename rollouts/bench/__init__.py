@@ -9,12 +9,12 @@ but ours is imported before a peer is asked for.
 from __future__ import annotations
 
 from rollouts.bench.measurement import Comparison, Measurement, Settings
-from rollouts.bench.mujoco_peer import MujocoRollout
+from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.peers import PEERS as LIBRARIES
 from rollouts.bench.peers import OpenEnv, Peer, Rollouts
 from rollouts.bench.runner import compare
 
-PEERS = {**LIBRARIES, MujocoRollout.name: MujocoRollout()}
+PEERS = {**LIBRARIES, MujocoRollout.name: MujocoRollout(), MujocoBatch.name: MujocoBatch()}
 
 __all__ = [
     "PEERS",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo's own thread pool, open loop: what the engine alone makes of the same controls."""
+"""MuJoCo's own thread pools: what the engine alone makes of the same controls."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from rollouts import mujoco
 from rollouts.bench.measurement import Settings
 from rollouts.bench.peers import OpenEnv
-from rollouts.errors import SpecError
+from rollouts.errors import EngineError, SpecError
 from rollouts.specs import EnvSpec, OptionValue
 from rollouts.vector_env import VectorEnv
 
@@ -34,11 +35,7 @@ class MujocoRollout:
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         version = self.version()
-        if not spec.header.startswith(mujoco.HEADERS):
-            raise SpecError(
-                f"peer 'mujoco' has MuJoCo's environments only, got env_id {spec.id!r}: "
-                "measure an id such as 'Ant-v5', or leave this peer out"
-            )
+        _check_id(self.name, spec)
         driver = _Driver(settings, spec.options)
         notes = [f"Open loop: {_WINDOW} calls' controls at once, no resets, nothing observed."]
         if settings.is_async:
@@ -57,6 +54,99 @@ class MujocoRollout:
         )
 
 
+class MujocoBatch:
+    """`mujoco.batch.Batch`: one call a step, no resets, observations, rewards or infos."""
+
+    name = "mujoco-batch"
+
+    def version(self) -> str:
+        mujoco.load_engine()
+        version = importlib.metadata.version("mujoco")
+        try:
+            importlib.import_module("mujoco.batch")
+        except ImportError as error:
+            raise EngineError(
+                f"peer 'mujoco-batch' needs mujoco.batch, which mujoco {version} lacks: "
+                'pip install "mujoco>=4", or leave this peer out'
+            ) from error
+        return version
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        version = self.version()
+        _check_id(self.name, spec)
+        driver = _BatchDriver(settings, spec.options)
+        notes = ["No resets, nothing observed; its threads include the caller's."]
+        if settings.is_async:
+            notes.append("It has no recv and send: steps of all simulations were measured.")
+        return OpenEnv(
+            self.name,
+            version,
+            driver,
+            num_envs=settings.num_envs,
+            batch_size=settings.num_envs,
+            num_threads=settings.num_threads,
+            start=driver.start,
+            close=driver.close,
+            options={"nstep": driver.frame_skip},
+            notes=tuple(notes),
+        )
+
+
+def _check_id(peer: str, spec: EnvSpec) -> None:
+    if not spec.header.startswith(mujoco.HEADERS):
+        raise SpecError(
+            f"peer {peer!r} has MuJoCo's environments only, got env_id {spec.id!r}: "
+            "measure an id such as 'Ant-v5', or leave this peer out"
+        )
+
+
+def _model_file(options: Mapping[str, OptionValue]) -> str:
+    path = str(options["xml_file"])
+    return path if path.startswith(("/", ".", "~")) else str(mujoco.assets_dir() / path)
+
+
+def _starts(settings: Settings) -> Iterator[Array]:
+    """Integration states (nstate,) float64 in which our environments begin."""
+    with VectorEnv(
+        settings.env_id,
+        settings.num_envs,
+        num_threads=1,
+        seed=settings.seed,
+        env_options={**settings.env_options},
+    ) as env:
+        env.reset()
+        yield from map(mujoco.integration_state, env.get_state())
+
+
+class _BatchDriver:
+    """Steps all simulations in one call."""
+
+    def __init__(self, settings: Settings, options: Mapping[str, OptionValue]) -> None:
+        import mujoco as engine
+        from mujoco import batch
+
+        self.frame_skip = int(options["frame_skip"])
+        self._settings = settings
+        model = engine.MjModel.from_xml_path(_model_file(options))
+        # 0 would be all CPUs
+        threads = max(1, settings.num_threads)
+        self._batch = batch.Batch(model, settings.num_envs, nthread=threads)
+        self._controls = self._batch.bind("ctrl")
+
+    def start(self) -> None:
+        """Begins where our environments begin."""
+        for row, state in zip(self._batch.state, _starts(self._settings), strict=True):
+            row[:] = state
+
+    def step(self, actions: Array) -> None:
+        """Steps once with actions (N, nu)."""
+        self._controls[:] = actions
+        self._batch.step(nstep=self.frame_skip)
+
+    def close(self) -> None:
+        del self._controls, self._batch
+
+
 class _Driver:
     """Collects controls of `_WINDOW` calls and rolls them out in the last of these."""
 
@@ -64,12 +154,9 @@ class _Driver:
         import mujoco as engine
         from mujoco import rollout
 
-        path = str(options["xml_file"])
-        if not path.startswith(("/", ".", "~")):
-            path = str(mujoco.assets_dir() / path)
         self.frame_skip = int(options["frame_skip"])
         self._engine, self._settings = engine, settings
-        self._model = engine.MjModel.from_xml_path(path)
+        self._model = engine.MjModel.from_xml_path(_model_file(options))
         threads = settings.num_threads
         self._data = [engine.MjData(self._model) for _ in range(max(1, threads))]
         # its pool's threads come beside the caller, who waits
@@ -85,20 +172,12 @@ class _Driver:
         size = self._engine.mj_stateSize(self._model, kind)
         states = np.empty((self._settings.num_envs, size))
         warm_start = np.empty((self._settings.num_envs, self._model.nv))
-        with VectorEnv(
-            self._settings.env_id,
-            self._settings.num_envs,
-            num_threads=1,
-            seed=self._settings.seed,
-            env_options={**self._settings.env_options},
-        ) as env:
-            env.reset()
-            for row, warm, state in zip(states, warm_start, env.get_state(), strict=True):
-                everything = self._engine.mjtState.mjSTATE_INTEGRATION
-                saved = mujoco.integration_state(state)
-                self._engine.mj_setState(self._model, data, saved, everything)
-                self._engine.mj_getState(self._model, data, row, kind)
-                warm[:] = data.qacc_warmstart
+        everything = self._engine.mjtState.mjSTATE_INTEGRATION
+        starts = _starts(self._settings)
+        for row, warm, state in zip(states, warm_start, starts, strict=True):
+            self._engine.mj_setState(self._model, data, state, everything)
+            self._engine.mj_getState(self._model, data, row, kind)
+            warm[:] = data.qacc_warmstart
         self._states, self._warm_start = states, warm_start
         self._controls.clear()
 

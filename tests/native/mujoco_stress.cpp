@@ -280,7 +280,7 @@ int main(int argc, char** argv) {
   const std::string library = rollouts::Variable("MUJOCO_LIBRARY");
   // in Python, importing mujoco has done this
   CHECK(dlopen(library.c_str(), RTLD_NOW) != nullptr);
-  rollouts::LoadMujoco(library, rollouts::MujocoHeaderVersion());
+  rollouts::LoadMujoco(library, rollouts::MujocoReleaseNames().back());
   scenarios.at(argv[1])();
   return 0;
 }

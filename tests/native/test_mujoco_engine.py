@@ -16,6 +16,7 @@ import rollouts
 from rollouts import _native, mujoco
 from rollouts.errors import EngineError, EnvError, SpecError
 
+ROOT = Path(__file__).parents[2]
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
 
@@ -167,14 +168,19 @@ def in_new_process(code: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
-def test_library_without_the_functions_is_named_with_version_and_remedy() -> None:
+def test_a_library_of_no_supported_release_is_named_with_version_and_remedy() -> None:
     said = in_new_process(
         "import _ctypes\n"
         "try: _native.load_mujoco(_native.__file__, '9.9')\n"
         "except EngineError as error: print(error)"
     )
-    assert "does not export" in said and "mujoco 9.9 is installed" in said
-    assert f'pip install "mujoco=={_native.MUJOCO_VERSION}"' in said
+    assert "mujoco 9.9 is installed" in said
+    assert f"supports MuJoCo {', '.join(_native.MUJOCO_RELEASES)}: " in said
+    assert f'pip install "{mujoco.requirement()}"' in said
+
+
+def test_the_requirement_of_the_package_is_the_range_of_supported_releases() -> None:
+    assert f'"{mujoco.requirement()}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_library_that_is_not_loaded_is_an_error() -> None:
@@ -202,7 +208,7 @@ def test_importing_the_engine_is_left_to_the_first_environment() -> None:
 def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
     mujoco.load_engine.cache_clear()
-    with pytest.raises(EngineError, match=rf"pip install mujoco=={_native.MUJOCO_VERSION}"):
+    with pytest.raises(EngineError, match=re.escape(f'pip install "{mujoco.requirement()}"')):
         rollouts.make_vec("Ant-v5")
 
 

@@ -183,10 +183,36 @@ def test_mujocos_rollouts_go_where_our_environments_go() -> None:
     engine.close()
 
 
-def test_the_mujoco_peer_refuses_what_is_not_mujoco() -> None:
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_compare_measures_mujocos_batches(num_threads: int) -> None:
+    settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
+    _, engine = compare(settings, [PEERS["mujoco-batch"]]).measurements
+    assert (engine.library, engine.num_threads) == ("mujoco-batch", num_threads)
+    assert engine.options == {"nstep": 2}
+    assert engine.median > 0
+
+
+def test_mujocos_batches_go_where_our_environments_go() -> None:
+    settings = Settings("Hopper-v5", 2, 2, 1, seed=3)
+    spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
+    engine = PEERS["mujoco-batch"].make(settings, spec)
+    batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
+    with rollouts.make_vec("Hopper-v5", 2, seed=3, terminate_when_unhealthy=False) as env:
+        env.reset()
+        engine.start()
+        for batch in batches:
+            env.step(batch)
+            engine.env.step(batch)
+        ours = np.stack([integration_state(state) for state in env.get_state()])
+    np.testing.assert_array_equal(engine.env._batch.state, ours)
+    engine.close()
+
+
+@pytest.mark.parametrize("peer", ["mujoco", "mujoco-batch"])
+def test_the_mujoco_peers_refuse_what_is_not_mujoco(peer: str) -> None:
     settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
-    with pytest.raises(SpecError, match="'mujoco' has MuJoCo's environments only"):
-        compare(settings, [PEERS["mujoco"]])
+    with pytest.raises(SpecError, match=f"'{peer}' has MuJoCo's environments only"):
+        compare(settings, [PEERS[peer]])
 
 
 def test_the_plain_loop_takes_the_options_of_the_environment() -> None:

@@ -9,28 +9,23 @@ namespace rollouts {
 namespace {
 
 struct Kind {
-  mjtObj type;
+  MujocoObject type;
   const char* name;
 };
 
 Kind KindOf(ModelObject object) {
   switch (object) {
-    case ModelObject::kBody: return {mjOBJ_BODY, "body"};
-    case ModelObject::kJoint: return {mjOBJ_JOINT, "joint"};
-    case ModelObject::kGeom: return {mjOBJ_GEOM, "geom"};
-    case ModelObject::kSite: return {mjOBJ_SITE, "site"};
-    case ModelObject::kSensor: return {mjOBJ_SENSOR, "sensor"};
-    case ModelObject::kActuator: return {mjOBJ_ACTUATOR, "actuator"};
-    case ModelObject::kTendon: return {mjOBJ_TENDON, "tendon"};
-    case ModelObject::kLight: return {mjOBJ_LIGHT, "light"};
+    case ModelObject::kBody: return {kBodyObject, "body"};
+    case ModelObject::kJoint: return {kJointObject, "joint"};
+    case ModelObject::kGeom: return {kGeomObject, "geom"};
+    case ModelObject::kSite: return {kSiteObject, "site"};
+    case ModelObject::kSensor: return {kSensorObject, "sensor"};
+    case ModelObject::kActuator: return {kActuatorObject, "actuator"};
+    case ModelObject::kTendon: return {kTendonObject, "tendon"};
+    case ModelObject::kLight: return {kLightObject, "light"};
   }
-  return {mjOBJ_UNKNOWN, "thing"};
+  return {kUnknownObject, "thing"};
 }
-
-static_assert(kFreeJoint == static_cast<int>(mjJNT_FREE) &&
-              kBallJoint == static_cast<int>(mjJNT_BALL) &&
-              kSlideJoint == static_cast<int>(mjJNT_SLIDE) &&
-              kHingeJoint == static_cast<int>(mjJNT_HINGE));
 
 }  // namespace
 
@@ -44,12 +39,16 @@ std::int32_t PhysicsModel::Id(ModelObject object, const std::string& name) const
 }
 
 bool Physics::JointLimited(std::int32_t joint) const {
-  return native_->model->jnt_limited[joint] != 0;
+  return Release().model.jnt_limited.In(native_->model)[joint];
 }
 
 StartView Physics::start() {
-  mjData& data = *native_->data;
-  return {.qpos = data.qpos, .qvel = data.qvel, .act = data.act, .time = &data.time};
+  const DataPlaces& at = Release().data;
+  mjData* const data = native_->data.get();
+  return {.qpos = at.qpos.In(data),
+          .qvel = at.qvel.In(data),
+          .act = at.act.In(data),
+          .time = &at.time.In(data)};
 }
 
 void Physics::ResetData() {
@@ -59,9 +58,9 @@ void Physics::ResetData() {
 
 void Physics::ForwardUnactuated() {
   // the model is shared, so a copy of its options says so
-  mjModel unactuated = *native_->model;
-  unactuated.opt.disableflags |= mjDSBL_ACTUATION;
-  Guarded([&] { Mujoco().forward(&unactuated, native_->data.get()); });
+  ModelStruct unactuated(native_->model);
+  Release().model.disableflags.In(unactuated.get()) |= kActuationDisabled;
+  Guarded([&] { Mujoco().forward(unactuated.get(), native_->data.get()); });
   ThrowWarnings();
 }
 
@@ -75,12 +74,13 @@ bool Physics::TryForwardUnactuated() {
 }
 
 Physics::HeightFieldView Physics::HeightField() const {
-  const mjModel& model = *native_->model;
-  if (model.nhfield < 1 || model.hfield_nrow[0] != model.hfield_ncol[0]) {
+  const ModelPlaces& at = Release().model;
+  const mjModel* const model = native_->model;
+  if (at.nhfield.In(model) < 1 || at.hfield_nrow.In(model)[0] != at.hfield_ncol.In(model)[0]) {
     throw SpecError("the model " + model_->xml_path() + " has no square height field");
   }
-  return {static_cast<std::size_t>(model.hfield_adr[0]), model.hfield_nrow[0],
-          model.hfield_size[0]};
+  return {static_cast<std::size_t>(at.hfield_adr.In(model)[0]), at.hfield_nrow.In(model)[0],
+          at.hfield_size.In(model)[0]};
 }
 
 void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
@@ -88,10 +88,10 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
   Guarded([&] {
-    if (controls) std::copy_n(controls, model->nu, data->ctrl);
+    if (controls) std::copy_n(controls, native_->num_controls, native_->controls);
     // the first half of a step was done at the end of the one before; Runge and Kutta's has none
     std::int32_t whole = substeps;
-    if (model->opt.integrator != mjINT_RK4) {
+    if (Release().model.integrator.In(model) != kRungeKutta) {
       api.step2(model, data);
       --whole;
     }
@@ -106,10 +106,10 @@ void Physics::Refresh() {
   ThrowWarnings();
 }
 
-std::int32_t Physics::num_contacts() const { return native_->data->ncon; }
+std::int32_t Physics::num_contacts() const { return Release().data.ncon.In(native_->data.get()); }
 
 void Physics::ObjectVelocity(ModelObject object, std::int32_t id, double* velocity) const {
-  mjtNum both[6];  // rotation first
+  double both[6];  // rotation first
   Mujoco().object_velocity(native_->model, native_->data.get(), KindOf(object).type, id, both,
                            /*flg_local=*/0);
   std::copy_n(both + 3, 3, velocity);

@@ -50,7 +50,7 @@ std::vector<std::string> PhysicsModel::SettableFields() const {
 ModelCopy& Physics::OwnedModel() {
   if (!native_->own) {
     const PhysicsModel::Native& shared = *model_->native_;
-    native_->own = std::make_unique<ModelCopy>(*shared.model, shared.fields);
+    native_->own = std::make_unique<ModelCopy>(shared.model.get(), shared.fields);
     native_->model = native_->own->model();
   }
   return *native_->own;
@@ -67,7 +67,7 @@ std::span<std::uint8_t> Physics::OwnBytes(const std::string& name, ModelValue ty
   return values;
 }
 
-void Physics::UpdateModelView() { model_view_ = ViewOfModel(*native_->model); }
+void Physics::UpdateModelView() { model_view_ = ViewOfModel(native_->model); }
 
 bool Physics::SetField(const std::string& name, std::span<const double> values) {
   const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
@@ -84,7 +84,7 @@ bool Physics::SetField(const std::string& name, std::span<const double> values) 
 std::vector<double> Physics::ReadField(const std::string& name, bool of_file) const {
   const PhysicsModel::Native& shared = *model_->native_;
   const ModelField& field = FindField(shared.fields, name, model_->xml_path());
-  const mjModel& model = of_file ? *shared.model : *native_->model;
+  const mjModel* const model = of_file ? shared.model.get() : native_->model;
   std::vector<double> values(static_cast<std::size_t>(field.rows * field.columns));
   VisitType(field.type, [&](auto zero) {
     const auto* const data = reinterpret_cast<const decltype(zero)*>(field.DataIn(model));

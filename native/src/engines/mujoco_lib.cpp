@@ -17,7 +17,13 @@ namespace rollouts {
 namespace {
 
 std::mutex load_mutex;
-std::atomic<const MujocoApi*> loaded_api{nullptr};  // set once, never freed
+
+struct Loaded {
+  MujocoApi api;
+  const MujocoRelease* release = nullptr;
+  int version = 0;
+};
+std::atomic<const Loaded*> loaded{nullptr};  // set once, never freed
 
 // Where a fatal error in this thread goes on, and what was said.
 struct Trap {
@@ -27,12 +33,12 @@ struct Trap {
 };
 thread_local Trap trap;
 
-void OnLog(const mjLogMessage* message) {
-  if (message->level == mjLOG_ERROR) {
+void OnLog(const MujocoLog* message) {
+  if (message->level == kLogError) {
     std::snprintf(trap.error, sizeof(trap.error), "%s", message->subject);
     std::longjmp(trap.jump, 1);
   }
-  if (message->level == mjLOG_WARNING && trap.warning[0] == 0) {
+  if (message->level == kLogWarning && trap.warning[0] == 0) {
     std::snprintf(trap.warning, sizeof(trap.warning), "%s", message->subject);
   }
 }
@@ -76,26 +82,45 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.set_thread_log_handler, "_mjPRIVATE_setTlsLogHandler");
 }
 
-std::string Advice(const std::string& version) {
-  const std::string built = MujocoHeaderVersion();
-  return "; mujoco " + version + " is installed, this build of rollouts has the structs of " +
-         built + ": pip install \"mujoco==" + built + "\", or build rollouts from source against " +
-         "the headers of " + version;
-}
-
-// 4000001 is release 4.0.1.
-std::string VersionText(int number) {
-  return std::to_string(number / 1'000'000) + "." + std::to_string(number / 1000 % 1000) + "." +
-         std::to_string(number % 1000);
+const Loaded& GetLoaded() {
+  const Loaded* const found = loaded.load(std::memory_order_acquire);
+  if (!found) {
+    throw EngineError(
+        "MuJoCo is not loaded: make its environments with rollouts.make_vec(\"Ant-v5\"), which "
+        "imports mujoco first");
+  }
+  return *found;
 }
 
 }  // namespace
 
-std::string MujocoHeaderVersion() { return VersionText(mjVERSION_HEADER); }
+std::vector<std::string> MujocoReleaseNames() {
+  std::vector<std::string> names;
+  for (const MujocoRelease* release : MujocoReleases()) names.push_back(release->name);
+  return names;
+}
+
+// 4000001 is release 4.0.1.
+std::string VersionText(int version) {
+  return std::to_string(version / 1'000'000) + "." + std::to_string(version / 1000 % 1000) + "." +
+         std::to_string(version % 1000);
+}
+
+std::string MujocoAdvice() {
+  const auto releases = MujocoReleases();
+  std::string names;
+  for (const MujocoRelease* release : releases) {
+    names += (names.empty() ? "" : ", ") + std::string(release->name);
+  }
+  const int last = releases.back()->number;
+  return "this rollouts supports MuJoCo " + names + ": pip install \"mujoco>=" +
+         releases.front()->name + ",<" + std::to_string(last / 1'000'000) + "." +
+         std::to_string(last / 1000 % 1000 + 1) + "\"";
+}
 
 void LoadMujoco(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  if (loaded_api.load()) return;
+  if (loaded.load()) return;
 
   // the handle is kept for the life of the process, like the library itself
   void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -106,38 +131,38 @@ void LoadMujoco(const std::string& so_path, const std::string& version) {
   }
 
   // the release is checked before anything that may not be there in another one
-  decltype(&mj_version) library_version = nullptr;
+  int (*library_version)() = nullptr;
   Resolver resolver(handle);
   resolver(library_version, "mj_version");
-  if (library_version && library_version() != mjVERSION_HEADER) {
-    throw EngineError(so_path + " is MuJoCo " + VersionText(library_version()) + Advice(version));
+  auto made = std::make_unique<Loaded>();
+  made->version = library_version ? library_version() : 0;
+  made->release = FindRelease(made->version);
+  if (!made->release) {
+    throw EngineError("mujoco " + version + " is installed (" + so_path + "), and " +
+                      MujocoAdvice());
   }
-  auto api = std::make_unique<MujocoApi>();
-  ResolveAll(resolver, *api);
+  ResolveAll(resolver, made->api);
   if (!resolver.missing().empty()) {
     throw EngineError(so_path + " does not export " + std::to_string(resolver.missing().size()) +
                       " functions that rollouts needs, the first is " +
-                      resolver.missing().front() + Advice(version));
+                      resolver.missing().front() + "; it is of mujoco " + version + ", and " +
+                      MujocoAdvice());
   }
-  loaded_api.store(api.release(), std::memory_order_release);
+  loaded.store(made.release(), std::memory_order_release);
 }
 
-const MujocoApi& Mujoco() {
-  const MujocoApi* api = loaded_api.load(std::memory_order_acquire);
-  if (!api) {
-    throw EngineError(
-        "MuJoCo is not loaded: make its environments with rollouts.make_vec(\"Ant-v5\"), which "
-        "imports mujoco first");
-  }
-  return *api;
-}
+const MujocoApi& Mujoco() { return GetLoaded().api; }
+
+const MujocoRelease& Release() { return *GetLoaded().release; }
+
+int MujocoVersion() { return GetLoaded().version; }
 
 std::string LastMujocoWarning() { return trap.warning; }
 
 void RunGuarded(void (*call)(void*), void* context) {
   const MujocoApi& api = Mujoco();
   trap.warning[0] = 0;
-  const mjfLogHandler before = api.set_thread_log_handler(&OnLog);
+  const MujocoLogHandler before = api.set_thread_log_handler(&OnLog);
   if (setjmp(trap.jump) == 0) {
     call(context);
     api.set_thread_log_handler(before);

@@ -3,16 +3,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace rollouts {
 
 // Resolves every function in the shared object that the imported `mujoco` package uses.
 // `version` is the package's, for messages. Loading twice is harmless. Throws EngineError when
-// the object is not loaded, lacks a function, or is of another release than the headers that
-// this was built with.
+// the object is not loaded, lacks a function, or is of a release that is not supported.
 void LoadMujoco(const std::string& so_path, const std::string& version);
 
-// The release of the headers, such as "4.0.0".
-std::string MujocoHeaderVersion();
+// The releases that are supported, oldest first, such as "4.0"; their patches are, too.
+std::vector<std::string> MujocoReleaseNames();
 
 }  // namespace rollouts

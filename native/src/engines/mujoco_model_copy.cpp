@@ -44,6 +44,11 @@ Saved ReadSaved(StateReader& reader, const std::vector<ModelField>& fields) {
 
 }  // namespace
 
+ModelStruct::ModelStruct(const mjModel* from)
+    : bytes_(std::make_unique<std::uint8_t[]>(Release().model_bytes)) {
+  std::memcpy(bytes_.get(), from, Release().model_bytes);
+}
+
 const ModelField& FindField(const std::vector<ModelField>& fields, const std::string& name,
                             const std::string& xml_path) {
   const auto field = std::find_if(fields.begin(), fields.end(),
@@ -76,21 +81,21 @@ std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
     }
     own_fields_.push_back(std::move(made));
     copy = own_fields_.end() - 1;
-    if (copy->data) field.PointTo(own_, copy->data.get());
+    if (copy->data) field.PointTo(own_.get(), copy->data.get());
   }
   copy->keep |= keep;
-  return {field.DataIn(own_), field.bytes()};
+  return {field.DataIn(own_.get()), field.bytes()};
 }
 
 bool ModelCopy::Differs(const OwnField& copy) const {
   const ModelField& field = *copy.field;
-  return std::memcmp(field.DataIn(own_), field.DataIn(shared_), field.bytes()) != 0;
+  return std::memcmp(field.DataIn(own_.get()), field.DataIn(shared_), field.bytes()) != 0;
 }
 
 void ModelCopy::DropEqual() {
   std::erase_if(own_fields_, [&](const OwnField& copy) {
     if (copy.keep || Differs(copy)) return false;
-    if (copy.data) copy.field->PointTo(own_, copy.field->DataIn(shared_));
+    if (copy.data) copy.field->PointTo(own_.get(), copy.field->DataIn(shared_));
     return true;
   });
 }
@@ -100,7 +105,7 @@ void ModelCopy::DeriveConstants(mjData* scratch) {
     if (field.is_constant) Own(field, /*keep=*/false);
   }
   try {
-    Guarded([&] { Mujoco().set_const(&own_, scratch); });
+    Guarded([&] { Mujoco().set_const(own_.get(), scratch); });
   } catch (...) {
     Restore();
     throw;
@@ -110,7 +115,7 @@ void ModelCopy::DeriveConstants(mjData* scratch) {
 
 void ModelCopy::Restore() {
   for (const OwnField& copy : own_fields_) {
-    std::memcpy(copy.field->DataIn(own_), copy.field->DataIn(shared_), copy.field->bytes());
+    std::memcpy(copy.field->DataIn(own_.get()), copy.field->DataIn(shared_), copy.field->bytes());
   }
   DropEqual();
 }
@@ -126,7 +131,7 @@ void ModelCopy::Save(StateWriter& writer) const {
     writer.Put(static_cast<std::uint64_t>(name.size()));
     writer.PutBytes({reinterpret_cast<const std::uint8_t*>(name.data()), name.size()});
     writer.Put(static_cast<std::uint64_t>(field.bytes()));
-    writer.PutBytes({field.DataIn(own_), field.bytes()});
+    writer.PutBytes({field.DataIn(own_.get()), field.bytes()});
   }
 }
 

@@ -2,8 +2,6 @@
 // A model that shares its arrays with another one, but for those that it owns.
 #pragma once
 
-#include <mujoco/mujoco.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -21,15 +19,26 @@ namespace rollouts {
 const ModelField& FindField(const std::vector<ModelField>& fields, const std::string& name,
                             const std::string& xml_path);
 
+// An mjModel's struct, whose pointers lead to the arrays of the one that it was copied from.
+class ModelStruct {
+ public:
+  explicit ModelStruct(const mjModel* from);
+  mjModel* get() { return reinterpret_cast<mjModel*>(bytes_.get()); }
+  const mjModel* get() const { return reinterpret_cast<const mjModel*>(bytes_.get()); }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> bytes_;
+};
+
 // Used by one thread at a time. `shared` and its `fields` must outlive it; they are only read.
 class ModelCopy {
  public:
-  ModelCopy(const mjModel& shared, const std::vector<ModelField>& fields)
+  ModelCopy(const mjModel* shared, const std::vector<ModelField>& fields)
       : shared_(shared), fields_(fields), own_(shared) {}
   ModelCopy(const ModelCopy&) = delete;
 
   // Not to be freed by MuJoCo.
-  const mjModel* model() const { return &own_; }
+  const mjModel* model() const { return own_.get(); }
 
   // The values of a field, which this model owns from now on. `keep`: their address stays the
   // same; without it the next DeriveConstants, Restore or Load may end the ownership.
@@ -62,9 +71,9 @@ class ModelCopy {
   bool Differs(const OwnField& copy) const;
   void DropEqual();
 
-  const mjModel& shared_;
+  const mjModel* const shared_;
   const std::vector<ModelField>& fields_;
-  mjModel own_;
+  ModelStruct own_;
   std::vector<OwnField> own_fields_;
 };
 

@@ -3,13 +3,12 @@
 // and whether a simulation may have its own.
 #pragma once
 
-#include <mujoco/mujoco.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "mujoco_release.h"
 #include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
@@ -39,22 +38,22 @@ struct ModelField {
   // A single value without an axis.
   bool scalar() const { return inside && rows == 1; }
 
-  std::uint8_t* DataIn(mjModel& model) const {
-    std::uint8_t* const at = reinterpret_cast<std::uint8_t*>(&model) + offset;
+  std::uint8_t* DataIn(mjModel* model) const {
+    std::uint8_t* const at = reinterpret_cast<std::uint8_t*>(model) + offset;
     return inside ? at : *reinterpret_cast<std::uint8_t**>(at);
   }
-  const std::uint8_t* DataIn(const mjModel& model) const {
-    return DataIn(const_cast<mjModel&>(model));
+  const std::uint8_t* DataIn(const mjModel* model) const {
+    return DataIn(const_cast<mjModel*>(model));
   }
   // Where the values are behind a pointer.
-  void PointTo(mjModel& model, const std::uint8_t* data) const {
-    *reinterpret_cast<const std::uint8_t**>(reinterpret_cast<std::uint8_t*>(&model) + offset) =
+  void PointTo(mjModel* model, const std::uint8_t* data) const {
+    *reinterpret_cast<const std::uint8_t**>(reinterpret_cast<std::uint8_t*>(model) + offset) =
         data;
   }
 };
 
 // Every array of the model that is not empty, all options, and the other entries of the struct
 // that mj_setConst writes.
-std::vector<ModelField> ModelFields(const mjModel& model);
+std::vector<ModelField> ModelFields(const mjModel* model);
 
 }  // namespace rollouts

@@ -28,8 +28,11 @@ struct Physics::Native {
   const mjModel* model;
   std::unique_ptr<mjData, DeleteData> data;
   std::unique_ptr<ModelCopy> own;  // null while every array is shared
+  std::size_t num_controls;
+  double* controls;                // of the data
+  const MujocoWarning* warnings;   // (kNumWarnings) of the data
 };
 
-ModelView ViewOfModel(const mjModel& model);
+ModelView ViewOfModel(const mjModel* model);
 
 }  // namespace rollouts

@@ -24,50 +24,50 @@ struct Field {
   const char* name;
   Rows rows;
   int width;  // numbers in a row
-  mjtNum* mjData::* array;
+  Place<double*> DataPlaces::* array;
   bool after_constraints = false;  // computed by mj_rnePostConstraint
 };
 
 constexpr Field kFields[] = {
     {"time", Rows::kTime, 1, nullptr},
-    {"qpos", Rows::kPositions, 1, &mjData::qpos},
-    {"qvel", Rows::kVelocities, 1, &mjData::qvel},
-    {"qacc", Rows::kVelocities, 1, &mjData::qacc},
-    {"qfrc_actuator", Rows::kVelocities, 1, &mjData::qfrc_actuator},
-    {"qfrc_applied", Rows::kVelocities, 1, &mjData::qfrc_applied},
-    {"qfrc_bias", Rows::kVelocities, 1, &mjData::qfrc_bias},
-    {"qfrc_constraint", Rows::kVelocities, 1, &mjData::qfrc_constraint},
-    {"qfrc_passive", Rows::kVelocities, 1, &mjData::qfrc_passive},
-    {"ctrl", Rows::kControls, 1, &mjData::ctrl},
-    {"act", Rows::kActivations, 1, &mjData::act},
-    {"actuator_length", Rows::kForces, 1, &mjData::actuator_length},
-    {"actuator_velocity", Rows::kForces, 1, &mjData::actuator_velocity},
-    {"actuator_force", Rows::kForces, 1, &mjData::actuator_force},
-    {"sensordata", Rows::kSensors, 1, &mjData::sensordata},
-    {"xpos", Rows::kBodies, 3, &mjData::xpos},
-    {"xquat", Rows::kBodies, 4, &mjData::xquat},
-    {"xmat", Rows::kBodies, 9, &mjData::xmat},
-    {"xipos", Rows::kBodies, 3, &mjData::xipos},
-    {"ximat", Rows::kBodies, 9, &mjData::ximat},
-    {"subtree_com", Rows::kBodies, 3, &mjData::subtree_com},
-    {"cinert", Rows::kBodies, 10, &mjData::cinert},
-    {"cvel", Rows::kBodies, 6, &mjData::cvel},
-    {"xfrc_applied", Rows::kBodies, 6, &mjData::xfrc_applied},
-    {"cacc", Rows::kBodies, 6, &mjData::cacc, true},
-    {"cfrc_int", Rows::kBodies, 6, &mjData::cfrc_int, true},
-    {"cfrc_ext", Rows::kBodies, 6, &mjData::cfrc_ext, true},
-    {"mocap_pos", Rows::kMocap, 3, &mjData::mocap_pos},
-    {"mocap_quat", Rows::kMocap, 4, &mjData::mocap_quat},
-    {"xanchor", Rows::kJoints, 3, &mjData::xanchor},
-    {"xaxis", Rows::kJoints, 3, &mjData::xaxis},
-    {"geom_xpos", Rows::kGeoms, 3, &mjData::geom_xpos},
-    {"geom_xmat", Rows::kGeoms, 9, &mjData::geom_xmat},
-    {"site_xpos", Rows::kSites, 3, &mjData::site_xpos},
-    {"site_xmat", Rows::kSites, 9, &mjData::site_xmat},
-    {"cam_xpos", Rows::kCameras, 3, &mjData::cam_xpos},
-    {"cam_xmat", Rows::kCameras, 9, &mjData::cam_xmat},
-    {"ten_length", Rows::kTendons, 1, &mjData::ten_length},
-    {"ten_velocity", Rows::kTendons, 1, &mjData::ten_velocity},
+    {"qpos", Rows::kPositions, 1, &DataPlaces::qpos},
+    {"qvel", Rows::kVelocities, 1, &DataPlaces::qvel},
+    {"qacc", Rows::kVelocities, 1, &DataPlaces::qacc},
+    {"qfrc_actuator", Rows::kVelocities, 1, &DataPlaces::qfrc_actuator},
+    {"qfrc_applied", Rows::kVelocities, 1, &DataPlaces::qfrc_applied},
+    {"qfrc_bias", Rows::kVelocities, 1, &DataPlaces::qfrc_bias},
+    {"qfrc_constraint", Rows::kVelocities, 1, &DataPlaces::qfrc_constraint},
+    {"qfrc_passive", Rows::kVelocities, 1, &DataPlaces::qfrc_passive},
+    {"ctrl", Rows::kControls, 1, &DataPlaces::ctrl},
+    {"act", Rows::kActivations, 1, &DataPlaces::act},
+    {"actuator_length", Rows::kForces, 1, &DataPlaces::actuator_length},
+    {"actuator_velocity", Rows::kForces, 1, &DataPlaces::actuator_velocity},
+    {"actuator_force", Rows::kForces, 1, &DataPlaces::actuator_force},
+    {"sensordata", Rows::kSensors, 1, &DataPlaces::sensordata},
+    {"xpos", Rows::kBodies, 3, &DataPlaces::xpos},
+    {"xquat", Rows::kBodies, 4, &DataPlaces::xquat},
+    {"xmat", Rows::kBodies, 9, &DataPlaces::xmat},
+    {"xipos", Rows::kBodies, 3, &DataPlaces::xipos},
+    {"ximat", Rows::kBodies, 9, &DataPlaces::ximat},
+    {"subtree_com", Rows::kBodies, 3, &DataPlaces::subtree_com},
+    {"cinert", Rows::kBodies, 10, &DataPlaces::cinert},
+    {"cvel", Rows::kBodies, 6, &DataPlaces::cvel},
+    {"xfrc_applied", Rows::kBodies, 6, &DataPlaces::xfrc_applied},
+    {"cacc", Rows::kBodies, 6, &DataPlaces::cacc, true},
+    {"cfrc_int", Rows::kBodies, 6, &DataPlaces::cfrc_int, true},
+    {"cfrc_ext", Rows::kBodies, 6, &DataPlaces::cfrc_ext, true},
+    {"mocap_pos", Rows::kMocap, 3, &DataPlaces::mocap_pos},
+    {"mocap_quat", Rows::kMocap, 4, &DataPlaces::mocap_quat},
+    {"xanchor", Rows::kJoints, 3, &DataPlaces::xanchor},
+    {"xaxis", Rows::kJoints, 3, &DataPlaces::xaxis},
+    {"geom_xpos", Rows::kGeoms, 3, &DataPlaces::geom_xpos},
+    {"geom_xmat", Rows::kGeoms, 9, &DataPlaces::geom_xmat},
+    {"site_xpos", Rows::kSites, 3, &DataPlaces::site_xpos},
+    {"site_xmat", Rows::kSites, 9, &DataPlaces::site_xmat},
+    {"cam_xpos", Rows::kCameras, 3, &DataPlaces::cam_xpos},
+    {"cam_xmat", Rows::kCameras, 9, &DataPlaces::cam_xmat},
+    {"ten_length", Rows::kTendons, 1, &DataPlaces::ten_length},
+    {"ten_velocity", Rows::kTendons, 1, &DataPlaces::ten_velocity},
 };
 
 // [first, first + count) of something.
@@ -76,67 +76,70 @@ struct Range {
   std::int64_t count = 0;
 };
 
-const mjModel& ModelOf(const PhysicsModel& model) {
-  return *static_cast<const mjModel*>(model.view().engine_model);
+const mjModel* ModelOf(const PhysicsModel& model) {
+  return static_cast<const mjModel*>(model.view().engine_model);
 }
 
 // The kind of object that names rows, and what it is called.
 struct Named {
-  mjtObj type;
+  MujocoObject type;
   const char* what;
   std::int64_t count;
 };
 
-Named NamesOf(const mjModel& model, Rows rows) {
+Named NamesOf(const mjModel* model, Rows rows) {
+  const ModelPlaces& at = Release().model;
   switch (rows) {
-    case Rows::kTime: return {mjOBJ_UNKNOWN, "", 0};
+    case Rows::kTime: return {kUnknownObject, "", 0};
     case Rows::kPositions:
     case Rows::kVelocities:
-    case Rows::kJoints: return {mjOBJ_JOINT, "joint", model.njnt};
+    case Rows::kJoints: return {kJointObject, "joint", at.njnt.In(model)};
     case Rows::kControls:
     case Rows::kForces:
-    case Rows::kActivations: return {mjOBJ_ACTUATOR, "actuator", model.nactuator};
+    case Rows::kActivations: return {kActuatorObject, "actuator", at.nactuator.In(model)};
     case Rows::kBodies:
-    case Rows::kMocap: return {mjOBJ_BODY, "body", model.nbody};
-    case Rows::kGeoms: return {mjOBJ_GEOM, "geom", model.ngeom};
-    case Rows::kSites: return {mjOBJ_SITE, "site", model.nsite};
-    case Rows::kCameras: return {mjOBJ_CAMERA, "camera", model.ncam};
-    case Rows::kTendons: return {mjOBJ_TENDON, "tendon", model.ntendon};
-    case Rows::kSensors: return {mjOBJ_SENSOR, "sensor", model.nsensor};
+    case Rows::kMocap: return {kBodyObject, "body", at.nbody.In(model)};
+    case Rows::kGeoms: return {kGeomObject, "geom", at.ngeom.In(model)};
+    case Rows::kSites: return {kSiteObject, "site", at.nsite.In(model)};
+    case Rows::kCameras: return {kCameraObject, "camera", at.ncam.In(model)};
+    case Rows::kTendons: return {kTendonObject, "tendon", at.ntendon.In(model)};
+    case Rows::kSensors: return {kSensorObject, "sensor", at.nsensor.In(model)};
   }
-  return {mjOBJ_UNKNOWN, "", 0};
+  return {kUnknownObject, "", 0};
 }
 
-std::int64_t NumRows(const mjModel& model, Rows rows) {
+std::int64_t NumRows(const mjModel* model, Rows rows) {
+  const ModelPlaces& at = Release().model;
   switch (rows) {
     case Rows::kTime: return 1;
-    case Rows::kPositions: return model.nq;
-    case Rows::kVelocities: return model.nv;
-    case Rows::kControls: return model.nu;
-    case Rows::kForces: return model.nout;
-    case Rows::kActivations: return model.na;
-    case Rows::kMocap: return model.nmocap;
-    case Rows::kSensors: return model.nsensordata;
+    case Rows::kPositions: return at.nq.In(model);
+    case Rows::kVelocities: return at.nv.In(model);
+    case Rows::kControls: return at.nu.In(model);
+    case Rows::kForces: return at.nout.In(model);
+    case Rows::kActivations: return at.na.In(model);
+    case Rows::kMocap: return at.nmocap.In(model);
+    case Rows::kSensors: return at.nsensordata.In(model);
     default: return NamesOf(model, rows).count;
   }
 }
 
 // The rows of one object; none where it has none, such as a body that is no mocap body.
-Range RowsOf(const mjModel& model, Rows rows, int id) {
+Range RowsOf(const mjModel* model, Rows rows, int id) {
+  const ModelPlaces& at = Release().model;
   constexpr int kPositionsOf[] = {7, 4, 1, 1};  // by mjtJoint: free, ball, slide, hinge
   constexpr int kVelocitiesOf[] = {6, 3, 1, 1};
   switch (rows) {
-    case Rows::kPositions: return {model.jnt_qposadr[id], kPositionsOf[model.jnt_type[id]]};
-    case Rows::kVelocities: return {model.jnt_dofadr[id], kVelocitiesOf[model.jnt_type[id]]};
-    case Rows::kControls: return {model.actuator_ctrladr[id], model.actuator_ctrlnum[id]};
-    case Rows::kForces: return {model.actuator_outadr[id], model.actuator_outnum[id]};
+    case Rows::kPositions: return {at.jnt_qposadr.In(model)[id], kPositionsOf[at.jnt_type.In(model)[id]]};
+    case Rows::kVelocities: return {at.jnt_dofadr.In(model)[id], kVelocitiesOf[at.jnt_type.In(model)[id]]};
+    case Rows::kControls: return {at.actuator_ctrladr.In(model)[id], at.actuator_ctrlnum.In(model)[id]};
+    case Rows::kForces: return {at.actuator_outadr.In(model)[id], at.actuator_outnum.In(model)[id]};
     case Rows::kActivations:
-      if (model.actuator_actadr[id] < 0) return {};
-      return {model.actuator_actadr[id], model.actuator_actnum[id]};
+      if (at.actuator_actadr.In(model)[id] < 0) return {};
+      return {at.actuator_actadr.In(model)[id], at.actuator_actnum.In(model)[id]};
     case Rows::kMocap:
-      if (model.body_mocapid[id] < 0) return {};
-      return {model.body_mocapid[id], 1};
-    case Rows::kSensors: return {model.sensor_adr[id], model.sensor_dim[id]};
+      if (at.body_mocapid.In(model)[id] < 0) return {};
+      return {at.body_mocapid.In(model)[id], 1};
+    case Rows::kSensors: return {at.sensor_adr.In(model)[id], at.sensor_dim.In(model)[id]};
     default: return {id, 1};
   }
 }
@@ -145,10 +148,10 @@ Range RowsOf(const mjModel& model, Rows rows, int id) {
 
 using Names = std::vector<std::string>;
 
-Names NamesOfObjects(const mjModel& model, const Named& named) {
+Names NamesOfObjects(const mjModel* model, const Named& named) {
   Names names;
   for (int id = 0; id < named.count; ++id) {
-    const char* name = Mujoco().id2name(&model, named.type, id);
+    const char* name = Mujoco().id2name(model, named.type, id);
     if (name && *name) names.push_back(name);
   }
   return names;
@@ -192,7 +195,7 @@ std::string About(const PhysicsModel& model, const char* option, const std::stri
 
 [[noreturn]] void ThrowUnknown(const PhysicsModel& model, const char* option,
                                const std::string& part, const std::string& base) {
-  const mjModel& native = ModelOf(model);
+  const mjModel* const native = ModelOf(model);
   const Names sensors = NamesOfObjects(native, NamesOf(native, Rows::kSensors));
   Names fields;
   for (const Field& field : kFields) fields.push_back(field.name);
@@ -252,7 +255,7 @@ std::optional<std::int32_t> FieldOf(std::string_view name) {
 }
 
 // A whole array.
-ModelPart WholeField(const mjModel& model, std::int32_t number) {
+ModelPart WholeField(const mjModel* model, std::int32_t number) {
   const Field& field = kFields[number];
   const std::int64_t rows = NumRows(model, field.rows);
   ModelPart part{
@@ -264,12 +267,12 @@ ModelPart WholeField(const mjModel& model, std::int32_t number) {
 // One object's share of an array.
 ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::string& name,
                       std::int32_t number, const std::string& object) {
-  const mjModel& native = ModelOf(model);
+  const mjModel* const native = ModelOf(model);
   const Field& field = kFields[number];
   const Named named = NamesOf(native, field.rows);
-  const int id = named.type == mjOBJ_UNKNOWN
+  const int id = named.type == kUnknownObject
                      ? -1
-                     : Mujoco().name2id(&native, named.type, object.c_str());
+                     : Mujoco().name2id(native, named.type, object.c_str());
   if (id < 0) ThrowNoObject(model, option, name, named, object);
   const Range rows = RowsOf(native, field.rows, id);
   if (rows.count == 0) {
@@ -300,7 +303,7 @@ ModelPart FindPart(const PhysicsModel& model, const char* option, const std::str
     part = WholeField(ModelOf(model), *field);
   } else if (field) {
     part = ObjectsPart(model, option, name, *field, base.substr(colon + 1));
-  } else if (Mujoco().name2id(&ModelOf(model), mjOBJ_SENSOR, base.c_str()) >= 0) {
+  } else if (Mujoco().name2id(ModelOf(model), kSensorObject, base.c_str()) >= 0) {
     part = ObjectsPart(model, option, name, *FieldOf("sensordata"), base);
   } else {
     ThrowUnknown(model, option, name, base.substr(0, colon));
@@ -343,24 +346,26 @@ bool NeedContactForces(const std::vector<ModelPart>& parts) {
 }
 
 const double* PartData(const Physics& physics, const ModelPart& part) {
-  const auto* data = static_cast<const mjData*>(physics.view().engine_data);
+  const void* const data = physics.view().engine_data;
+  const DataPlaces& at = Release().data;
   const Field& field = kFields[part.field];
-  return field.array ? data->*field.array + part.offset : &data->time;
+  return field.array ? (at.*field.array).In(data) + part.offset : &at.time.In(data);
 }
 
 std::int32_t FindKeyframe(const PhysicsModel& model, const std::string& keyframe) {
-  const mjModel& native = ModelOf(model);
+  const mjModel* const native = ModelOf(model);
+  const std::int64_t num_keys = Release().model.nkey.In(native);
   if (keyframe.empty()) return kNoKeyframe;
-  int id = Mujoco().name2id(&native, mjOBJ_KEY, keyframe.c_str());
+  int id = Mujoco().name2id(native, kKeyObject, keyframe.c_str());
   const char* const end = keyframe.data() + keyframe.size();
   if (id < 0) {
     const auto [stopped, error] = std::from_chars(keyframe.data(), end, id);
     if (error != std::errc() || stopped != end) id = -1;
   }
-  if (id < 0 || id >= native.nkey) {
-    const Names names = NamesOfObjects(native, {mjOBJ_KEY, "keyframe", native.nkey});
+  if (id < 0 || id >= num_keys) {
+    const Names names = NamesOfObjects(native, {kKeyObject, "keyframe", num_keys});
     throw SpecError("option 'keyframe' is '" + keyframe + "', and the model " + model.xml_path() +
-                    " has " + std::to_string(native.nkey) + " keyframes, counted from 0, with the "
+                    " has " + std::to_string(num_keys) + " keyframes, counted from 0, with the "
                     "names: " + Joined(names) + "." + Suggestion(keyframe, names));
   }
   return id;

@@ -15,9 +15,7 @@
 namespace rollouts {
 namespace {
 
-constexpr int kSaved = mjSTATE_INTEGRATION;
-
-constexpr const char* kWarnings[mjNWARNING] = {
+constexpr const char* kWarnings[kNumWarnings] = {
     "its inertia matrix is singular",    "it has too many contacts for its memory",
     "it has too many constraints for its memory",
     "its positions are not finite or huge", "its velocities are not finite or huge",
@@ -26,6 +24,14 @@ constexpr const char* kWarnings[mjNWARNING] = {
 
 std::string Unusable(const std::string& xml_path, const std::string& reason) {
   return "MuJoCo cannot use the model " + xml_path + ": " + reason;
+}
+
+// Another build of a known release may have other structs.
+void CheckLayout(const std::string& fault) {
+  if (fault.empty()) return;
+  throw EngineError("the installed MuJoCo " + VersionText(MujocoVersion()) + " has its structs " +
+                    "otherwise than the release " + Release().name + " (" + fault +
+                    " is elsewhere), and " + MujocoAdvice() + " --force-reinstall");
 }
 
 // Models that somebody holds, by path and the time that the file was written.
@@ -66,47 +72,51 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   });
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
-  native_->fields = ModelFields(*model);
-  view_ = ViewOfModel(*model);
+  CheckLayout(LayoutFault(Release(), model));
+  native_->fields = ModelFields(model);
+  view_ = ViewOfModel(model);
 }
 
-ModelView ViewOfModel(const mjModel& model) {
-  return {.nq = static_cast<std::int32_t>(model.nq),
-          .nv = static_cast<std::int32_t>(model.nv),
-          .nu = static_cast<std::int32_t>(model.nu),
-          .nbody = static_cast<std::int32_t>(model.nbody),
-          .nsite = static_cast<std::int32_t>(model.nsite),
-          .ntendon = static_cast<std::int32_t>(model.ntendon),
-          .na = static_cast<std::int32_t>(model.na),
-          .njnt = static_cast<std::int32_t>(model.njnt),
-          .nsensordata = static_cast<std::int32_t>(model.nsensordata),
-          .timestep = model.opt.timestep,
-          .gravity = model.opt.gravity,
-          .qpos0 = model.qpos0,
-          .body_mass = model.body_mass,
-          .body_subtreemass = model.body_subtreemass,
-          .jnt_type = model.jnt_type,
-          .jnt_qposadr = model.jnt_qposadr,
-          .jnt_dofadr = model.jnt_dofadr,
-          .jnt_range = model.jnt_range,
-          .geom_size = model.geom_size,
-          .site_size = model.site_size,
-          .key_qpos = model.key_qpos,
-          .key_qvel = model.key_qvel,
-          .actuator_ctrlrange = model.actuator_ctrlrange,
-          .sensor_adr = model.sensor_adr,
-          .engine_model = &model};
+ModelView ViewOfModel(const mjModel* model) {
+  const ModelPlaces& at = Release().model;
+  return {.nq = static_cast<std::int32_t>(at.nq.In(model)),
+          .nv = static_cast<std::int32_t>(at.nv.In(model)),
+          .nu = static_cast<std::int32_t>(at.nu.In(model)),
+          .nbody = static_cast<std::int32_t>(at.nbody.In(model)),
+          .nsite = static_cast<std::int32_t>(at.nsite.In(model)),
+          .ntendon = static_cast<std::int32_t>(at.ntendon.In(model)),
+          .na = static_cast<std::int32_t>(at.na.In(model)),
+          .njnt = static_cast<std::int32_t>(at.njnt.In(model)),
+          .nsensordata = static_cast<std::int32_t>(at.nsensordata.In(model)),
+          .timestep = at.timestep.In(model),
+          .gravity = at.gravity.In(model),
+          .qpos0 = at.qpos0.In(model),
+          .body_mass = at.body_mass.In(model),
+          .body_subtreemass = at.body_subtreemass.In(model),
+          .jnt_type = at.jnt_type.In(model),
+          .jnt_qposadr = at.jnt_qposadr.In(model),
+          .jnt_dofadr = at.jnt_dofadr.In(model),
+          .jnt_range = at.jnt_range.In(model),
+          .geom_size = at.geom_size.In(model),
+          .site_size = at.site_size.In(model),
+          .key_qpos = at.key_qpos.In(model),
+          .key_qvel = at.key_qvel.In(model),
+          .actuator_ctrlrange = at.actuator_ctrlrange.In(model),
+          .sensor_adr = at.sensor_adr.In(model),
+          .engine_model = model};
 }
 
 PhysicsModel::~PhysicsModel() = default;
 
 PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
-  const mjModel& model = *native_->model;
-  if (!model.actuator_ctrllimited[actuator]) {
+  const ModelPlaces& at = Release().model;
+  const mjModel* const model = native_->model.get();
+  if (!at.actuator_ctrllimited.In(model)[actuator]) {
     constexpr double kInfinite = std::numeric_limits<double>::infinity();
     return {-kInfinite, kInfinite};
   }
-  return {model.actuator_ctrlrange[2 * actuator], model.actuator_ctrlrange[2 * actuator + 1]};
+  const double* const range = at.actuator_ctrlrange.In(model) + 2 * actuator;
+  return {range[0], range[1]};
 }
 
 Physics::Physics(std::shared_ptr<const PhysicsModel> model)
@@ -118,26 +128,31 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
   Guarded([&] { data = Mujoco().make_data(native_->model); });
   if (!data) throw EngineError(Unusable(model_->xml_path(), "its data cannot be allocated"));
   native_->data.reset(data);
-  view_ = {.qpos = data->qpos,
-           .qvel = data->qvel,
-           .act = data->act,
-           .ctrl = data->ctrl,
-           .xpos = data->xpos,
-           .xquat = data->xquat,
-           .xmat = data->xmat,
-           .xipos = data->xipos,
-           .geom_xpos = data->geom_xpos,
-           .geom_xmat = data->geom_xmat,
-           .site_xpos = data->site_xpos,
-           .site_xmat = data->site_xmat,
-           .sensordata = data->sensordata,
-           .cinert = data->cinert,
-           .cvel = data->cvel,
-           .cfrc_ext = data->cfrc_ext,
-           .qfrc_actuator = data->qfrc_actuator,
-           .qfrc_constraint = data->qfrc_constraint,
-           .ten_length = data->ten_length,
-           .ten_velocity = data->ten_velocity,
+  CheckLayout(LayoutFault(Release(), native_->model, data));
+  const DataPlaces& at = Release().data;
+  native_->num_controls = static_cast<std::size_t>(model_->view().nu);
+  native_->controls = at.ctrl.In(data);
+  native_->warnings = at.warning.In(data);
+  view_ = {.qpos = at.qpos.In(data),
+           .qvel = at.qvel.In(data),
+           .act = at.act.In(data),
+           .ctrl = at.ctrl.In(data),
+           .xpos = at.xpos.In(data),
+           .xquat = at.xquat.In(data),
+           .xmat = at.xmat.In(data),
+           .xipos = at.xipos.In(data),
+           .geom_xpos = at.geom_xpos.In(data),
+           .geom_xmat = at.geom_xmat.In(data),
+           .site_xpos = at.site_xpos.In(data),
+           .site_xmat = at.site_xmat.In(data),
+           .sensordata = at.sensordata.In(data),
+           .cinert = at.cinert.In(data),
+           .cvel = at.cvel.In(data),
+           .cfrc_ext = at.cfrc_ext.In(data),
+           .qfrc_actuator = at.qfrc_actuator.In(data),
+           .qfrc_constraint = at.qfrc_constraint.In(data),
+           .ten_length = at.ten_length.In(data),
+           .ten_velocity = at.ten_velocity.In(data),
            .engine_data = data};
 }
 
@@ -153,8 +168,8 @@ void Physics::Reset(const double* qpos, const double* qvel, std::int32_t keyfram
     } else {
       api.reset_data_keyframe(model, data, keyframe);
     }
-    std::copy_n(qpos, model->nq, data->qpos);
-    std::copy_n(qvel, model->nv, data->qvel);
+    std::copy_n(qpos, model_view_.nq, start().qpos);
+    std::copy_n(qvel, model_view_.nv, start().qvel);
     api.forward(model, data);
   });
   ThrowWarnings();
@@ -165,7 +180,7 @@ void Physics::Step(const float* controls, std::int32_t substeps, bool contact_fo
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
   Guarded([&] {
-    std::copy_n(controls, model->nu, data->ctrl);
+    std::copy_n(controls, native_->num_controls, native_->controls);
     for (std::int32_t i = 0; i < substeps; ++i) api.step(model, data);
     if (contact_forces) api.rne_post_constraint(model, data);
   });
@@ -174,9 +189,8 @@ void Physics::Step(const float* controls, std::int32_t substeps, bool contact_fo
 
 // MuJoCo goes on after a warning, from a state that it has reset itself where numbers were bad.
 void Physics::ThrowWarnings() {
-  const mjData& data = *native_->data;
-  for (int i = 0; i < mjNWARNING; ++i) {
-    if (data.warning[i].number == 0) [[likely]] continue;
+  for (int i = 0; i < kNumWarnings; ++i) {
+    if (native_->warnings[i].number == 0) [[likely]] continue;
     const std::string said = LastMujocoWarning();
     throw EngineError(std::string("the simulation cannot go on, ") + kWarnings[i] +
                       (said.empty() ? "" : " (MuJoCo: " + said + ")"));
@@ -185,10 +199,10 @@ void Physics::ThrowWarnings() {
 
 void Physics::Save(StateWriter& writer) const {
   const MujocoApi& api = Mujoco();
-  const auto size = static_cast<std::size_t>(api.state_size(native_->model, kSaved));
+  const auto size = static_cast<std::size_t>(api.state_size(native_->model, Release().saved_state));
   std::vector<double> state(size);
-  api.get_state(native_->model, native_->data.get(), state.data(), kSaved);
-  writer.Put(static_cast<std::int32_t>(mjVERSION_HEADER));
+  api.get_state(native_->model, native_->data.get(), state.data(), Release().saved_state);
+  writer.Put(static_cast<std::int32_t>(MujocoVersion()));
   writer.Put(static_cast<std::uint64_t>(size));
   writer.PutBytes({reinterpret_cast<const std::uint8_t*>(state.data()), size * sizeof(double)});
   SaveOwn(writer);
@@ -199,12 +213,12 @@ void Physics::Load(StateReader& reader) {
   const mjModel* model = model_->native_->model.get();
   mjData* data = native_->data.get();
   const auto version = reader.Get<std::int32_t>();
-  if (version != mjVERSION_HEADER) {
-    throw SpecError("is of MuJoCo " + std::to_string(version) + ", this is " +
-                    std::to_string(mjVERSION_HEADER));
+  if (version != MujocoVersion()) {
+    throw SpecError("is of MuJoCo " + VersionText(version) + ", this is " +
+                    VersionText(MujocoVersion()));
   }
   const auto size = reader.Get<std::uint64_t>();
-  const auto expected = static_cast<std::uint64_t>(api.state_size(model, kSaved));
+  const auto expected = static_cast<std::uint64_t>(api.state_size(model, Release().saved_state));
   if (size != expected) {
     throw SpecError("has " + std::to_string(size) + " numbers of a model with " +
                     std::to_string(expected));
@@ -216,7 +230,7 @@ void Physics::Load(StateReader& reader) {
   model = native_->model;
   Guarded([&] {
     api.reset_data(model, data);
-    api.set_state(model, data, state.data(), kSaved);
+    api.set_state(model, data, state.data(), Release().saved_state);
   });
 }
 

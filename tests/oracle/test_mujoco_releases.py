@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The oracle tests of MuJoCo with other releases than the installed one, each in a new process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rollouts import _native
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+# the newest of the oldest supported kind; others are slow to fetch and to run
+SECOND = "3.17.0"
+OTHERS = [f"{name}.0" for name in _native.MUJOCO_RELEASES if f"{name}.0" not in (SECOND, "4.0.0")]
+
+
+def package(version: str) -> Path:
+    """A folder that holds a release of mujoco alone; fetched once per checkout."""
+    folder = ROOT / ".venv-mujoco" / version
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(exist_ok=True)
+    # made under another name, as several processes may run tests
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        command = [*pip, "--no-deps", "--only-binary", ":all:", "--target", f"{made}/mujoco"]
+        found = subprocess.run(
+            [*command, f"mujoco=={version}"], capture_output=True, text=True, timeout=600
+        )
+        if found.returncode:
+            pytest.skip(f"mujoco {version} cannot be installed here: {found.stderr[-300:]}")
+        if not folder.is_dir():
+            os.rename(f"{made}/mujoco", folder)
+    return folder
+
+
+def run_with(version: str, *arguments: str) -> str:
+    """Runs Python with this release instead of the installed one; what it printed."""
+    code = f"import mujoco; assert mujoco.__version__ == {version!r}, mujoco.__file__"
+    environment = {**os.environ, "PYTHONPATH": str(package(version))}
+    for command in (["-c", code], list(arguments)):
+        found = subprocess.run(
+            [sys.executable, *command],
+            cwd=HERE,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=3600,
+        )
+        assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-5000:]
+    return found.stdout
+
+
+def run_tests(version: str, *arguments: str) -> None:
+    said = run_with(version, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *arguments)
+    assert " passed" in said and " failed" not in said and " skipped" not in said, said
+
+
+def test_episodes_equal_gymnasium_with_the_second_release() -> None:
+    tasks = "Ant-v5 or HalfCheetah-v5 or Humanoid-v5 or Reacher-v5"
+    run_tests(SECOND, "test_mujoco.py", "-k", f"test_episodes_equal_gymnasium and ({tasks})")
+
+
+def test_own_fields_of_models_are_mujocos_with_the_second_release() -> None:
+    names = "every_field_reads or overrides_step_as or goes_on_equal"
+    run_tests(SECOND, "test_model_fields.py", "-k", names)
+
+
+def test_episodes_equal_dm_control_with_the_second_release() -> None:
+    tasks = "HumanoidWalk or StackerStack2 or QuadrupedEscape"
+    run_tests(SECOND, "test_dm_control.py", "-k", f"test_episodes_equal_dm_control and ({tasks})")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [*OTHERS, SECOND])
+def test_all_oracles_hold_with_other_releases(version: str) -> None:
+    """In full: Gymnasium's tasks, and every field of models."""
+    run_tests(version, "test_mujoco.py", "test_mujoco_v4.py", "test_model_fields.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [*OTHERS, SECOND, "4.0.0"])
+def test_constants_write_only_what_our_table_says(version: str) -> None:
+    said = run_with(version, "mujoco_constants.py")
+    assert said.startswith(version) and said.strip().endswith("[]"), said
+
+
+def test_an_unsupported_release_is_refused_with_what_to_install() -> None:
+    code = (
+        "import rollouts\n"
+        "from rollouts.errors import EngineError\n"
+        "try: rollouts.make_vec('Ant-v5', 1)\n"
+        "except EngineError as error: print(error)"
+    )
+    said = run_with("3.13.0", "-c", code)
+    assert "mujoco 3.13.0 is installed" in said and 'pip install "mujoco>=3.14,<4.1"' in said
