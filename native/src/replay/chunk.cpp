@@ -18,9 +18,11 @@ namespace {
 
 // Chunks are allocated so many at once, that each allocation has fresh pages of the kernel.
 constexpr std::int64_t kSlabBytes = std::int64_t{4} << 20;
-constexpr std::int64_t kPage = 4096;
 
-std::int64_t WholePages(std::int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::int64_t WholePages(std::int64_t bytes) {
+  const auto page = static_cast<std::int64_t>(PageBytes());
+  return (bytes + page - 1) / page * page;
+}
 
 std::string SystemError() { return std::strerror(errno); }
 
