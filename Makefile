@@ -7,6 +7,7 @@
 PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
+WHEELS := .venv-wheels
 RUN_DIR ?= runs/demo
 # processes that share the test files; those of one file stay together
 TEST_PROCESSES ?= 2
@@ -19,7 +20,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-all test-newest-gymnasium lint bench wheel clean setup
+.PHONY: demo test test-all test-newest-gymnasium lint bench wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.native
@@ -61,6 +62,20 @@ lint: setup
 wheel: setup
 	$(PY) -m build --wheel
 
+# Portable wheels in dist/, for CPython 3.11 to 3.14 as found: make wheels PYTHONS=/a/python3.12 ARCHS=x86_64
+wheels: $(WHEELS)/.tools
+	$(WHEELS)/bin/python native/portable/build_wheels.py --python $(PYTHONS) --arch $(ARCHS)
+
+# These, without a compiler and under emulation: Debian's arm64 interpreter goes to build/aarch64.
+test-wheels: setup wheels
+	$(PY) -m pytest -m wheels tests/packaging
+
+$(WHEELS)/.tools: native/portable/build_wheels.py pyproject.toml
+	$(PYTHON) -m venv $(WHEELS)
+	$(PYTHON) native/portable/build_wheels.py --print-requires > $(WHEELS)/requires.txt
+	$(WHEELS)/bin/python -m pip --disable-pip-version-check install -q -r $(WHEELS)/requires.txt
+	@touch $@
+
 setup: $(VENV)/.native $(VENV)/.tools
 
 # pip of Python's ensurepip does for everything below
@@ -98,4 +113,4 @@ $(VENV)/.bench: $(VENV)/.dependencies | $(VENV)/.native
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(NEWEST) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) $(WHEELS) build dist .pytest_cache .mypy_cache .ruff_cache

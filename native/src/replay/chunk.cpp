@@ -18,9 +18,22 @@ namespace {
 
 // Chunks are allocated so many at once, that each allocation has fresh pages of the kernel.
 constexpr std::int64_t kSlabBytes = std::int64_t{4} << 20;
-constexpr std::int64_t kPage = 4096;
 
-std::int64_t WholePages(std::int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::int64_t WholePages(std::int64_t bytes) {
+  const auto page = static_cast<std::int64_t>(PageBytes());
+  return (bytes + page - 1) / page * page;
+}
+
+// Blocks on the disk for `bytes` more behind the file's end at `offset`; 0 or an errno.
+int ReserveBlocks(int file, std::int64_t offset, std::int64_t bytes) {
+#ifdef __APPLE__  // has no posix_fallocate
+  fstore_t wish{F_ALLOCATEALL, F_PEOFPOSMODE, 0, bytes, 0};
+  if (fcntl(file, F_PREALLOCATE, &wish) != 0) return errno;
+  return ftruncate(file, offset + bytes) == 0 ? 0 : errno;
+#else
+  return posix_fallocate(file, offset, bytes);
+#endif
+}
 
 std::string SystemError() { return std::strerror(errno); }
 
@@ -85,7 +98,7 @@ void ChunkAllocator::Grow() {
     const std::int64_t bytes = WholePages(count * layout_.chunk_bytes);
     // blocks on the disk now: a page of a full disk would end the process later
     if (file_ >= 0) {
-      const int error = posix_fallocate(file_, file_bytes_, bytes);
+      const int error = ReserveBlocks(file_, file_bytes_, bytes);
       if (error != 0) {
         throw StoreFullError("path '" + path_ + "': " + std::strerror(error) + " at " +
                              std::to_string(file_bytes_) + " bytes; use a larger disk");

@@ -2,8 +2,14 @@
 #include "rollouts/replay/huge_pages.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace rollouts::replay {
+
+std::size_t PageBytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 std::uint8_t* MapPages(std::size_t bytes) {
   const auto map = [](std::size_t size) {
@@ -18,8 +24,7 @@ std::uint8_t* MapPages(std::size_t bytes) {
   std::uint8_t* const begin = map(bytes + kHugePage);
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
   std::uint8_t* const memory = begin + before;
-  constexpr std::size_t kPage = 4096;
-  const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+  const std::size_t whole = (bytes + PageBytes() - 1) / PageBytes() * PageBytes();
   if (before > 0) munmap(begin, before);
   munmap(memory + whole, kHugePage - before);
 #ifdef MADV_HUGEPAGE

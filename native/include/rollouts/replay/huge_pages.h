@@ -11,6 +11,9 @@ namespace rollouts::replay {
 
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
+// The kernel's page: 4 KiB on x86-64; 4, 16 or 64 KiB on ARM.
+std::size_t PageBytes();
+
 // Whole pages from the kernel, aligned to kHugePage from that size on. Throws std::bad_alloc.
 std::uint8_t* MapPages(std::size_t bytes);
 void UnmapPages(std::uint8_t* memory, std::size_t bytes);

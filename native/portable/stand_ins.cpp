@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What glibc got after 2.28 and the module or libstdc++'s static library asks for.
+// Part of portable wheels only (portable.cmake); hidden, so that nobody else sees them.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace {
+
+constexpr long kSecond_ns = 1'000'000'000;
+
+using CondClockWait = int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
+
+// The system's own where it has one, since only that is free of jumps of the wall clock.
+CondClockWait* SystemCondClockWait() {
+  static const auto found =
+      reinterpret_cast<CondClockWait*>(dlsym(RTLD_DEFAULT, "pthread_cond_clockwait"));
+  return found;
+}
+
+// The moment of the wall clock that is as far away as `deadline` is on `clock`.
+timespec OnWallClock(clockid_t clock, const timespec& deadline) {
+  timespec now{};
+  timespec wall{};
+  clock_gettime(clock, &now);
+  clock_gettime(CLOCK_REALTIME, &wall);
+  wall.tv_sec += deadline.tv_sec - now.tv_sec;
+  wall.tv_nsec += deadline.tv_nsec - now.tv_nsec;
+  if (wall.tv_nsec < 0) {
+    wall.tv_nsec += kSecond_ns;
+    --wall.tv_sec;
+  } else if (wall.tv_nsec >= kSecond_ns) {
+    wall.tv_nsec -= kSecond_ns;
+    ++wall.tv_sec;
+  }
+  return wall;
+}
+
+}  // namespace
+
+#define ROLLOUTS_STAND_IN extern "C" __attribute__((visibility("hidden")))
+
+// glibc 2.32. False: shared pointers always count with atomics.
+ROLLOUTS_STAND_IN char __libc_single_threaded;
+char __libc_single_threaded = 0;
+
+// glibc 2.30. Who waits looks at its condition and its clock again after each wake-up.
+ROLLOUTS_STAND_IN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
+                                             clockid_t clock, const timespec* deadline) {
+  if (CondClockWait* const system = SystemCondClockWait()) {
+    return system(condition, mutex, clock, deadline);
+  }
+  const timespec wall = OnWallClock(clock, *deadline);
+  return pthread_cond_timedwait(condition, mutex, &wall);
+}
+
+// glibc 2.33; before, headers made them calls of __xstat and __lxstat. The kernel's struct is
+// glibc's on both architectures.
+ROLLOUTS_STAND_IN int stat(const char* path, struct stat* result) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, result, 0));
+}
+ROLLOUTS_STAND_IN int lstat(const char* path, struct stat* result) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, result, AT_SYMLINK_NOFOLLOW));
+}
