@@ -16,6 +16,10 @@ from hypothesis import HealthCheck, settings
 # import them as well: they take over this process's path
 sys.path.insert(0, str(Path(__file__).parent / "distributed"))
 
+# Threads of torch that wait sleep, here and in what tests start: they would spin beside the other
+# processes of a run, which share the cores. libgomp reads it when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.
 settings.register_profile(
