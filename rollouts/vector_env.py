@@ -134,14 +134,15 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "render_mode": render_mode,
             "env_options": {**options, **functions, **frame_options, **changes},
         }
-        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        self._final_rows = _native.FinalRows() if same_step else None
         make_pool = _native.CpuPool
         if own_model:
             make_pool = functools.partial(  # type: ignore[assignment]
                 FunctionPool,
                 layout=common_layout(self.env_spec.options, options),
                 functions=functions,
-                same_step=self._same_step,
+                same_step=same_step,
                 single_observation_space=self.single_observation_space,
             )
         with explained(recipe.headers, options):
