@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from gymnasium import spaces
 from rollouts.errors import EngineError, SpecError
 from rollouts.option_names import did_you_mean
 from rollouts.registry import close_ids, env_ids, env_spec
-from rollouts.specs import EnvSpec
+from rollouts.specs import EnvSpec, OptionValue
 
 
 def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
@@ -117,10 +118,15 @@ def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
         "action_space": _space_to_json(spec.single_action_space),
         "max_episode_steps": spec.max_episode_steps,
         "reward_threshold": spec.reward_threshold,
-        "options": dict(spec.options),
+        "options": {name: _option_to_json(value) for name, value in spec.options.items()},
         "option_help": spec.option_help,
         "cpu_only": spec.cpu_only,
     }
+
+
+def _option_to_json(value: OptionValue) -> OptionValue:
+    # JSON has no infinity: its text
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:

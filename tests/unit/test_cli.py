@@ -72,6 +72,12 @@ def test_envs_that_do_not_exist_are_an_error(
     assert out == ""
 
 
+def test_options_without_a_limit_are_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["envs", "Hopper-v5", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["options"]["healthy_z_max"] == "inf"
+
+
 def test_a_reader_that_stops_reading_gives_no_traceback() -> None:
     reader, writer = os.pipe()
     # closed before the first line is written, as a `head -0` would

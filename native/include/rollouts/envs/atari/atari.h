@@ -34,7 +34,7 @@ class Atari {
     // step of no-op (and one of FIRE where use_fire_reset applies), as in the DeepMind
     // wrappers and EnvPool; reset() starts a new game. ale-py always starts a new game.
     bool episodic_life = false;
-    // A lost life terminates, and the game goes on from the same frame: autoreset
+    // A lost life terminates, and the game goes on from the same frame. Autoreset
     // shows that frame again, without emulating anything. Equal to ale-py in same-step
     // mode; in next-step mode ale-py has no row for the autoreset.
     bool life_loss_info = false;
@@ -42,7 +42,7 @@ class Atari {
     bool reward_clipping = true;    // clips a step's reward to [-1, 1]
     double repeat_action_probability = 0.25;  // of each frame: the action before stays pressed
     bool full_action_space = false;  // all 18 actions of the joystick, else what the game uses
-    // of the game's list, -1: its own default; what a mode lays out at random (Adventure's
+    // of the game's list, -1: its own default. What a mode lays out at random (Adventure's
     // mode 2), it lays out alike in every episode
     std::int32_t mode = -1;
     std::int32_t difficulty = -1;    // of the game's list, -1: its own default

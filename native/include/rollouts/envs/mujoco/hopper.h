@@ -18,8 +18,8 @@ struct HopperRules {
     double ctrl_cost_weight = 1e-3;  // cost of the sum of squared actions
     double healthy_reward = 1;  // reward of each step in which it is healthy
     bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
-    double healthy_state_min = -100;  // least healthy value of the other positions and velocities
-    double healthy_state_max = 100;  // greatest healthy value of them
+    double healthy_state_min = -100;  // least of the other positions and velocities
+    double healthy_state_max = 100;  // greatest of the other positions and velocities
     double healthy_z_min = 0.7;  // m; lowest healthy height
     double healthy_z_max = kInfinity;  // m; greatest healthy height
     double healthy_angle_min = -0.2;  // rad; least healthy angle of the body
