@@ -88,16 +88,20 @@ $(VENV)/.venv:
 	@touch $@
 
 # What the library and its examples need. torch goes first and alone: its pinned version decides
-# which build the others see.
+# which build the others see. The build needs no environment of its own: a later one, and that of
+# the wheel, then finds the objects of the first.
 $(VENV)/.dependencies: $(VENV)/.venv pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt torch
-	$(PIP) install -q -c constraints.txt -e '.[examples]'
+	$(PY) tests/packaging/extra_requirements.py build-system > $(VENV)/requirements-build.txt
+	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-build.txt
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[examples]'
 	@touch $@ $(VENV)/.native
 
 # installing the dependencies has just built it, too: not twice
 $(VENV)/.native: $(VENV)/.dependencies $(NATIVE)
 	@if [ ! -e $@ ] || [ -n "$$(find native -type f -newer $@)" ]; then \
-	  echo "$(PIP) install -q --no-deps -e ."; $(PIP) install -q --no-deps -e .; fi
+	  echo "$(PIP) install -q --no-build-isolation --no-deps -e ."; \
+	  $(PIP) install -q --no-build-isolation --no-deps -e .; fi
 	@touch $@
 
 # What the tests need beside that: the lines of the extra, without the package, which pip would

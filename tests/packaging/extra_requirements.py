@@ -2,7 +2,7 @@
 """Prints the requirements of extras: `python tests/packaging/extra_requirements.py dev`.
 
 pip would build the whole package anew to install another of its extras. The Makefile hands these
-lines to it in place of the package.
+lines to it in place of the package. `build-system` stands for what the build itself needs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def requirements(extras: dict[str, list[str]], name: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    pyproject = tomllib.loads(PYPROJECT.read_text())
+    extras = pyproject["project"]["optional-dependencies"]
+    extras["build-system"] = pyproject["build-system"]["requires"]
     for name in sys.argv[1:]:
-        print(*requirements(project["optional-dependencies"], name), sep="\n")
+        print(*requirements(extras, name), sep="\n")
