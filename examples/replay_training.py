@@ -131,8 +131,8 @@ def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 
     min_size = min(args.min_size, max(1, args.total_steps // (2 * period)))
     if min_size < args.min_size:
         print(
-            f"--min-size {args.min_size:,} is more than half of --total-steps {args.total_steps:,} "
-            f"has items: learning begins after {min_size:,}",
+            f"--min-size {args.min_size:,} is more than half of the items that --total-steps "
+            f"{args.total_steps:,} gives: learning begins after {min_size:,}",
             file=sys.stderr,
         )
     # two fragments on their way to each shard, and a batch that is learnt from beside those ahead

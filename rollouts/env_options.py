@@ -110,6 +110,8 @@ class EnvOptions(TypedDict, total=False):
     model: Mapping[str, Any]
 
     # of MuJoCo-v0
+    keyframe: Column[int] | Column[str]
+    qvel_noise: Column[str]
     reward: BatchFunction
     terminated: BatchFunction
     observation: Sequence[str]

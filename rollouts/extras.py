@@ -28,8 +28,17 @@ def needs(extra: str, what: str) -> Iterator[None]:
         yield
     except EngineError:  # of a module that has said it already
         raise
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "rollouts":  # a mistake of ours
+            raise
         raise EngineError(
             f"{what} needs a library that cannot be imported ({error}): "
             f"pip install 'rollouts[{extra}]'"
+        ) from error
+    except ImportError as error:
+        if (error.name or "").split(".")[0] == "rollouts":
+            raise
+        raise EngineError(
+            f"{what} needs a library that is installed but cannot be imported ({error}); the "
+            f"extra with what it needs is 'rollouts[{extra}]'"
         ) from error

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 def check_output(output: PolicyOutput, num_rows: int) -> None:
     """Raises SpecError where log_prob or value is not (B,), or an action or extra has not B rows.
 
-    Looks at shapes alone, so that it costs nothing in each step; `check_finite` is for the rollout.
+    Looks at shapes alone, cheap enough for each step; `check_finite` is for the rollout.
     """
     for name, array in (("log_prob", output.log_prob), ("value", output.value)):
         if np.shape(array) != (num_rows,):

@@ -95,7 +95,7 @@ bool HasDenseRows(const py::array& array) {
   return true;
 }
 
-// Copies the rows that ended; the others are zeros, or None for objects.
+// Copies the rows that ended; the others are zeros.
 void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   if (values.dtype().kind() == 'O' || !HasDenseRows(values)) {
     result[py::ellipsis()] = py::int_(0);
@@ -170,14 +170,14 @@ class FinalRows {
       Put(final_info, names.MaskOf(name), mask);
     }
     static const py::handle objects = npy_api::get().PyArray_DescrFromType_(npy_api::NPY_OBJECT_);
-    // Forget has cleared what nobody holds
+    // Forget has cleared what nobody held by then
     const PyObject* const before = kept.rows.ptr();
     const py::array rows = Take(kept.rows, objects, 1, &num_rows);
-    if (rows.ptr() != before) Clear(rows);
+    if (rows.ptr() != before || kept.shows_rows) Clear(rows);
+    kept.shows_rows = true;
     for (const py::ssize_t row : ended_) {
       Py_SETREF(Objects(rows)[row], RowOf(final_obs, row).release().ptr());
     }
-    kept.shows_rows = true;
     Put(info, names.final_obs, rows);
     Put(info, names.MaskOf(names.final_obs), mask);
     Put(info, names.final_info, final_info);

@@ -37,7 +37,7 @@ auto TakeOrPark(const Take& take) noexcept {
 PyThreadState* Give() noexcept { return t_released = PyEval_SaveThread(); }
 
 void TakeBack(PyThreadState* state) noexcept {
-  // safe when the interpreter is gone: CPython looks at `state` after it has looked for that
+  // safe when the interpreter is gone: CPython checks for that before it reads `state`
   TakeOrPark([state] { PyEval_RestoreThread(state); });
   t_released = nullptr;
 }

@@ -124,16 +124,20 @@ void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::s
                                   NewSteps& steps) {
   std::size_t count = 1;
   for (const py::ssize_t extent : lead) count *= static_cast<std::size_t>(extent);
-  if (PyIndex_Check(given.ptr()) && !py::isinstance<py::array>(given)) {
+  const bool is_array = py::isinstance<py::array>(given);
+  if (PyIndex_Check(given.ptr()) &&
+      (!is_array || py::detail::array_proxy(given.ptr())->nd == 0)) {
     const Py_ssize_t version = PyNumber_AsSsize_t(given.ptr(), PyExc_OverflowError);
-    if (version == -1 && PyErr_Occurred()) {
-      PyErr_Clear();
-      throw SpecError("policy_version is beyond 64 bits");
+    if (version != -1 || !PyErr_Occurred()) {
+      versions_.assign(count, version);
+      steps.columns[version_] = {reinterpret_cast<const std::uint8_t*>(versions_.data()), false};
+      steps.policy_version = version;
+      return;
     }
-    versions_.assign(count, version);
-    steps.columns[version_] = {reinterpret_cast<const std::uint8_t*>(versions_.data()), false};
-    steps.policy_version = version;
-    return;
+    const bool is_beyond = PyErr_ExceptionMatches(PyExc_OverflowError);
+    PyErr_Clear();
+    if (is_beyond) throw SpecError("policy_version is beyond 64 bits");
+    // of a tensor of several, which has an index only if it has one element
   }
   const std::uint8_t* const data = Read(given, columns_[version_], columns_[version_].name, lead);
   steps.columns[version_] = {data, false};
@@ -182,6 +186,12 @@ void PyReplayWriter::ReadEnvIds(const py::object& given, py::ssize_t count) {
 }
 
 // --- adding ------------------------------------------------------------------------------
+
+// Lets go of the caller's arrays when the call ends, however it ends; with the GIL.
+struct PyReplayWriter::DropOwners {
+  std::vector<py::object>& owners;
+  ~DropOwners() { owners.clear(); }
+};
 
 std::int64_t PyReplayWriter::MarkEnds(const NewSteps& steps, std::int64_t count,
                                       const std::uint8_t* valid, const std::uint8_t* failed) {
@@ -237,7 +247,7 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
                                      const py::object& env_id, const py::object& failed,
                                      const py::object& info, std::int32_t mode,
                                      const py::object& priority) {
-  owners_.clear();
+  const DropOwners drop{owners_};
   const bool has_rows = columns.size() > 0 && py::isinstance<py::array>(columns[0]) &&
                         py::detail::array_proxy(py::object(columns[0]).ptr())->nd > 0;
   const py::ssize_t count = has_rows ? py::array(columns[0]).shape(0) : 0;
@@ -273,7 +283,7 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
 std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object& last_obs,
                                       const py::object& env_id, const py::object& final_obs,
                                       const py::object& priority) {
-  owners_.clear();
+  const DropOwners drop{owners_};
   std::array<py::ssize_t, 2> lead{0, 0};
   if (columns.size() > 0 && py::isinstance<py::array>(columns[0])) {
     const py::array obs(columns[0]);
@@ -281,6 +291,7 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
       lead[axis] = obs.shape(axis);
     }
   }
+  if (lead[0] == 0) throw SpecError("the batch has no steps, expected (T, B) with T of at least 1");
   NewSteps steps;
   steps.steps = lead[0];
   ReadColumns(columns, lead, steps);

@@ -43,6 +43,7 @@ class PyReplayWriter {
   replay::Writer& writer() { return writer_; }
 
  private:
+  struct DropOwners;
   struct Column {
     pybind11::str name;
     pybind11::dtype dtype;
@@ -56,7 +57,7 @@ class PyReplayWriter {
                     replay::NewSteps& steps);
   void ReadPriority(const pybind11::object& given, replay::NewSteps& steps);
   void ReadEnvIds(const pybind11::object& given, pybind11::ssize_t count);
-  // Of `value`, owned until the next call.
+  // Of `value`, owned until the call ends.
   const std::uint8_t* Read(const pybind11::handle& value, const Column& column,
                            const pybind11::str& name, std::span<const pybind11::ssize_t> lead);
   // Counts the steps after which an episode ends, and marks them in ended_.

@@ -169,6 +169,7 @@ void BindWriterMethods(py::class_<PyReplayWriter>& writer) {
         return self.writer().InsertNow();
       })
       .def("pending", [](Self& self, std::size_t table) {
+        if (table >= self.writer().pending().size()) throw SpecError("there is no such table");
         return self.writer().pending()[table].size();
       })
       .def("state", &Self::State)

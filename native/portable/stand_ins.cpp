@@ -50,7 +50,7 @@ timespec OnWallClock(clockid_t clock, const timespec& deadline) {
 ROLLOUTS_STAND_IN char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
-// glibc 2.30. Who waits looks at its condition and its clock again after each wake-up.
+// glibc 2.30. Callers check their condition and clock again after each wake-up.
 ROLLOUTS_STAND_IN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                                              clockid_t clock, const timespec* deadline) {
   if (CondClockWait* const system = SystemCondClockWait()) {

@@ -228,7 +228,8 @@ class ReplayBuffer(SampledReplay):
         Raises:
           SpecError: env_id is not of whole numbers. MemoryError: it would exceed max_bytes.
         """
-        self._writer.end_episodes(None if env_id is None else as_whole("env_id", env_id))
+        ids: ArrayLike | None = [env_id] if isinstance(env_id, int | np.integer) else env_id
+        self._writer.end_episodes(None if ids is None else as_whole("env_id", ids))
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Inserts what is pending, for at most `timeout_s`; returns how many items it was."""

@@ -49,9 +49,10 @@ class Reader:
     ) -> ReplayBatch:
         """See ReplayBuffer.sample."""
         items = self._items[table]
-        try:
+        raw = None
+        with suppress(TimeoutError):
             raw = self._store.sample(table, items.plan, batch_size, timeout_s=0.0)
-        except TimeoutError:
+        if raw is None:
             raw = self._sample_later(table, batch_size, timeout_s)
         info = self._info(items, raw)
         info["weight"] = importance_weights(raw["probability"], raw["table_size"], beta)

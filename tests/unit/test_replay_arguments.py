@@ -4,6 +4,7 @@ nothing."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,69 @@ def test_a_closed_buffer_says_so() -> None:
         with pytest.raises(RolloutsError, match="closed"):
             call()
     assert not issubclass(ProtocolError, OSError)
+
+
+# -- what the writer takes over ----------------------------------------------------------
+
+
+def test_a_batch_without_steps_is_refused_and_cuts_nothing() -> None:
+    world = World([[(50, TERMINATED)]] * 2, env_id=[0, 1])
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
+        buffer.add_batch(world.rollout(5))
+        with pytest.raises(SpecError, match="no steps"):
+            buffer.add_batch(world.rollout(0))
+        buffer.add_batch(world.rollout(5))
+        assert buffer.stats()["episodes_cut"] == 0
+
+
+def test_arrays_of_a_call_are_let_go_of_when_it_ends() -> None:
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
+        step, rollout = one_step(), World([[(9, TERMINATED)]], [7]).rollout(3)
+        before = sys.getrefcount(step["obs"]), sys.getrefcount(rollout.obs)
+        buffer.add_step(**step)
+        buffer.add_batch(rollout)
+        with pytest.raises(SpecError):
+            buffer.add_step(**(step | {"reward": np.zeros(3, np.float32)}))
+        assert (sys.getrefcount(step["obs"]), sys.getrefcount(rollout.obs)) == before
+
+
+def test_a_reset_that_failed_is_no_step_and_neither_is_the_one_after_it() -> None:
+    def next_step(*, ended: bool = False, failed: bool = False, value: float) -> dict[str, Any]:
+        info = {"_env_error": np.array([failed])} if failed else {}
+        return {name: array[:1] for name, array in one_step().items() if name[:4] != "auto"} | {
+            "autoreset_mode": "next_step",
+            "obs": np.full((1, 3), value - 1, np.float32),
+            "next_obs": np.full((1, 3), 0 if failed else value, np.float32),
+            "terminated": np.array([ended]),
+            "truncated": np.array([failed]),
+            "info": info,
+        }
+
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
+        buffer.add_step(**next_step(value=1, ended=True))
+        # the reset fails, and so the next call resets again
+        buffer.add_step(**next_step(value=2, failed=True))
+        buffer.add_step(**next_step(value=1))
+        assert buffer.stats()["steps"]["produced"] == 1
+        buffer.add_step(**next_step(value=2))
+        assert buffer.stats()["steps"]["produced"] == 2
+
+
+@pytest.mark.parametrize("version", [5, np.int64(5), np.asarray(5), np.array([5, 5])])
+def test_a_policy_version_is_one_number_or_one_for_each(version: Any) -> None:
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
+        buffer.add_step(**one_step(), policy_version=version)
+        assert buffer.policy_version == 5
+
+
+def test_a_tensor_of_policy_versions_is_one_for_each() -> None:
+    torch = pytest.importorskip("torch")
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
+        buffer.add_step(**one_step(), policy_version=torch.tensor([4, 5]))
+        assert buffer.policy_version == 5
+
+
+def test_one_environments_episode_is_ended_by_its_number() -> None:
+    with filled() as buffer:
+        buffer.end_episodes(1)
+        assert buffer.stats()["episodes_cut"] == 1

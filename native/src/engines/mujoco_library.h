@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MuJoCo library as a whole, for who does not include MuJoCo's headers.
+// The MuJoCo library as a whole: how it is loaded, and which releases are supported.
 #pragma once
 
 #include <string>

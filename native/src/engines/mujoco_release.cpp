@@ -66,6 +66,9 @@ std::string LayoutFault(const MujocoRelease& release, const mjModel* model, cons
   if (!is_inside(at.name.In(data))) return "mjData." #name;
   ROLLOUTS_DATA_ARRAYS(X)
 #undef X
+  const auto nq = static_cast<std::uintptr_t>(release.model.nq.In(model));
+  const auto first = reinterpret_cast<std::uintptr_t>(at.qpos.In(data));
+  if (end - first < nq * sizeof(double)) return "mjData.qpos";
   // mj_makeData leaves the state of mj_resetData
   const double* const start = release.model.qpos0.In(model);
   const bool is_reset = std::equal(start, start + release.model.nq.In(model), at.qpos.In(data));

@@ -2,7 +2,6 @@
 #include "rollouts/replay/writer.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -25,8 +24,9 @@ Writer::Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
 void Writer::FindStreams(std::span<const std::int64_t> env_ids) {
   const std::int64_t num_new = episodes_.Find(env_ids, streams_);
   if (num_new == 0) return;
-  [[maybe_unused]] const std::int64_t first = store_->AddStreams(num_new);
-  assert(first == episodes_.size());
+  if (store_->AddStreams(num_new) != episodes_.size()) {
+    throw ProtocolError("streams were added to the store behind its writer");
+  }
   episodes_.Grow(env_ids, streams_);
 }
 
@@ -69,7 +69,8 @@ void Writer::AddStep(const NewSteps& step, const StepMarks& marks) {
       episodes_.Cut(streams_[b], -1, pending_);
     }
     if (marks.mode == Autoreset::kNextStep) {
-      open.awaits_reset = (ended || failed) && (!step.valid || step.valid[b]);
+      // a reset that fails is followed by another
+      open.awaits_reset = failed || (ended && (!step.valid || step.valid[b]));
     }
   }
 }
@@ -130,7 +131,10 @@ void Writer::Append(const NewSteps& steps) {
     episodes_.AppendedRow(streams_[b], rows_[i], ended, steps.priority, pending_);
     ++counts.produced;
   }
-  policy_version.store(std::max(policy_version.load(), steps.policy_version));
+  std::int64_t seen = policy_version.load();
+  while (seen < steps.policy_version &&
+         !policy_version.compare_exchange_weak(seen, steps.policy_version)) {
+  }
 }
 
 // --- cutting -----------------------------------------------------------------------------

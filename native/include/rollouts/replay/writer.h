@@ -32,10 +32,11 @@ struct NewSteps {
   std::int64_t policy_version = 0;              // the newest
 };
 
-// What a single step does to its environments besides; (B,).
+// What AddStep is told beside the arrays.
 struct StepMarks {
   Autoreset mode = Autoreset::kSameStep;
-  const std::uint8_t* failed = nullptr;  // null: none; their episodes are cut before this step
+  // (B,); null: none. Their episodes are cut before this step
+  const std::uint8_t* failed = nullptr;
 };
 
 // Not thread-safe, but for policy_version, env_ids and num_streams: the owner locks.
@@ -50,7 +51,8 @@ class Writer {
 
   // Stores steps and makes the items they complete pending. An open episode that they do not
   // continue to the bit is completed with the observation that came after it, and cut. Throws
-  // StoreFullError, with none of the steps taken.
+  // StoreFullError, with none of the steps taken; broken episodes may have been cut then, and the
+  // call may be repeated.
   void Add(const NewSteps& steps);
   void AddStep(const NewSteps& step, const StepMarks& marks);
   // Cuts the open episodes of those env_ids that were seen; nullopt: of all. Throws as Add.
@@ -84,7 +86,7 @@ class Writer {
   void FindStreams(std::span<const std::int64_t> env_ids);
   void CutBroken(const std::uint8_t* obs);
   void Append(const NewSteps& steps);
-  // Cuts `streams`, those that are open with the observation they are known to have led to.
+  // Cuts the open episodes of `streams`. Where the next observation is known, it is the final row.
   void Complete(std::span<const std::int64_t> streams, bool is_broken);
   void Remember(std::int64_t stream, const std::uint8_t* next_obs);
 
