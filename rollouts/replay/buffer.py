@@ -228,7 +228,7 @@ class ReplayBuffer(SampledReplay):
         Raises:
           SpecError: env_id is not of whole numbers. MemoryError: it would exceed max_bytes.
         """
-        ids: ArrayLike | None = [env_id] if isinstance(env_id, int | np.integer) else env_id
+        ids = np.array([env_id]) if isinstance(env_id, int | np.integer) else env_id
         self._writer.end_episodes(None if ids is None else as_whole("env_id", ids))
 
     def flush(self, timeout_s: float | None = None) -> int:
