@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
 from rollouts.extras import needs
-from rollouts.policy_checks import check_module_outputs
+from rollouts.policy_checks import check_module_outputs, output_names
 from rollouts.policy_protocol import Array as Array
 from rollouts.policy_protocol import Policy as Policy
 from rollouts.policy_protocol import PolicyOutput as PolicyOutput
@@ -76,7 +76,7 @@ class TorchPolicy:
     def act(self, obs: Array) -> PolicyOutput:
         """Samples an action for each row of `obs`, in one forward pass."""
         outputs = self.module(self._to_tensor(obs))
-        check_module_outputs(outputs, self.head.outputs, len(obs))
+        check_module_outputs(outputs, output_names(self.head), len(obs))
         *params, value = outputs
         return self._sample(params, value)
 
@@ -84,7 +84,7 @@ class TorchPolicy:
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Returns the module's value (B,) for each row of `obs`."""
         outputs = self.module(self._to_tensor(obs))
-        check_module_outputs(outputs, self.head.outputs, len(obs))
+        check_module_outputs(outputs, output_names(self.head), len(obs))
         value: Tensor = outputs[-1]
         result: NDArray[np.float32] = value.reshape(-1).cpu().numpy()
         return result
@@ -122,7 +122,8 @@ class ActionHead(Protocol):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the module's outputs that say how to act, in their order."""
+        """Names of the module's outputs that say how to act, in their order; for messages. A head
+        of one's own may leave it out."""
         ...
 
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -79,16 +79,23 @@ def check_action(action: Array, space: gymnasium.Space[Any]) -> None:
             )
 
 
-def check_module_outputs(outputs: Any, names: Sequence[str], num_rows: int) -> None:
-    """Raises SpecError unless a module returned the action outputs `names` and then a value.
+def output_names(head: Any) -> Sequence[str] | None:
+    """The names of the action outputs that a head takes; None if it is a user's that says none."""
+    names: Sequence[str] | None = getattr(head, "outputs", None)
+    return names
+
+
+def check_module_outputs(outputs: Any, names: Sequence[str] | None, num_rows: int) -> None:
+    """Raises SpecError unless a module returned action outputs and then a value.
 
     Args:
       outputs: What it returned for B observations.
-      names: Of the action outputs, such as ("logits",).
+      names: Of the action outputs, such as ("logits",); None: one or more of any names.
       num_rows: Observations B.
     """
-    expected = f"a tuple ({', '.join([*names, 'value'])})"
-    if not isinstance(outputs, tuple | list) or len(outputs) != len(names) + 1:
+    expected = f"a tuple ({', '.join([*(names or ['*action_outputs']), 'value'])})"
+    is_tuple = isinstance(outputs, tuple | list)
+    if not is_tuple or len(outputs) < 2 or (names is not None and len(outputs) != len(names) + 1):
         raise SpecError(
             f"the module returned {_described(outputs)} for {num_rows} observations, expected "
             f"{expected}: a policy needs the value beside the action, see rollouts.TorchPolicy"
@@ -102,7 +109,8 @@ def check_module_outputs(outputs: Any, names: Sequence[str], num_rows: int) -> N
     first = tuple(outputs[0].shape)
     if first[:1] != (num_rows,) or (names == ("logits",) and len(first) != 2):
         raise SpecError(
-            f"the module returned {names[0]} of shape {first} for {num_rows} observations, "
+            f"the module returned {names[0] if names else 'an action output'} of shape {first} for "
+            f"{num_rows} observations, "
             f"expected ({num_rows}, ...): one row per observation"
         )
 

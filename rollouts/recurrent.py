@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.extras import needs
-from rollouts.policy_checks import check_module_outputs
+from rollouts.policy_checks import check_module_outputs, output_names
 from rollouts.policy_protocol import PolicyOutput, Rows
 
 with needs("torch", "RecurrentTorchPolicy"):
@@ -101,11 +101,13 @@ class RecurrentTorchPolicy(TorchPolicy):
     def _outputs(self, obs: Array, state: State) -> tuple[Any, ...]:
         """Calls the module: (*action_outputs, value, new_state)."""
         outputs: tuple[Any, ...] = self.module(self._to_tensor(obs), state)
-        if not isinstance(outputs, tuple | list) or len(outputs) != len(self.head.outputs) + 2:
-            names = ", ".join([*self.head.outputs, "value", "new_state"])
-            got = len(outputs) if isinstance(outputs, tuple | list) else "no tuple of"
-            raise SpecError(f"the module returned {got} outputs, expected a tuple ({names})")
-        check_module_outputs(outputs[:-1], self.head.outputs, len(obs))
+        names = output_names(self.head)
+        is_tuple = isinstance(outputs, tuple | list)
+        if not is_tuple or (names is not None and len(outputs) != len(names) + 2):
+            got = len(outputs) if is_tuple else "no tuple of"
+            expected = ", ".join([*(names or ["*action_outputs"]), "value", "new_state"])
+            raise SpecError(f"the module returned {got} outputs, expected a tuple ({expected})")
+        check_module_outputs(outputs[:-1], names, len(obs))
         return outputs
 
     def _state_of(self, rows: Rows, begins: NDArray[np.bool_]) -> State:

@@ -135,7 +135,7 @@ def test_every_extra_that_the_makefile_installs_is_resolved_here() -> None:
     makefile = (ROOT / "Makefile").read_text()
     installed = set(re.findall(r"-e '\.\[([\w,-]+)\]'", makefile))
     installed |= set(re.findall(r"extra_requirements\.py ([\w-]+)", makefile))
-    assert installed == {"examples", "dev", "bench", "test"}
+    assert installed == {"examples", "dev", "bench", "build-system"}
 
 
 def test_every_python_that_is_promised_is_resolved_here() -> None:

@@ -211,7 +211,7 @@ def test_light_command_lists_what_it_can_make_and_says_what_is_missing(
     assert result.returncode == 0, result.stderr
     assert "CartPole-v1" in result.stdout
     assert "Ant-v5" not in result.stdout
-    assert "pip install mujoco" in result.stderr
+    assert 'pip install "mujoco' in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,23 @@ def test_a_recurrent_module_without_a_value_is_told_to_return_one() -> None:
         SpecError, match=r"2 outputs, expected a tuple \(logits, value, new_state\)"
     ):
         policy.act_rows(np.zeros((3, 4), np.float32), None, np.ones(3, np.bool_))
+
+
+def test_a_head_of_ones_own_needs_no_names_of_outputs() -> None:
+    class Greedy:
+        dtype = np.int64
+
+        def sample(self, params: Any, generator: Any) -> Any:
+            action = params[0].argmax(-1)
+            return action, torch.zeros(len(action))
+
+    class Module(nn.Module):
+        def forward(self, obs: Any) -> Any:
+            return obs[:, :2], obs[:, 0]
+
+    policy = TorchPolicy(Module(), DISCRETE)
+    policy.head = Greedy()
+    assert policy.act(np.eye(4, dtype=np.float32)).action.tolist() == [0, 1, 0, 0]
+    policy.module = nn.Identity()
+    with pytest.raises(SpecError, match="a single tensor of shape"):
+        policy.act(np.eye(4, dtype=np.float32))
