@@ -157,12 +157,14 @@ def vtrace(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...
 
 # Adds final_obs, final_info and their masks to the info of a batch in which an episode ended, in
-# Gymnasium's layout; says whether one did. final_obs (B, *obs_shape) is valid where one ended.
+# Gymnasium's layout; says whether one did. final_obs (B, *obs_shape) is valid where one ended, as
+# are the columns of begun: what takes the place of the same keys of info, for the next episode.
 def add_final(
     info: dict[str, Array],
     final_obs: Array,
     terminated: npt.NDArray[np.bool_],
     truncated: npt.NDArray[np.bool_],
+    begun: dict[str, Array] = ...,
 ) -> bool: ...
 
 # (frames (F, ...), index (T + 1, B, S)) of obs (T, B, S, ...) and last_obs (B, S, ...), both

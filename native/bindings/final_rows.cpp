@@ -116,8 +116,26 @@ void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_r
                   std::to_string(num_rows) + " environments");
 }
 
+// What same-step autoreset began takes the place of what it ended.
+void PutBegun(const py::dict& info, const py::dict& begun, const Rows& ended) {
+  for (const auto& [name, values] : begun) {
+    const auto from = py::cast<py::array>(values);
+    auto to = py::cast<py::array>(info[name]);
+    if (!HasDenseRows(from) || !HasDenseRows(to) || from.nbytes() != to.nbytes() ||
+        !from.dtype().equal(to.dtype())) {
+      throw SpecError(py::str(name).cast<std::string>() + " is not the same column as begun");
+    }
+    const auto size = static_cast<std::size_t>(to.nbytes() / to.shape(0));
+    auto* const rows = static_cast<char*>(to.mutable_data());
+    const auto* const begun_rows = static_cast<const char*>(from.data());
+    for (const py::ssize_t row : ended) {
+      std::memcpy(rows + row * to.strides(0), begun_rows + row * from.strides(0), size);
+    }
+  }
+}
+
 bool AddFinal(const py::dict& info, const py::array& final_obs, const BoolArray& terminated,
-              const BoolArray& truncated) {
+              const BoolArray& truncated, const py::dict& begun) {
   const py::ssize_t num_rows = terminated.size();
   CheckRows(py::str("truncated"), truncated, num_rows);
   Rows ended;
@@ -142,6 +160,7 @@ bool AddFinal(const py::dict& info, const py::array& final_obs, const BoolArray&
     Put(final_info, name, OnlyEnded(column, ended));
     Put(final_info, names.MaskOf(name), mask);
   }
+  PutBegun(info, begun, ended);
   Put(info, names.final_obs, FinalObs(final_obs, num_rows, ended));
   Put(info, names.MaskOf(names.final_obs), mask);
   Put(info, names.final_info, final_info);
@@ -153,7 +172,7 @@ bool AddFinal(const py::dict& info, const py::array& final_obs, const BoolArray&
 
 void BindFinalRows(py::module_& module) {
   module.def("add_final", &AddFinal, py::arg("info"), py::arg("final_obs"), py::arg("terminated"),
-             py::arg("truncated"));
+             py::arg("truncated"), py::arg("begun") = py::dict());
 }
 
 }  // namespace rollouts
