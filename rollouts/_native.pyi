@@ -158,7 +158,8 @@ def vtrace(
 
 # Of one vector env. `add` puts final_obs, final_info and their masks into the info of a batch in
 # which an episode ended, in Gymnasium's layout, and says whether one did; final_obs (B, *obs_shape)
-# is valid where one ended. Arrays that the caller has dropped are written anew.
+# is valid where one ended, as are the columns of begun: what takes the place of the same keys of
+# info, for the next episode. Arrays that the caller has dropped are written anew.
 class FinalRows:
     def __init__(self) -> None: ...
     def add(
@@ -167,6 +168,7 @@ class FinalRows:
         final_obs: Array,
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
+        begun: dict[str, Array] = ...,
     ) -> bool: ...
 
 # (frames (F, ...), index (T + 1, B, S)) of obs (T, B, S, ...) and last_obs (B, S, ...), both

@@ -112,7 +112,7 @@ class SendRecv:
         arrays = self._recv(timeout_s, min_envs, max_envs)
         if not self._synchronous:
             self._last_env_id = arrays[4].copy()
-        info = dict(zip(self._info_names, arrays[8:], strict=True))
+        info = self._own_infos(arrays)
         if self._reports_errors:
             add_errors(info, arrays[4], self._pool.take_failures())
         batch = StepBatch._make((*arrays[:8], info))
@@ -252,17 +252,27 @@ class SendRecv:
         obs, reward, terminated, truncated, env_id, returns, lengths, final_obs = arrays[:8]
         info: Info = {"env_id": env_id, "episode_return": returns, "episode_length": lengths}
         if self._info_names:
-            info.update(zip(self._info_names, arrays[8:], strict=True))
+            info.update(self._own_infos(arrays))
         if not self._synchronous and len(env_id):
             # a copy, because a view would keep the whole batch's buffer from being reused
             self._last_env_id = env_id.copy()
         if self._final_rows is not None:
-            self._final_rows.add(info, final_obs, terminated, truncated)
+            begun = self._begun_infos(arrays)
+            self._final_rows.add(info, final_obs, terminated, truncated, begun)
         if self._parts is not None:
             obs = self._in_parts(obs, info)
         if self._reports_errors:
             add_errors(info, env_id, self._pool.take_failures())
         return obs, reward, terminated, truncated, info
+
+    def _own_infos(self, arrays: tuple[Array, ...]) -> Info:
+        """The environment's own keys; of the step that ended an episode where one did."""
+        names = self._info_names
+        return dict(zip(names, arrays[8 : 8 + len(names)], strict=True))
+
+    def _begun_infos(self, arrays: tuple[Array, ...]) -> Info:
+        """Of the episodes that same-step autoreset began; empty if that is not told."""
+        return dict(zip(self._info_names, arrays[8 + len(self._info_names) :], strict=False))
 
     def _in_parts(self, obs: Array, info: Info) -> Any:
         """A dict of views; so are the last observations in `info`, if any."""

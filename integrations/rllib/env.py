@@ -43,7 +43,7 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
     def step_batch(self, actions: ArrayLike) -> StepBatch:
         """As `step`; returns what `recv_batch` does."""
         arrays = self._pool.step(actions, None, None)
-        info = dict(zip(self._info_names, arrays[8:], strict=True))
+        info = self._own_infos(arrays)
         if self._reports_errors:
             add_errors(info, arrays[4], self._pool.take_failures())
         return StepBatch._make((*arrays[:8], info))

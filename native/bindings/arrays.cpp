@@ -67,7 +67,8 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
   });
   const BatchView& view = buffer->view();
   const auto pointers = Pointers(view);
-  py::tuple arrays(pointers.size() + spec.num_infos);
+  const bool with_begun = spec.reset_infos && view.final_obs;
+  py::tuple arrays(pointers.size() + spec.num_infos * (with_begun ? 2 : 1));
   for (std::size_t field = 0; field < pointers.size(); ++field) {
     arrays[field] = pointers[field]
                         ? py::object(py::array(FieldDType(field, spec),
@@ -79,8 +80,12 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
     const InfoSpec& info = spec.infos[i];
     std::vector<py::ssize_t> shape{buffer->rows()};
     if (info.length != InfoSpec::kNumber) shape.push_back(info.length);
-    arrays[pointers.size() + i] =
-        py::array(NumpyDType(info.dtype), shape, {}, view.infos[i], owner);
+    const std::size_t at = pointers.size() + i;
+    arrays[at] = py::array(NumpyDType(info.dtype), shape, {}, view.infos[i], owner);
+    if (with_begun) {
+      arrays[at + spec.num_infos] =
+          py::array(NumpyDType(info.dtype), shape, {}, view.begun_infos[i], owner);
+    }
   }
   return arrays;
 }

@@ -23,7 +23,8 @@ pybind11::array FrameArray(const Frame& frame);
 pybind11::tuple InfoNames(const EnvSpec& spec);
 
 // (obs, reward, terminated, truncated, env_id, episode_return, episode_length,
-//  final_obs or None, *infos) over a buffer's memory, which they keep alive.
+//  final_obs or None, *infos, *begun_infos where the buffer has them) over a buffer's memory,
+//  which they keep alive.
 pybind11::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec);
 
 // The arrays of one buffer, kept as long as the pool keeps the buffer.

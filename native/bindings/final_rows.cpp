@@ -127,6 +127,24 @@ void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_r
                   std::to_string(num_rows) + " environments");
 }
 
+// What same-step autoreset began takes the place of what it ended.
+void PutBegun(const py::dict& info, const py::dict& begun, const Rows& ended) {
+  for (const auto& [name, values] : begun) {
+    const auto from = py::cast<py::array>(values);
+    auto to = py::cast<py::array>(info[name]);
+    if (!HasDenseRows(from) || !HasDenseRows(to) || from.nbytes() != to.nbytes() ||
+        !from.dtype().equal(to.dtype())) {
+      throw SpecError(py::str(name).cast<std::string>() + " is not the same column as begun");
+    }
+    const auto size = static_cast<std::size_t>(to.nbytes() / to.shape(0));
+    auto* const rows = static_cast<char*>(to.mutable_data());
+    const auto* const begun_rows = static_cast<const char*>(from.data());
+    for (const py::ssize_t row : ended) {
+      std::memcpy(rows + row * to.strides(0), begun_rows + row * from.strides(0), size);
+    }
+  }
+}
+
 const bool* BoolRows(const char* name, const py::array& array, py::ssize_t num_rows) {
   CheckRows(py::str(name), array, num_rows);
   if (array.dtype().kind() != 'b' || array.ndim() != 1 || array.strides(0) != 1) {
@@ -140,7 +158,7 @@ const bool* BoolRows(const char* name, const py::array& array, py::ssize_t num_r
 class FinalRows {
  public:
   bool Add(const py::dict& info, const py::array& final_obs, const py::array& terminated,
-           const py::array& truncated) {
+           const py::array& truncated, const py::dict& begun) {
     Forget();
     if (terminated.ndim() == 0) throw SpecError("terminated is a scalar, expected one row each");
     const py::ssize_t num_rows = terminated.shape(0);
@@ -169,6 +187,7 @@ class FinalRows {
       Put(final_info, name, result);
       Put(final_info, names.MaskOf(name), mask);
     }
+    PutBegun(info, begun, ended_);
     static const py::handle objects = npy_api::get().PyArray_DescrFromType_(npy_api::NPY_OBJECT_);
     // Forget has cleared what nobody held by then
     const PyObject* const before = kept.rows.ptr();
@@ -239,7 +258,7 @@ void BindFinalRows(py::module_& module) {
   py::class_<FinalRows>(module, "FinalRows")
       .def(py::init<>())
       .def("add", &FinalRows::Add, py::arg("info"), py::arg("final_obs"), py::arg("terminated"),
-           py::arg("truncated"));
+           py::arg("truncated"), py::arg("begun") = py::dict());
 }
 
 }  // namespace rollouts

@@ -110,6 +110,7 @@ void CopyTo(const void* from, std::int64_t count, const XlaArray& to) {
   switch (to.dtype) {
     case XlaDType::kPred:
     case XlaDType::kU8: return CopyAs<From, std::uint8_t>(from, count, to.data);
+    case XlaDType::kS8: return CopyAs<From, std::int8_t>(from, count, to.data);
     case XlaDType::kS32: return CopyAs<From, std::int32_t>(from, count, to.data);
     case XlaDType::kS64: return CopyAs<From, std::int64_t>(from, count, to.data);
     case XlaDType::kF32: return CopyAs<From, float>(from, count, to.data);
@@ -124,6 +125,7 @@ void CopyColumn(const Column& column, std::int64_t rows, const XlaArray& to) {
   const std::int64_t count = rows * column.row_size;
   switch (column.dtype) {
     case DType::kUint8: return CopyTo<std::uint8_t>(column.data, count, to);
+    case DType::kInt8: return CopyTo<std::int8_t>(column.data, count, to);
     case DType::kInt32: return CopyTo<std::int32_t>(column.data, count, to);
     case DType::kInt64: return CopyTo<std::int64_t>(column.data, count, to);
     case DType::kFloat32: return CopyTo<float>(column.data, count, to);

@@ -29,7 +29,9 @@ void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
   visit(view.terminated, 1);
   visit(view.truncated, 1);
   for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
-    visit(view.infos[i], SizeOf(spec_.infos[i].dtype) * spec_.infos[i].size());
+    const std::int64_t row_bytes = SizeOf(spec_.infos[i].dtype) * spec_.infos[i].size();
+    visit(view.infos[i], row_bytes);
+    if (layout_.with_final_obs && spec_.reset_infos) visit(view.begun_infos[i], row_bytes);
   }
 }
 

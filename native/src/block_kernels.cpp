@@ -20,13 +20,18 @@ namespace rollouts {
                                             const EnvBlock<TYPE>& block, std::int32_t count,   \
                                             TYPE::Obs* obs) {                                  \
     ObserveBlock<TYPE>(configs, block, count, obs);                                            \
+  }                                                                                            \
+  ROLLOUTS_CLONES void Tell##NAME##Block(const CONFIGS& configs,                               \
+                                         const EnvBlock<TYPE>& block, std::int32_t count,      \
+                                         void* const* columns, std::int64_t first_row) {       \
+    TellBlock<TYPE>(configs, block, count, columns, first_row);                                \
   }
 #define ROLLOUTS_LIGHT_TYPE(TYPE)                                                              \
   ROLLOUTS_LIGHT_LOOPS(TYPE, TYPE, SameConfig<TYPE>)                                           \
   ROLLOUTS_LIGHT_LOOPS(TYPE, Each##TYPE, ConfigLanes<TYPE>)                                    \
   BlockKernels<TYPE> BestKernels(const TYPE::Config&) {                                        \
-    return {Step##TYPE##Block, Observe##TYPE##Block, StepEach##TYPE##Block,                    \
-            ObserveEach##TYPE##Block};                                                         \
+    return {Step##TYPE##Block,     Observe##TYPE##Block,     Tell##TYPE##Block,                \
+            StepEach##TYPE##Block, ObserveEach##TYPE##Block, TellEach##TYPE##Block};           \
   }
 #include "registry_vectorized_types.inc"
 #undef ROLLOUTS_LIGHT_TYPE

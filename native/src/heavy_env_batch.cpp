@@ -167,14 +167,8 @@ std::vector<std::string> HeavyEnvBatch::ModelFields(std::int32_t env) const {
 
 void HeavyEnvBatch::WriteInfo(const double* values, const RowRef& out) const {
   for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
-    const std::int32_t size = spec_.infos[i].size();
-    for (std::int64_t at = out.row * size; at < (out.row + 1) * size; ++at, ++values) {
-      if (spec_.infos[i].dtype == DType::kInt32) {
-        static_cast<std::int32_t*>(out.view.infos[i])[at] = static_cast<std::int32_t>(*values);
-      } else {
-        static_cast<double*>(out.view.infos[i])[at] = *values;
-      }
-    }
+    StoreInfo(spec_.infos[i], out.view.infos[i], out.row, values);
+    values += spec_.infos[i].size();
   }
 }
 

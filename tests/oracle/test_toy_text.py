@@ -79,7 +79,7 @@ def grid(columns: int) -> Callable[[int], tuple[int, ...]]:
 
 
 def decode_taxi(s: int) -> tuple[int, ...]:
-    return s // 100, s // 20 % 5, s // 4 % 5, s % 4, 0
+    return s // 100, s // 20 % 5, s // 4 % 5, s % 4, 0, 0
 
 
 def slippery(env_id: str, columns: int) -> list[Tabular]:
@@ -233,7 +233,7 @@ def test_spaces_limits_and_defaults_are_gymnasiums(env_id: str) -> None:
 
 def test_a_fickle_passenger_changes_the_destination_on_the_first_move() -> None:
     # in the middle of the map, passenger in the taxi, to destination 2, fickle or not
-    states = [(2, 2, 4, 2, fickle) for fickle in (0, 1) for _ in range(3000)]
+    states = [(2, 2, 4, 2, fickle, 0) for fickle in (0, 1) for _ in range(3000)]
     east, drop_off = 2, 5
     obs, reward, terminated, after = step_from("Taxi-v4", states, [east] * len(states))
     assert (obs[:3000] == (2 * 5 + 3) * 20 + 4 * 4 + 2).all()
@@ -242,10 +242,10 @@ def test_a_fickle_passenger_changes_the_destination_on_the_first_move() -> None:
     assert (reward == -1).all() and not terminated.any()
     # once, and not while the taxi stands or the passenger waits
     assert not after[:, 4].any()
-    waiting = step_from("Taxi-v4", [(2, 2, 1, 2, 1)], [east])
-    standing = step_from("Taxi-v4", [(2, 2, 4, 2, 1), (0, 1, 4, 2, 1)], [drop_off, east])
-    assert waiting[3].tolist() == [[2, 3, 1, 2, 1]]
-    assert standing[3].tolist() == [[2, 2, 4, 2, 1], [0, 1, 4, 2, 1]]
+    waiting = step_from("Taxi-v4", [(2, 2, 1, 2, 1, 0)], [east])
+    standing = step_from("Taxi-v4", [(2, 2, 4, 2, 1, 0), (0, 1, 4, 2, 1, 0)], [drop_off, east])
+    assert waiting[3].tolist() == [[2, 3, 1, 2, 1, 0]]
+    assert standing[3].tolist() == [[2, 2, 4, 2, 1, 0], [0, 1, 4, 2, 1, 0]]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ extern "C" __global__ void StepBatch(Env::Config config, StepRules rules, BatchV
   if (env >= num_envs) return;
   LightEnv<Env> ref{{config, states[env]}};
   RunCommand(commands[env], rules, ref, clocks[env], actions + env * Env::kSpec.action.size(),
-             [&] {{ return RowRef{{out, env}}; }}, [](const RowRef&) {{}});
+             [&] {{ return RowRef{{out, env}}; }},
+             [&](const RowRef& row) {{ ref.WriteInfoRow(row.view.infos, row.row); }});
 }}
 }}
 """

@@ -19,6 +19,9 @@ struct BatchView {
   double* episode_return = nullptr;
   std::int32_t* episode_length = nullptr;
   void* infos[EnvSpec::kMaxInfos] = {};
+  // Of the episode that same-step autoreset began in a row, else undefined. Null unless
+  // autoreset is same-step and the spec has reset_infos.
+  void* begun_infos[EnvSpec::kMaxInfos] = {};
   std::int64_t obs_bytes = 0;
 
   template <typename Obs>

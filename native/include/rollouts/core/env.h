@@ -13,6 +13,8 @@
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)
+//   static void WriteInfo(const Config&, const State&, double* values)   where kSpec announces
+//       infos, with reset_infos: they are the State's, after a reset as after a step
 //   static constexpr bool kVectorized = true   optional: State is Reals only or int32s only,
 //       Step does not branch but on options, the action has one element; then the CPU pool
 //       steps blocks of environments with vector instructions

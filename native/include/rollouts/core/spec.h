@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-enum class DType : std::int32_t { kUint8, kInt32, kInt64, kFloat32, kFloat64 };
+enum class DType : std::int32_t { kUint8, kInt32, kInt64, kFloat32, kFloat64, kInt8 };
 
 ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -16,6 +16,7 @@ ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
     case DType::kFloat32: return 4;
     case DType::kInt64: return 8;
     case DType::kFloat64: return 8;
+    case DType::kInt8: return 1;
   }
   return 0;
 }
@@ -44,8 +45,8 @@ struct SpaceSpec {
   ROLLOUTS_HD constexpr std::int64_t bytes() const { return size() * SizeOf(dtype); }
 };
 
-// One extra per-step value reported in Gymnasium's `info`, stored as float64 or int32: a
-// number, or an array of `length` of them.
+// One extra per-step value reported in Gymnasium's `info`, stored as float64, int32 or int8:
+// a number, or an array of `length` of them.
 struct InfoSpec {
   static constexpr std::int32_t kNumber = -1;
 
@@ -74,6 +75,9 @@ struct EnvSpec {
   std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
+  // The infos are told of resets too, so that same-step autoreset keeps those of the new episode
+  // beside those of the step that ended the last one. So it is with light environments.
+  bool reset_infos = false;
   std::int32_t num_parts = 0;  // 0: the observation has none
   ObservationPart parts[kMaxParts] = {};
 };

@@ -5,6 +5,7 @@
 
 #include "rollouts/core/batch_view.h"
 #include "rollouts/core/env.h"
+#include "rollouts/core/info_columns.h"
 
 namespace rollouts {
 
@@ -55,6 +56,14 @@ struct LightEnv {
     return Env::Step(config, state, action, rng);
   }
   ROLLOUTS_HD void Observe(Obs* obs) const { Env::Observe(config, state, obs); }
+  // Writes one row of the info columns, if it has any.
+  ROLLOUTS_HD void WriteInfoRow(void* const* columns, std::int64_t row) const {
+    if constexpr (kTellsInfo<Env>) {
+      double values[NumInfoValues<Env>()];
+      Env::WriteInfo(config, state, values);
+      StoreInfos<Env>(values, columns, row);
+    }
+  }
 };
 
 // Starts the next episode. `forced`: asked for by the user, not by autoreset.
@@ -118,6 +127,14 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
+// Tells of the episode that same-step autoreset began, where infos are told of resets.
+template <typename EnvRef>
+ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const RowRef& out) {
+  if constexpr (requires { env.WriteInfoRow(out.view.begun_infos, out.row); }) {
+    env.WriteInfoRow(out.view.begun_infos, out.row);
+  }
+}
+
 // Same-step autoreset after a step that ended: keeps the last observation aside and
 // begins the next episode. True when it did.
 template <typename EnvRef>
@@ -127,6 +144,7 @@ ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Epi
   if (!clock.ended || rules.autoreset != AutoresetMode::kSameStep) return false;
   env.Observe(out.view.template FinalObsRow<Obs>(out.row));
   BeginEpisode(env, clock, /*forced=*/false);
+  WriteBegunInfos(env, out);
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "rollouts/core/env.h"
+#include "rollouts/core/info_columns.h"
 #include "rollouts/pool/configs.h"
 #include "rollouts/pool/draws.h"
 
@@ -78,10 +79,16 @@ struct BlockKernels {
   template <typename ConfigsOf>
   using Observe = void (*)(const ConfigsOf&, const EnvBlock<Env>&, std::int32_t count,
                            typename Env::Obs* obs);
+  // writes the info columns, from row first_row on
+  template <typename ConfigsOf>
+  using Tell = void (*)(const ConfigsOf&, const EnvBlock<Env>&, std::int32_t count,
+                        void* const* columns, std::int64_t first_row);
   Step<SameConfig<Env>> step = nullptr;
   Observe<SameConfig<Env>> observe = nullptr;
+  Tell<SameConfig<Env>> tell = nullptr;
   Step<ConfigLanes<Env>> step_each = nullptr;
   Observe<ConfigLanes<Env>> observe_each = nullptr;
+  Tell<ConfigLanes<Env>> tell_each = nullptr;
 };
 
 // `given[i]` is the Config of the block's environment i.
@@ -121,6 +128,23 @@ template <typename Env, typename ConfigsOf>
   }
 }
 
+template <typename Env, typename ConfigsOf>
+[[gnu::always_inline]] inline void TellBlock(const ConfigsOf& given, const EnvBlock<Env>& block,
+                                             std::int32_t count, void* const* columns,
+                                             std::int64_t first_row) {
+  if constexpr (kTellsInfo<Env>) {
+    const ConfigsOf configs = given;
+    std::array<void*, Env::kSpec.num_infos> to;
+    for (std::size_t c = 0; c < to.size(); ++c) to[c] = columns[c];
+#pragma GCC ivdep
+    for (std::int32_t i = 0; i < count; ++i) {
+      double values[NumInfoValues<Env>()];
+      Env::WriteInfo(configs[i], block.Get(i), values);
+      StoreInfos<Env>(values, to.data(), first_row + i);
+    }
+  }
+}
+
 // For the instruction set that everything else is compiled for.
 template <typename Env>
 BlockKernels<Env> BaselineKernels() {
@@ -130,7 +154,11 @@ BlockKernels<Env> BaselineKernels() {
     };
     const auto observe = [](const auto& configs, const auto& block, std::int32_t count,
                             auto* obs) { ObserveBlock<Env>(configs, block, count, obs); };
-    return {step, observe, step, observe};
+    const auto tell = [](const auto& configs, const auto& block, std::int32_t count,
+                         void* const* columns, std::int64_t first_row) {
+      TellBlock<Env>(configs, block, count, columns, first_row);
+    };
+    return {step, observe, tell, step, observe, tell};
   } else {
     return {};
   }

@@ -134,6 +134,7 @@ void RunOrFail(std::int32_t env, const Work& work, EnvRef& ref, EpisodeClock& cl
     try {
       BeginEpisode(ref, clock, /*forced=*/false);
       ref.Observe(row.view.template ObsRow<typename EnvRef::Obs>(row.row));
+      WriteBegunInfos(ref, row);
     } catch (...) {
       WriteFailure(row, clock);  // it fails again, and its next step tries once more
     }
@@ -180,6 +181,8 @@ template <typename Env>
 class LightEnvBatch final : public EnvBatch {
   static_assert(std::is_trivially_copyable_v<typename Env::State>);
   static_assert(std::is_trivially_copyable_v<typename Env::Config>);
+  static_assert(Env::kSpec.reset_infos == kTellsInfo<Env>);
+  static_assert(NumInfoValues<Env>() <= EnvSpec::kMaxInfoValues);
   using Action = typename Env::Action;
 
  public:
@@ -272,8 +275,13 @@ class LightEnvBatch final : public EnvBatch {
   void RunOne(std::int32_t env, const Work& work, const RowRef& out, RowSource& source) {
     Lane& lane = lanes_[env];
     PoolEnv<Env> ref{{configs_[env], lane.state}};
-    RunOrFail(env, work, ref, lane.clock, source, [&] { return out; }, [](const RowRef&) {},
-              [](const RowRef&) {});
+    RunOrFail(
+        env, work, ref, lane.clock, source, [&] { return out; },
+        [&](const RowRef& row) { ref.WriteInfoRow(row.view.infos, row.row); },
+        [](const RowRef& row) {
+          const double none[EnvSpec::kMaxInfoValues] = {};
+          StoreInfos<Env>(none, row.view.infos, row.row);
+        });
   }
 
   // Draws what the steps of a block draw first.
@@ -314,6 +322,15 @@ class LightEnvBatch final : public EnvBatch {
       kernels_.step_each(each, block, count);
     }
 
+    // before a row that ends shows the next episode
+    if constexpr (kTellsInfo<Env>) {
+      if (configs_.same()) {
+        kernels_.tell(same, block, count, view.infos, first_row);
+      } else {
+        kernels_.tell_each(each, block, count, view.infos, first_row);
+      }
+    }
+
     static_assert(kBlockEnvs <= 64);
     std::uint64_t apart = 0;
     for (std::int32_t i = 0; i < count; ++i) {
@@ -326,6 +343,7 @@ class LightEnvBatch final : public EnvBatch {
           BeginEpisode(ref, lane.clock, command == Command::kReset);
         }
         WriteOutcome(view, out.row, lane.clock, {});
+        ref.WriteInfoRow(view.infos, out.row);
         block.Load(i, lane.state);
         continue;
       }

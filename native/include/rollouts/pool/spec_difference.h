@@ -25,7 +25,7 @@ inline bool SameSpace(const SpaceSpec& a, const SpaceSpec& b) {
 inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
   if (!SameSpace(a.observation, b.observation)) return "observation space";
   if (!SameSpace(a.action, b.action)) return "action space";
-  bool same_infos = a.num_infos == b.num_infos;
+  bool same_infos = a.num_infos == b.num_infos && a.reset_infos == b.reset_infos;
   for (std::int32_t i = 0; i < a.num_infos && same_infos; ++i) {
     same_infos = a.infos[i].dtype == b.infos[i].dtype && a.infos[i].length == b.infos[i].length &&
                  std::strcmp(a.infos[i].name, b.infos[i].name) == 0;

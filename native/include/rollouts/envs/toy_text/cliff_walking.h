@@ -13,7 +13,10 @@ struct CliffWalkingOf {
     bool is_slippery = kSlippery;  // a third each: as told, a quarter left, a quarter right
   };
   struct State {
-    std::int32_t row, col;
+    std::int32_t row;
+    // and kDrawn more where chance had its say in the last step; no field of its own, because
+    // states that are larger cost more than the step
+    std::int32_t col;
   };
   using Action = std::int32_t;  // 0 up, 1 right, 2 down, 3 left
   using Obs = std::int64_t;     // row * 12 + col
@@ -21,12 +24,16 @@ struct CliffWalkingOf {
   // the last row is: start, cliff ..., goal
   static constexpr std::int32_t kRows = 4;
   static constexpr std::int32_t kCols = 12;
+  static constexpr std::int32_t kDrawn = 256;
 
   static constexpr bool kVectorized = true;
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kInt64, .n = kRows * kCols},
       .action = {.dtype = DType::kInt64, .n = 4},
-      .step_cost_ns = kSlippery ? 16 : 5};
+      .step_cost_ns = kSlippery ? 16 : 5,
+      .num_infos = 1,
+      .infos = {{.name = "prob"}},
+      .reset_infos = true};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -49,19 +56,27 @@ struct CliffWalkingOf {
     const std::int32_t down = (direction == 2) - (direction == 0);
     const std::int32_t right = (direction == 1) - (direction == 3);
     const std::int32_t row = Clip(state.row + down, 0, kRows - 1);
-    const std::int32_t col = Clip(state.col + right, 0, kCols - 1);
+    const std::int32_t col = Clip(Col(state) + right, 0, kCols - 1);
 
     // who falls down the cliff is back at the start
     const bool bottom = row == kRows - 1;
     const bool fallen = bottom & (col > 0) & (col < kCols - 1);
     state.row = row;
-    state.col = fallen ? 0 : col;
+    state.col = (fallen ? 0 : col) + (config.is_slippery ? kDrawn : 0);
     return StepResult::Of(fallen ? -100.0 : -1.0, bottom & (col == kCols - 1));
   }
 
   ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
-    *obs = state.row * kCols + state.col;
+    *obs = state.row * kCols + Col(state);
   }
+
+  // prob: the probability of the direction that was taken.
+  ROLLOUTS_HD static void WriteInfo(const Config&, const State& state, double* values) {
+    values[0] = state.col >= kDrawn ? 1.0 / 3.0 : 1.0;
+  }
+
+ private:
+  ROLLOUTS_HD static std::int32_t Col(const State& state) { return state.col & (kDrawn - 1); }
 };
 
 using CliffWalking = CliffWalkingOf<false>;

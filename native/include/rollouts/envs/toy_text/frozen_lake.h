@@ -47,12 +47,17 @@ struct FrozenLakeOn {
     double reward_frozen = 0;  // third of reward_schedule: anywhere else
   };
   struct State {
-    std::int32_t row, col;
+    std::int32_t row;
+    // and what chance did in the last step: nothing, kAsTold more or kSlipped more; no field of its
+    // own, because states that are larger cost more than the step
+    std::int32_t col;
   };
   using Action = std::int32_t;  // 0 left, 1 down, 2 right, 3 up
   using Obs = std::int64_t;     // row * size + col
 
   static constexpr std::int32_t kSize = Map::kSize;
+  static constexpr std::int32_t kAsTold = 256;
+  static constexpr std::int32_t kSlipped = 512;
   static constexpr std::uint64_t kHoles = FrozenLakeCells(Map::kTiles, 'H');
   static constexpr std::uint64_t kGoals = FrozenLakeCells(Map::kTiles, 'G');
 
@@ -60,7 +65,10 @@ struct FrozenLakeOn {
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kInt64, .n = kSize * kSize},
       .action = {.dtype = DType::kInt64, .n = 4},
-      .step_cost_ns = 15};
+      .step_cost_ns = 15,
+      .num_infos = 1,
+      .infos = {{.name = "prob"}},
+      .reset_infos = true};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -88,11 +96,13 @@ struct FrozenLakeOn {
                                      AnyRng& rng) {
     // slipping turns the action by a quarter to one side or the other
     std::int32_t direction = *action;
+    std::int32_t chance = 0;
     if (config.is_slippery) {
       const double u = rng.Uniform();
-      const double fail_rate = (1.0 - config.success_rate) / 2.0;
+      const double fail_rate = FailRate(config);
       const std::int32_t turn = 3 + (u >= fail_rate) + (u >= fail_rate + config.success_rate);
       direction = (direction + turn) & 3;
+      chance = turn == 4 ? kAsTold : kSlipped;
     }
 
     // holes and the goal let nobody go
@@ -100,7 +110,7 @@ struct FrozenLakeOn {
     const std::int32_t down = (direction == 1) - (direction == 3);
     const std::int32_t right = (direction == 2) - (direction == 0);
     state.row = Clip(state.row + free * down, 0, kSize - 1);
-    state.col = Clip(state.col + free * right, 0, kSize - 1);
+    state.col = Clip(Col(state) + free * right, 0, kSize - 1) + free * chance;
 
     const bool goal = Has(kGoals, state);
     const bool hole = Has(kHoles, state);
@@ -110,14 +120,26 @@ struct FrozenLakeOn {
   }
 
   ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
-    *obs = state.row * kSize + state.col;
+    *obs = state.row * kSize + Col(state);
+  }
+
+  // prob: the probability of the direction that was taken.
+  ROLLOUTS_HD static void WriteInfo(const Config& config, const State& state, double* values) {
+    const double told = state.col < kAsTold ? 1.0 : config.success_rate;
+    values[0] = state.col < kSlipped ? told : FailRate(config);
   }
 
  private:
+  ROLLOUTS_HD static std::int32_t Col(const State& state) { return state.col & (kAsTold - 1); }
+  // Of slipping to one side.
+  ROLLOUTS_HD static double FailRate(const Config& config) {
+    return (1.0 - config.success_rate) / 2.0;
+  }
+
   // Whether the state's cell is one of `cells`. Shifts of 64 bits and tests of one bit would not
   // vectorise, so the bit of the cell becomes the sign of a half.
   ROLLOUTS_HD static bool Has(std::uint64_t cells, const State& state) {
-    const std::int32_t cell = state.row * kSize + state.col;
+    const std::int32_t cell = state.row * kSize + Col(state);
     const auto low = static_cast<std::uint32_t>(cells);
     const auto high = static_cast<std::uint32_t>(cells >> 32);
     return static_cast<std::int32_t>((cell < 32 ? low : high) << (31 - (cell & 31))) < 0;

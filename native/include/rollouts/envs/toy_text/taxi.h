@@ -21,6 +21,7 @@ struct Taxi {
     std::int32_t passenger;    // waits at stop 0 to 3, or 4: in the taxi
     std::int32_t destination;  // stop 0 to 3
     std::int32_t fickle;       // 1: will change the destination on the first move
+    std::int32_t chance;       // of the last step: 0 had no say, 1 went as told, 2 slid
   };
   using Action = std::int32_t;  // 0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off
   using Obs = std::int64_t;     // ((row * 5 + col) * 5 + passenger) * 4 + destination
@@ -32,7 +33,10 @@ struct Taxi {
   static constexpr EnvSpec kSpec = {
       .observation = {.dtype = DType::kInt64, .n = 500},
       .action = {.dtype = DType::kInt64, .n = 6},
-      .step_cost_ns = 15};
+      .step_cost_ns = 15,
+      .num_infos = 2,
+      .infos = {{.name = "prob"}, {.name = "action_mask", .dtype = DType::kInt8, .length = 6}},
+      .reset_infos = true};
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -55,11 +59,13 @@ struct Taxi {
     state.col = start / 12 % 5;
     state.passenger = start / 3 % 4;
     state.destination = OtherStop(state.passenger, start % 3);
+    state.chance = 0;
     state.fickle = config.fickle_passenger && rng.Uniform() < config.fickle_probability;
   }
 
   ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
                                      Rng& rng) {
+    state.chance = 0;
     Drive(config, state, *action, rng);
 
     // the passenger gets on where they wait, off at any stop, and pays at the right one
@@ -77,7 +83,27 @@ struct Taxi {
     *obs = ((state.row * 5 + state.col) * 5 + state.passenger) * 4 + state.destination;
   }
 
+  // prob: the probability of where the rain let it go. action_mask: 1 for actions that would change
+  // the state.
+  ROLLOUTS_HD static void WriteInfo(const Config& config, const State& state, double* values) {
+    values[0] = state.chance == 0   ? 1.0
+                : state.chance == 1 ? config.rainy_probability
+                                    : LateralProbability(config);
+    double* const mask = values + 1;
+    for (std::int32_t direction = 0; direction < 4; ++direction) {
+      mask[direction] = IsOpen(state, direction);
+    }
+    const std::int32_t stop = StopAt(state.row * kSize + state.col);
+    mask[4] = stop == state.passenger;
+    mask[5] = state.passenger == kInTaxi && stop != kNowhere;
+  }
+
  private:
+  // Of sliding to one side in the rain.
+  ROLLOUTS_HD static double LateralProbability(const Config& config) {
+    return (1.0 - config.rainy_probability) / 2.0;
+  }
+
   // Moves the taxi; picking up and dropping off leave it where it is.
   ROLLOUTS_HD static void Drive(const Config& config, State& state, std::int32_t direction,
                                 Rng& rng) {
@@ -85,7 +111,8 @@ struct Taxi {
       // in the order south, north, east, west, the side to the right is left ^ 1
       const std::int32_t left = direction < 2 ? direction + 2 : 3 - direction;
       const double u = rng.Uniform();
-      const double lateral = (1.0 - config.rainy_probability) / 2.0;
+      const double lateral = LateralProbability(config);
+      state.chance = u < config.rainy_probability ? 1 : 2;
       const bool slides = u >= config.rainy_probability && IsOpen(state, direction);
       const bool to_left = u < config.rainy_probability + lateral;
       direction = slides ? (to_left ? left : left ^ 1) : direction;
