@@ -31,7 +31,7 @@ class EnvOptions(TypedDict, total=False):
     contact_force_min: Column[float]
     ctrl_cost_weight: Column[float]
     difficulty: Column[int]
-    episodic_life: Column[bool]
+    episodic_life: Column[bool] | Column[str]
     exclude_current_positions_from_observation: Column[bool]
     fickle_passenger: Column[bool]
     fickle_probability: Column[float]

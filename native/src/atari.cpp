@@ -32,6 +32,12 @@ void CheckConfig(const Atari::Config& config) {
     throw SpecError("repeat_action_probability is " + std::to_string(probability) +
                     ", expected a number from 0 to 1");
   }
+  if (const auto* name = std::get_if<std::string>(&config.episodic_life)) {
+    if (*name != "continue" && *name != "restart") {
+      throw SpecError("option 'episodic_life' must be a bool, 'continue' or 'restart', got '" +
+                      *name + "'");
+    }
+  }
 }
 
 AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame& game) {
@@ -82,9 +88,18 @@ EnvSpec Atari::MakeSpec(const Config& config) {
 }
 
 Atari::Atari(const Config& config)
-    : config_((CheckConfig(config), config)), engine_(std::make_unique<Engine>(config)) {}
+    : config_((CheckConfig(config), config)),
+      on_life_loss_(RuleOf(config.episodic_life)),
+      engine_(std::make_unique<Engine>(config)) {}
 
 Atari::~Atari() = default;
+
+Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
+  if (const auto* name = std::get_if<std::string>(&episodic_life)) {
+    return *name == "restart" ? OnLifeLoss::kRestart : OnLifeLoss::kContinue;
+  }
+  return std::get<bool>(episodic_life) ? OnLifeLoss::kContinue : OnLifeLoss::kNothing;
+}
 
 void Atari::Reset(Rng& rng, bool forced) {
   if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
@@ -93,9 +108,9 @@ void Atari::Reset(Rng& rng, bool forced) {
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
   raw_reward_ = 0;
-  if (game_goes_on && config_.episodic_life) {
+  if (game_goes_on && on_life_loss_ == OnLifeLoss::kContinue) {
     ContinueGame(rng);
-  } else if (!game_goes_on || !config_.life_loss_info) {
+  } else {
     NewGame(rng);
   }
 }
@@ -140,10 +155,10 @@ void Atari::ContinueGame(Rng& rng) {
 StepResult Atari::Step(const Action* action, Rng& rng) {
   const double score = EmulateStep(engine_->actions.at(static_cast<std::size_t>(*action)), rng);
   raw_reward_ = score;
-  const bool lives_end_episodes = config_.episodic_life || config_.life_loss_info;
   StepResult result;
   result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
-  result.terminated = game_over_ || (lives_end_episodes && life_lost_);
+  result.terminated = game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_);
+  result.marks_end = config_.life_loss_info && life_lost_;
   result.score = score;
   return result;
 }
@@ -159,7 +174,7 @@ double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
     const std::int32_t lives = ale.Lives();
     life_lost_ = lives > 0 && lives < lives_;
     // the frame that ends the step early is not shown, as in the reference
-    if (game_over_ || (config_.episodic_life && life_lost_)) break;
+    if (game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_)) break;
     if (frames_left == 2) engine_->screen.CaptureEarlier(ale.screen().pixels);
     if (frames_left == 1) engine_->screen.CaptureLast(ale.screen().pixels);
   }

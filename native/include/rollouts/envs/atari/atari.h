@@ -2,7 +2,8 @@
 // Atari 2600 games on the Arcade Learning Environment, preprocessed as by
 // ale_py.vector_env.AtariVectorEnv (ale-py 0.12.1), whose option names these are.
 // With the same options, and without random draws, observations, rewards, ends and
-// lives are equal to it bit for bit; `episodic_life` and `life_loss_info` say where not.
+// lives are equal to it bit for bit, in every autoreset mode, but for `episodic_life`, whose
+// True is EnvPool's: "restart" is ale-py's.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "rollouts/core/env.h"
+#include "rollouts/core/switch.h"
 
 namespace rollouts {
 
@@ -30,13 +32,14 @@ class Atari {
     std::int32_t noop_max = 30;
     bool use_fire_reset = true;     // press FIRE first, if the action set has it
 
-    // A lost life terminates. Autoreset then goes on in the same game, after one
-    // step of no-op (and one of FIRE where use_fire_reset applies), as in the DeepMind
-    // wrappers and EnvPool; reset() starts a new game. ale-py always starts a new game.
-    bool episodic_life = false;
-    // A lost life terminates, and the game goes on from the same frame: autoreset
-    // shows that frame again, without emulating anything. Equal to ale-py in same-step
-    // mode; in next-step mode ale-py has no row for the autoreset.
+    // A lost life ends the episode; true or "continue": the next goes on in the same game,
+    // "restart": it is a new game. It goes on after one step of no-op (and one of FIRE where
+    // use_fire_reset applies), as in the DeepMind wrappers; EnvPool has single frames for those
+    // steps. reset() starts a new game. ale-py's True is "restart".
+    Switch episodic_life = false;
+    // A lost life sets `terminated`, and nothing else, as in ale-py. The episode goes on, with its
+    // return, its length and its time limit, and the next step is one of the game: in next-step
+    // mode no row is the autoreset's, in same-step mode final_obs is the observation itself.
     bool life_loss_info = false;
 
     bool reward_clipping = true;    // of a step's reward, to [-1, 1]
@@ -101,7 +104,11 @@ class Atari {
   double EmulateStep(std::int32_t ale_action, Rng& rng);
   std::int32_t EmulateFrame(std::int32_t ale_action, Rng& rng);
 
+  enum class OnLifeLoss : std::uint8_t { kNothing, kContinue, kRestart };
+  static OnLifeLoss RuleOf(const Switch& episodic_life);
+
   const Config config_;
+  const OnLifeLoss on_life_loss_;
   std::unique_ptr<Engine> engine_;
   std::int32_t pressed_ = 0;  // what sticky actions repeat
   std::int32_t lives_ = 0;
