@@ -113,4 +113,4 @@ $(VENV)/.bench: $(VENV)/.dependencies | $(VENV)/.native
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(NEWEST) $(WHEELS) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) $(WHEELS) .venv-mujoco build dist .pytest_cache .mypy_cache .ruff_cache

@@ -31,7 +31,7 @@ from replay_training import (
     run,
 )
 from torch import Tensor, nn
-from training import add_run_arguments
+from training import add_run_arguments, chosen_env_id
 
 import rollouts
 from rollouts.distributed import PolicySpec
@@ -64,7 +64,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add_run_arguments(parser)
     add_replay_arguments(parser)
     add_greedy_arguments(parser)
-    env_id: str = parser.parse_known_args(argv)[0].env_id
+    env_id = chosen_env_id(argv, parser.get_default("env_id"))
     for prefix, preset in PRESETS.items():
         if env_id.startswith(prefix):
             parser.set_defaults(**preset)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
-from training import add_run_arguments, run
+from training import add_run_arguments, chosen_env_id, run
 
 import rollouts
 from rollouts.distributed import PolicySpec
@@ -53,7 +53,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.01, help="weight of the entropy bonus")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
-    if parser.parse_known_args(argv)[0].env_id == "CartPole-v1":
+    if chosen_env_id(argv, parser.get_default("env_id")) == "CartPole-v1":
         parser.set_defaults(target_return=475.0)
     return parser.parse_args(argv)
 

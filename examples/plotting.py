@@ -44,6 +44,10 @@ def save_training_curves(
         throughput.plot(column["seconds"], column["env_steps_per_s"], "C2", label=label)
     if evaluations:
         learning.plot(*zip(*evaluations, strict=True), "C1.-", label="without exploration")
+    if not history:
+        _say(throughput, "no update was made")
+    if not evaluations and not np.isfinite(column.get("mean_return", np.array([]))).any():
+        _say(learning, "no episode has ended")
     if target is not None:
         learning.axhline(target, color="C3", linestyle="--", label=f"target {target:g}")
 
@@ -53,6 +57,11 @@ def save_training_curves(
     throughput.yaxis.set_major_formatter(EngFormatter(sep=""))
     throughput.set_ylim(bottom=0)
     figure.savefig(path, dpi=120)
+
+
+def _say(axes: Axes, text: str) -> None:
+    """Writes why there is no curve where it would be."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
 
 
 def _label(axes: Axes, x: str, y: str) -> None:

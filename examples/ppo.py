@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from plotting import save_frames
 from torch import Tensor, nn
-from training import Training, add_run_arguments, run
+from training import Training, add_run_arguments, chosen_env_id, run
 
 import rollouts
 from rollouts.distributed import PolicySpec
@@ -70,7 +70,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
     add("--save-frames", type=int, default=0, metavar="N", help="PNG of the last N observations")
-    env_id: str = parser.parse_known_args(argv)[0].env_id
+    env_id = chosen_env_id(argv, parser.get_default("env_id"))
     for prefix, preset in PRESETS.items():
         if env_id.startswith(prefix):
             parser.set_defaults(**preset)

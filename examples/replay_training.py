@@ -127,15 +127,23 @@ def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 
     """
     per_insert = args.samples_per_insert
     period = items.step if isinstance(items, Sequences) else 1
+    # a short run learns, too, and ends where it was told to
+    min_size = min(args.min_size, max(1, args.total_steps // (2 * period)))
+    if min_size < args.min_size:
+        print(
+            f"--min-size {args.min_size:,} is more than half of --total-steps {args.total_steps:,} "
+            f"has items: learning begins after {min_size:,}",
+            file=sys.stderr,
+        )
     # two fragments on their way to each shard, and a batch that is learnt from beside those ahead
     coming = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length / period
-    slack = max(tolerance * per_insert * args.min_size, 4 * args.batch_size + per_insert * coming)
+    slack = max(tolerance * per_insert * min_size, 4 * args.batch_size + per_insert * coming)
     return TableConfig(
         items=items,
         max_size=args.replay_size,
         sampler="prioritized" if args.priority_exponent else "uniform",
         exponent=args.priority_exponent,
-        limiter=SampleToInsertRatio(per_insert, args.min_size, slack),
+        limiter=SampleToInsertRatio(per_insert, min_size, slack),
     )
 
 
@@ -210,10 +218,7 @@ def run(
             training.save()
             training.draw(title)
     print(training.summary())
-    if stop.is_set():
-        return 130
-    missed = not training.progress.has_reached(args.target_return)
-    return 1 if args.target_return is not None and missed else 0
+    return 130 if stop.is_set() else training.exit_status()
 
 
 @dataclass(frozen=True, slots=True)

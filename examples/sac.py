@@ -32,7 +32,7 @@ from replay_training import ReplayTraining, add_replay_arguments, make_table, ru
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.optim.swa_utils import get_ema_multi_avg_fn
-from training import add_run_arguments
+from training import add_run_arguments, chosen_env_id
 
 import rollouts
 from rollouts.distributed import PolicySpec
@@ -74,7 +74,7 @@ def parse_args(
     parser.set_defaults(replay_size=1_000_000, min_size=10_000, priority_exponent=0.0)
     for name, default in defaults.items():
         add(f"--{name.replace('_', '-')}", **default)
-    env_id: str = parser.parse_known_args(argv)[0].env_id
+    env_id = chosen_env_id(argv, parser.get_default("env_id"))
     parser.set_defaults(**PRESETS.get(env_id, {}))
     args = parser.parse_args(argv)
     args.samples_per_insert = args.updates_per_step * args.batch_size

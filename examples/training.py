@@ -71,6 +71,13 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
 
 
+def chosen_env_id(argv: list[str] | None, default: str) -> str:
+    """Returns --env-id alone, on which the other defaults depend, those in --help too."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--env-id", default=default)
+    return str(parser.parse_known_args(argv)[0].env_id)
+
+
 def run(
     args: argparse.Namespace,
     make_learner: Callable[[argparse.Namespace], Learner],
@@ -132,10 +139,7 @@ def run(
             training.draw(title)
 
     print(training.summary())
-    if stop.is_set():
-        return 130
-    missed = not training.progress.has_reached(args.target_return)
-    return 1 if args.target_return is not None and missed else 0
+    return 130 if stop.is_set() else training.exit_status()
 
 
 class Run:
@@ -193,6 +197,18 @@ class Run:
         """Writes the PNG of the training."""
         path, target = self.dir / "training.png", self.args.target_return
         save_training_curves(path, self.progress.history, title=title, target=target)
+
+    def exit_status(self) -> int:
+        """Returns 0, or says that the target was missed and returns 1."""
+        args = self.args
+        if args.target_return is None or self.progress.has_reached(args.target_return):
+            return 0
+        print(
+            f"the target was missed: no 100 episodes had a mean return of {args.target_return:g} "
+            f"within {args.total_steps:,} env-steps; see --target-return and --total-steps",
+            file=sys.stderr,
+        )
+        return 1
 
     def result(self) -> str:
         """The mean return that was reached."""

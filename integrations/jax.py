@@ -38,6 +38,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from rollouts.integrations.missing import needs
 
 from rollouts import _native
@@ -138,7 +139,7 @@ class _Layout:
             ((), np.float64),
             ((), np.int32),
         ]
-        self._has_final_obs = bool(env._same_step)
+        self._has_final_obs = env.autoreset_mode is AutoresetMode.SAME_STEP
         if self._has_final_obs:
             self._columns.append(obs)
         self._info_names = env._info_names

@@ -7,6 +7,7 @@ first use of what needs them.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _register_ids()
+# the module would hide from newcomers who call `rollouts.make` what they are looking for
+globals().pop("make", None)
 
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
@@ -111,7 +114,9 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'rollouts' has no attribute {name!r}")
+    close = difflib.get_close_matches(name, __all__, n=1)
+    hint = f": did you mean rollouts.{close[0]}?" if close else ""
+    raise AttributeError(f"module 'rollouts' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

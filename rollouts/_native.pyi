@@ -156,14 +156,18 @@ def vtrace(
     c_bar: float,
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...
 
-# Adds final_obs, final_info and their masks to the info of a batch in which an episode ended, in
-# Gymnasium's layout; says whether one did. final_obs (B, *obs_shape) is valid where one ended.
-def add_final(
-    info: dict[str, Array],
-    final_obs: Array,
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
-) -> bool: ...
+# Of one vector env. `add` puts final_obs, final_info and their masks into the info of a batch in
+# which an episode ended, in Gymnasium's layout, and says whether one did; final_obs (B, *obs_shape)
+# is valid where one ended. Arrays that the caller has dropped are written anew.
+class FinalRows:
+    def __init__(self) -> None: ...
+    def add(
+        self,
+        info: dict[str, Array],
+        final_obs: Array,
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+    ) -> bool: ...
 
 # (frames (F, ...), index (T + 1, B, S)) of obs (T, B, S, ...) and last_obs (B, S, ...), both
 # C-contiguous and of one dtype; rollouts/frame_stacks.py

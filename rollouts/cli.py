@@ -8,26 +8,22 @@
 from __future__ import annotations
 
 import argparse
-import json
+import io
 import math
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from gymnasium import spaces
-
 import rollouts
-from rollouts import bench, cli_bench, cli_record
+from rollouts import bench, cli_bench, cli_envs, cli_record
 from rollouts.bench import adapters, collect, plot, replay_libraries, replay_steps
-from rollouts.errors import EngineError, RolloutsError
+from rollouts.errors import RolloutsError
 from rollouts.metrics import top
-from rollouts.registry import env_ids, env_spec
-from rollouts.specs import EnvSpec, OptionValue
+from rollouts.specs import OptionValue
 
 # exit statuses that shells know: 128 + the number of SIGINT, SIGPIPE
 _INTERRUPTED = 130
@@ -45,10 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
       something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # what a terminal cannot show ends no command that has done its work
+            stream.reconfigure(errors="backslashreplace")
     args = _parser().parse_args(given)
     try:
         if args.command == "envs":
-            _envs(args.filter, as_json=args.json)
+            cli_envs.show(args.env_id, args.filter, as_json=args.json)
         elif args.command == "top":
             return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
         elif args.command == "record":
@@ -80,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rollouts {rollouts.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    envs = commands.add_parser("envs", help="list the environments with their spaces")
+    envs = commands.add_parser("envs", help="list the environments, or describe some of them")
+    envs.add_argument("env_id", nargs="*", metavar="ID",
+        help="describe these, with what each of their options means")  # fmt: skip
     envs.add_argument("--filter", default="", metavar="TEXT", help="only ids with TEXT in them")
     envs.add_argument("--json", action="store_true", help="print a JSON array instead of a table")
 
@@ -238,83 +240,6 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
-
-
-# -- rollouts envs ---------------------------------------------------------------------
-
-
-def _envs(text: str, *, as_json: bool) -> None:
-    ids = [env_id for env_id in env_ids() if text.lower() in env_id.lower()]
-    missing: Counter[str] = Counter()  # ids whose engine is missing, by what says so
-    if as_json:
-        specs = [_try_spec(env_id, missing) for env_id in ids]
-        print(json.dumps([_spec_to_json(spec) for spec in specs if spec is not None], indent=1))
-        _report_missing(missing)
-        return
-
-    # row by row, because an Atari game is loaded to see its actions; hence fixed widths
-    width = max((len(env_id) for env_id in ids), default=2)
-    line = f"{{:<{width}}}  {{:>9}}  {{:<27}}  {{}}"
-    print(line.format("id", "max_steps", "action space", "observation space"))
-    for env_id in ids:
-        spec = _try_spec(env_id, missing)
-        if spec is None:
-            continue
-        limit = "none" if spec.max_episode_steps is None else str(spec.max_episode_steps)
-        actions = _space_text(spec.single_action_space)
-        print(
-            line.format(env_id, limit, actions, _space_text(spec.single_observation_space)),
-            flush=True,
-        )
-    _report_missing(missing)
-
-
-def _try_spec(env_id: str, missing: Counter[str]) -> EnvSpec | None:
-    """The spec, or None where the engine is missing; then counts by what the error says."""
-    try:
-        return env_spec(env_id)
-    except EngineError as error:
-        missing[str(error)] += 1
-        return None
-
-
-def _report_missing(missing: Counter[str]) -> None:
-    for reason, count in missing.items():
-        print(f"{count} more of these ids are not described: {reason}", file=sys.stderr)
-
-
-def _space_text(space: spaces.Space[Any]) -> str:
-    """A space in few characters; bounds only where all elements share them."""
-    if not isinstance(space, spaces.Box):
-        return str(space)
-    text = f"Box {space.shape} {space.dtype}"
-    low, high = space.low.flat[0], space.high.flat[0]
-    if (space.low == low).all() and (space.high == high).all():
-        text += f" in [{low:g}, {high:g}]"
-    return text
-
-
-def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
-    return {
-        "id": spec.id,
-        "observation_space": _space_to_json(spec.single_observation_space),
-        "action_space": _space_to_json(spec.single_action_space),
-        "max_episode_steps": spec.max_episode_steps,
-        "reward_threshold": spec.reward_threshold,
-        "options": dict(spec.options),
-        "cpu_only": spec.cpu_only,
-    }
-
-
-def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
-    # JSON has no infinity: the text has the bounds
-    result = {
-        "type": type(space).__name__,
-        "shape": list(space.shape or ()),
-        "dtype": str(space.dtype),
-        "text": " ".join(str(space).split()),
-    }
-    return result | ({"n": int(space.n)} if isinstance(space, spaces.Discrete) else {})
 
 
 # -- values of arguments ---------------------------------------------------------------

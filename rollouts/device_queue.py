@@ -29,6 +29,7 @@ with needs("torch", "moving batches to a device"):
     from torch import Tensor
 
     from rollouts.policy import as_tensor
+    from rollouts.torch_device import read_device
 
 _log = logging.getLogger(__name__)
 
@@ -109,11 +110,11 @@ class DeviceQueue:
           device: Where the learner is: the CPU or a CUDA device.
           depth: Most batches fetched and not yet taken; 2 lets one be copied while one waits.
         Raises:
-          SpecError: depth < 1, or a device that is neither CPU nor CUDA.
+          SpecError: depth < 1, or a device that is neither CPU nor CUDA, or is not there.
         """
         if depth < 1:
             raise SpecError(f"depth is {depth}, expected at least 1 batch")
-        self.device = torch.device(device)
+        self.device = read_device(device)
         if self.device.type not in ("cpu", "cuda"):
             raise SpecError(f"device is {device}, expected the CPU or a CUDA device")
         self._source = source

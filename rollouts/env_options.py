@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of all environments' options, for type checkers.
 
-Which id takes which of them, with which default, says `rollouts.env_spec(env_id).options`.
+Which id takes which of them, with which default, says `rollouts.env_spec(env_id).options`, and
+`.option_help` what they mean.
 """
 
 from __future__ import annotations

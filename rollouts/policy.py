@@ -26,6 +26,8 @@ with needs("torch", "TorchPolicy"):
     import torch
     from torch import Tensor, nn
 
+    from rollouts.torch_device import read_device
+
 
 class TorchPolicy:
     """A `Policy` around an actor-critic module.
@@ -56,12 +58,12 @@ class TorchPolicy:
             seed, weights and observations, whatever else draws random numbers in the process.
           device: where the module runs.
         Raises:
-          SpecError: action_space is neither Discrete nor Box of floats.
+          SpecError: action_space is neither Discrete nor Box of floats, or there is no such device.
         """
-        self.module = module.to(device)
+        self._device = read_device(device)
+        self.module = module.to(self._device)
         self.head = make_action_head(action_space)
         self.policy_version = 0
-        self._device = torch.device(device)
         self._generator = torch.Generator(self._device)
         self.seed(seed)
 

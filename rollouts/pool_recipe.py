@@ -39,6 +39,11 @@ class PoolRecipe:
     option_names: frozenset[str]
 
     @property
+    def headers(self) -> list[str]:
+        """Those of the ids, see `EnvSpec.header`."""
+        return [spec.header for spec in self.specs.values()]
+
+    @property
     def is_own_model(self) -> bool:
         """Whether the environments are MuJoCo-v0's."""
         return OWN_MODEL in self.specs

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from rollouts import _native, atari, dm_control, mujoco
 from rollouts.arguments import first_value
 from rollouts.errors import SpecError
+from rollouts.option_help import explained
+from rollouts.option_names import did_you_mean, unknown_option
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.options import split_functions
 from rollouts.rendering.options import split_options
@@ -46,7 +49,8 @@ class Recipe:
 
     def native_spec(self) -> dict[str, Any]:
         """Spaces and info columns as the native core describes them."""
-        return _native.make_spec(self.native_id, {**self.options, **self.internal})
+        with explained([self.entry["header"]], self.options):
+            return _native.make_spec(self.native_id, {**self.options, **self.internal})
 
 
 def env_ids() -> list[str]:
@@ -142,9 +146,7 @@ def resolve(
     known = set(entry["options"]) - _INTERNAL_OPTIONS
     for name in options:
         if name not in known:
-            raise SpecError(
-                f"{env_id} has no option {name!r}; it takes: {', '.join(sorted(known)) or 'none'}"
-            )
+            raise unknown_option(env_id, entry["header"], name, known)
     internal: dict[str, OptionValue] = {}
     if env_id.startswith(atari.PREFIX):
         internal["rom_path"] = str(atari.rom_path(env_id))
@@ -171,6 +173,16 @@ def _time_limit(limit: object) -> int:
 
 
 def _suggestion(env_id: str) -> str:
-    close = difflib.get_close_matches(env_id, [*env_ids(), OWN_MODEL], n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    hint = did_you_mean(close_ids(env_id))
     return f"{hint} `rollouts.env_ids()` or the command `rollouts envs` lists all of them."
+
+
+def close_ids(env_id: str) -> list[str]:
+    """Ids that may have been meant, the likeliest first, at most 3."""
+    known = [*env_ids(), OWN_MODEL]
+    # the games' older names, of Gym and Gymnasium: PongNoFrameskip-v4, Pong-ram-v0
+    game = re.sub(
+        r"(Deterministic|NoFrameskip)?(-ram(Deterministic|NoFrameskip)?)?-v\d+$", "", env_id
+    )
+    same = [one for one in known if one.lower() == f"{atari.PREFIX}{game}-v5".lower()]
+    return same or difflib.get_close_matches(env_id, known, n=3, cutoff=0.6)

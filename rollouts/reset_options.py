@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from rollouts import _native, mujoco
 from rollouts.arguments import option_columns
 from rollouts.errors import DTypeError, SpecError
 from rollouts.model_fields import Column, Scaled, model_columns
+from rollouts.option_names import did_you_mean
 from rollouts.own_model import split_functions
 from rollouts.pool_recipe import PoolRecipe
 from rollouts.specs import OptionValue
@@ -63,9 +65,12 @@ def read_reset_options(
         mask = _read_mask(given.pop("reset_mask"), num_envs, batch_size)
     unknown = sorted((set(given) - recipe.option_names) | set(functions))
     if unknown:
+        expected = ["reset_mask", "model", *sorted(recipe.option_names)]
+        close = difflib.get_close_matches(unknown[0], expected, n=1)
         raise SpecError(
             f"unknown reset options {unknown}; expected 'reset_mask', 'model' or options of "
-            f"{' and '.join(recipe.specs)}: {', '.join(sorted(recipe.option_names)) or 'none'}"
+            f"{' and '.join(recipe.specs)}: {', '.join(expected[2:]) or 'none'}."
+            + did_you_mean(close)
         )
     model: list[Column] = []
     if fields is not None:

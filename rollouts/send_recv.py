@@ -30,7 +30,7 @@ class SendRecv:
     _pool: _native.CpuPool
     _info_names: tuple[str, ...]
     _synchronous: bool
-    _same_step: bool
+    _final_rows: _native.FinalRows | None  # of same-step autoreset
     _reports_errors: bool
     _last_env_id: Array | None
     _parts: ObservationParts | None
@@ -256,8 +256,8 @@ class SendRecv:
         if not self._synchronous and len(env_id):
             # a copy, because a view would keep the whole batch's buffer from being reused
             self._last_env_id = env_id.copy()
-        if self._same_step:
-            _native.add_final(info, final_obs, terminated, truncated)
+        if self._final_rows is not None:
+            self._final_rows.add(info, final_obs, terminated, truncated)
         if self._parts is not None:
             obs = self._in_parts(obs, info)
         if self._reports_errors:

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from rollouts.option_help import option_help
+
 OptionValue = bool | int | float | str
 # of several environments: one value for all, or one for each
 OptionColumn = OptionValue | Sequence[OptionValue] | npt.NDArray[Any]
@@ -43,6 +45,12 @@ class EnvSpec:
     cpu_only: bool = False
     header: str = ""
     observation_parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def option_help(self) -> dict[str, str]:
+        """Option -> what it means, in one line."""
+        known = option_help(self.header)
+        return {name: known[name] for name in self.options}
 
 
 def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:

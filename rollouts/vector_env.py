@@ -30,6 +30,7 @@ from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
 from rollouts.model_fields import model_columns, read_field
 from rollouts.observation_parts import ObservationParts
+from rollouts.option_help import explained
 from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_functions
 from rollouts.placement import worker_cpus
 from rollouts.pool_recipe import read_ids, resolve_pool
@@ -133,28 +134,30 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "render_mode": render_mode,
             "env_options": {**options, **functions, **frame_options, **changes},
         }
-        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        self._final_rows = _native.FinalRows() if same_step else None
         make_pool = _native.CpuPool
         if own_model:
             make_pool = functools.partial(  # type: ignore[assignment]
                 FunctionPool,
                 layout=common_layout(self.env_spec.options, options),
                 functions=functions,
-                same_step=self._same_step,
+                same_step=same_step,
                 single_observation_space=self.single_observation_space,
             )
-        self._pool = make_pool(
-            segments=recipe.segments,
-            env_options=options,
-            num_envs=self.num_envs,
-            batch_size=self.batch_size,
-            num_threads=self.num_threads,
-            env_id_offset=self.env_id_offset,
-            seed=secrets.randbits(64) if seed is None else seed_value(seed),
-            autoreset_mode=_NATIVE_AUTORESET[self.autoreset_mode],
-            on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
-            pin_cpus=cpus,
-        )
+        with explained(recipe.headers, options):
+            self._pool = make_pool(
+                segments=recipe.segments,
+                env_options=options,
+                num_envs=self.num_envs,
+                batch_size=self.batch_size,
+                num_threads=self.num_threads,
+                env_id_offset=self.env_id_offset,
+                seed=secrets.randbits(64) if seed is None else seed_value(seed),
+                autoreset_mode=_NATIVE_AUTORESET[self.autoreset_mode],
+                on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
+                pin_cpus=cpus,
+            )
         if model is not None:
             fields = model_columns(model, self._pool, self.num_envs, mask=None)
             self._pool.change(None, {}, fields)
@@ -229,7 +232,8 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             # before a seed counts: an error leaves the streams alone
             self._pool.check_reset(mask)
         if given.env_options or given.model:
-            self._pool.change(mask, given.env_options, given.model)
+            with explained(self._recipe.headers, given.env_options):
+                self._pool.change(mask, given.env_options, given.model)
             self._frames.forget_options()
         self._apply_seeds(seeds, mask)
         self._pool.send_reset(mask)

@@ -19,10 +19,14 @@ import time
 from collections import deque
 
 import numpy as np
-import torch
-from rollouts.integrations.cleanrl import make_vec
-from torch import Tensor, nn
-from torch.distributions import Categorical
+
+from rollouts.extras import needs
+
+with needs("torch", "this example"):
+    import torch
+    from rollouts.integrations.cleanrl import make_vec
+    from torch import Tensor, nn
+    from torch.distributions import Categorical
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -154,4 +158,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

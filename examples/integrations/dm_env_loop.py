@@ -14,9 +14,14 @@ The second loop is the first over N environments: every field of a TimeStep is a
 from __future__ import annotations
 
 import argparse
+import sys
 
 import numpy as np
-from rollouts.integrations import dm_env as rollouts_dm_env
+
+from rollouts.extras import needs
+
+with needs("dm-env", "this example"):
+    from rollouts.integrations import dm_env as rollouts_dm_env
 
 
 def play(episodes: int) -> float:
@@ -60,4 +65,7 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -16,17 +16,22 @@ and what the rest of rollouts adds: a Collector that makes (T, B) batches of it,
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
-from torch import nn
-from torch.distributions import Categorical
 
 import rollouts
-from rollouts.policy import TorchPolicy
-from rollouts.returns import batch_gae
+from rollouts.extras import needs
+
+with needs("torch", "this example"):
+    import torch
+    from torch import nn
+    from torch.distributions import Categorical
+
+    from rollouts.policy import TorchPolicy
+    from rollouts.returns import batch_gae
 
 
 class Corridor(gymnasium.Env[Any, Any]):
@@ -124,4 +129,7 @@ def main(argv: list[str] | None = None) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -14,6 +14,7 @@ The step after an episode's end returns the next one's first observation, as in 
 from __future__ import annotations
 
 import argparse
+import sys
 
 import numpy as np
 import rollouts.integrations.envpool as envpool
@@ -49,4 +50,7 @@ def main(argv: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

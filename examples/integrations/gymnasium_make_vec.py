@@ -18,6 +18,7 @@ Everything else, Gymnasium's vector wrappers among it, stays as it is. Without t
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 import gymnasium
@@ -55,4 +56,7 @@ def main(argv: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -18,12 +18,15 @@ own, so that one rollout tries as many as there are environments. Run it:
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 import rollouts
+from rollouts.extras import needs
+
+with needs("jax", "this example"):
+    import jax
+    import jax.numpy as jnp
 
 
 def main(argv: list[str] | None = None) -> float:
@@ -68,4 +71,7 @@ def main(argv: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -21,11 +21,15 @@ The learning rate is higher than theirs, so that it learns in a minute. Run it:
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
-from rl_games.common.algo_observer import DefaultAlgoObserver
-from rl_games.torch_runner import Runner
-from rollouts.integrations import rl_games as rollouts_rl_games
+from rollouts.extras import needs
+
+with needs("rl-games", "this example"):
+    from rl_games.common.algo_observer import DefaultAlgoObserver
+    from rl_games.torch_runner import Runner
+    from rollouts.integrations import rl_games as rollouts_rl_games
 
 
 def params(epochs: int, train_dir: str) -> dict[str, Any]:
@@ -99,4 +103,7 @@ def main(argv: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -18,10 +18,14 @@ Reaches a mean return of 450 in about a minute on two cores. Workers are as usua
 from __future__ import annotations
 
 import argparse
+import sys
 
-from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-from rollouts.integrations.rllib import RolloutsEnvRunner
+from rollouts.extras import needs
+
+with needs("rllib", "this example"):
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+    from rollouts.integrations.rllib import RolloutsEnvRunner
 
 
 def make_config(num_env_runners: int) -> PPOConfig:
@@ -63,8 +67,11 @@ def main(num_env_runners: int, max_iterations: int, stop_return: float) -> float
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-env-runners", type=int, default=0)
-    parser.add_argument("--max-iterations", type=int, default=300)
-    parser.add_argument("--stop-return", type=float, default=450.0)
-    main(**vars(parser.parse_args()))
+    try:
+        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser.add_argument("--num-env-runners", type=int, default=0)
+        parser.add_argument("--max-iterations", type=int, default=300)
+        parser.add_argument("--stop-return", type=float, default=450.0)
+        main(**vars(parser.parse_args()))
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -23,8 +23,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rollouts.integrations.sb3 import RolloutsPPO, RolloutsVecEnv
-from stable_baselines3.common.evaluation import evaluate_policy
+from rollouts.extras import needs
+
+with needs("sb3", "this example"):
+    from rollouts.integrations.sb3 import RolloutsPPO, RolloutsVecEnv
+    from stable_baselines3.common.evaluation import evaluate_policy
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,4 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -21,17 +21,22 @@ words. What differs from a script with Tianshou's environments and collectors:
 from __future__ import annotations
 
 import argparse
+import sys
 
 import gymnasium as gym
 import numpy as np
-import tianshou as ts
-import torch
-from rollouts.integrations.tianshou import RolloutsCollector, RolloutsVectorEnv
-from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
-from tianshou.algorithm.optim import AdamOptimizerFactory
-from tianshou.trainer import OffPolicyTrainerParams
-from tianshou.utils.net.common import Net
-from tianshou.utils.space_info import SpaceInfo
+
+from rollouts.extras import needs
+
+with needs("tianshou", "this example"):
+    import tianshou as ts
+    import torch
+    from rollouts.integrations.tianshou import RolloutsCollector, RolloutsVectorEnv
+    from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+    from tianshou.algorithm.optim import AdamOptimizerFactory
+    from tianshou.trainer import OffPolicyTrainerParams
+    from tianshou.utils.net.common import Net
+    from tianshou.utils.space_info import SpaceInfo
 
 
 def train(
@@ -106,4 +111,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

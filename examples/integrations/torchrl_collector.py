@@ -14,16 +14,20 @@ What differs from a script with TorchRL's own environments:
 from __future__ import annotations
 
 import argparse
+import sys
 
-import torch
-from rollouts.integrations.torchrl import RolloutsEnv
-from tensordict.nn import TensorDictModule
-from torch import nn
-from torchrl.collectors import Collector
-from torchrl.envs import RewardSum, TransformedEnv
-from torchrl.modules import ProbabilisticActor, ValueOperator
-from torchrl.objectives import ClipPPOLoss
-from torchrl.objectives.value import GAE
+from rollouts.extras import needs
+
+with needs("torchrl", "this example"):
+    import torch
+    from rollouts.integrations.torchrl import RolloutsEnv
+    from tensordict.nn import TensorDictModule
+    from torch import nn
+    from torchrl.collectors import Collector
+    from torchrl.envs import RewardSum, TransformedEnv
+    from torchrl.modules import ProbabilisticActor, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+    from torchrl.objectives.value import GAE
 
 
 def network(outputs: int) -> nn.Module:
@@ -84,4 +88,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells say that Ctrl-C ended it

@@ -12,6 +12,8 @@ from typing import Any
 from rollouts import env_ids, env_spec
 from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
+from rollouts.option_names import did_you_mean
+from rollouts.registry import close_ids
 
 PREFIX = "ALE/"
 NO_LIMIT = 2**31 - 1  # what EnvPool calls an episode without a time limit
@@ -159,8 +161,8 @@ def _our_id(task_id: str) -> str:
     by_name = {name.removeprefix(PREFIX).lower(): name for name in ids}
     found = by_name.get(str(wanted).removeprefix(PREFIX).lower())
     if found is None:
-        # says what there is, and what is close
-        return env_spec(str(wanted)).id
+        close = did_you_mean([one.removeprefix(PREFIX) for one in close_ids(str(wanted))])
+        raise SpecError(f"unknown task_id {task_id!r}.{close} `list_all_envs()` has all of them.")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from rollouts.errors import SpecError
 from rollouts.specs import EnvSpec
@@ -24,8 +25,8 @@ class NativeEnv:
         self._pool = pool
         self._index = index
         self._option_names = option_names
-        self.metadata: dict[str, Any] = {"render_modes": []}
-        self.render_mode: str | None = None
+        self.metadata = pool.metadata
+        self.render_mode = pool.render_mode
 
     @property
     def unwrapped(self) -> NativeEnv:
@@ -51,6 +52,10 @@ class NativeEnv:
     def env_id(self) -> int:
         """Its number in the pool, or in all pools of a job."""
         return self._pool.env_id_offset + self._index
+
+    def render(self) -> NDArray[np.uint8]:
+        """Draws it as it is now, (height, width, 3); see `rollouts.VectorEnv.render`."""
+        return self._pool.render(self.env_id)[0]
 
     def get_state(self) -> bytes:
         """Saves it whole, see `rollouts.VectorEnv.get_state`."""

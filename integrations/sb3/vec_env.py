@@ -79,7 +79,7 @@ class RolloutsVecEnv(VecEnv):
           monitor: Whether `info["episode"]` has the return, length and time of a game that ended,
             as from Stable-Baselines3's `Monitor`; `env_is_wrapped(Monitor)` says so then.
           options: Further arguments of `rollouts.make_vec` but batch_size and autoreset_mode; not
-            with a pool.
+            with a pool. render_mode="rgb_array" is what `render` and `VecVideoRecorder` need.
 
         Raises:
           SpecError: An option is wrong, or the pool is asynchronous or autoresets otherwise.
@@ -96,6 +96,8 @@ class RolloutsVecEnv(VecEnv):
         observation_space, self._obs_start = _from_zero(self.pool.single_observation_space)
         action_space, self._action_start = _from_zero(self.pool.single_action_space)
         super().__init__(self.pool.num_envs, observation_space, action_space)
+        if "render_fps" in self.pool.metadata:  # the pace of a VecVideoRecorder
+            self.metadata["render_fps"] = self.pool.metadata["render_fps"]
 
     @property
     def counts_from_zero(self) -> bool:
@@ -222,8 +224,13 @@ class RolloutsVecEnv(VecEnv):
         return [does for _ in self._chosen(indices)]
 
     def get_images(self) -> Sequence[Array | None]:
-        """Native environments draw nothing: N times None."""
-        return [None] * self.num_envs
+        """N frames (height, width, 3) uint8 as `rollouts.VectorEnv.render` draws them.
+
+        N times None without render_mode="rgb_array", as `DummyVecEnv` has it.
+        """
+        if self.render_mode != "rgb_array":
+            return [None] * self.num_envs
+        return self.pool.render()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles what makes the environments again, not their state, as the pool does."""

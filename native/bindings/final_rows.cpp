@@ -5,6 +5,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -16,7 +19,6 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-using BoolArray = py::array_t<bool, py::array::c_style>;
 using py::detail::array_proxy;
 using py::detail::npy_api;
 using Rows = std::vector<py::ssize_t>;
@@ -70,16 +72,17 @@ py::object RowOf(const py::array& array, py::ssize_t row) {
   return view;
 }
 
-// (B,) object: the rows that ended, None elsewhere.
-py::array FinalObs(const py::array& final_obs, py::ssize_t num_rows, const Rows& ended) {
-  static const py::handle object_dtype = npy_api::get().PyArray_DescrFromType_(npy_api::NPY_OBJECT_);
-  py::array result = NewArray(object_dtype, 1, &num_rows);
-  auto** const items = reinterpret_cast<PyObject**>(array_proxy(result.ptr())->data);
-  for (py::ssize_t row = 0; row < num_rows; ++row) items[row] = py::none().release().ptr();
-  for (const py::ssize_t row : ended) {
-    Py_SETREF(items[row], RowOf(final_obs, row).release().ptr());
+PyObject** Objects(const py::object& rows) {
+  return reinterpret_cast<PyObject**>(array_proxy(rows.ptr())->data);
+}
+
+// Writes None into each row of an array of objects (B,).
+void Clear(const py::object& rows) {
+  PyObject** const items = Objects(rows);
+  const py::ssize_t num_rows = array_proxy(rows.ptr())->dimensions[0];
+  for (py::ssize_t row = 0; row < num_rows; ++row) {
+    if (items[row] != Py_None) Py_XSETREF(items[row], py::none().release().ptr());
   }
-  return result;
 }
 
 // Whether the rows lie in memory as NumPy lays out an array of their shape.
@@ -92,22 +95,30 @@ bool HasDenseRows(const py::array& array) {
   return true;
 }
 
-// Zeros, or None for objects, but for the rows that ended.
-py::array OnlyEnded(const py::array& values, const Rows& ended) {
-  auto* const from = array_proxy(values.ptr());
-  py::array result = NewArray(from->descr, from->nd, from->dimensions);
+// Copies the rows that ended; the others are zeros, or None for objects.
+void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   if (values.dtype().kind() == 'O' || !HasDenseRows(values)) {
     result[py::ellipsis()] = py::int_(0);
     for (const py::ssize_t row : ended) result[py::int_(row)] = values[py::int_(row)];
-    return result;
+    return;
   }
+  const auto* const from = array_proxy(values.ptr());
   char* const to = array_proxy(result.ptr())->data;
   const auto size = static_cast<std::size_t>(result.nbytes() / values.shape(0));
   std::memset(to, 0, static_cast<std::size_t>(result.nbytes()));
   for (const py::ssize_t row : ended) {
     std::memcpy(to + row * size, from->data + row * from->strides[0], size);
   }
-  return result;
+}
+
+// Has the dtype and shape, and is nobody's but the holder's: what it shows may be written anew.
+bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape) {
+  if (!kept || Py_REFCNT(kept.ptr()) != 1) return false;
+  const auto* const array = array_proxy(kept.ptr());
+  constexpr int kFlags = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
+                         py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
+  return array->descr == dtype.ptr() && array->nd == ndim && (array->flags & kFlags) == kFlags &&
+         std::equal(shape, shape + ndim, array->dimensions);
 }
 
 void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_rows) {
@@ -116,44 +127,119 @@ void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_r
                   std::to_string(num_rows) + " environments");
 }
 
-bool AddFinal(const py::dict& info, const py::array& final_obs, const BoolArray& terminated,
-              const BoolArray& truncated) {
-  const py::ssize_t num_rows = terminated.size();
-  CheckRows(py::str("truncated"), truncated, num_rows);
-  Rows ended;
-  const bool* const terminated_rows = terminated.data();
-  const bool* const truncated_rows = truncated.data();
-  for (py::ssize_t row = 0; row < num_rows; ++row) {
-    if (terminated_rows[row] | truncated_rows[row]) ended.push_back(row);
+const bool* BoolRows(const char* name, const py::array& array, py::ssize_t num_rows) {
+  CheckRows(py::str(name), array, num_rows);
+  if (array.dtype().kind() != 'b' || array.ndim() != 1 || array.strides(0) != 1) {
+    throw SpecError(std::string(name) + " is not a contiguous array of one bool per environment");
   }
-  if (ended.empty()) return false;
-
-  Names& names = Names::All();
-  CheckRows(names.final_obs, final_obs, num_rows);
-  py::array mask = NewArray(terminated.dtype(), 1, &num_rows);
-  auto* const marks = reinterpret_cast<bool*>(array_proxy(mask.ptr())->data);
-  for (py::ssize_t row = 0; row < num_rows; ++row) {
-    marks[row] = terminated_rows[row] | truncated_rows[row];
-  }
-  py::dict final_info;
-  for (const auto& [name, values] : info) {
-    const auto column = py::cast<py::array>(values);
-    CheckRows(name, column, num_rows);
-    Put(final_info, name, OnlyEnded(column, ended));
-    Put(final_info, names.MaskOf(name), mask);
-  }
-  Put(info, names.final_obs, FinalObs(final_obs, num_rows, ended));
-  Put(info, names.MaskOf(names.final_obs), mask);
-  Put(info, names.final_info, final_info);
-  Put(info, names.MaskOf(names.final_info), mask);
-  return true;
+  return static_cast<const bool*>(array.data());
 }
+
+// Makes the arrays, and writes into those of an earlier step that nobody holds any more: making
+// and freeing them costs more than what stands in them.
+class FinalRows {
+ public:
+  bool Add(const py::dict& info, const py::array& final_obs, const py::array& terminated,
+           const py::array& truncated) {
+    Forget();
+    if (terminated.ndim() == 0) throw SpecError("terminated is a scalar, expected one row each");
+    const py::ssize_t num_rows = terminated.shape(0);
+    const bool* const terminated_rows = BoolRows("terminated", terminated, num_rows);
+    const bool* const truncated_rows = BoolRows("truncated", truncated, num_rows);
+    FindEnded(terminated_rows, truncated_rows, num_rows);
+    if (ended_.empty()) return false;
+
+    Names& names = Names::All();
+    CheckRows(names.final_obs, final_obs, num_rows);
+    Kept& kept = kept_[next_++ % kept_.size()];
+    const py::array mask = Take(kept.mask, terminated.dtype(), 1, &num_rows);
+    auto* const marks = reinterpret_cast<bool*>(array_proxy(mask.ptr())->data);
+    for (py::ssize_t row = 0; row < num_rows; ++row) {
+      marks[row] = terminated_rows[row] | truncated_rows[row];
+    }
+    py::dict final_info;
+    kept.columns.resize(info.size());
+    std::size_t index = 0;
+    for (const auto& [name, values] : info) {
+      const auto column = py::cast<py::array>(values);
+      CheckRows(name, column, num_rows);
+      const auto* const like = array_proxy(column.ptr());
+      py::array result = Take(kept.columns[index++], like->descr, like->nd, like->dimensions);
+      WriteEnded(column, ended_, result);
+      Put(final_info, name, result);
+      Put(final_info, names.MaskOf(name), mask);
+    }
+    static const py::handle objects = npy_api::get().PyArray_DescrFromType_(npy_api::NPY_OBJECT_);
+    // Forget has cleared what nobody holds
+    const PyObject* const before = kept.rows.ptr();
+    const py::array rows = Take(kept.rows, objects, 1, &num_rows);
+    if (rows.ptr() != before) Clear(rows);
+    for (const py::ssize_t row : ended_) {
+      Py_SETREF(Objects(rows)[row], RowOf(final_obs, row).release().ptr());
+    }
+    kept.shows_rows = true;
+    Put(info, names.final_obs, rows);
+    Put(info, names.MaskOf(names.final_obs), mask);
+    Put(info, names.final_info, final_info);
+    Put(info, names.MaskOf(names.final_info), mask);
+    return true;
+  }
+
+ private:
+  // Of one step.
+  struct Kept {
+    py::object mask;
+    py::object rows;  // final_obs
+    std::vector<py::object> columns;
+    bool shows_rows = false;
+  };
+
+  static py::array Take(py::object& kept, const py::handle& dtype, int ndim,
+                        const py::ssize_t* shape) {
+    if (!IsFree(kept, dtype, ndim, shape)) kept = NewArray(dtype, ndim, shape);
+    return py::reinterpret_borrow<py::array>(kept);
+  }
+
+  // Most rows did not end: eight are looked at in one word.
+  void FindEnded(const bool* terminated, const bool* truncated, py::ssize_t num_rows) {
+    ended_.clear();
+    py::ssize_t row = 0;
+    for (; row + 8 <= num_rows; row += 8) {
+      std::uint64_t words[2];
+      std::memcpy(words, terminated + row, 8);
+      std::memcpy(words + 1, truncated + row, 8);
+      if ((words[0] | words[1]) == 0) continue;
+      for (py::ssize_t i = row; i < row + 8; ++i) {
+        if (terminated[i] | truncated[i]) ended_.push_back(i);
+      }
+    }
+    for (; row < num_rows; ++row) {
+      if (terminated[row] | truncated[row]) ended_.push_back(row);
+    }
+  }
+
+  // Lets go of the views of a step that its caller has dropped, and so of the batch behind them.
+  void Forget() {
+    for (Kept& kept : kept_) {
+      if (!kept.shows_rows || Py_REFCNT(kept.rows.ptr()) != 1) continue;
+      Clear(kept.rows);
+      kept.shows_rows = false;
+    }
+  }
+
+  // a caller holds one step's while the next is made
+  std::array<Kept, 3> kept_;
+  std::size_t next_ = 0;
+  Rows ended_;
+};
 
 }  // namespace
 
 void BindFinalRows(py::module_& module) {
-  module.def("add_final", &AddFinal, py::arg("info"), py::arg("final_obs"), py::arg("terminated"),
-             py::arg("truncated"));
+  py::class_<FinalRows>(module, "FinalRows")
+      .def(py::init<>())
+      .def("add", &FinalRows::Add, py::arg("info"), py::arg("final_obs"), py::arg("terminated"),
+           py::arg("truncated"));
 }
 
 }  // namespace rollouts

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rollouts.metrics.table import METRICS, Metric, Path, flatten, match
+
+_WINDOW_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,8 @@ class Reading:
     """One metric, for one value of its label.
 
     `increase` is what a counter gained since the last sample, and all of it in the first; 0 for a
-    gauge. `per_s` is the same per second; None for a gauge and in the first sample.
+    gauge. `per_s` is what it gained per second over the last 30 s or so, as steps come in bursts
+    where one thread collects and learns; None for a gauge and in the first sample.
     """
 
     metric: Metric
@@ -44,30 +48,39 @@ class Sampler:
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str | None], float] = {}
-        self._time_s: float | None = None
+        # (seconds, counters) of former samples: the newest that is as old as the window, and later
+        self._window: deque[tuple[float, dict[tuple[str, str | None], float]]] = deque()
 
     def sample(self, stats: Mapping[str, Any], time_s: float, *, is_last: bool = False) -> Sample:
         """Looks at `stats`, which were read at `time_s` seconds of a clock that never goes back."""
         numbers = flatten(stats)
-        elapsed_s = None if self._time_s is None else time_s - self._time_s
+        while len(self._window) > 1 and self._window[1][0] <= time_s - _WINDOW_S:
+            self._window.popleft()
         readings = []
         known: set[Path] = set()
         for metric in METRICS:
             for path, label in match(metric, numbers).items():
                 known.add(path)
-                readings.append(self._read(metric, label, numbers[path], elapsed_s))
-        self._time_s = time_s
+                readings.append(self._read(metric, label, numbers[path], time_s))
+        self._window.append((time_s, dict(self._before)))
         other = {path: value for path, value in numbers.items() if path not in known}
         return Sample(stats, tuple(readings), other, is_last)
 
-    def _read(
-        self, metric: Metric, label: str | None, value: float, elapsed_s: float | None
-    ) -> Reading:
+    def _read(self, metric: Metric, label: str | None, value: float, time_s: float) -> Reading:
         if metric.kind == "gauge":
             return Reading(metric, label, value)
         key = (metric.name, label)
         before = self._before.get(key, 0.0)
         self._before[key] = value
-        # a counter that fell was started anew
-        increase = value - before if value >= before else value
-        return Reading(metric, label, value, increase, increase / elapsed_s if elapsed_s else None)
+        if value < before:  # started anew
+            before = 0.0
+            for _, counters in self._window:
+                counters[key] = 0.0
+        return Reading(metric, label, value, value - before, self._rate(key, value, time_s))
+
+    def _rate(self, key: tuple[str, str | None], value: float, time_s: float) -> float | None:
+        if not self._window:
+            return None
+        start_s, counters = self._window[0]
+        seconds = time_s - start_s
+        return (value - counters.get(key, 0.0)) / seconds if seconds else None

@@ -22,6 +22,8 @@ from rollouts.metrics.table import workers_of
 FILE_NAME = "status.json"
 _FORMAT = "rollouts status 1"
 
+_MAX_BYTES = 2**25  # far above any job's; a reader should not choke on something else
+
 # news may come this much later than they should before a run counts as silent
 _PATIENCE = 3.0
 _PATIENCE_S = 5.0
@@ -134,27 +136,32 @@ def read_status(path: Path) -> Status:
       SpecError: there is none, or it is not a status file of this version.
     """
     try:
-        data = json.loads(path.read_text())
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
+        data = json.loads(path.read_text(), parse_constant=_refuse)
         if data["format"] != _FORMAT:
             raise ValueError(f"its format is {data['format']!r}, expected {_FORMAT!r}")
         return Status(
             path=path,
-            pid=int(data["pid"]),
+            pid=_pid(data["pid"]),
             host=str(data["host"]),
-            start_s=float(data["start_s"]),
-            time_s=float(data["time_s"]),
-            interval_s=float(data["interval_s"]),
+            start_s=_finite(data["start_s"]),
+            time_s=_finite(data["time_s"]),
+            interval_s=_finite(data["interval_s"]),
             finished=bool(data["finished"]),
             metrics={
                 (str(m["name"]), None if m["label"] is None else str(m["label"])): (
-                    float(m["value"]),
-                    None if m["per_s"] is None else float(m["per_s"]),
+                    _finite(m["value"]),
+                    None if m["per_s"] is None else _finite(m["per_s"]),
                 )
                 for m in data["metrics"]
             },
-            workers=tuple(_worker(worker) for worker in data["workers"]),
+            workers=tuple(_plain(_worker(worker)) for worker in data["workers"]),
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (
+        *(OSError, ValueError, TypeError, KeyError, AttributeError),
+        *(OverflowError, RecursionError),  # of numbers and nesting that no sink writes
+    ) as error:
         raise SpecError(
             f"{path} is not a readable status file ({type(error).__name__}: {error}): "
             "expected one written by StatusFileSink of this version of rollouts"
@@ -189,6 +196,32 @@ def _worker(worker: Mapping[str, Any]) -> dict[str, Any]:
     """What a reader needs to know of a worker beside its numbers."""
     keys = ("worker_id", "incarnation", "state", "pid", "host", "node", "last_error")
     return {key: worker.get(key) for key in keys}
+
+
+def _plain(worker: dict[str, Any]) -> dict[str, Any]:
+    """Refuses what would be a table within a cell."""
+    for key, value in worker.items():
+        if not isinstance(value, (str, int, float, type(None))):
+            raise TypeError(f"{key} of a worker is a {type(value).__name__}, expected plain text")
+    return worker
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a number is {number}, expected a finite one")
+    return number
+
+
+def _pid(value: Any) -> int:
+    number = int(value)
+    if not 0 < number < 2**31:
+        raise ValueError(f"pid is {number}, expected that of a process")
+    return number
 
 
 def _is_alive(pid: int) -> bool:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -167,11 +169,12 @@ def _bars(title: str, values: Mapping[str, float], unit: str) -> RenderableType:
         except ValueError:
             return 1, 0.0, key
 
+    mark = "█" if _is_printable("█") else "#"
     largest, total = max(values.values()), sum(values.values())
     table = _grid(("right", "left", "right", "right"))
     for label in sorted(values, key=order):
         value = values[label]
-        bar = "█" * round(_BAR_WIDTH * value / largest) if largest else ""
+        bar = mark * round(_BAR_WIDTH * (value / largest)) if largest else ""
         share = f"{value / total:.1%}" if total else _UNKNOWN
         table.add_row(Text(_clean(label)), bar, _number(value), share)
     return Group(Text.assemble((title, "bold"), f"  {unit}"), table)
@@ -199,6 +202,15 @@ def _rich() -> tuple[Any, Any]:
     return Console, Live
 
 
+def _is_printable(text: str) -> bool:
+    """Whether the terminal's encoding has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _clean(text: str) -> str:
     """Takes out control characters: a worker's error must not steer the reader's terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
@@ -209,7 +221,7 @@ def _cell(value: object) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
+    if value is None or not math.isfinite(value):  # the sum of huge ones may be infinite
         return _UNKNOWN
     return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:,.2f}"
 
@@ -230,6 +242,8 @@ def _bytes(value: float | None) -> str:
 
 
 def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return _UNKNOWN
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -64,8 +64,13 @@ class ClassicRenderer:
 
 @contextmanager
 def _quiet_pygame() -> Iterator[None]:
-    """Keeps pygame, which begins with a first frame, from greeting and from looking for sound."""
+    """Keeps pygame, which begins with a first frame, from greeting and looking for sound.
+
+    And from looking for a display where there is none: it would complain of XDG_RUNTIME_DIR.
+    """
     quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
+    if "DISPLAY" not in os.environ and "WAYLAND_DISPLAY" not in os.environ:
+        quiet["SDL_VIDEODRIVER"] = "dummy"
     added = {name: value for name, value in quiet.items() if name not in os.environ}
     os.environ.update(added)
     try:

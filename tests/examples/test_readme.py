@@ -48,3 +48,5 @@ def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Error" not in result.stderr
+    # a reader who runs it sees something, and what it is
+    assert re.search(r"^[a-z][a-z0-9 \-,\[\]]+: ", result.stdout, re.MULTILINE), result.stdout

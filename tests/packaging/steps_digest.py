@@ -87,7 +87,9 @@ def main() -> None:
     steps, async_steps = int(sys.argv[1]), int(sys.argv[2])
     for env_id in (*CLASSIC, *TOY_TEXT):
         print(env_id, digest_of_steps(env_id, steps), flush=True)
-    print("ALE/Pong-v5", digest_of_steps("ALE/Pong-v5", steps // 20), flush=True)
+    # ALE's functions are found by names that have libstdc++'s types in them: on Linux alone
+    if sys.platform == "linux":
+        print("ALE/Pong-v5", digest_of_steps("ALE/Pong-v5", steps // 20), flush=True)
     for env_id in ("Acrobot-v1", "Taxi-v3"):
         print("async", env_id, digest_of_async_steps(env_id, async_steps), flush=True)
 

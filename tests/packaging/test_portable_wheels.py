@@ -24,7 +24,7 @@ README = re.findall(
     r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL
 )
 STEPS, ASYNC_STEPS = 1000, 10_000
-EPISODES = 20
+EPISODES = {"classic_control": 20, "toy_text": 200}  # rarer are some of Blackjack's rewards
 
 
 def wheel_for(arch: str, version: str) -> Path:
@@ -114,14 +114,16 @@ def test_aarch64_wheel_passes_the_oracle_tests(
     (tmp_path / "conftest.py").write_text(
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items:\n"
-        f"        item.module.NUM_EPISODES = {EPISODES}\n"
+        f"        item.module.NUM_EPISODES = {EPISODES[name]}\n"
     )
     # the tests compile the core's sine for the reference
     compiler = tmp_path / "bin" / "c++"
     compiler.parent.mkdir()
     compiler.write_text('#!/bin/sh\nexec aarch64-linux-gnu-g++ "$@"\n')
     compiler.chmod(0o755)
-    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{name}.py"]
+    arguments = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"test_{name}.py"]
     output = aarch64.run(*arguments, cwd=tmp_path, path=str(compiler.parent))
     assert re.search(r"\d+ passed", output), output[-2000:]
-    assert "skipped" not in output, output[-2000:]
+    # what this Gymnasium lacks may be skipped, the comparison of sines may not
+    skipped = [line for line in output.splitlines() if line.startswith("SKIPPED")]
+    assert all("Gymnasium" in line for line in skipped), output[-2000:]

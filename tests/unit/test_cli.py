@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rollouts
-from rollouts import bench, cli
+from rollouts import bench, cli, cli_envs
 from rollouts.bench import peers
 
 QUICK = ["--num-envs", "4", "--num-threads", "1", "--duration-s", "0.005", "--repeats", "2"]
@@ -34,7 +34,7 @@ def test_envs_lists_every_id(
 ) -> None:
     # a spec of an Atari game takes a fifth of a second, and the ids are what matters here
     spec = rollouts.env_spec("CartPole-v1")
-    monkeypatch.setattr(cli, "env_spec", lambda env_id: spec)
+    monkeypatch.setattr(cli_envs, "env_spec", lambda env_id: spec)
     assert cli.main(["envs"]) == 0
     _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows] == rollouts.env_ids()
@@ -47,6 +47,35 @@ def test_envs_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["max_episode_steps"] == 500
     assert found["action_space"]["n"] == 2
     assert found["observation_space"]["shape"] == [4]
+
+
+def test_envs_says_what_an_ids_options_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["envs", "CartPole-v1"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "CartPole-v1"
+    assert "time limit 500 steps" in lines
+    assert "force_mag 10.0 N; how hard an action pushes the cart" in lines
+    assert cli.main(["envs", "CartPole-v1", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["option_help"].keys() == found["options"].keys()
+    assert found["option_help"]["mass_pole"] == "kg; of the pole"
+
+
+@pytest.mark.parametrize("arguments", [["--filter", "zzz"], ["CartPoel-v1"]])
+def test_envs_that_do_not_exist_are_an_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["envs", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert arguments[-1] in err
+    assert ("Did you mean CartPole-v1" in err) == ("Poel" in arguments[-1])
+    assert out == ""
+
+
+def test_options_without_a_limit_are_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["envs", "Hopper-v5", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["options"]["healthy_z_max"] == "inf"
 
 
 def test_a_reader_that_stops_reading_gives_no_traceback() -> None:

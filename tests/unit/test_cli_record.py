@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,23 @@ def test_an_atari_game_is_filmed_whole_and_in_colour(
     assert frames[0].shape == (210, 160, 3)
     assert (frames[0] != frames[-1]).any()
     assert len(np.unique(frames[0].reshape(-1, 3), axis=0)) > 5
+
+
+def test_a_terminal_without_unicode_or_display_costs_no_video(tmp_path: Path) -> None:
+    out = tmp_path / "\u00e9.gif"
+    displays = ("XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
+    plain = {name: value for name, value in os.environ.items() if name not in displays}
+    command = ["record", "--env-id", "CartPole-v1", "--max-steps", "3", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "rollouts", *command],
+        env={**plain, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\xe9.gif: 4 frames" in done.stdout
+    assert out.is_file()
 
 
 def test_the_same_seed_films_the_same(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def columns(rng: np.random.Generator) -> dict[str, Array]:
 @pytest.mark.parametrize("shape", [(), (4,), (3, 2, 5)])
 def test_only_the_rows_that_ended_are_there(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
+    final_rows = _native.FinalRows()
     for _ in range(30):
         final_obs = rng.integers(255, size=(NUM_ENVS, *shape), dtype=np.uint8)
         terminated, truncated = rng.random((2, NUM_ENVS)) < 0.25
@@ -72,7 +74,7 @@ def test_only_the_rows_that_ended_are_there(shape: tuple[int, ...]) -> None:
         slow = dict(ours)
         given = list(ours)
         add_final_slowly(slow, final_obs, terminated, truncated)
-        ended = _native.add_final(ours, final_obs, terminated, truncated)
+        ended = final_rows.add(ours, final_obs, terminated, truncated)
         assert ended == bool((terminated | truncated).any())
         assert ended or list(ours) == given
         assert_equal_infos(ours, slow)
@@ -93,6 +95,40 @@ def test_rows_are_views_that_keep_their_buffer() -> None:
             np.testing.assert_array_equal(row, as_it_was)
 
 
+def test_what_is_kept_of_a_step_is_not_written_by_later_ones() -> None:
+    rng = np.random.default_rng(1)
+    final_rows = _native.FinalRows()
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for step in range(60):
+        final_obs = rng.random((NUM_ENVS, 4))
+        terminated, truncated = rng.random((2, NUM_ENVS)) < 0.3
+        info = columns(rng)
+        slow = dict(info)
+        final_rows.add(info, final_obs, terminated, truncated)
+        add_final_slowly(slow, final_obs, terminated, truncated)
+        # most are dropped at once, as a training loop does, and others changed before that
+        if step % 5 == 0:
+            kept.append((info, slow))
+        elif "final_obs" in info:
+            info["final_obs"][:] = "mine"
+            info["final_info"]["env_id"][:] = -1
+            info["final_info"]["env_id"].flags.writeable = step % 2 == 0
+    for info, slow in kept:
+        assert_equal_infos(info, slow)
+
+
+def test_rows_that_were_dropped_hold_no_batch() -> None:
+    final_rows = _native.FinalRows()
+    final_obs = np.zeros((NUM_ENVS, 4))
+    ended, none = np.ones(NUM_ENVS, np.bool_), np.zeros(NUM_ENVS, np.bool_)
+    info: dict[str, Any] = {}
+    final_rows.add(info, final_obs, ended, none)
+    holders = sys.getrefcount(final_obs)
+    info.clear()
+    final_rows.add({}, final_obs, none, none)
+    assert sys.getrefcount(final_obs) == holders - NUM_ENVS
+
+
 def test_wrong_rows_are_refused() -> None:
     ended = np.ones(3, np.bool_)
     for info, final_obs, truncated in (
@@ -102,4 +138,4 @@ def test_wrong_rows_are_refused() -> None:
         ({"scalar": np.zeros(())}, np.zeros((3, 4)), ended),
     ):
         with pytest.raises(SpecError, match="one row for each of the 3"):
-            _native.add_final(info, final_obs, ended, truncated)
+            _native.FinalRows().add(info, final_obs, ended, truncated)

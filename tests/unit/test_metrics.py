@@ -154,6 +154,19 @@ def test_rates_are_increases_over_the_time_between_samples() -> None:
     assert (second.value, second.increase, second.per_s) == (1500, 500, 250)
 
 
+def test_rates_span_the_pauses_of_a_thread_that_collects_and_learns() -> None:
+    source = Source(make_stats(1000))
+    reporter = MetricsReporter(source, [], interval_s=None, clock=source.clock)
+    rates = []
+    for now_s, steps in ((100, 1000), (105, 2000), (110, 2000), (115, 2000), (140, 2000)):
+        source.stats, source.now_s = make_stats(steps), float(now_s)
+        found = reading(reporter.report(), "rollouts_env_steps_total")
+        rates.append(found.per_s)
+    # of the last thirty seconds
+    assert rates == [None, 200, 100, 1000 / 15, 0]
+    assert found.increase == 0
+
+
 def test_a_counter_that_fell_counts_from_zero() -> None:
     source = Source(make_stats(1000))
     reporter = MetricsReporter(source, [], interval_s=None, clock=source.clock)

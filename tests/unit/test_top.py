@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,58 @@ def test_a_foreign_or_damaged_file_is_an_error(
     (tmp_path / FILE_NAME).write_text(text)
     assert top("--run-dir", tmp_path) == 2
     assert "not a readable status file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change_text",
+    [
+        lambda text: text.replace('"value": 12', '"value": Infinity'),
+        lambda text: text.replace('"value": 12', '"value": NaN'),
+        lambda text: text.replace('"value": 12', '"value": 1e999'),
+        lambda text: text.replace('"value": 12', '"value": ' + "9" * 400),
+        lambda text: text.replace('"value": 12', '"value": ' + "9" * 9000),
+        lambda text: text.replace('"value": 12', '"value": ' + "[" * 100_000 + "]" * 100_000),
+        lambda text: text.replace('"value": 12', '"x": "' + " " * 2**25 + '", "value": 12'),
+        lambda text: text.replace('"state": "running"', '"state": [["running"]]'),
+        lambda text: text.replace('"interval_s"', '"interval_s": -Infinity, "y"'),
+        lambda text: text.replace('"pid"', f'"pid": {2**70}, "z"', 1),
+    ],
+)
+def test_numbers_and_nests_that_no_run_writes_are_an_error(
+    change_text: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_run(tmp_path)
+    text = path.read_text()
+    assert change_text(text) != text
+    path.write_text(change_text(text))
+    assert top("--run-dir", tmp_path) == 2
+    assert "not a readable status file" in capsys.readouterr().err
+
+
+def test_the_largest_numbers_that_json_has_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_run(tmp_path)
+    data = json.loads(path.read_text())
+    for metric in data["metrics"]:
+        metric.update(value=1.7e308, per_s=-1.7e308)
+    change(path, metrics=data["metrics"], start_s=-1.7e308, time_s=1.7e308)
+    assert top("--run-dir", tmp_path) == 0
+    assert "policy lag" in capsys.readouterr().out
+
+
+def test_a_terminal_without_unicode_shows_a_frame(tmp_path: Path) -> None:
+    write_run(tmp_path / "\u00e9")
+    done = subprocess.run(
+        [sys.executable, "-m", "rollouts", "top", "--once", "--run-dir", str(tmp_path / "\u00e9")],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "200"},
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    # the process that wrote the file goes on
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"\\xe9" in done.stdout and b"####" in done.stdout
 
 
 def test_the_newest_living_run_below_the_working_directory_is_found(

@@ -60,8 +60,9 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   const MujocoApi& api = Mujoco();
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(xml_path, ignored)) {
-    throw EngineError(Unusable(xml_path, "there is no such file. xml_file is a path that begins "
-                                         "with '/', '.' or '~', or one of Gymnasium's models"));
+    throw EngineError(Unusable(xml_path, "there is no such file. xml_file is one of Gymnasium's "
+                                         "models or a path: absolute, ./... or ~/...; of MuJoCo-v0 "
+                                         "also one from the working directory"));
   }
   char reason[1000] = "";
   mjModel* model = nullptr;

@@ -360,7 +360,7 @@ class Host:
         end = process.describe_end()
         process.link.close()
         if not process.is_ready or self._memory is None:
-            self._give_up(f"{end} before its environments were made. Call its function to see why")
+            self._give_up(f"{end} before its environments were made. {process.advice()}")
             return
         if process.setup.incarnation and not process.has_worked:
             self._give_up(f"{end} once more, before any of its environments did anything")

@@ -97,6 +97,17 @@ class EnvProcess:
         known = {int(number): number.name for number in signal.Signals}
         return f"{self} was killed by {known.get(-code, f'signal {-code}')}"
 
+    def advice(self) -> str:
+        """Says what to do where it ended before it had made its environments."""
+        method = self._context.get_start_method()
+        if method == "fork":
+            return "Call its function to see why"
+        return (
+            f"start_method is {method!r}, with which a process imports the main script first: keep "
+            'what the script does under `if __name__ == "__main__":`. If it is there, call the '
+            "environment's function to see why"
+        )
+
     def kill(self) -> None:
         """Ends the process at once."""
         self.process.kill()

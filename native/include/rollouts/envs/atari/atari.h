@@ -24,16 +24,16 @@ class Atari {
     std::string rom_path;           // set by rollouts/atari.py from the id
     std::int32_t frameskip = 4;     // frames per step, all with the same action
     std::int32_t stack_num = 4;     // frames in an observation, zeros where there is none yet
-    std::int32_t img_height = 84;   // not above the game's screen (210 for most)
-    std::int32_t img_width = 84;    // at most 160
-    bool grayscale = true;          // else RGB: one more axis of 3
+    std::int32_t img_height = 84;   // pixels of a frame; not above the game's screen (210 for most)
+    std::int32_t img_width = 84;    // pixels of a frame; at most 160
+    bool grayscale = true;          // one channel; else RGB: one more axis of 3
     bool maxpool = true;            // pixelwise maximum of a step's last two frames
     // an episode starts after fewer than noop_max frames of no-op; FIRE counts as one
     std::int32_t noop_max = 30;
     bool use_fire_reset = true;     // press FIRE first, if the action set has it
 
-    // A lost life ends the episode; true or "continue": the next goes on in the same game,
-    // "restart": it is a new game. It goes on after one step of no-op (and one of FIRE where
+    // A lost life ends the episode; with true or "continue" the next goes on in the same game,
+    // with "restart" it is a new game. It goes on after one step of no-op (and one of FIRE where
     // use_fire_reset applies), as in the DeepMind wrappers; EnvPool has single frames for those
     // steps. reset() starts a new game. ale-py's True is "restart".
     Switch episodic_life = false;
@@ -42,13 +42,13 @@ class Atari {
     // mode no row is the autoreset's, in same-step mode final_obs is the observation itself.
     bool life_loss_info = false;
 
-    bool reward_clipping = true;    // of a step's reward, to [-1, 1]
-    double repeat_action_probability = 0.25;  // per frame: the action before stays pressed
-    bool full_action_space = false;  // all that the joystick has, else what the game uses
-    // of the game's list, -1: its own default; what a mode lays out at random (Adventure's
+    bool reward_clipping = true;    // clips a step's reward to [-1, 1]
+    double repeat_action_probability = 0.25;  // of each frame: the action before stays pressed
+    bool full_action_space = false;  // all 18 actions of the joystick, else what the game uses
+    // of the game's list, -1: its own default. What a mode lays out at random (Adventure's
     // mode 2), it lays out alike in every episode
     std::int32_t mode = -1;
-    std::int32_t difficulty = -1;    // likewise
+    std::int32_t difficulty = -1;    // of the game's list, -1: its own default
   };
   using Action = std::int32_t;
   using Obs = std::uint8_t;

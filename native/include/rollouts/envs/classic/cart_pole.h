@@ -9,11 +9,11 @@ namespace rollouts {
 
 struct CartPole {
   struct Config {
-    double gravity = 9.8;         // m/s^2
-    double mass_cart = 1.0;       // kg
-    double mass_pole = 0.1;       // kg
-    double pole_half_length = 0.5;  // m
-    double force_mag = 10.0;      // N
+    double gravity = 9.8;         // m/s^2; downwards
+    double mass_cart = 1.0;       // kg; of the cart
+    double mass_pole = 0.1;       // kg; of the pole
+    double pole_half_length = 0.5;  // m; from the joint to the pole's centre
+    double force_mag = 10.0;      // N; how hard an action pushes the cart
     bool sutton_barto_reward = false;  // 0 per step and -1 at the end, in place of 1 per step
   };
   struct State {

@@ -10,8 +10,8 @@ namespace rollouts {
 struct Pendulum {
   struct Config {
     double gravity = 10.0;  // m/s^2; Gymnasium's option `g`
-    double mass = 1.0;      // kg
-    double length = 1.0;    // m
+    double mass = 1.0;      // kg; of the pendulum
+    double length = 1.0;    // m; of the pendulum
   };
   struct State {
     Real theta, theta_dot;

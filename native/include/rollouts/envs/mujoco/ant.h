@@ -16,19 +16,19 @@ struct AntTask {
       xml_file = "ant.xml";
       frame_skip = 5;
     }
-    double forward_reward_weight = 1;
-    double ctrl_cost_weight = 0.5;
-    double contact_cost_weight = 5e-4;
-    double healthy_reward = 1;
+    double forward_reward_weight = 1;  // reward per m/s forwards
+    double ctrl_cost_weight = 0.5;  // cost of the sum of squared actions
+    double contact_cost_weight = 5e-4;  // cost of the sum of squared contact forces
+    double healthy_reward = 1;  // reward of each step in which it is healthy
     std::string main_body = "1";  // whose speed counts: a body's number or name
-    bool terminate_when_unhealthy = true;
-    double healthy_z_min = 0.2;
-    double healthy_z_max = 1;
-    double contact_force_min = -1;  // contact forces are clipped to this range
-    double contact_force_max = 1;
-    double reset_noise_scale = 0.1;
-    bool exclude_current_positions_from_observation = true;
-    bool include_cfrc_ext_in_observation = true;
+    bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
+    double healthy_z_min = 0.2;  // m; lowest healthy height of the torso
+    double healthy_z_max = 1;  // m; greatest healthy height of the torso
+    double contact_force_min = -1;  // contact forces below it are clipped to it
+    double contact_force_max = 1;  // contact forces above it are clipped to it
+    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
+    bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
+    bool include_cfrc_ext_in_observation = true;  // contact forces on the bodies
   };
   static constexpr InfoSpec kInfos[] = {
       {"x_position"},     {"y_position"},  {"distance_from_origin"},

@@ -13,10 +13,10 @@ struct HalfCheetahTask {
       xml_file = "half_cheetah.xml";
       frame_skip = 5;
     }
-    double forward_reward_weight = 1;
-    double ctrl_cost_weight = 0.1;
-    double reset_noise_scale = 0.1;
-    bool exclude_current_positions_from_observation = true;
+    double forward_reward_weight = 1;  // reward per m/s forwards
+    double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
+    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
+    bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   };
   static constexpr InfoSpec kInfos[] = {
       {"x_position"}, {"x_velocity"}, {"reward_forward"}, {"reward_ctrl"}};

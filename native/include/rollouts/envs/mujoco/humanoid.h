@@ -14,15 +14,15 @@ struct HumanoidTask {
       xml_file = "humanoid.xml";
       frame_skip = 5;
     }
-    double forward_reward_weight = 1.25;
-    double ctrl_cost_weight = 0.1;
-    double contact_cost_weight = 5e-7;
-    double contact_cost_min = -kInfinity;
-    double contact_cost_max = 10;
-    double healthy_reward = 5;
-    bool terminate_when_unhealthy = true;
-    double healthy_z_min = 1;
-    double healthy_z_max = 2;
+    double forward_reward_weight = 1.25;  // reward per m/s forwards
+    double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
+    double contact_cost_weight = 5e-7;  // cost of the sum of squared contact forces
+    double contact_cost_min = -kInfinity;  // least contact cost of a step
+    double contact_cost_max = 10;  // greatest contact cost of a step
+    double healthy_reward = 5;  // reward of each step in which it is healthy
+    bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
+    double healthy_z_min = 1;  // m; lowest healthy height
+    double healthy_z_max = 2;  // m; greatest healthy height
   };
   static constexpr InfoSpec kInfos[] = {
       {"x_position"},

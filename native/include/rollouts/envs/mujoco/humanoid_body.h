@@ -10,12 +10,12 @@
 namespace rollouts {
 
 struct HumanoidConfig : MujocoConfig {
-  double reset_noise_scale = 0.01;
-  bool exclude_current_positions_from_observation = true;
-  bool include_cinert_in_observation = true;
-  bool include_cvel_in_observation = true;
-  bool include_qfrc_actuator_in_observation = true;
-  bool include_cfrc_ext_in_observation = true;
+  double reset_noise_scale = 0.01;  // how far an episode's start is drawn from the model's own
+  bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
+  bool include_cinert_in_observation = true;  // inertias and masses of the bodies
+  bool include_cvel_in_observation = true;  // velocities of the bodies
+  bool include_qfrc_actuator_in_observation = true;  // forces of the actuators
+  bool include_cfrc_ext_in_observation = true;  // contact forces on the bodies
 };
 
 namespace humanoid {

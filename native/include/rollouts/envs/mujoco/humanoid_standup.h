@@ -13,10 +13,10 @@ struct HumanoidStandupTask {
       frame_skip = 5;
     }
     double uph_cost_weight = 1;  // taken by Gymnasium's class and not used there either
-    double ctrl_cost_weight = 0.1;
-    double impact_cost_weight = 5e-7;
-    double impact_cost_min = -kInfinity;
-    double impact_cost_max = 10;
+    double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
+    double impact_cost_weight = 5e-7;  // cost of the sum of squared contact forces
+    double impact_cost_min = -kInfinity;  // least impact cost of a step
+    double impact_cost_max = 10;  // greatest impact cost of a step
   };
   static constexpr InfoSpec kInfos[] = {
       {"x_position"},

@@ -16,8 +16,8 @@ struct InvertedDoublePendulumTask {
       xml_file = "inverted_double_pendulum.xml";
       frame_skip = 5;
     }
-    double healthy_reward = 10;
-    double reset_noise_scale = 0.1;
+    double healthy_reward = 10;  // reward of each step until it falls
+    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
   };
   static constexpr InfoSpec kInfos[] = {
       {"reward_survive"}, {"distance_penalty"}, {"velocity_penalty"}};

@@ -15,7 +15,7 @@ struct InvertedPendulumTask {
       xml_file = "inverted_pendulum.xml";
       frame_skip = 2;
     }
-    double reset_noise_scale = 0.01;
+    double reset_noise_scale = 0.01;  // how far an episode's start is drawn from the model's own
   };
   static constexpr InfoSpec kInfos[] = {{"reward_survive"}};
   static constexpr ModelNeeds kNeeds{.nq = 2, .nv = 2};

@@ -38,9 +38,9 @@ namespace rollouts {
 
 struct MujocoConfig {
   std::string assets;    // folder of Gymnasium's models; set by rollouts/mujoco.py
-  std::string xml_file;  // in that folder, or a path that begins with '/', '.' or '~'
-  std::int32_t frame_skip = 1;         // substeps per step
-  std::string obs_dtype = "float64";   // Gymnasium's; or "float32", which halves the batches
+  std::string xml_file;  // a model of Gymnasium's, or a path: /..., ./... or ~/...
+  std::int32_t frame_skip = 1;         // substeps of the physics per step
+  std::string obs_dtype = "float64";   // float64, Gymnasium's, or float32: half the bytes
 };
 
 // The least that a task needs of a model.

@@ -18,11 +18,11 @@ namespace rollouts {
 class OwnModel : public ModelOwner {
  public:
   struct Config : MujocoConfig {
-    std::string observation = "qpos, qvel";  // parts, model_parts.h has the names
-    std::string info;                        // parts that are no observation
+    std::string observation = "qpos, qvel";  // its parts; model_parts.h has all names
+    std::string info;                        // parts that come as infos
     std::string keyframe;                    // to begin with; "": the model's own positions
-    double reset_noise_scale = 0;            // of positions and velocities, which are drawn from
-    std::string qvel_noise = "uniform";      // [-scale, scale); velocities: or "normal"
+    double reset_noise_scale = 0;            // start: positions, velocities +- scale * uniform
+    std::string qvel_noise = "uniform";      // of velocities at the start: uniform or normal
   };
   using Action = float;
   using Obs = std::uint8_t;  // bytes: the dtype is an option

@@ -15,9 +15,9 @@ struct PusherTask {
       xml_file = "pusher_v5.xml";
       frame_skip = 5;
     }
-    double reward_near_weight = 0.5;
-    double reward_dist_weight = 1;
-    double reward_control_weight = 0.1;
+    double reward_near_weight = 0.5;  // cost of the distance from arm to object
+    double reward_dist_weight = 1;  // cost of the distance from object to goal
+    double reward_control_weight = 0.1;  // cost of the sum of squared actions
   };
   static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}, {"reward_near"}};
   static constexpr ModelNeeds kNeeds{.nq = 7, .nv = 7};

@@ -16,8 +16,8 @@ struct ReacherTask {
       xml_file = "reacher.xml";
       frame_skip = 2;
     }
-    double reward_dist_weight = 1;
-    double reward_control_weight = 1;
+    double reward_dist_weight = 1;  // cost of the distance from fingertip to target
+    double reward_control_weight = 1;  // cost of the sum of squared actions
   };
   static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}};
   static constexpr ModelNeeds kNeeds{.nq = 2, .nv = 2};

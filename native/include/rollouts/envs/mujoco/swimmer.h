@@ -15,10 +15,10 @@ struct SwimmerTask {
       xml_file = "swimmer.xml";
       frame_skip = 4;
     }
-    double forward_reward_weight = 1;
-    double ctrl_cost_weight = 1e-4;
-    double reset_noise_scale = 0.1;
-    bool exclude_current_positions_from_observation = true;
+    double forward_reward_weight = 1;  // reward per m/s forwards
+    double ctrl_cost_weight = 1e-4;  // cost of the sum of squared actions
+    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
+    bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   };
   static constexpr InfoSpec kInfos[] = {
       {"x_position"}, {"y_position"},     {"distance_from_origin"}, {"x_velocity"},

@@ -15,7 +15,7 @@ namespace rollouts {
 struct AntV4Task : AntTask {
   struct Config : AntTask::Config {
     Config() { main_body = "torso"; }
-    bool use_contact_forces = false;  // in observations and rewards
+    bool use_contact_forces = false;  // contact forces count in observations and rewards
   };
   static constexpr InfoSpec kInfos[] = {
       {"reward_forward"}, {"reward_ctrl"},          {"reward_survive"},

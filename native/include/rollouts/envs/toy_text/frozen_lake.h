@@ -39,12 +39,12 @@ ROLLOUTS_HD constexpr std::uint64_t FrozenLakeCells(const char* tiles, char lett
 template <typename Map>
 struct FrozenLakeOn {
   struct Config {
-    bool is_slippery = true;
-    double success_rate = 1.0 / 3.0;  // of going where the action says, on slippery ice
+    bool is_slippery = true;  // moves to either side of where the action says, too
+    double success_rate = 1.0 / 3.0;  // probability of going where the action says, if slippery
     // Gymnasium's reward_schedule=(goal, hole, frozen)
-    double reward_goal = 1;
-    double reward_hole = 0;
-    double reward_frozen = 0;
+    double reward_goal = 1;  // first of Gymnasium's reward_schedule: at the goal
+    double reward_hole = 0;  // second of reward_schedule: in a hole
+    double reward_frozen = 0;  // third of reward_schedule: anywhere else
   };
   struct State {
     std::int32_t row, col;

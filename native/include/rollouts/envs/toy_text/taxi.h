@@ -13,8 +13,8 @@ struct Taxi {
   struct Config {
     bool is_rainy = false;           // the taxi may slide to the side of where it is told to go
     bool fickle_passenger = false;   // the passenger may change the destination, once
-    double rainy_probability = 0.8;  // of going as told in the rain
-    double fickle_probability = 0.3;  // of being such a passenger
+    double rainy_probability = 0.8;  // probability of going as told in the rain
+    double fickle_probability = 0.3;  // probability of being such a passenger
   };
   struct State {
     std::int32_t row, col;

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts envs`: the environments that there are, and what their options mean."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium import spaces
+
+from rollouts.errors import EngineError, SpecError
+from rollouts.option_names import did_you_mean
+from rollouts.registry import close_ids, env_ids, env_spec
+from rollouts.specs import EnvSpec, OptionValue
+
+
+def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
+    """Prints a table, or what there is to know about some ids.
+
+    Args:
+      chosen: Ids to describe; none: list all.
+      text: Of those, only ids with this in them.
+      as_json: Print a JSON array.
+
+    Raises:
+      SpecError: There is no such id.
+    """
+    ids = [one for one in chosen or env_ids() if text.lower() in one.lower()]
+    if not ids:
+        raise SpecError(
+            f"no id has {text!r} in it.{did_you_mean(close_ids(text))} "
+            "`rollouts envs` lists all of them"
+        )
+    missing: Counter[str] = Counter()  # ids whose engine is missing, by what says so
+    if as_json:
+        specs = [_try_spec(env_id, missing) for env_id in ids]
+        print(json.dumps([_spec_to_json(spec) for spec in specs if spec is not None], indent=1))
+    elif chosen:
+        for env_id in ids:
+            _describe(env_spec(env_id))
+    else:
+        _list(ids, missing)
+    _report_missing(missing)
+
+
+def _list(ids: Sequence[str], missing: Counter[str]) -> None:
+    # row by row, because an Atari game is loaded to see its actions; hence fixed widths
+    width = max((len(env_id) for env_id in ids), default=2)
+    line = f"{{:<{width}}}  {{:>9}}  {{:<27}}  {{}}"
+    print(line.format("id", "max_steps", "action space", "observation space"))
+    for env_id in ids:
+        spec = _try_spec(env_id, missing)
+        if spec is None:
+            continue
+        limit = "none" if spec.max_episode_steps is None else str(spec.max_episode_steps)
+        actions = _space_text(spec.single_action_space)
+        print(
+            line.format(env_id, limit, actions, _space_text(spec.single_observation_space)),
+            flush=True,
+        )
+
+
+def _describe(spec: EnvSpec) -> None:
+    limit = "none" if spec.max_episode_steps is None else f"{spec.max_episode_steps:,} steps"
+    threshold = "not defined" if spec.reward_threshold is None else f"{spec.reward_threshold:g}"
+    print(
+        f"{spec.id}\n"
+        f"  observation space  {_space_text(spec.single_observation_space)}\n"
+        f"  action space       {_space_text(spec.single_action_space)}\n"
+        f"  time limit         {limit}\n"
+        f"  reward threshold   {threshold}\n"
+        f"  rules              rollouts/include/rollouts/{spec.header}"
+    )
+    help_of = spec.option_help
+    rows = [(name, str(value), help_of[name]) for name, value in spec.options.items()]
+    if not rows:
+        print("  no options")
+        return
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    print("  options of make_vec, with their defaults:")
+    for name, value, meaning in rows:
+        print(f"    {name:<{widths[0]}}  {value:<{widths[1]}}  {meaning}")
+
+
+def _try_spec(env_id: str, missing: Counter[str]) -> EnvSpec | None:
+    """The spec, or None where the engine is missing; then counts by what the error says."""
+    try:
+        return env_spec(env_id)
+    except EngineError as error:
+        missing[str(error)] += 1
+        return None
+
+
+def _report_missing(missing: Counter[str]) -> None:
+    for reason, count in missing.items():
+        print(f"{count} more of these ids are not described: {reason}", file=sys.stderr)
+
+
+def _space_text(space: spaces.Space[Any]) -> str:
+    """A space in few characters; bounds only where all elements share them."""
+    if not isinstance(space, spaces.Box):
+        return str(space)
+    text = f"Box {space.shape} {space.dtype}"
+    low, high = space.low.flat[0], space.high.flat[0]
+    if (space.low == low).all() and (space.high == high).all():
+        text += f" in [{low:g}, {high:g}]"
+    return text
+
+
+def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "observation_space": _space_to_json(spec.single_observation_space),
+        "action_space": _space_to_json(spec.single_action_space),
+        "max_episode_steps": spec.max_episode_steps,
+        "reward_threshold": spec.reward_threshold,
+        "options": {name: _option_to_json(value) for name, value in spec.options.items()},
+        "option_help": spec.option_help,
+        "cpu_only": spec.cpu_only,
+    }
+
+
+def _option_to_json(value: OptionValue) -> OptionValue:
+    # JSON has no infinity: its text
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+    # JSON has no infinity: the text has the bounds
+    result = {
+        "type": type(space).__name__,
+        "shape": list(space.shape or ()),
+        "dtype": str(space.dtype),
+        "text": " ".join(str(space).split()),
+    }
+    return result | ({"n": int(space.n)} if isinstance(space, spaces.Discrete) else {})

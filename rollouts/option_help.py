@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an environment's options mean: the comments at their fields in its header."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rollouts import _native
+from rollouts.errors import SpecError
+
+_CONFIG = re.compile(r"( *)struct \w*Config\b.*\{$")
+_FIELD = re.compile(r" *[\w:]+ (?P<name>\w+)(?: = [^;]*)?; *(?:// *(?P<beside>.*))?$")
+_COMMENT = re.compile(r" *// *(.*)$")
+_INCLUDE = re.compile(r'#include "rollouts/(envs/[^"]+)"')
+
+
+@functools.cache
+def option_help(header: str) -> Mapping[str, str]:
+    """Reads one line of help for each option.
+
+    A field's help is the comment beside it, or else the first sentence of the comment above it.
+    What a header includes is read too; its own fields come first.
+
+    Args:
+      header: `EnvSpec.header`.
+
+    Returns:
+      Option -> help; of some that users do not give, too.
+    """
+    file = Path(str(_native.__file__)).parent / "include" / "rollouts" / header
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found: dict[str, str] = {}
+    for name, text in _fields(lines):
+        found.setdefault(name, text)
+    for line in lines:
+        if include := _INCLUDE.match(line):
+            found = {**option_help(include[1]), **found}
+    return found
+
+
+@contextmanager
+def explained(headers: Iterable[str], options: Iterable[str]) -> Iterator[None]:
+    """Adds the help of the options that a SpecError names to its message.
+
+    Args:
+      headers: Of the environments that take them.
+      options: That were given.
+    """
+    try:
+        yield
+    except SpecError as error:
+        words = set(re.findall(r"\w+", str(error)))
+        known = {name: text for header in headers for name, text in option_help(header).items()}
+        said = [f"{name} is: {known[name]}" for name in options if name in words and name in known]
+        if not said:
+            raise
+        raise SpecError("; ".join([str(error), *said])) from None
+
+
+def _fields(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(name, help) of the fields of structs whose names end in Config."""
+    end, above = None, ""
+    for line in lines:
+        if end is None:
+            if config := _CONFIG.match(line):
+                end, above = config[1] + "};", ""
+        elif line == end:
+            end = None
+        elif comment := _COMMENT.match(line):
+            above = f"{above} {comment[1]}".strip()
+        else:
+            field = _FIELD.match(line)
+            if field and (field["beside"] or above):
+                yield field["name"], field["beside"] or above.partition(". ")[0].removesuffix(".")
+            above = ""

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said where an option does not exist: those there are, and the likely one."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Sequence
+
+from rollouts.errors import SpecError
+from rollouts.option_help import option_help
+
+# what belongs elsewhere, and where
+_ELSEWHERE = {
+    "device": "environments step on the CPU; rollouts.device_queue.DeviceQueue moves their batches "
+    "to a GPU",
+}
+
+
+def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) -> SpecError:
+    """Returns the error for an option that an id does not have.
+
+    Args:
+      env_id: The id.
+      header: `EnvSpec.header`.
+      name: The option.
+      known: Those there are.
+    """
+    options = sorted(known)
+    text = f"{env_id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
+    if name in _ELSEWHERE:
+        return SpecError(f"{text} Leave it out: {_ELSEWHERE[name]}.")
+    arguments = _arguments_of_make_vec()
+    close = difflib.get_close_matches(name, [*options, *arguments], n=1)
+    meaning = option_help(header).get(close[0]) if close else None
+    hint = did_you_mean(close, meaning)
+    return SpecError(
+        f"{text}{hint} make_vec itself takes {', '.join(arguments)}; "
+        f"`rollouts envs {env_id}` says what each option means."
+    )
+
+
+def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
+    """The question that ends an error, with a space before it; "" where nothing is close."""
+    said = f" ({meaning})" if meaning else ""
+    return f" Did you mean {' or '.join(close)}{said}?" if close else ""
+
+
+def _arguments_of_make_vec() -> list[str]:
+    from rollouts.make import make_vec  # which imports this
+
+    return [
+        name
+        for name, parameter in inspect.signature(make_vec).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
