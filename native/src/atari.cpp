@@ -2,6 +2,7 @@
 #include "rollouts/envs/atari/atari.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,10 @@ void CheckConfig(const Atari::Config& config) {
                       *name + "'");
     }
   }
+}
+
+void CountUp(std::int32_t& count) {
+  if (count < std::numeric_limits<std::int32_t>::max()) ++count;
 }
 
 AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame& game) {
@@ -81,9 +86,11 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   spec.action.dtype = DType::kInt64;
   spec.action.n = static_cast<std::int32_t>(engine.actions.size());
   spec.step_cost_ns = kFrameCostNs * config.frameskip;
-  spec.num_infos = 2;
+  spec.num_infos = 4;
   spec.infos[0] = {"lives", DType::kInt32};
   spec.infos[1] = {"raw_reward", DType::kFloat64};
+  spec.infos[2] = {"frame_number", DType::kInt32};
+  spec.infos[3] = {"episode_frame_number", DType::kInt32};
   return spec;
 }
 
@@ -105,6 +112,7 @@ void Atari::Reset(Rng& rng, bool forced) {
   if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
 
   // an episode that ended with a life, not with the game
+  if (rng.episode() == 0) frame_number_ = 0;
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
   raw_reward_ = 0;
@@ -123,6 +131,7 @@ void Atari::NewGame(Rng& rng) {
 
   game.Restart(ale);
   pressed_ = kAleNoop;
+  episode_frame_number_ = 0;
   bool at_start = true;
   if (engine_->fires_at_start) {
     EmulateFrame(kAleFire, rng);
@@ -134,6 +143,7 @@ void Atari::NewGame(Rng& rng) {
     if (at_start) {
       game.Restart(ale);
       pressed_ = kAleNoop;
+      episode_frame_number_ = 0;
     }
   }
 
@@ -188,6 +198,8 @@ double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
 std::int32_t Atari::EmulateFrame(std::int32_t ale_action, Rng& rng) {
   const double probability = config_.repeat_action_probability;
   if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = ale_action;
+  CountUp(frame_number_);
+  CountUp(episode_frame_number_);
   return engine_->ale->Act(pressed_);
 }
 
@@ -196,6 +208,8 @@ void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
 void Atari::WriteInfo(double* values) const {
   values[0] = lives_;
   values[1] = raw_reward_;
+  values[2] = frame_number_;
+  values[3] = episode_frame_number_;
 }
 
 std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const {
@@ -217,6 +231,8 @@ void Atari::SaveState(std::vector<std::uint8_t>& out) const {
   writer.Put(pressed_);
   writer.Put(lives_);
   writer.Put(raw_reward_);
+  writer.Put(frame_number_);
+  writer.Put(episode_frame_number_);
   writer.Put(static_cast<std::uint8_t>(game_over_));
   writer.Put(static_cast<std::uint8_t>(life_lost_));
   const std::string emulator = engine_->ale->CloneState()->Serialize();
@@ -230,6 +246,8 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   const auto pressed = reader.Get<std::int32_t>();
   const auto lives = reader.Get<std::int32_t>();
   const auto raw_reward = reader.Get<double>();
+  const auto frame_number = reader.Get<std::int32_t>();
+  const auto episode_frame_number = reader.Get<std::int32_t>();
   const bool game_over = reader.Get<std::uint8_t>() != 0;
   const bool life_lost = reader.Get<std::uint8_t>() != 0;
   const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
@@ -241,6 +259,8 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   pressed_ = pressed;
   lives_ = lives;
   raw_reward_ = raw_reward;
+  frame_number_ = frame_number;
+  episode_frame_number_ = episode_frame_number;
   game_over_ = game_over;
   life_lost_ = life_lost;
   at_start_ = false;

@@ -22,6 +22,8 @@ LIVES: list[dict[str, Any]] = [
 # ours, and ale-py's name of it; ale-py has no third, but a reset does the same there
 MODES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "NextStep"}
 
+INFOS = ("lives", "frame_number", "episode_frame_number")
+
 
 def game_ended(options: dict[str, Any], terminated: bool, lives: int) -> bool:
     return terminated and ("episodic_life" in options or lives == 0)
@@ -52,7 +54,8 @@ def test_lost_lives_mean_what_they_mean_in_ale_py(options: dict[str, Any], mode:
             ends, games = ends + ended, games + over
             # in same-step mode ale-py's infos are the next episode's already
             if not (over and mode == "same_step"):
-                assert lives == expected[4]["lives"][0]
+                for name in INFOS:
+                    np.testing.assert_array_equal(info[name], expected[4][name], err_msg=name)
             if mode == "same_step" and ended:
                 # ale-py leaves that of a marked end unwritten
                 final = expected[4]["final_obs"] if over else expected[0]
@@ -67,6 +70,34 @@ def test_lost_lives_mean_what_they_mean_in_ale_py(options: dict[str, Any], mode:
     assert games >= 3
     # of the five lives of a game, the last is lost with the game
     assert ends == games if options.keys() != {"life_loss_info"} else ends > 4 * games
+
+
+def test_frames_are_counted_from_the_seed_on_as_in_ale_py() -> None:
+    reference = AtariVectorEnv("breakout", 2, **NO_CHANCE)
+    with rollouts.make_vec("ALE/Breakout-v5", 2, **NO_CHANCE) as env:
+        for seed in (3, None, 4, None):
+            ours, expected = env.reset(seed=seed)[1], reference.reset(seed=seed)[1]
+            for _ in range(5):
+                for name in INFOS:
+                    assert ours[name].dtype == expected[name].dtype
+                    np.testing.assert_array_equal(ours[name], expected[name], err_msg=name)
+                action = np.zeros(2, np.int64)
+                ours, expected = env.step(action)[4], reference.step(action)[4]
+
+
+def test_frames_before_the_first_observation_count_and_states_carry_both() -> None:
+    options: dict[str, Any] = {"use_fire_reset": False, "noop_max": 30, "frameskip": 3}
+    with rollouts.make_vec("ALE/Breakout-v5", 8, seed=1, **options) as env:
+        first = env.reset()[1]["frame_number"].copy()
+        assert len(set(first.tolist())) > 1 and first.max() < 30
+        states = env.get_state()
+        action = np.zeros(8, np.int64)
+        for _ in range(2):
+            for t in range(1, 4):
+                info = env.step(action)[4]
+                for name in ("frame_number", "episode_frame_number"):
+                    np.testing.assert_array_equal(info[name], first + 3 * t)
+            env.set_state(None, states)
 
 
 def test_a_marked_end_leaves_the_time_limit_alone() -> None:

@@ -85,7 +85,8 @@ class Atari {
   void Reset(Rng& rng, bool forced);
   StepResult Step(const Action* action, Rng& rng);
   void Observe(Obs* obs) const;
-  // lives, raw_reward (before clipping)
+  // lives; raw_reward (before clipping); frame_number, of all frames since the stream was seeded,
+  // those before an episode's first observation too; episode_frame_number, of this game
   void WriteInfo(double* values) const;
   // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the last frame emulated, which ends a game unseen by
   // Observe. Between LoadState and the next Step it is two frames ahead, as ALE saves none.
@@ -115,6 +116,8 @@ class Atari {
   double raw_reward_ = 0;
   bool game_over_ = true;
   bool life_lost_ = false;  // in the last step, with lives left
+  std::int32_t frame_number_ = 0;          // stops at its largest value, as does the next
+  std::int32_t episode_frame_number_ = 0;
   bool at_start_ = false;   // nothing was emulated in this game: its start screen shows
 };
 
