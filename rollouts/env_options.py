@@ -77,6 +77,7 @@ class EnvOptions(TypedDict, total=False):
     obs_dtype: Column[str]
     pole_half_length: Column[float]
     rainy_probability: Column[float]
+    ram_info: Column[bool]
     repeat_action_probability: Column[float]
     reset_noise_scale: Column[float]
     reward_clipping: Column[bool]

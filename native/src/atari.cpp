@@ -15,6 +15,7 @@
 namespace rollouts {
 namespace {
 
+constexpr std::int32_t kRamBytes = 128;
 constexpr std::int32_t kFrameCostNs = 46'000;  // Pong, one core of an EPYC 9005
 
 void CheckAtLeast(const char* option, std::int32_t value, std::int32_t least) {
@@ -91,6 +92,7 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   spec.infos[1] = {"raw_reward", DType::kFloat64};
   spec.infos[2] = {"frame_number", DType::kInt32};
   spec.infos[3] = {"episode_frame_number", DType::kInt32};
+  if (config.ram_info) spec.infos[spec.num_infos++] = {"ram", DType::kInt32, kRamBytes};
   return spec;
 }
 
@@ -210,6 +212,7 @@ void Atari::WriteInfo(double* values) const {
   values[1] = raw_reward_;
   values[2] = frame_number_;
   values[3] = episode_frame_number_;
+  if (config_.ram_info) std::ranges::copy(engine_->ale->Ram(), values + 4);
 }
 
 std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const {

@@ -25,7 +25,7 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
         "grayscale": "gray_scale",
         "reward_clipping": "reward_clip",
     }
-    left_out = ("maxpool", "life_loss_info")
+    left_out = ("maxpool", "life_loss_info", "ram_info")
     result = {
         renamed.get(name, name): value for name, value in options.items() if name not in left_out
     }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
+from atari_oracle import Rng, SlowAtari
 
 import rollouts
 from rollouts import SpecError
@@ -100,6 +101,23 @@ def test_frames_before_the_first_observation_count_and_states_carry_both() -> No
             env.set_state(None, states)
 
 
+def test_ram_is_the_console_s() -> None:
+    slow = SlowAtari("breakout", noop_max=0, repeat_action_probability=0.0)
+    unused, dice = Rng(0, 0, 0), np.random.default_rng(2)
+    with rollouts.make_vec("ALE/Breakout-v5", 1, ram_info=True, **NO_CHANCE) as env:
+        ram = env.reset()[1]["ram"]
+        slow.reset(unused)
+        assert ram.shape == (1, 128)
+        np.testing.assert_array_equal(ram[0], slow.ale.getRAM())
+        for _ in range(60):
+            action = dice.integers(4, size=1)
+            info = env.step(action)[4]
+            slow.step(int(action[0]), unused)
+            np.testing.assert_array_equal(info["ram"][0], slow.ale.getRAM())
+    with rollouts.make_vec("ALE/Breakout-v5", 1) as env:
+        assert "ram" not in env.reset()[1]
+
+
 def test_a_marked_end_leaves_the_time_limit_alone() -> None:
     rng = np.random.default_rng(0)
     with rollouts.make_vec(
@@ -137,7 +155,13 @@ def test_continue_goes_on_as_envpool() -> None:
     rng = np.random.default_rng(0)
     ends = 0
     with rollouts.make_vec(
-        "ALE/Breakout-v5", 1, frameskip=1, maxpool=False, max_episode_steps=0, **shared
+        "ALE/Breakout-v5",
+        1,
+        frameskip=1,
+        maxpool=False,
+        max_episode_steps=0,
+        ram_info=True,
+        **shared,
     ) as env:
         reference.reset()
         env.reset()
@@ -152,6 +176,7 @@ def test_continue_goes_on_as_envpool() -> None:
             np.testing.assert_array_equal(reward, theirs[1])
             np.testing.assert_array_equal(terminated, theirs[2])
             np.testing.assert_array_equal(info["lives"], theirs[4]["lives"])
+            np.testing.assert_array_equal(info["ram"], theirs[4]["ram"])
             ends += int(terminated[0])
             if terminated[0] and info["lives"][0] == 0:
                 break

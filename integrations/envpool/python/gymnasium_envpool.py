@@ -76,6 +76,8 @@ class GymFace(EnvPoolMixin):
         obs = self._obs(batch)
         info = self._infos(batch)
         own = {name: values for name, values in batch.info.items() if name not in _LEFT_OUT}
+        if "ram" in own:
+            own["ram"] = own["ram"].astype(np.uint8)
         info = own | info
         info["elapsed_step"] = batch.episode_length
         info["TimeLimit.truncated"] = batch.truncated

@@ -49,6 +49,7 @@ class Atari {
     // mode 2), it lays out alike in every episode
     std::int32_t mode = -1;
     std::int32_t difficulty = -1;    // of the game's list, -1: its own default
+    bool ram_info = false;           // gives the info "ram", the 128 bytes of the console's memory
   };
   using Action = std::int32_t;
   using Obs = std::uint8_t;
@@ -71,6 +72,7 @@ class Atari {
     visit("full_action_space", config.full_action_space);
     visit("mode", config.mode);
     visit("difficulty", config.difficulty);
+    visit("ram_info", config.ram_info);
   }
 
   // Throws SpecError for options out of range and EngineError for a ROM or an
@@ -86,7 +88,8 @@ class Atari {
   StepResult Step(const Action* action, Rng& rng);
   void Observe(Obs* obs) const;
   // lives; raw_reward (before clipping); frame_number, of all frames since the stream was seeded,
-  // those before an episode's first observation too; episode_frame_number, of this game
+  // those before an episode's first observation too; episode_frame_number, of this game;
+  // with ram_info: ram
   void WriteInfo(double* values) const;
   // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the last frame emulated, which ends a game unseen by
   // Observe. Between LoadState and the next Step it is two frames ahead, as ALE saves none.
