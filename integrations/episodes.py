@@ -20,22 +20,19 @@ Episode = dict[str, float]
 class EpisodeStatistics:
     """Turns the pool's own counts into one record per game.
 
-    Where a lost life ends an episode (Atari's episodic_life and life_loss_info) the records are of
-    whole games, as those of a monitor that sits inside such a wrapper; elsewhere an episode is a
-    game.
+    Where a lost life ends an episode but not the game (Atari's episodic_life), or only says
+    `terminated` (life_loss_info), the records are of whole games, as those of a monitor that sits
+    inside such a wrapper; elsewhere an episode is a game.
     """
 
     def __init__(self, env: VectorEnv) -> None:
         self._start_s = time.time()
-        self._by_life = np.zeros(env.num_envs, np.bool_)
-        options = env.env_options
-        for name in ("episodic_life", "life_loss_info"):
-            # an array of None and bool in a mixed pool where some environments have no lives
-            self._by_life |= np.broadcast_to(
-                np.asarray(options.get(name, False)) == True,  # noqa: E712
-                env.num_envs,
-            )
-        self._any_by_life = bool(self._by_life.any())
+        # of these, returns and lengths begin anew with a life; of those marked, they go on
+        self._by_life = _where(env, "episodic_life", (True, "continue"))
+        self._marked = _where(env, "life_loss_info", (True,)) & ~_where(
+            env, "episodic_life", (True, "continue", "restart")
+        )
+        self._has_lives = bool((self._by_life | self._marked).any())
         self.reset()
 
     def reset(self) -> None:
@@ -63,8 +60,11 @@ class EpisodeStatistics:
           info: Its other columns; with lives, (N,) "lives".
         """
         returns, lengths = returns[rows], lengths[rows]
-        if self._any_by_life:
-            lost = self._by_life[rows] & ~truncated[rows] & (info["lives"][rows] > 0)
+        if self._has_lives:
+            lost = ~truncated[rows] & (info["lives"][rows] > 0)
+            kept = ~(lost & self._marked[rows])
+            rows, returns, lengths = rows[kept], returns[kept], lengths[kept]
+            lost = lost[kept] & self._by_life[rows]
             rows, returns, lengths = self._join_lives(rows, returns, lengths, lost)
         seconds = self.seconds()
         return {
@@ -84,3 +84,10 @@ class EpisodeStatistics:
         totals = self._returns[over], self._lengths[over]
         self._returns[over], self._lengths[over] = 0.0, 0
         return over, *totals
+
+
+def _where(env: VectorEnv, option: str, values: tuple[object, ...]) -> NDArray[np.bool_]:
+    """(N,) whose option has one of the values; None stands for those that have no such option."""
+    given = env.env_options.get(option, False)
+    column = given.tolist() if isinstance(given, np.ndarray) else [given] * env.num_envs
+    return np.array([value in values for value in column], np.bool_)

@@ -17,8 +17,8 @@ Traps handled.
   * With `value_bootstrap` it adds gamma * V(observation before the step) where `time_outs` says
     so: true where the episode was truncated and did not terminate in the same step.
   * Its observer averages `scores` where `dones`, or, if infos have `lives`, where those are 0:
-    with episodic_life in a game with lives, scores go on over lives and `lives` is given;
-    elsewhere it is left out, since games without lives would count as over in each step.
+    with episodic_life or life_loss_info in a game with lives, scores go on over lives and `lives`
+    is given; elsewhere it is left out, since games without lives would count as over in each step.
   * Scores are unclipped.
 
 Cost: a conversion of the reward to float32, and two vectors for the scores.
@@ -104,14 +104,18 @@ class RolloutsVecEnv(IVecEnv):
             self.env.close()
             raise SpecError(f"{env_name} has the observation space {space}, expected a Box")
         self._scores = np.zeros(num_actors)
-        self._episodic_life = bool(self.env.env_spec.options.get("episodic_life", False))
+        options = self.env.env_spec.options
+        # whether a lost life says `terminated` and the game goes on
+        self._marks_lives = options.get("episodic_life", False) != "restart" and (
+            bool(options.get("episodic_life")) or bool(options.get("life_loss_info"))
+        )
         self._has_lives = False
 
     def reset(self) -> Array:
         """Starts new episodes; returns obs (N, *obs_shape)."""
         obs, info = self.env.reset()
         self._scores[:] = 0
-        self._has_lives = self._episodic_life and bool((info["lives"] > 0).any())
+        self._has_lives = self._marks_lives and bool((info["lives"] > 0).any())
         return obs
 
     def step(self, actions: npt.ArrayLike) -> tuple[Array, Array, Array, dict[str, Array]]:

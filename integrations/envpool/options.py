@@ -28,7 +28,7 @@ _ATARI_NAMES = {
 # EnvPool's defaults where they are not ours
 _ATARI_DEFAULTS = {"repeat_action_probability": 0.0, "reward_clip": False}
 # ours that EnvPool has not
-_NOT_IN_ENVPOOL = {"maxpool", "life_loss_info"}
+_NOT_IN_ENVPOOL = {"maxpool", "life_loss_info", "ram_info"}
 
 _COMMON: dict[str, Any] = {
     "num_envs": 1,
@@ -187,9 +187,10 @@ def _our_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
             stacklevel=6,
         )
     faces = ("use_inter_area_resize", "zero_discount_on_life_loss")
-    return {
+    ours = {
         _ATARI_NAMES.get(name, name): value for name, value in chosen.items() if name not in faces
     }
+    return {**ours, "ram_info": True}
 
 
 def _check_common(config: dict[str, Any]) -> None:

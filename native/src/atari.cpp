@@ -2,6 +2,7 @@
 #include "rollouts/envs/atari/atari.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 namespace rollouts {
 namespace {
 
+constexpr std::int32_t kRamBytes = 128;
 constexpr std::int32_t kFrameCostNs = 46'000;  // Pong, one core of an EPYC 9005
 
 void CheckAtLeast(const char* option, std::int32_t value, std::int32_t least) {
@@ -32,6 +34,16 @@ void CheckConfig(const Atari::Config& config) {
     throw SpecError("repeat_action_probability is " + std::to_string(probability) +
                     ", expected a number from 0 to 1");
   }
+  if (const auto* name = std::get_if<std::string>(&config.episodic_life)) {
+    if (*name != "continue" && *name != "restart") {
+      throw SpecError("option 'episodic_life' must be a bool, 'continue' or 'restart', got '" +
+                      *name + "'");
+    }
+  }
+}
+
+void CountUp(std::int32_t& count) {
+  if (count < std::numeric_limits<std::int32_t>::max()) ++count;
 }
 
 AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame& game) {
@@ -75,27 +87,40 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   spec.action.dtype = DType::kInt64;
   spec.action.n = static_cast<std::int32_t>(engine.actions.size());
   spec.step_cost_ns = kFrameCostNs * config.frameskip;
-  spec.num_infos = 2;
+  spec.num_infos = 4;
   spec.infos[0] = {"lives", DType::kInt32};
   spec.infos[1] = {"raw_reward", DType::kFloat64};
+  spec.infos[2] = {"frame_number", DType::kInt32};
+  spec.infos[3] = {"episode_frame_number", DType::kInt32};
+  if (config.ram_info) spec.infos[spec.num_infos++] = {"ram", DType::kInt32, kRamBytes};
   return spec;
 }
 
 Atari::Atari(const Config& config)
-    : config_((CheckConfig(config), config)), engine_(std::make_unique<Engine>(config)) {}
+    : config_((CheckConfig(config), config)),
+      on_life_loss_(RuleOf(config.episodic_life)),
+      engine_(std::make_unique<Engine>(config)) {}
 
 Atari::~Atari() = default;
+
+Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
+  if (const auto* name = std::get_if<std::string>(&episodic_life)) {
+    return *name == "restart" ? OnLifeLoss::kRestart : OnLifeLoss::kContinue;
+  }
+  return std::get<bool>(episodic_life) ? OnLifeLoss::kContinue : OnLifeLoss::kNothing;
+}
 
 void Atari::Reset(Rng& rng, bool forced) {
   if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
 
   // an episode that ended with a life, not with the game
+  if (rng.episode() == 0) frame_number_ = 0;
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
   raw_reward_ = 0;
-  if (game_goes_on && config_.episodic_life) {
+  if (game_goes_on && on_life_loss_ == OnLifeLoss::kContinue) {
     ContinueGame(rng);
-  } else if (!game_goes_on || !config_.life_loss_info) {
+  } else {
     NewGame(rng);
   }
 }
@@ -108,6 +133,7 @@ void Atari::NewGame(Rng& rng) {
 
   game.Restart(ale);
   pressed_ = kAleNoop;
+  episode_frame_number_ = 0;
   bool at_start = true;
   if (engine_->fires_at_start) {
     EmulateFrame(kAleFire, rng);
@@ -119,6 +145,7 @@ void Atari::NewGame(Rng& rng) {
     if (at_start) {
       game.Restart(ale);
       pressed_ = kAleNoop;
+      episode_frame_number_ = 0;
     }
   }
 
@@ -140,10 +167,10 @@ void Atari::ContinueGame(Rng& rng) {
 StepResult Atari::Step(const Action* action, Rng& rng) {
   const double score = EmulateStep(engine_->actions.at(static_cast<std::size_t>(*action)), rng);
   raw_reward_ = score;
-  const bool lives_end_episodes = config_.episodic_life || config_.life_loss_info;
   StepResult result;
   result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
-  result.terminated = game_over_ || (lives_end_episodes && life_lost_);
+  result.terminated = game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_);
+  result.marks_end = config_.life_loss_info && life_lost_;
   result.score = score;
   return result;
 }
@@ -159,7 +186,7 @@ double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
     const std::int32_t lives = ale.Lives();
     life_lost_ = lives > 0 && lives < lives_;
     // the frame that ends the step early is not shown, as in the reference
-    if (game_over_ || (config_.episodic_life && life_lost_)) break;
+    if (game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_)) break;
     if (frames_left == 2) engine_->screen.CaptureEarlier(ale.screen().pixels);
     if (frames_left == 1) engine_->screen.CaptureLast(ale.screen().pixels);
   }
@@ -173,6 +200,8 @@ double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
 std::int32_t Atari::EmulateFrame(std::int32_t ale_action, Rng& rng) {
   const double probability = config_.repeat_action_probability;
   if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = ale_action;
+  CountUp(frame_number_);
+  CountUp(episode_frame_number_);
   return engine_->ale->Act(pressed_);
 }
 
@@ -181,6 +210,9 @@ void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
 void Atari::WriteInfo(double* values) const {
   values[0] = lives_;
   values[1] = raw_reward_;
+  values[2] = frame_number_;
+  values[3] = episode_frame_number_;
+  if (config_.ram_info) std::ranges::copy(engine_->ale->Ram(), values + 4);
 }
 
 std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const {
@@ -202,6 +234,8 @@ void Atari::SaveState(std::vector<std::uint8_t>& out) const {
   writer.Put(pressed_);
   writer.Put(lives_);
   writer.Put(raw_reward_);
+  writer.Put(frame_number_);
+  writer.Put(episode_frame_number_);
   writer.Put(static_cast<std::uint8_t>(game_over_));
   writer.Put(static_cast<std::uint8_t>(life_lost_));
   const std::string emulator = engine_->ale->CloneState()->Serialize();
@@ -215,6 +249,8 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   const auto pressed = reader.Get<std::int32_t>();
   const auto lives = reader.Get<std::int32_t>();
   const auto raw_reward = reader.Get<double>();
+  const auto frame_number = reader.Get<std::int32_t>();
+  const auto episode_frame_number = reader.Get<std::int32_t>();
   const bool game_over = reader.Get<std::uint8_t>() != 0;
   const bool life_lost = reader.Get<std::uint8_t>() != 0;
   const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
@@ -226,6 +262,8 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   pressed_ = pressed;
   lives_ = lives;
   raw_reward_ = raw_reward;
+  frame_number_ = frame_number;
+  episode_frame_number_ = episode_frame_number;
   game_over_ = game_over;
   life_lost_ = life_lost;
   at_start_ = false;

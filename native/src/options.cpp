@@ -75,6 +75,18 @@ void OptionReader::operator()(const char* name, std::string& field) {
   field = *given;
 }
 
+void OptionReader::operator()(const char* name, Switch& field) {
+  const OptionValue* value = Find(name);
+  if (!value) return;
+  if (const auto* is_on = std::get_if<bool>(value)) {
+    field = *is_on;
+  } else if (const auto* way = std::get_if<std::string>(value)) {
+    field = *way;
+  } else {
+    ThrowType(name, *value, "a bool or a str");
+  }
+}
+
 void OptionReader::CheckAllTaken() const {
   for (const auto& [name, values] : given_) {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
@@ -101,6 +113,10 @@ void OptionLister::operator()(const char* name, double field) { options[name] = 
 
 void OptionLister::operator()(const char* name, const std::string& field) {
   options[name] = field;
+}
+
+void OptionLister::operator()(const char* name, const Switch& field) {
+  std::visit([&](const auto& value) { options[name] = value; }, field);
 }
 
 void RethrowOfRow(const OptionColumns& given, std::int32_t row, const SpecError& error) {

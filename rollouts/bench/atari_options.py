@@ -18,15 +18,18 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
     """
     refuse("envpool", options, "maxpool", unless=True)
     refuse("envpool", options, "life_loss_info", unless=False)
+    if options["episodic_life"] == "restart":
+        refuse("envpool", options, "episodic_life", unless="continue")
     renamed = {
         "frameskip": "frame_skip",
         "grayscale": "gray_scale",
         "reward_clipping": "reward_clip",
     }
-    left_out = ("maxpool", "life_loss_info")
+    left_out = ("maxpool", "life_loss_info", "ram_info")
     result = {
         renamed.get(name, name): value for name, value in options.items() if name not in left_out
     }
+    result["episodic_life"] = bool(options["episodic_life"])
     return {**result, "use_inter_area_resize": True}
 
 
@@ -47,7 +50,7 @@ def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any
         "noop_max": options["noop_max"],
         "frame_skip": options["frameskip"],
         "screen_size": (options["img_width"], options["img_height"]),
-        "terminal_on_life_loss": options["episodic_life"],
+        "terminal_on_life_loss": bool(options["episodic_life"]),
         "grayscale_obs": options["grayscale"],
     }
     return {

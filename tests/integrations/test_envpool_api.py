@@ -175,6 +175,8 @@ def test_episodic_life_ends_episodes_but_not_games() -> None:
         ended += done.sum()
         over += info["terminated"].sum()
         lives_at_end |= set(info["lives"][done].tolist())
+        assert (info["ram"].shape, info["ram"].dtype) == ((2, 128), np.uint8)
+        assert not {"frame_number", "episode_frame_number"} & info.keys()
         # as CleanRL decides that a game is over
         np.testing.assert_array_equal(done & (info["lives"] == 0), info["terminated"] == 1)
     assert ended > over >= 1 and len(lives_at_end) > 1

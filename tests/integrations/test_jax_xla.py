@@ -77,7 +77,8 @@ def test_atari_images_and_infos_come_out_whole() -> None:
     handle, _, _, step = env.xla()
     actions = actions_of(env, 20)
     _, batch = jax.jit(lambda h, a: jax.lax.scan(step, h, a))(handle, actions)
-    assert batch.obs.dtype == np.uint8 and set(batch.info) == {"lives", "raw_reward"}
+    names = {"lives", "raw_reward", "frame_number", "episode_frame_number"}
+    assert batch.obs.dtype == np.uint8 and set(batch.info) == names
     for t in range(20):
         obs, *_, info = reference.step(actions[t])
         np.testing.assert_array_equal(batch.obs[t], obs)

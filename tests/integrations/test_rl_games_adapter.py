@@ -40,9 +40,10 @@ def test_time_outs_are_truncations_without_termination() -> None:
         np.testing.assert_array_equal(infos["time_outs"], dones)
 
 
-def test_scores_go_on_over_lives() -> None:
+@pytest.mark.parametrize("option", ["episodic_life", "life_loss_info"])
+def test_scores_go_on_over_lives(option: str) -> None:
     pytest.importorskip("ale_py", reason="Atari games need ale-py")
-    env = adapter.RolloutsVecEnv("", 2, env_name="ALE/Breakout-v5", episodic_life=True, seed=1)
+    env = adapter.RolloutsVecEnv("", 2, env_name="ALE/Breakout-v5", seed=1, **{option: True})
     env.reset()
     for _ in range(600):
         before = env._scores.copy()

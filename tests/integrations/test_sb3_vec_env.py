@@ -182,9 +182,10 @@ class TestEpisodes:
             infos = env.step(alternating(env, t))[3]
         assert "episode" not in infos[0]
 
-    def test_atari_lives_are_joined_to_games(self) -> None:
+    @pytest.mark.parametrize("option", ["episodic_life", "life_loss_info"])
+    def test_atari_lives_are_joined_to_games(self, option: str) -> None:
         pytest.importorskip("ale_py", reason="needs ale-py")
-        env = RolloutsVecEnv("ALE/Breakout-v5", 2, seed=3, episodic_life=True)
+        env = RolloutsVecEnv("ALE/Breakout-v5", 2, seed=3, **{option: True})
         env.reset()
         lives, games = 0, []
         rng = np.random.default_rng(0)
@@ -197,6 +198,20 @@ class TestEpisodes:
                     games.append(info["episode"])
         assert lives > 2 * len(games)
         assert all(game["l"] > 60 for game in games)
+
+    def test_with_restart_a_life_is_a_game(self) -> None:
+        pytest.importorskip("ale_py", reason="needs ale-py")
+        env = RolloutsVecEnv(
+            "ALE/Breakout-v5", 1, seed=3, episodic_life="restart", life_loss_info=True
+        )
+        env.reset()
+        rng = np.random.default_rng(0)
+        dones, steps = np.array([False]), 0
+        while not dones[0]:
+            _, _, dones, infos = env.step(rng.integers(4, size=1))
+            steps += 1
+        assert infos[0]["lives"] == 4
+        assert infos[0]["episode"]["l"] == steps
 
 
 class TestAttributes:

@@ -159,7 +159,8 @@ def test_images_are_stored_once_and_info_is_kept() -> None:
 
     ours, theirs = run(RolloutsCollector), run(Collector)
     assert ours[0].buffer.obs.shape == (60, 84, 84)
-    assert {"env_id", "lives", "raw_reward"} == set(ours[0].buffer.info.get_keys())
+    names = {"env_id", "lives", "raw_reward", "frame_number", "episode_frame_number"}
+    assert names == set(ours[0].buffer.info.get_keys())
     assert_same(ours, theirs)
 
 

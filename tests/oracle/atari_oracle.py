@@ -105,7 +105,11 @@ class SlowAtari:
     def step(self, action: int, rng: Rng) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
         raw = self._skip(self.actions[action], rng)
         terminated = self.ale.game_over() or (self.episodic_life and self.life_lost)
-        info = {"lives": self.lives, "raw_reward": raw}
+        info = {
+            "lives": self.lives,
+            "raw_reward": raw,
+            "episode_frame_number": self.ale.getEpisodeFrameNumber(),
+        }
         return self.obs(), float(np.clip(raw, -1, 1)), terminated, info
 
     def obs(self) -> np.ndarray:

@@ -258,19 +258,6 @@ def test_lost_life_goes_on_in_the_same_game_until_the_user_resets() -> None:
         assert env.reset()[1]["lives"][0] == 5
 
 
-def test_life_loss_info_repeats_the_frame_and_goes_on() -> None:
-    with rollouts.make_vec(GAMES["breakout"], 1, seed=4, life_loss_info=True) as env:
-        env.reset()
-        rng = np.random.default_rng(0)
-        terminated = np.array([False])
-        while not terminated[0]:
-            obs, _, terminated, _, info = env.step(rng.integers(4, size=1))
-        assert info["lives"][0] == 4
-        again, reward, terminated, _, info = env.step(np.array([1]))
-        np.testing.assert_array_equal(obs, again)
-        assert reward[0] == 0 and not terminated[0] and info["lives"][0] == 4
-
-
 def test_every_game_makes_resets_and_steps() -> None:
     ids = [env_id for env_id in rollouts.env_ids() if env_id.startswith("ALE/")]
     assert len(ids) == 104

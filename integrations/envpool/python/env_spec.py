@@ -82,6 +82,8 @@ class EnvSpec:
             "info:reward": _numbers(np.float32)._replace(shape=[-1]),
             "info:terminated": ArraySpec([-1], np.dtype(np.int32), 0, 1),
         }
+        if self.task.is_atari:
+            states["info:ram"] = ArraySpec([128], np.dtype(np.uint8), 0, 255)
         return states
 
     @property

@@ -48,7 +48,7 @@ class EnvPoolMixin(abc.ABC):
         )
         self.spec = spec
         self._is_atari = is_atari(spec)
-        self._episodic_life = bool(spec.task.env_options.get("episodic_life"))
+        self._episodic_life = spec.task.env_options.get("episodic_life") in (True, "continue")
         self._started = False
 
     # -- what there is -----------------------------------------------------------------

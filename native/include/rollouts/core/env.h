@@ -64,6 +64,8 @@ struct StepResult {
   // Added to the episode's return. Differs from `reward` only where the reward
   // that the learner sees is clipped.
   double score = 0;
+  // Says `terminated` to the learner, of an episode that goes on.
+  bool marks_end = false;
 
   ROLLOUTS_HD static constexpr StepResult Of(double reward, bool terminated) {
     return StepResult{reward, terminated, reward};

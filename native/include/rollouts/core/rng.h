@@ -45,6 +45,8 @@ class Rng {
       : seed_(seed), env_id_(env_id), episode_(episode), draws_(draws) {}
 
   ROLLOUTS_HD std::uint32_t draws() const { return draws_; }
+  // Number of the episode since the stream was seeded.
+  ROLLOUTS_HD std::uint32_t episode() const { return episode_; }
 
   // Number of the Philox block, the first word of its counter, that holds word `draws`.
   ROLLOUTS_HD static constexpr std::uint32_t BlockIndex(std::uint32_t draws) {

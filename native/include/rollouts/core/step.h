@@ -92,7 +92,7 @@ ROLLOUTS_HD inline Outcome EndStep(const StepRules& rules, EpisodeClock& clock,
   const bool truncated =
       rules.max_episode_steps > 0 && clock.elapsed_steps >= rules.max_episode_steps;
   clock.ended = result.terminated || truncated;
-  return {result.reward, result.terminated, truncated};
+  return {result.reward, result.terminated || result.marks_end, truncated};
 }
 
 // Writes everything but the observation of one row.
@@ -174,7 +174,11 @@ ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvR
   const RowRef out = take_row();
   WriteOutcome(out.view, out.row, clock, outcome);
   write_info(out);
-  if (step) ResetInSameStep(rules, env, clock, out);
+  if (step && !ResetInSameStep(rules, env, clock, out) && outcome.terminated && !clock.ended &&
+      out.view.final_obs) {
+    // the end is only marked: the next step goes on from what it shows
+    env.Observe(out.view.template FinalObsRow<typename EnvRef::Obs>(out.row));
+  }
   env.Observe(out.view.template ObsRow<typename EnvRef::Obs>(out.row));
 }
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "rollouts/core/switch.h"
 #include "rollouts/pool/errors.h"
 
 namespace rollouts {
@@ -35,6 +36,7 @@ class OptionReader {
   void operator()(const char* name, float& field);
   void operator()(const char* name, double& field);
   void operator()(const char* name, std::string& field);
+  void operator()(const char* name, Switch& field);
 
   // Throws SpecError when an option was given that no field took.
   void CheckAllTaken() const;
@@ -75,6 +77,7 @@ class OptionLister {
   void operator()(const char* name, std::int32_t field);
   void operator()(const char* name, double field);
   void operator()(const char* name, const std::string& field);
+  void operator()(const char* name, const Switch& field);
   Options options;
 };
 

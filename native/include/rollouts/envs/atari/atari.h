@@ -2,7 +2,8 @@
 // Atari 2600 games on the Arcade Learning Environment, preprocessed as by
 // ale_py.vector_env.AtariVectorEnv (ale-py 0.12.1), whose option names these are.
 // With the same options, and without random draws, observations, rewards, ends and
-// lives are equal to it bit for bit; `episodic_life` and `life_loss_info` say where not.
+// lives are equal to it bit for bit, in every autoreset mode, but for `episodic_life`, whose
+// True is EnvPool's: "restart" is ale-py's.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "rollouts/core/env.h"
+#include "rollouts/core/switch.h"
 
 namespace rollouts {
 
@@ -30,13 +32,14 @@ class Atari {
     std::int32_t noop_max = 30;
     bool use_fire_reset = true;     // press FIRE first, if the action set has it
 
-    // A lost life terminates. Autoreset then goes on in the same game, after one
-    // step of no-op (and one of FIRE where use_fire_reset applies), as in the DeepMind
-    // wrappers and EnvPool; reset() starts a new game. ale-py always starts a new game.
-    bool episodic_life = false;
-    // A lost life terminates, and the game goes on from the same frame. Autoreset
-    // shows that frame again, without emulating anything. Equal to ale-py in same-step
-    // mode; in next-step mode ale-py has no row for the autoreset.
+    // A lost life ends the episode; with true or "continue" the next goes on in the same game,
+    // with "restart" it is a new game. It goes on after one step of no-op (and one of FIRE where
+    // use_fire_reset applies), as in the DeepMind wrappers; EnvPool has single frames for those
+    // steps. reset() starts a new game. ale-py's True is "restart".
+    Switch episodic_life = false;
+    // A lost life sets `terminated`, and nothing else, as in ale-py. The episode goes on, with its
+    // return, its length and its time limit, and the next step is one of the game: in next-step
+    // mode no row is the autoreset's, in same-step mode final_obs is the observation itself.
     bool life_loss_info = false;
 
     bool reward_clipping = true;    // clips a step's reward to [-1, 1]
@@ -46,6 +49,7 @@ class Atari {
     // mode 2), it lays out alike in every episode
     std::int32_t mode = -1;
     std::int32_t difficulty = -1;    // of the game's list, -1: its own default
+    bool ram_info = false;           // gives the info "ram", the 128 bytes of the console's memory
   };
   using Action = std::int32_t;
   using Obs = std::uint8_t;
@@ -68,6 +72,7 @@ class Atari {
     visit("full_action_space", config.full_action_space);
     visit("mode", config.mode);
     visit("difficulty", config.difficulty);
+    visit("ram_info", config.ram_info);
   }
 
   // Throws SpecError for options out of range and EngineError for a ROM or an
@@ -82,7 +87,9 @@ class Atari {
   void Reset(Rng& rng, bool forced);
   StepResult Step(const Action* action, Rng& rng);
   void Observe(Obs* obs) const;
-  // lives, raw_reward (before clipping)
+  // lives; raw_reward (before clipping); frame_number, of all frames since the stream was seeded,
+  // those before an episode's first observation too; episode_frame_number, of this game;
+  // with ram_info: ram
   void WriteInfo(double* values) const;
   // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the last frame emulated, which ends a game unseen by
   // Observe. Between LoadState and the next Step it is two frames ahead, as ALE saves none.
@@ -101,13 +108,19 @@ class Atari {
   double EmulateStep(std::int32_t ale_action, Rng& rng);
   std::int32_t EmulateFrame(std::int32_t ale_action, Rng& rng);
 
+  enum class OnLifeLoss : std::uint8_t { kNothing, kContinue, kRestart };
+  static OnLifeLoss RuleOf(const Switch& episodic_life);
+
   const Config config_;
+  const OnLifeLoss on_life_loss_;
   std::unique_ptr<Engine> engine_;
   std::int32_t pressed_ = 0;  // what sticky actions repeat
   std::int32_t lives_ = 0;
   double raw_reward_ = 0;
   bool game_over_ = true;
   bool life_lost_ = false;  // in the last step, with lives left
+  std::int32_t frame_number_ = 0;          // stops at its largest value, as does the next
+  std::int32_t episode_frame_number_ = 0;
   bool at_start_ = false;   // nothing was emulated in this game: its start screen shows
 };
 

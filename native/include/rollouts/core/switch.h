@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// An option that is off, on, or on in a way that it names. On the host alone.
+#pragma once
+
+#include <string>
+#include <variant>
+
+namespace rollouts {
+
+using Switch = std::variant<bool, std::string>;
+
+}  // namespace rollouts
