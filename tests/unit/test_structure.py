@@ -80,8 +80,9 @@ def test_only_the_bindings_know_pybind11() -> None:
 
 
 def test_only_the_engines_load_foreign_libraries() -> None:
+    # portable/ looks for functions of the C library, which is loaded
     for source in (ROOT / "native").rglob("*.cpp"):
-        if source.parent.name != "engines":
+        if source.parent.name not in ("engines", "portable"):
             assert "dlfcn.h" not in includes(source), source
 
 
