@@ -87,13 +87,17 @@ $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What the library and its examples need. torch goes first and alone: its pinned version decides
-# which build the others see. The build needs no environment of its own: a later one, and that of
-# the wheel, then finds the objects of the first.
-$(VENV)/.dependencies: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt torch
+# What the build needs, beside everything else: with no environment of its own, a later build, and
+# that of the wheel, finds the objects of the first.
+$(VENV)/.build: $(VENV)/.venv pyproject.toml
 	$(PY) tests/packaging/extra_requirements.py build-system > $(VENV)/requirements-build.txt
 	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-build.txt
+	@touch $@
+
+# What the library and its examples need. torch goes first and alone: its pinned version decides
+# which build the others see.
+$(VENV)/.dependencies: $(VENV)/.build pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt torch
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[examples]'
 	@touch $@ $(VENV)/.native
 
