@@ -63,7 +63,8 @@ def from_env_fns(
         trial: the first function makes an environment in a process of its own, which is reset,
         stepped with random actions for about 20 ms, and closed. Give a number where that must not
         be, or where the first environment does not stand for the others. A RuntimeWarning tells
-        if environments turn out to wait for each other's waits.
+        if environments turn out to wait for each other's waits while CPUs idle; where warnings
+        are errors, the batch comes with the next recv.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
         Less than N: asynchronous, recv returns the first B to finish.
       seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded.

@@ -317,12 +317,14 @@ class EnvFnsSendRecv(EnvFnsCounts):
         self._num_steps += int(np.count_nonzero(~self._is_reset[at]))
         self._is_reset[at] = False
         self._num_errors += len(batch.failures)
-        self._tell_of_waits()
         if not self._synchronous:
             self._last_rows = rows
+        # what raises here, a warning as an error too, leaves the batch to the next call
+        self._held = batch
         if batch.failures and not self._reports_errors:
-            self._held = batch
             raise batch.error()
+        self._tell_of_waits()
+        self._held = None
         self._pending = None
         return batch
 
