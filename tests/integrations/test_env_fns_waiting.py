@@ -135,6 +135,24 @@ def test_trial_that_fails_is_as_if_there_had_been_none(what: str, tmp_path: Path
         assert envs.step([1] * MANY)[1].tolist() == [1] * MANY
 
 
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_reset_that_computes_for_long_is_no_reason_for_more_processes(
+    can_tell: bool, monkeypatch: Any
+) -> None:
+    class Compiling(Counter):
+        def reset(self, *, seed: int | None = None, options: Any = None):
+            while can_tell:
+                pass
+            multiprocessing.Event().wait()
+
+    monkeypatch.setattr(trial, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(trial, "CLOSE_TIMEOUT_S", 0.0)
+    if not can_tell:
+        monkeypatch.setattr(trial, "_clocks", lambda pid: None)
+    with rollouts.from_env_fns([Compiling] * MANY) as envs:
+        assert envs.num_processes == CPUS
+
+
 def test_trial_of_a_step_that_takes_too_long_is_given_up(monkeypatch: Any) -> None:
     monkeypatch.setattr(trial, "_PATIENCE_S", 0.1)
     with rollouts.from_env_fns([functools.partial(Waiting, 1.0)] * MANY) as envs:
