@@ -146,6 +146,15 @@ def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[in
     return [None if one is None else seed_value(one) for one in seed]
 
 
+def options_dict(options: object) -> Mapping[Any, Any]:
+    """Returns what reset takes as options, empty for None; DTypeError when it is no dict."""
+    if options is None:
+        return {}
+    if isinstance(options, Mapping):
+        return options
+    raise DTypeError(f"reset's options must be a dict such as {{'gravity': 12.0}}, got {options!r}")
+
+
 def seconds(name: str, value: object) -> float | None:
     """Returns a time to wait; DTypeError when it is neither a number nor None."""
     if value is None:

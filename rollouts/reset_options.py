@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native, mujoco
-from rollouts.arguments import option_columns
+from rollouts.arguments import option_columns, options_dict
 from rollouts.errors import DTypeError, SpecError
 from rollouts.model_fields import Column, Scaled, model_columns
 from rollouts.option_names import did_you_mean
@@ -56,8 +56,9 @@ def read_reset_options(
       SpecError: Unknown option or field, a wrong number of values, or a wrong mask.
       DTypeError: Not a dict with str for keys.
     """
-    _check_dict(options)
-    plain, functions = split_functions(options or {}, recipe.is_own_model)
+    named = options_dict(options)
+    _check_names(named)
+    plain, functions = split_functions(named, recipe.is_own_model)
     given = mujoco.plain_options(plain, num_envs)
     fields = given.pop("model", None)
     mask = None
@@ -84,13 +85,7 @@ def read_reset_options(
     return ResetOptions(mask, option_columns(given, num_envs), model)
 
 
-def _check_dict(options: Any) -> None:
-    if options is None:
-        return
-    if not isinstance(options, Mapping):
-        raise DTypeError(
-            f"reset's options must be a dict such as {{'gravity': 12.0}}, got {options!r}"
-        )
+def _check_names(options: Mapping[Any, Any]) -> None:
     for name in options:
         if not isinstance(name, str):
             raise DTypeError(f"reset's options must have str for keys, got {name!r}")

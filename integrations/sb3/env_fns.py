@@ -188,7 +188,11 @@ def _open(
 
 
 def _infos(columns: dict[str, Any], num_envs: int) -> Infos:
-    """One info per environment, with its own names for keys that a batch shows under others."""
+    """One info per environment, with its own names for keys that a batch shows under others.
+
+    Where an environment reports a key of ours, such as `env_id`, its value takes the place of ours:
+    an info has what SubprocVecEnv's has.
+    """
     return [
         {key.removeprefix(OWN_PREFIX) if isinstance(key, str) else key: row[key] for key in row}
         for row in info_rows(columns, num_envs)

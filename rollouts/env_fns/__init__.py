@@ -43,10 +43,10 @@ def from_env_fns(
 
     It differs from Gymnasium's AsyncVectorEnv in three ways. An environment's exception is an
     EnvError, whose `__cause__` it is, without warnings, and its process lives on. Actions reach an
-    environment in the dtype of its action space. And some things are done that are refused there:
-    spaces of any kind work, a reset_mask that marks nothing resets nothing, and no info is cast or
-    refused: numbers of several types share a type that holds them all, what fits no array is a
-    column of objects.
+    environment in the dtype of its action space. It accepts what AsyncVectorEnv refuses: spaces of
+    any kind work, a reset_mask that marks nothing resets nothing, and no info is cast or refused:
+    numbers of several types share a type that holds them all, what fits no array is a column of
+    objects.
 
     Info keys that the library uses (`env_id`, `episode_return`, `episode_length`, `env_error`, and
     those that begin with `final_`, with or without an underscore before them) are shown as
@@ -63,7 +63,8 @@ def from_env_fns(
         trial: the first function makes an environment in a process of its own, which is reset,
         stepped with random actions for about 20 ms, and closed. Give a number where that must not
         be, or where the first environment does not stand for the others. A RuntimeWarning tells
-        if environments turn out to wait for each other's waits.
+        if environments turn out to wait for each other's waits while CPUs idle; where warnings
+        are errors, the batch comes with the next recv.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
         Less than N: asynchronous, recv returns the first B to finish.
       seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded.

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rollouts.cpu_count import usable_cpus
 from rollouts.env_fns.processes.host import Host
 from rollouts.env_fns.processes.timing import WaitTimer, percentiles, waiting_advice
 from rollouts.pool_stats import PoolStats
+from rollouts.user_warnings import warn_user
 
 Array = npt.NDArray[Any]
 
@@ -76,10 +77,13 @@ class EnvFnsCounts:
         self._num_steps = self._num_recvs = self._num_errors = 0
 
     def _tell_of_waits(self) -> None:
-        """Warns once who has environments that wait one after the other."""
+        """Warns once those whose CPUs idle while environments wait one after the other.
+
+        Where warnings are errors this raises, so that a batch must be held before.
+        """
         if self._told_of_waits or self._num_recvs % _LOOKS_AT_WAITS_EVERY:
             return
-        advice = waiting_advice(self._host.arrays, self.num_envs)
+        advice = waiting_advice(self._host.arrays, self.num_envs, usable_cpus())
         if advice is not None:
             self._told_of_waits = True
-            warnings.warn(advice, RuntimeWarning, stacklevel=5)
+            warn_user(advice, RuntimeWarning)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rollouts.arguments import options_dict, seconds, seed_list
 from rollouts.env_fns.batches import Batch
 from rollouts.env_fns.send_recv import EnvFnsSendRecv
 from rollouts.errors import (
@@ -29,7 +30,6 @@ _T = TypeVar("_T")
 class EnvFnsResets(EnvFnsSendRecv):
     """Adds `reset` and the four calls of AsyncVectorEnv to `send` and `recv`."""
 
-    _is_first_reset: bool
     _seed: int | None
 
     def reset(
@@ -49,14 +49,13 @@ class EnvFnsResets(EnvFnsSendRecv):
             made with, if any; later ones none.
           options: {"reset_mask": (N,) bool} resets the marked environments alone and returns all
             N observations (synchronous mode only); a mask that marks none changes nothing.
-            Everything else is passed on to `reset` of
-            each environment.
+            Everything else is passed on to `reset` of each environment.
 
         Returns:
           obs, nested as the batched observation space, and info of the environments reset.
 
         Raises:
-          SpecError, DTypeError: Bad mask or seed; nothing has changed then.
+          SpecError, DTypeError: Bad mask, seed or options; nothing has changed then.
           ProtocolError: A mask while environments are in flight, or one that leaves out
             environments that were never reset.
           EnvError: An environment failed. ClosedError: the VectorEnv was closed.
@@ -91,7 +90,7 @@ class EnvFnsResets(EnvFnsSendRecv):
             on and may be waited for again. EnvError, ClosedError: As `reset`.
         """
         self._check_pending("reset")
-        return self._in_time(lambda: self._end_reset(self._rows_reset, timeout), "reset", timeout)
+        return self._in_time(lambda left: self._end_reset(self._rows_reset, left), "reset", timeout)
 
     def step_async(self, actions: Any) -> None:
         """Starts what `step` does and returns at once; `step_wait` returns the result.
@@ -118,7 +117,7 @@ class EnvFnsResets(EnvFnsSendRecv):
             the next call. ClosedError: The VectorEnv was closed.
         """
         self._check_pending("step")
-        return self._in_time(lambda: self.recv(timeout), "step", timeout)
+        return self._in_time(self.recv, "step", timeout)
 
     # -- helpers -------------------------------------------------------------------
 
@@ -138,9 +137,10 @@ class EnvFnsResets(EnvFnsSendRecv):
                 f"Calling `{name}_wait` without any prior call to `{name}_async`.", name
             )
 
-    def _in_time(self, call: Callable[[], _T], name: str, timeout: float | None) -> _T:
+    def _in_time(self, call: Callable[[float | None], _T], name: str, timeout: float | None) -> _T:
+        timeout_s = seconds("timeout", timeout)
         try:
-            return call()
+            return call(timeout_s)
         except TimeoutError as error:
             raise CallTimeoutError(
                 f"The call to `{name}_wait` has timed out after {timeout} second(s)."
@@ -149,7 +149,7 @@ class EnvFnsResets(EnvFnsSendRecv):
     def _begin_reset(self, seed: Any, options: dict[str, Any] | None) -> Array | None:
         """Sends a reset; returns the rows that a mask marks, None without a mask."""
         self._host.check_open()
-        given = dict(options or {})  # wrappers above read the mask from theirs later
+        given = dict(options_dict(options))  # wrappers above read the mask from theirs later
         mask = given.pop("reset_mask", None)
         rows = np.arange(self.num_envs) if mask is None else self._masked_rows(mask)
         seeds = self._seeds(seed)
@@ -157,6 +157,7 @@ class EnvFnsResets(EnvFnsSendRecv):
             self._discard()
         if rows.size:
             self._host.reset(rows, [seeds[row] for row in rows.tolist()], given or None)
+            self._is_first_reset = False  # a reset that was refused leaves the seed to the next
             whole = mask is None and self._synchronous
             self._sent(None if whole else rows, is_reset=True)
         return None if mask is None else rows
@@ -210,17 +211,13 @@ class EnvFnsResets(EnvFnsSendRecv):
             records=[(int(rows[place]), record) for place, record in batch.records],
         )
 
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        first, self._is_first_reset = self._is_first_reset, False
-        if seed is None and first:
+    def _seeds(self, seed: Any) -> list[int | None]:
+        if seed is None and self._is_first_reset:
             seed = self._seed
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + self.env_id_offset + row for row in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise SpecError(
-                f"seed has {len(seed)} entries, expected an int or one entry for each of the "
-                f"{self.num_envs} environments"
-            )
-        return [None if one is None else int(one) for one in seed]
+        seeds = seed_list(seed, self.num_envs)
+        if np.ndim(seed):
+            return seeds
+        first = int(seed) + self.env_id_offset
+        return list(range(first, first + self.num_envs))

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rollouts.arguments import seconds
 from rollouts.batch import StepBatch
 from rollouts.env_fns.batches import (
     Batch,
@@ -52,6 +53,7 @@ class EnvFnsSendRecv(EnvFnsCounts):
     _out: dict[str, Array]
     _held: Batch | None
     _last_rows: Array | None
+    _is_first_reset: bool
     _pending: str | None  # "reset" or "step", where AsyncVectorEnv's calls started it
 
     def async_reset(self) -> None:
@@ -62,6 +64,7 @@ class EnvFnsSendRecv(EnvFnsCounts):
         """
         self._discard()
         self._host.reset(np.arange(self.num_envs), self._seeds(None), None)
+        self._is_first_reset = False
         self._sent(None if self._synchronous else np.arange(self.num_envs), is_reset=True)
 
     def send(
@@ -295,6 +298,7 @@ class EnvFnsSendRecv(EnvFnsCounts):
         drains: bool = False,
     ) -> Batch:
         least, most = rows_wanted(min_envs, max_envs, self.batch_size, self.num_envs)
+        timeout_s = seconds("timeout_s", timeout_s)
         self._host.check_open()
         if self._held is not None:
             batch, self._held = self._held, None
@@ -313,12 +317,14 @@ class EnvFnsSendRecv(EnvFnsCounts):
         self._num_steps += int(np.count_nonzero(~self._is_reset[at]))
         self._is_reset[at] = False
         self._num_errors += len(batch.failures)
-        self._tell_of_waits()
         if not self._synchronous:
             self._last_rows = rows
+        # what raises here, a warning as an error too, leaves the batch to the next call
+        self._held = batch
         if batch.failures and not self._reports_errors:
-            self._held = batch
             raise batch.error()
+        self._tell_of_waits()
+        self._held = None
         self._pending = None
         return batch
 

@@ -57,7 +57,8 @@ class ReplayBuffer(SampledReplay):
     have to come in order; a step whose observation is not the one that the step before led to cuts
     the open episode, as `end_episodes` does. The step before is whole with the observation that it
     led to; items of several steps that become shorter or are left out are told of once, as a
-    `ReplayWarning`.
+    `ReplayWarning`. Where warnings are errors, the call that raises it has done all of its work:
+    its steps are in the buffer and must not be added again.
 
     Thread-safe: any number of threads may sample; of several that add, one works at a time.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from rollouts.errors import ReplayWarning, SpecError
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
+from rollouts.user_warnings import warn_user
 
 Array = NDArray[Any]
 
@@ -123,7 +123,10 @@ class Writer:
             )
             if not isinstance(batch, RolloutBatch):
                 self._expected[batch.worker_id] = (batch.incarnation, batch.seq_no + 1)
-            return inserted + self._wait(deadline)
+            inserted += self._wait(deadline)
+            news = self._news_of_cuts()
+        _tell(news)
+        return inserted
 
     def add_step(
         self,
@@ -147,11 +150,13 @@ class Writer:
             inserted += native.add_step(
                 columns, next_obs, env_id, failed, info, _NATIVE_MODES[mode], priority
             )
-            if native.num_pending or (native.has_cut_away and not self._told_of_cuts):
+            if native.num_pending:
                 inserted += self._wait(deadline)
-            return inserted
+            news = self._news_of_cuts()
         finally:
             self._lock.release()
+        _tell(news)
+        return inserted
 
     def end_episodes(self, env_id: Array | None) -> None:
         """See ReplayBuffer.end_episodes."""
@@ -162,7 +167,10 @@ class Writer:
         """See ReplayBuffer.flush."""
         deadline = _deadline(timeout_s)
         with self._long_turn(deadline):
-            return self._native.insert_now() + self._wait(deadline)
+            inserted = self._native.insert_now() + self._wait(deadline)
+            news = self._news_of_cuts()
+        _tell(news)
+        return inserted
 
     def stats(self) -> dict[str, Any]:
         """Returns this side's part of ReplayBuffer.stats."""
@@ -244,7 +252,7 @@ class Writer:
         return inserted
 
     def _wait(self, deadline: float | None) -> int:
-        """Inserts what is pending until `deadline`; tells of what was cut away, once."""
+        """Inserts what is pending until `deadline`."""
         inserted = 0
         for index, name in enumerate(self._names if self._native.num_pending else ()):
             begin = time.monotonic()
@@ -254,23 +262,22 @@ class Writer:
                 # lets short turns happen
                 self._lock.wait_for(lambda: self._num_asking == 0)
             self._wait_s[name] += time.monotonic() - begin
-        if self._native.has_cut_away and not self._told_of_cuts:
-            self._told_of_cuts = True
-            self._tell_of_cuts()
         return inserted
 
-    def _tell_of_cuts(self) -> None:
+    def _news_of_cuts(self) -> str | None:
+        """What to tell of items that were cut away, once; None: nothing, or it was told."""
+        if self._told_of_cuts or not self._native.has_cut_away:
+            return None
+        self._told_of_cuts = True
         counts = zip(self._names, self._kinds, self._native.cut_away, strict=True)
         lost = [f"{count} of table {name!r} ({kind})" for name, kind, count in counts if count]
-        warnings.warn(
+        return (
             f"{self._native.episodes_cut} open episodes were cut, because the next step's obs was "
             "not the next_obs of the step before: no item reaches over such a place, and items of "
             f"several steps became shorter or were left out, so far {', '.join(lost)}. Add each "
             "environment's steps in their order, with its own env_id; call end_episodes where "
             "environments were reset; steps in any other order make items of one step "
-            '(NStep(1)). This is told once; stats()["episodes_cut"] goes on counting',
-            ReplayWarning,
-            stacklevel=5,
+            '(NStep(1)). This is told once; stats()["episodes_cut"] goes on counting'
         )
 
     def _acquire(self, deadline: float | None) -> None:
@@ -299,6 +306,12 @@ class Writer:
                 with self._asking_lock:
                     self._num_asking -= 1
                 self._lock.notify_all()
+
+
+def _tell(news: str | None) -> None:
+    # last of all and without the lock: where warnings are errors, everything is as it shall be
+    if news is not None:
+        warn_user(news, ReplayWarning)
 
 
 def _deadline(timeout_s: float | None) -> float | None:

@@ -21,7 +21,7 @@ from host_envs import Counter, Talker
 
 import rollouts
 from rollouts.cpu_count import usable_cpus
-from rollouts.env_fns.processes import trial
+from rollouts.env_fns.processes import timing, trial
 from rollouts.env_fns.processes.trial import Trial
 
 CPUS = usable_cpus()
@@ -135,6 +135,24 @@ def test_trial_that_fails_is_as_if_there_had_been_none(what: str, tmp_path: Path
         assert envs.step([1] * MANY)[1].tolist() == [1] * MANY
 
 
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_reset_that_computes_for_long_is_no_reason_for_more_processes(
+    can_tell: bool, monkeypatch: Any
+) -> None:
+    class Compiling(Counter):
+        def reset(self, *, seed: int | None = None, options: Any = None):
+            while can_tell:
+                pass
+            multiprocessing.Event().wait()
+
+    monkeypatch.setattr(trial, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(trial, "CLOSE_TIMEOUT_S", 0.0)
+    if not can_tell:
+        monkeypatch.setattr(trial, "_clocks", lambda pid: None)
+    with rollouts.from_env_fns([Compiling] * MANY) as envs:
+        assert envs.num_processes == CPUS
+
+
 def test_trial_of_a_step_that_takes_too_long_is_given_up(monkeypatch: Any) -> None:
     monkeypatch.setattr(trial, "_PATIENCE_S", 0.1)
     with rollouts.from_env_fns([functools.partial(Waiting, 1.0)] * MANY) as envs:
@@ -201,3 +219,64 @@ def test_nobody_is_told_of_waits_who_has_none_or_lets_them_overlap(
             warnings.simplefilter("error")
             for _ in range(100):
                 envs.step([0] * 4)
+
+
+def one_process_that_waits() -> Any:
+    return rollouts.from_env_fns([functools.partial(Waiting, 0.01)] * 4, num_processes=1)
+
+
+def test_batch_comes_with_the_next_recv_where_the_warning_is_an_error() -> None:
+    with one_process_that_waits() as envs:
+        envs.reset()
+        sent = received = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match="4 environments share 1"):
+                while sent < 100:
+                    envs.step_async([0] * 4)
+                    sent += 1
+                    info = envs.step_wait()[4]
+                    received += 1
+            assert received == sent - 1
+            info = envs.step_wait()[4]
+        assert info["steps"].tolist() == [sent] * 4
+        envs.step_async([0] * 4)
+        assert envs.step_wait()[4]["steps"].tolist() == [sent + 1] * 4
+
+
+@pytest.mark.parametrize("how", ["step", "recv", "recv_batch", "drain", "step_wait"])
+def test_warning_names_the_line_that_waited(how: str) -> None:
+    with one_process_that_waits() as envs:
+        envs.reset()
+        with pytest.warns(RuntimeWarning) as told:
+            for _ in range(40):
+                if how == "step":
+                    envs.step([0] * 4)
+                elif how == "step_wait":
+                    envs.step_async([0] * 4)
+                    envs.step_wait()
+                else:
+                    envs.send([0] * 4)
+                    getattr(envs, how)()
+        assert [one.filename for one in told] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("num_processes", "waited_s", "num_cpus", "is_told"),
+    [
+        (16, 0.75, 2, False),  # the library's own default for 64 environments that wait 75 %
+        (16, 0.75, 4, False),  # just enough
+        (16, 0.75, 5, True),
+        (1, 0.75, 1, True),
+        (16, 0.4, 16, False),  # mostly computing
+        (16, 1.0, 1, True),
+    ],
+)
+def test_waits_are_told_of_only_where_cpus_idle(
+    num_processes: int, waited_s: float, num_cpus: int, is_told: bool
+) -> None:
+    arrays = {
+        "stepped_s": np.full(num_processes, 1.0),
+        "waited_s": np.full(num_processes, waited_s),
+    }
+    assert (timing.waiting_advice(arrays, 64, num_cpus) is not None) == is_told

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ def shuffled_step(rng: np.random.Generator) -> dict[str, Any]:
 
 def make_buffer(*tables: TableConfig) -> ReplayBuffer:
     return ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables)
+
+
+def named(batch: Any, seq_no: int) -> Any:
+    return SimpleNamespace(worker_id=0, incarnation=0, seq_no=seq_no, batch=batch)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
@@ -81,6 +86,52 @@ def test_longer_items_that_are_cut_away_are_told_once(kind: Any, count: int) -> 
         assert "next_obs" in message
         assert "'short'" not in message
         assert told[0].filename == __file__
+
+
+def test_call_that_raises_the_warning_has_done_its_work() -> None:
+    rng = np.random.default_rng(4)
+    steps = [shuffled_step(rng) for _ in range(6)]
+    tables = TableConfig("long", NStep(3)), TableConfig("short")
+    with make_buffer(*tables) as buffer, make_buffer(*tables) as expected:
+        with pytest.warns(rollouts.ReplayWarning):
+            for step in steps:
+                expected.add_step(**step, autoreset_mode="same_step")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            num_raised = 0
+            for step in steps:
+                try:
+                    buffer.add_step(**step, autoreset_mode="same_step")
+                except rollouts.ReplayWarning:
+                    num_raised += 1
+        assert num_raised == 1
+        assert np.array_equal(buffer.state(), expected.state())
+
+
+def test_who_hears_the_warning_may_use_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    heard = []
+    with make_buffer(TableConfig(items=NStep(3))) as buffer, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(
+            warnings, "showwarning", lambda *args, **kwargs: heard.append(buffer.flush(timeout_s=0))
+        )
+        for _ in range(3):
+            buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step")
+    assert heard == [0]
+
+
+def test_fragment_whose_call_raises_the_warning_is_not_taken_twice() -> None:
+    first, other = (World([[(100, TERMINATED)]] * 2, env_id=[0, 1]).rollout(3) for _ in range(2))
+    with make_buffer(TableConfig(items=Sequences(8))) as buffer:
+        buffer.add_batch(named(first, 0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            # begins the episodes again, which cuts those that are open
+            with pytest.raises(rollouts.ReplayWarning):
+                buffer.add_batch(named(other, 1))
+            assert buffer.add_batch(named(other, 1)) == 0
+        assert buffer.stats()["steps"]["discarded"] == {"duplicate": 6}
 
 
 def test_episodes_that_the_user_ends_are_no_loss_to_tell() -> None:

@@ -162,14 +162,27 @@ class WaitTimer:
         return percentiles(self._histogram, self._longest_s)
 
 
-def waiting_advice(arrays: Mapping[str, Array], num_envs: int) -> str | None:
-    """What to tell who has environments that wait for each other's waits; None: they do not."""
+def waiting_advice(arrays: Mapping[str, Array], num_envs: int, num_cpus: int) -> str | None:
+    """What to tell those whose environments wait for each other's waits while CPUs idle.
+
+    Args:
+      arrays: Shared, of `timing_shapes`.
+      num_envs: Environments N.
+      num_cpus: That the processes may use.
+
+    Returns:
+      The advice. None: they do not wait, or there are processes enough to keep the CPUs busy.
+    """
     waited_s, stepped_s = float(arrays["waited_s"].sum()), float(arrays["stepped_s"].sum())
     if waited_s < _TOLD_WAIT_S or waited_s < _TOLD_SHARE * stepped_s:
+        return None
+    num_processes = len(arrays["waited_s"])
+    num_busy = num_processes * (1.0 - waited_s / stepped_s)
+    if num_busy >= num_cpus:
         return None
     return (
         f"the environments wait for {waited_s / stepped_s:.0%} of the time that their steps take, "
         f"and those of one process wait one after the other: {num_envs} environments share "
-        f"{len(arrays['waited_s'])} processes. from_env_fns(num_processes={num_envs}) lets all "
-        "of them wait at once"
+        f"{num_processes} processes, which keep {num_busy:.1f} of {num_cpus} CPUs busy. "
+        f"from_env_fns(num_processes={num_envs}) lets all of them wait at once"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import pickle
 import resource
 import signal
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -30,8 +32,9 @@ from rollouts.env_fns.processes.wire import deadline_of
 # how long steps are tried; one at least
 _TRIAL_S = 0.02
 _NUM_ACTIONS = 100
-# a reset and steps that take longer than this are worth a process each
+# a reset and steps that wait longer than this are worth a process each
 _PATIENCE_S = 5.0
+_LATE_WAITING_SHARE = 0.5  # of that time; what computes longer may be loading and compiling
 _LAST_RESORT_S = 60  # for a trial whose host is gone
 # a step that waits less of its time does not, and one that waits gives its CPU away
 _WAITING_SHARE = 0.2
@@ -54,7 +57,10 @@ class Trial:
     num_switches: int
 
     def num_processes(self, num_envs: int, num_cpus: int) -> int:
-        """Processes that keep the CPUs busy with such steps, twice that to be sure."""
+        """Processes that keep the CPUs busy with such steps.
+
+        Where steps wait, the number is doubled to be sure.
+        """
         waits = self.num_switches >= _SWITCHES_PER_STEP * self.num_steps
         share = self.waited_s / self.stepped_s if self.stepped_s > 0 else 0.0
         if not waits or share < _WAITING_SHARE:
@@ -70,7 +76,9 @@ def default_processes(env_fn: EnvFn, context: BaseContext, num_envs: int, num_cp
 
     With more environments than CPUs one is made in a process of its own, reset and stepped with
     random actions for 20 ms, a step at least, and closed; what it does there reaches nobody.
-    Where that fails, as many processes as CPUs: who steps the environments is told why.
+    Where that fails, as many processes as CPUs: who steps the environments is told why. What takes
+    longer than 5 s is not waited for: a process each if it has mostly waited so far, else as many
+    as CPUs.
     """
     if num_envs <= num_cpus:
         return num_envs
@@ -83,10 +91,12 @@ def default_processes(env_fn: EnvFn, context: BaseContext, num_envs: int, num_cp
     )
     process.start()
     theirs.close()
-    patience_s = 0.0
+    patience_s, has_waited = 0.0, False
     try:
         is_made, _ = _receive(ours, process, None)
+        clocks = _clocks(process.pid)
         found, is_late = _receive(ours, process, _PATIENCE_S) if is_made else (None, False)
+        has_waited = is_late and _has_waited(clocks, _clocks(process.pid))
         patience_s = CLOSE_TIMEOUT_S
     finally:
         ours.close()
@@ -95,7 +105,7 @@ def default_processes(env_fn: EnvFn, context: BaseContext, num_envs: int, num_cp
             process.kill()
             process.join()
         process.close()
-    if is_late:
+    if has_waited:
         return num_envs
     return min(num_cpus, num_envs) if found is None else found.num_processes(num_envs, num_cpus)
 
@@ -113,6 +123,27 @@ def _receive(pipe: Connection, process: Any, timeout_s: float | None) -> tuple[A
             return (pipe.recv(), False) if pipe.poll() else (None, False)
         except (EOFError, OSError):
             return None, False
+
+
+def _clocks(pid: int) -> tuple[float, float] | None:
+    """What `StepClock.read` returns, of another process; None where nothing tells (not Linux)."""
+    files = Path(f"/proc/{pid}")
+    now = time.perf_counter()
+    try:
+        # what follows the name, which may hold anything: utime and stime are fields 14 and 15
+        fields = (files / "stat").read_text().rpartition(")")[2].split()
+        queued_s = int((files / "schedstat").read_text().split()[1]) * 1e-9
+    except OSError:
+        return None
+    return now - queued_s, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _has_waited(before: tuple[float, float] | None, after: tuple[float, float] | None) -> bool:
+    """Whether a process has mostly waited, for anything but a CPU, between two looks at it."""
+    if before is None or after is None:
+        return False
+    passed_s, computed_s = after[0] - before[0], after[1] - before[1]
+    return passed_s - computed_s > _LATE_WAITING_SHARE * passed_s
 
 
 def _run(pipe: Connection, env_fns: Any) -> None:
