@@ -120,7 +120,7 @@ class RolloutCoordinator:
     Raises:
       SpecError: an argument is out of range, env_id or an option unknown, the policy's network
         does not fit or it returns a wrong shape, ray_address is not that of a Ray, or has fewer
-        GPUs than one worker needs.
+        GPUs than the inference server and one worker need.
     Example:
       with RolloutCoordinator("CartPole-v1", make_policy, num_workers=2, num_envs_per_worker=64,
                               rollout_length=128) as coordinator:

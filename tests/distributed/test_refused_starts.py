@@ -19,6 +19,7 @@ import pytest
 
 import rollouts
 from rollouts.distributed import PolicySpec, RolloutCoordinator, WorkerConfig
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.ray_address import check_address
 from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
@@ -270,17 +271,36 @@ def test_the_random_numbers_of_the_driver_stay_the_same() -> None:
     assert draw() == expected
 
 
-def test_gpus_that_the_cluster_has_not_are_named_at_once(ray_session: Any) -> None:
-    with pytest.raises(
-        SpecError, match=r"num_gpus_per_worker is 1, and the Ray cluster has 0 GPUs on 1 node"
-    ):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"num_gpus_per_worker": 1},
+            r"num_gpus_per_worker is 1, and the Ray cluster has 0 GPUs on 1 node.* no worker can "
+            "start: leave num_gpus_per_worker out",
+        ),
+        (
+            {"inference": BatchRule(), "inference_num_gpus": 0.5},
+            r"^inference_num_gpus is 0.5, and the Ray cluster has 0 GPUs .* no inference server "
+            "can start: leave inference_num_gpus out",
+        ),
+        (
+            {"inference": BatchRule(), "inference_num_gpus": 1, "num_gpus_per_worker": 2},
+            "inference_num_gpus is 1 and num_gpus_per_worker is 2, and",
+        ),
+    ],
+)
+def test_gpus_that_the_cluster_has_not_are_named_at_once(
+    ray_session: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
         RolloutCoordinator(
             "CartPole-v1",
             of_module(ActorCritic),
             num_workers=1,
             num_envs_per_worker=4,
             rollout_length=8,
-            num_gpus_per_worker=1,
+            **options,
         )
 
 
