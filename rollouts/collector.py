@@ -88,7 +88,8 @@ class Collector:
 
     While `collect` runs, torch computes in its thread with `num_torch_threads`: by default with
     one, unless the policy's network is large, because torch's threads would take the cores from
-    those of the pool. Before it returns, torch has as many threads as before.
+    those of the pool. Before it returns, torch has as many threads as before; collectors may run
+    in several threads at a time, see `rollouts.torch_threads.torch_threads`.
 
     What the policy returns is checked: shapes at each step, and once per rollout that each log_prob
     and value is a finite number.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,12 @@ WORK_PER_THREAD = 64_000_000
 # Places of an image at which a convolution uses each of its weights, roughly: 400, 81 and 49 in the
 # three layers of the usual network for 84 x 84 pixels.
 _PLACES_PER_KERNEL = 100
+
+# Blocks of `torch_threads` that are open, (thread, number) each, and what torch had before the
+# first of them; both under the lock, as is the change of torch's number.
+_lock = threading.Lock()
+_open_blocks: list[tuple[int, int]] = []
+_before_all = 1
 
 
 def threads_for(policy: Any, num_rows: int, most: int) -> int:
@@ -57,19 +64,32 @@ def check_threads(name: str, num_threads: int | None) -> int | None:
 def torch_threads(num_threads: int | None) -> Iterator[None]:
     """Has torch compute with `num_threads` in this block, and then with as many as before.
 
-    That is so in the calling thread; threads that begin to use torch inside the block, too, take
-    the number over. Does nothing with None, or where torch is not imported.
+    That is so in the calling thread: torch keeps a number per thread, and one of the process that
+    a thread takes over when it first uses torch, which is also set here. Blocks may be nested, and
+    those of several threads may overlap: with the last of them the process has its number back.
+    A thread that has no block and first uses torch while one is open keeps that block's number.
+    Does nothing with None, or where torch is not imported.
     """
     torch = sys.modules.get("torch")
     if torch is None or num_threads is None:
         yield
         return
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
+    global _before_all
+    block = (threading.get_ident(), num_threads)
+    with _lock:
+        before = torch.get_num_threads()
+        if _open_blocks:
+            before = _own_number(before, block[0])
+        else:
+            _before_all = before
+        _open_blocks.append(block)
+        torch.set_num_threads(num_threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _lock:
+            _open_blocks.remove(block)
+            torch.set_num_threads(before)
 
 
 @contextlib.contextmanager
@@ -87,6 +107,14 @@ def beside_a_pool(policy: Any, num_rows: int, num_threads: int | None = None) ->
         num_threads = 1 if most == 1 else threads_for(policy, num_rows, most)
     with torch_threads(num_threads):
         yield
+
+
+def _own_number(now: int, thread: int) -> int:
+    """Returns `now`, or what the process had where that is another thread's block's number."""
+    if any(other == thread for other, _ in _open_blocks):
+        return now
+    # a thread that never used torch before has just taken the number of an open block over
+    return _before_all if any(number == now for _, number in _open_blocks) else now
 
 
 def _multiply_adds(policy: Any) -> int:

@@ -50,7 +50,8 @@ class RolloutCoordinator:
       env_id: Any of `rollouts.env_ids()`.
       make_policy: Called with a `PolicySpec` in each worker; must pickle. If the policy has a
         method `seed`, it is then called with PolicySpec.seed. Where workers use `make_vec` and no
-        GPU, it is first called once in this process, and the policy tried on empty observations.
+        GPU, it is first called once in this process, and the policy tried on empty observations;
+        not if there is a GPU here that this process has not used yet.
       num_workers: Ray actors; 0 collects in this process, on demand, without Ray.
       num_envs_per_worker: Environment i of worker w has the env_id
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
@@ -117,9 +118,9 @@ class RolloutCoordinator:
         1 unless the network is large, see `rollouts.torch_threads.threads_for`.
       inference_num_gpus: What Ray reserves for that actor; may be a fraction.
     Raises:
-      SpecError: an argument is out of range, env_id or an option unknown, the policy fails or
-        returns a wrong shape, ray_address is not that of a Ray, or has fewer GPUs than one worker
-        needs.
+      SpecError: an argument is out of range, env_id or an option unknown, the policy's network
+        does not fit or it returns a wrong shape, ray_address is not that of a Ray, or has fewer
+        GPUs than the inference server and one worker need.
     Example:
       with RolloutCoordinator("CartPole-v1", make_policy, num_workers=2, num_envs_per_worker=64,
                               rollout_length=128) as coordinator:

@@ -58,9 +58,13 @@ class RayRunner(Supervisor):
         """
         self._store = weights
         self._inference: InferenceServer | None = None
-        extra_cpus = 0.0 if inference.rule is None else inference.num_cpus
+        has_server = inference.rule is not None
         self._session = RaySession(
-            ray_address, placement, extra_cpus=extra_cpus, timeout_s=rules.start_timeout_s
+            ray_address,
+            placement,
+            extra_cpus=inference.num_cpus if has_server else 0.0,
+            inference_num_gpus=inference.num_gpus if has_server else 0.0,
+            timeout_s=rules.start_timeout_s,
         )
         try:
             if inference.rule is not None:

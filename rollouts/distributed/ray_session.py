@@ -52,6 +52,7 @@ class RaySession:
         placement: Placement,
         *,
         extra_cpus: float = 0.0,
+        inference_num_gpus: float = 0.0,
         timeout_s: float = _JOIN_TIMEOUT_S,
     ) -> None:
         """Connects.
@@ -62,9 +63,10 @@ class RaySession:
           placement: What the workers need. A Ray started here has the CPUs for `max_workers` and
             extra_cpus, and no more.
           extra_cpus: What other actors need.
+          inference_num_gpus: GPUs of the inference server.
           timeout_s: Seconds that the cluster may take to answer.
         Raises:
-          SpecError: there is no cluster at the address, or no GPU in a Ray that cannot grow.
+          SpecError: there is no cluster at the address, or too few GPUs in a Ray that cannot grow.
         """
         self._placement = placement
         self._group: PlacementGroup | None = None
@@ -78,7 +80,7 @@ class RaySession:
         else:
             _join_ray(address, timeout_s)
         try:
-            _check_resources(placement, num_cpus)
+            _check_resources(placement, num_cpus, inference_num_gpus)
             if placement.strategy is not None:
                 self._group = PlacementGroup(placement)
         except BaseException:
@@ -222,18 +224,25 @@ def _join_ray(address: str, timeout_s: float) -> None:
         raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
 
 
-def _check_resources(placement: Placement, num_cpus: float) -> None:
-    """Warns of CPUs that are missing; raises SpecError where no worker's GPUs can ever be there."""
+def _check_resources(placement: Placement, num_cpus: float, inference_num_gpus: float) -> None:
+    """Warns of CPUs that are missing; raises SpecError where GPUs can never be there.
+
+    These are those of the inference server and of one worker, without which nothing is collected.
+    """
     there = ray.cluster_resources()
     if there.get("CPU", 0.0) < num_cpus:
         _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, there.get("CPU", 0))
-    asked, num_gpus = placement.num_gpus, there.get("GPU", 0.0)
-    if asked <= num_gpus:
+    num_gpus = there.get("GPU", 0.0)
+    if placement.num_gpus + inference_num_gpus <= num_gpus:
         return
+    asked = {"inference_num_gpus": inference_num_gpus, "num_gpus_per_worker": placement.num_gpus}
+    asked = {name: value for name, value in asked.items() if value}
+    nobody = "inference server" if inference_num_gpus > num_gpus else "worker"
     message = (
-        f"num_gpus_per_worker is {asked:g}, and the Ray cluster has {num_gpus:g} GPUs on "
-        f"{len(ray.nodes())} node(s), so that no worker can start: leave num_gpus_per_worker out, "
-        "or give a ray_address whose cluster has GPUs"
+        f"{' and '.join(f'{name} is {value:g}' for name, value in asked.items())}, and the Ray "
+        f"cluster has {num_gpus:g} GPUs on {len(ray.nodes())} node(s), so that no {nobody} can "
+        f"start: leave {' or '.join(asked)} out, or give a ray_address whose cluster has GPUs "
+        "enough"
     )
     # a Ray that this process started stays as it is; a cluster may grow
     node = ray._private.worker._global_node

@@ -147,7 +147,7 @@ def as_future(
 
 
 def shard_error(error: BaseException) -> BaseException:
-    """Returns what a failed call of a shard means."""
+    """Returns what a failed call of a shard means, with the traceback of what the shard raised."""
     if isinstance(error, ray.exceptions.ObjectLostError):
         # an argument of the call, or the result, with its node
         return FragmentLostError(str(error))
@@ -157,8 +157,11 @@ def shard_error(error: BaseException) -> BaseException:
         # the shard raised it
         cause = error.cause
         if isinstance(cause, RolloutsError | MemoryError | OSError):
+            cause.add_note(str(error))
             return cause
-        return WorkerError(f"a shard failed with {type(cause).__name__}: {cause}")
+        failure = WorkerError(f"a shard failed with {type(cause).__name__}: {cause}")
+        failure.__cause__ = error
+        return failure
     return error
 
 

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import random
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,51 +16,77 @@ import gymnasium
 import numpy as np
 
 from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig
-from rollouts.errors import EngineError, RolloutsError, SpecError
+from rollouts.errors import EngineError, SpecError
 from rollouts.policy_calls import make_policy_calls
 from rollouts.policy_checks import check_action
+
+_log = logging.getLogger(__name__)
+
+# What torch says where a network gets inputs that it is not for.
+_ABOUT_SHAPES = re.compile(r"shape|size|dimension|channel|dtype|scalar type", re.IGNORECASE)
+
+_GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and either under WSL
 
 
 def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
     """Makes worker 0's policy in this process; acts on and values one batch of empty observations.
 
-    The random numbers that this process draws later are the same as without. Nothing is tried where
-    the environment's engine is missing here, or a library that the policy imports: the workers may
-    have it.
+    The random numbers that this process draws later are the same as without. Only what is wrong for
+    certain is refused; anything else that goes wrong is a warning in the log, as it may go well
+    where the workers are, which have the first weights before they act. Nothing is tried where the
+    environment's engine is missing here, or where the policy could open a GPU that this process has
+    not used yet: its context takes memory that this process would never give back.
 
     Args:
       make_policy: See `RolloutCoordinator`.
       config: Of worker 0, whose environments are those of `make_vec`.
     Raises:
-      SpecError: the policy raised, or returned a wrong shape or an action that there is not.
+      SpecError: the policy's network does not fit the observations, or it returned a wrong shape or
+        an action that there is not.
     """
     import rollouts
 
-    with contextlib.suppress(EngineError, ImportError), _same_random_numbers_later():
+    # the engine may be missing here and present where the workers are
+    try:
         env = rollouts.env_spec(config.env_id, **config.env_options)
-        spec = PolicySpec(
-            env_id=config.env_id,
-            single_observation_space=env.single_observation_space,
-            single_action_space=env.single_action_space,
-            num_envs=config.num_envs,
-            env_id_offset=0,
-            worker_id=0,
-            incarnation=0,
-            seed=config.policy_seed,
-        )
-        try:
+    except EngineError:
+        return
+    if _may_open_a_gpu():
+        _log.info("the policy is not tried before workers start: it could open a GPU here")
+        return
+    spec = PolicySpec(
+        env_id=config.env_id,
+        single_observation_space=env.single_observation_space,
+        single_action_space=env.single_action_space,
+        num_envs=config.num_envs,
+        env_id_offset=0,
+        worker_id=0,
+        incarnation=0,
+        seed=config.policy_seed,
+    )
+    tried = (
+        f"the policy failed when it was tried on {spec.single_observation_space} in this process"
+    )
+    try:
+        with _same_random_numbers_later():
             _act_and_value(make_policy(spec), spec, config.batch_size or config.num_envs)
-        except (ImportError, RolloutsError):
-            raise
-        except Exception as error:
+    except SpecError:
+        raise
+    except Exception as error:
+        if isinstance(error, RuntimeError) and _ABOUT_SHAPES.search(str(error)):
             raise SpecError(
-                f"the policy failed when it was tried on {env.single_observation_space} in this "
-                f"process, before any worker was started: {type(error).__name__}: {error}"
+                f"{tried}, before any worker was started: {type(error).__name__}: {error}"
             ) from error
+        _log.warning("%s; workers are started all the same", tried, exc_info=error)
 
 
 def _act_and_value(policy: Any, spec: PolicySpec, num_rows: int) -> None:
     """Calls the policy as a Collector does."""
+    if not hasattr(policy, "act") and not hasattr(policy, "act_rows"):
+        raise SpecError(
+            f"make_policy returned {policy!r}, expected a policy: an object with the methods of "
+            "rollouts.policy.Policy"
+        )
     obs = _empty_observations(spec.single_observation_space, num_rows)
     calls = make_policy_calls(policy, num_envs=spec.num_envs, rollout_length=1)
     rows = np.arange(num_rows, dtype=np.intp)
@@ -81,12 +110,24 @@ def _empty_observations(space: gymnasium.Space[Any], num_rows: int) -> np.ndarra
     return obs
 
 
+def _may_open_a_gpu() -> bool:
+    """Says whether there is a GPU that this process does not use yet; opens none."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # counts without CUDA's runtime, if it can: a process that has it cannot fork
+        return not torch.cuda.is_initialized() and torch.cuda.device_count() > 0
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not is_hidden and any(os.path.exists(path) for path in _GPU_FILES)
+
+
 @contextlib.contextmanager
 def _same_random_numbers_later() -> Iterator[None]:
     """Puts the generators of this process back to where they were."""
     torch = sys.modules.get("torch")
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch_state = None if torch is None else torch.get_rng_state()
+    has_cuda = torch is not None and torch.cuda.is_initialized()
+    cuda_states = torch.cuda.get_rng_state_all() if torch is not None and has_cuda else []
     try:
         yield
     finally:
@@ -94,3 +135,8 @@ def _same_random_numbers_later() -> Iterator[None]:
         np.random.set_state(numpy_state)  # noqa: NPY002
         if torch is not None:
             torch.set_rng_state(torch_state)
+            if has_cuda:
+                torch.cuda.set_rng_state_all(cuda_states)
+        elif (imported := sys.modules.get("torch")) is not None:
+            # the policy was the first to import it: torch begins with a seed from the system
+            imported.default_generator.seed()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import socket
 import subprocess
@@ -17,9 +19,10 @@ import pytest
 
 import rollouts
 from rollouts.distributed import PolicySpec, RolloutCoordinator, WorkerConfig
+from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.ray_address import check_address
 from rollouts.distributed.trial import try_policy
-from rollouts.errors import SpecError
+from rollouts.errors import ProtocolError, SpecError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -28,6 +31,13 @@ from rollouts.policy import PolicyOutput, TorchPolicy  # noqa: E402
 from rollouts.recurrent import RecurrentTorchPolicy  # noqa: E402
 
 TIMEOUT_S = 300.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def gpu_in_use() -> None:
+    """Policies are tried where this process uses its GPU, if it has one."""
+    if torch.cuda.is_available():
+        torch.cuda.init()
 
 
 class ActorCritic(nn.Module):
@@ -123,8 +133,7 @@ def test_a_policy_for_other_observations_is_refused_before_any_worker_starts() -
     [
         (of_module(lambda: nn.Linear(4, 2)), r"expected a tuple \(logits, value\)"),
         (of_module(lambda: Recurrent(5), RecurrentTorchPolicy), "before any worker was started"),
-        (lambda spec: None, "AttributeError"),
-        (of_module(lambda: "no module"), "before any worker was started"),
+        (lambda spec: None, "make_policy returned None, expected a policy"),
     ],
 )
 def test_what_is_wrong_with_a_policy_is_named(make_policy: Any, message: str) -> None:
@@ -146,11 +155,99 @@ def test_an_action_that_there_is_not_is_refused() -> None:
         try_policy(lambda spec: Five(), config(env_id="Pendulum-v1"))
 
 
-def test_a_library_that_is_missing_here_may_be_where_the_workers_are() -> None:
-    def make_policy(spec: PolicySpec) -> Any:
-        raise ModuleNotFoundError("no module on the driver")
+class NeedsWeights:
+    """Acts only once it has weights, as workers have when they begin."""
 
+    policy_version = 0
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def act(self, obs: Any) -> PolicyOutput:
+        raise self._error
+
+
+def lacks_a_library(spec: PolicySpec) -> Any:
+    raise ModuleNotFoundError("no module on the driver")
+
+
+@pytest.mark.parametrize(
+    ("make_policy", "message"),
+    [
+        (lacks_a_library, "ModuleNotFoundError: no module on the driver"),
+        (of_module(lambda: "no module"), "AttributeError"),
+        (lambda spec: NeedsWeights(KeyError("w1")), "KeyError: 'w1'"),
+        (lambda spec: NeedsWeights(RuntimeError("load weights first")), "load weights first"),
+        (lambda spec: NeedsWeights(ProtocolError("load weights first")), "load weights first"),
+    ],
+)
+def test_what_may_go_well_in_the_workers_is_a_warning(
+    make_policy: Any, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     try_policy(make_policy, config())
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "tried on Box" in caplog.text
+    assert "workers are started all the same" in caplog.text
+    assert message in caplog.text
+
+
+def test_nothing_is_tried_where_that_could_open_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[PolicySpec] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    try_policy(lambda spec: made.append(spec), config())
+    assert not made
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(SpecError, match="make_policy returned None"):
+        try_policy(lambda spec: made.append(spec), config())
+    assert len(made) == 1
+
+
+def test_torch_that_the_policy_imports_first_does_not_keep_the_policys_seed() -> None:
+    script = f"""
+import sys
+from rollouts.distributed.trial import try_policy
+from rollouts.distributed import WorkerConfig
+def make_policy(spec):
+    import torch
+    torch.manual_seed(7)
+    raise KeyError("made")
+assert "torch" not in sys.modules
+try_policy(make_policy, {config()!r})
+import torch
+print(torch.initial_seed())
+"""
+    # no GPU, so that the policy is tried; a fresh import has a new seed in each process
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    seeds = set()
+    for _ in range(2):
+        result = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=environment,
+            check=True,
+        )
+        assert "KeyError: 'made'" in result.stderr
+        seeds.add(int(result.stdout))
+    assert 7 not in seeds
+    assert len(seeds) == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_random_numbers_of_a_gpu_in_use_stay_the_same() -> None:
+    def make_policy(spec: PolicySpec) -> Any:
+        torch.manual_seed(7)
+        torch.rand(1, device="cuda")
+        return of_module(ActorCritic)(spec)
+
+    torch.cuda.manual_seed(1)
+    expected = torch.rand(1, device="cuda").item()
+    torch.cuda.manual_seed(1)
+    try_policy(make_policy, config())
+    assert torch.rand(1, device="cuda").item() == expected
 
 
 def test_the_random_numbers_of_the_driver_stay_the_same() -> None:
@@ -174,17 +271,36 @@ def test_the_random_numbers_of_the_driver_stay_the_same() -> None:
     assert draw() == expected
 
 
-def test_gpus_that_the_cluster_has_not_are_named_at_once(ray_session: Any) -> None:
-    with pytest.raises(
-        SpecError, match=r"num_gpus_per_worker is 1, and the Ray cluster has 0 GPUs on 1 node"
-    ):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"num_gpus_per_worker": 1},
+            r"num_gpus_per_worker is 1, and the Ray cluster has 0 GPUs on 1 node.* no worker can "
+            "start: leave num_gpus_per_worker out",
+        ),
+        (
+            {"inference": BatchRule(), "inference_num_gpus": 0.5},
+            r"^inference_num_gpus is 0.5, and the Ray cluster has 0 GPUs .* no inference server "
+            "can start: leave inference_num_gpus out",
+        ),
+        (
+            {"inference": BatchRule(), "inference_num_gpus": 1, "num_gpus_per_worker": 2},
+            "inference_num_gpus is 1 and num_gpus_per_worker is 2, and",
+        ),
+    ],
+)
+def test_gpus_that_the_cluster_has_not_are_named_at_once(
+    ray_session: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
         RolloutCoordinator(
             "CartPole-v1",
             of_module(ActorCritic),
             num_workers=1,
             num_envs_per_worker=4,
             rollout_length=8,
-            num_gpus_per_worker=1,
+            **options,
         )
 
 

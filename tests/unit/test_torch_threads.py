@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -114,6 +116,44 @@ def test_the_callers_own_number_wins() -> None:
     each.close()
     assert set(policy.module.seen) == {3}
     assert torch.get_num_threads() == 2
+
+
+def in_a_new_thread(function: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
+def test_overlapping_blocks_of_two_threads_give_every_thread_its_number_back() -> None:
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def other() -> int:
+        with torch_threads(1):
+            entered.set()
+            assert may_leave.wait(60)
+        return torch.get_num_threads()
+
+    with ThreadPoolExecutor(1) as thread:
+        with torch_threads(1):
+            left_last = thread.submit(other)
+            assert entered.wait(60)
+        assert torch.get_num_threads() == 2
+        may_leave.set()
+        assert left_last.result(60) == 2
+    assert torch.get_num_threads() == 2
+    assert in_a_new_thread(torch.get_num_threads) == 2
+
+
+def test_a_thread_with_a_number_of_its_own_keeps_it_beside_anothers_block() -> None:
+    def own() -> tuple[int, int]:
+        torch.set_num_threads(3)
+        with torch_threads(2):
+            with torch_threads(1):
+                pass
+            inside = torch.get_num_threads()
+        return inside, torch.get_num_threads()
+
+    with torch_threads(1):
+        assert in_a_new_thread(own) == (2, 3)
 
 
 def test_threads_come_back_after_a_policy_that_raises() -> None:
