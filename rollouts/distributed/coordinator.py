@@ -245,6 +245,11 @@ class RolloutCoordinator:
                 lag=lag,
             )
             return
+        # only here is Ray needed
+        with needs("ray", "a RolloutCoordinator with num_workers above 0"):
+            import ray  # noqa: F401
+
+            from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
         # elsewhere it may need a GPU that this process has not, or spaces that are not known here
         if (
             make_collector is None
@@ -252,10 +257,6 @@ class RolloutCoordinator:
             and not (num_gpus_per_worker or inference_num_gpus)
         ):
             try_policy(make_policy, config)
-        # only here is Ray needed
-        with needs("ray", "a RolloutCoordinator with num_workers above 0"):
-            from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
-
         self._runner = RayRunner(
             config,
             num_workers,
