@@ -247,8 +247,6 @@ class RolloutCoordinator:
             return
         # only here is Ray needed
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
-            import ray  # noqa: F401
-
             from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
         # elsewhere it may need a GPU that this process has not, or spaces that are not known here
         if (

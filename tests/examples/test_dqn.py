@@ -55,7 +55,8 @@ def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) ->
     assert result.returncode == 1, result.stderr
     # 8 of each item, less the first 1 000 of 3 000 and what inserts may run ahead
     assert 1 < float(match_replay(result)[2]) <= 8.5
-    assert mean_return(result) > 0
+    summary = re.search(r"([\d,]+) env-steps in ", result.stdout)
+    assert summary and int(summary[1].replace(",", "")) >= 3_000
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] > 40
 
 
