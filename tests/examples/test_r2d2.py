@@ -135,7 +135,7 @@ def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) ->
     assert result.returncode == 1, result.stderr
     replay, summary = result.stdout.splitlines()
     assert re.match(r"replay: .* samples per insert, 0 shard restarts$", replay)
-    assert summary.startswith("CartPole-v1: mean return ")
+    assert summary.startswith("CartPole-v1: ")
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] > 0
 
 
