@@ -206,18 +206,17 @@ def _refuse() -> Any:
 @pytest.mark.parametrize(
     ("info", "message"),
     [
-        ({"key": Awkward()}, "not on this side"),
-        ({"key": lambda: None}, "pickle"),
-        ([("key", 1)], "the info is of type list, expected a dict"),
-        ("text", "the info is of type str, expected a dict"),
+        # made where the environment is: the function itself has to travel
+        (lambda _: {"key": Awkward()}, "not on this side"),
+        (lambda _: {"key": lambda: None}, "pickle"),
+        (lambda _: [("key", 1)], "the info is of type list, expected a dict"),
+        (lambda _: "text", "the info is of type str, expected a dict"),
     ],
 )
 def test_info_that_cannot_travel_is_its_environments_failure(
     mode: str, info: Any, message: str
 ) -> None:
-    made = reporters(
-        lambda steps: {"key": steps}, lambda _: info, autoreset_mode=mode, on_env_error="reset"
-    )
+    made = reporters(lambda steps: {"key": steps}, info, autoreset_mode=mode, on_env_error="reset")
     with made as envs:
         envs.reset()
         _, reward, _, _, told = envs.step([4, 5])
@@ -263,15 +262,18 @@ class Unpicklable(Unspeakable):
         raise RuntimeError("no bytes")
 
 
-def _raise(error: BaseException, _: int) -> Any:
-    raise error
+def _raise(kind: type[Exception], *text: str) -> Callable[[int], Any]:
+    def fail(_: int) -> Any:
+        raise kind(*text)
+
+    return fail
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [Unspeakable, Unpicklable])
 def test_error_that_cannot_be_shown_is_its_environments_failure(mode: str, kind: type) -> None:
     made = reporters(
-        lambda steps: {}, functools.partial(_raise, kind()), autoreset_mode=mode, num_processes=1,
+        lambda steps: {}, _raise(kind), autoreset_mode=mode, num_processes=1,
         on_env_error="reset",
     )  # fmt: skip
     with made as envs:
@@ -284,22 +286,22 @@ def test_error_that_cannot_be_shown_is_its_environments_failure(mode: str, kind:
 
 
 def test_error_that_cannot_be_shown_is_raised_with_its_traceback() -> None:
-    with reporters(functools.partial(_raise, Unspeakable()), num_processes=1) as envs:
+    with reporters(_raise(Unspeakable), num_processes=1) as envs:
         envs.reset()
         with pytest.raises(rollouts.EnvError, match=r"env_id 0 failed: Unspeakable .*\n") as caught:
             envs.step([1])
-        assert "in _raise" in str(caught.value)
+        assert "in fail" in str(caught.value)
 
 
 def test_long_error_is_cut_and_says_so() -> None:
     text = "first words " + "x" * 50_000_000 + " last words"
-    with reporters(functools.partial(_raise, ValueError(text)), num_processes=1) as envs:
+    with reporters(_raise(ValueError, text), num_processes=1) as envs:
         envs.reset()
         with pytest.raises(rollouts.EnvError) as caught:
             envs.step([1])
         message = str(caught.value)
         assert len(message) < 30_000
         assert "first words" in message and "last words" in message
-        assert "characters left out" in message and "in _raise" in message
+        assert "characters left out" in message and "in fail" in message
         assert caught.value.__cause__ is None
         envs.recv()
