@@ -123,7 +123,7 @@ def test_checksum_is_fnv_1a() -> None:
 def state_without_emulator(good: bytes) -> bytes:
     """A game's state that only the emulator finds wrong."""
     # type name, clock and the game's own values come before the emulator's text
-    at = HEADER.size + len("Atari") + 33 + 18
+    at = HEADER.size + len("Atari") + 33 + 26
     length = int.from_bytes(good[at : at + 8], "little")
     magic, version, name, fingerprint, size, _ = HEADER.unpack_from(good)
     head = HEADER.pack(magic, version, name, fingerprint, size - length, 0)

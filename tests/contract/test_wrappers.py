@@ -123,7 +123,7 @@ def comparable(info: dict[str, Any], mode: str) -> dict[str, Any]:
     In the same-step mode our return and length are those of the episode that the step
     belongs to; SyncVectorEnv has the next episode's there, and ours in final_info.
     """
-    left_out = {"_env_id", "_episode_return", "_episode_length"}
+    left_out = {"_env_id", "_episode_return", "_episode_length", "_prob"}
     if mode == "same_step":
         left_out |= {"episode_return", "episode_length"}
     return {name: value for name, value in info.items() if name not in left_out}
