@@ -47,7 +47,12 @@ class RandomShardLives(RuleBasedStateMachine):
             max_restarts=10**6,
             wake=lambda: None,
         )
-        self.requests = Requests(self.shards, self.admissions, KeyLayout(50_000, NUM_SHARDS))
+        self.requests = Requests(
+            self.shards,
+            self.admissions,
+            KeyLayout(50_000, NUM_SHARDS),
+            {table.name: table.most_priority for table in TABLES},
+        )
         self.workers = [Worker(i) for i in range(NUM_WORKERS)]
         self.asked: list[Request] = []
         self.saving: Saving | None = None

@@ -44,7 +44,8 @@ class TwoShards:
             max_restarts=0,
             wake=lambda: None,
         )
-        self.requests = Requests(self.shards, admissions, KeyLayout(50_000, 2))
+        most_priority = {table.name: table.most_priority}
+        self.requests = Requests(self.shards, admissions, KeyLayout(50_000, 2), most_priority)
         for worker in (Worker(0), Worker(1)):
             for _ in range(num_fragments):
                 self.shards.add(*worker.collect())

@@ -57,7 +57,9 @@ def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) ->
     assert 1 < float(match_replay(result)[2]) <= 8.5
     summary = re.search(r"([\d,]+) env-steps in ", result.stdout)
     assert summary and int(summary[1].replace(",", "")) >= 3_000
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] > 40
+    # inserts may run ahead by 9 216 samples: (3 000 - 1 000) * 8 less those is 26 batches of 256,
+    # of which some are still in the queue
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] >= 20
 
 
 def mean_return(result: subprocess.CompletedProcess[str]) -> float:
