@@ -17,13 +17,19 @@ NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failur
   $(addprefix tests/oracle/test_,classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
   $(addprefix tests/integrations/test_,env_fns_failures.py env_fns_processes.py env_fns_steps.py gymnasium_ids.py host_examples.py)
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check
+EXTRA_REQUIREMENTS := tests/packaging/extra_requirements.py
+# Bytecode is made of what is imported, when it first is: of all that is installed it takes longer
+# than the downloads.
+INSTALL := $(PY) -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
+# the native core is compiled while the dependencies are downloaded
+MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
 .PHONY: demo test test-all test-newest-gymnasium lint bench wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
-demo: $(VENV)/.native
+demo: $(VENV)/.dependencies $(VENV)/.native
 	$(PY) examples/ppo.py --run-dir $(RUN_DIR)
 
 # All tests: the native core, the Python layers, Ray, the examples, the built wheel, and with the
@@ -90,34 +96,32 @@ $(VENV)/.venv:
 # What the build needs, beside everything else: with no environment of its own, a later build, and
 # that of the wheel, finds the objects of the first.
 $(VENV)/.build: $(VENV)/.venv pyproject.toml
-	$(PY) tests/packaging/extra_requirements.py build-system > $(VENV)/requirements-build.txt
-	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-build.txt
+	$(PY) $(EXTRA_REQUIREMENTS) build-system > $(VENV)/requirements-build.txt
+	$(INSTALL) -r $(VENV)/requirements-build.txt
 	@touch $@
 
-# What the library and its examples need. torch goes first and alone: its pinned version decides
-# which build the others see.
+# What the library and its examples need: the lines of the extra, without the package, which pip
+# would build. torch goes first and alone: its pinned version decides which build the others see.
 $(VENV)/.dependencies: $(VENV)/.build pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt torch
-	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[examples]'
-	@touch $@ $(VENV)/.native
-
-# installing the dependencies has just built it, too: not twice
-$(VENV)/.native: $(VENV)/.dependencies $(NATIVE)
-	@if [ ! -e $@ ] || [ -n "$$(find native -type f -newer $@)" ]; then \
-	  echo "$(PIP) install -q --no-build-isolation --no-deps -e ."; \
-	  $(PIP) install -q --no-build-isolation --no-deps -e .; fi
+	$(INSTALL) torch
+	$(PY) $(EXTRA_REQUIREMENTS) dependencies examples > $(VENV)/requirements.txt
+	$(INSTALL) -r $(VENV)/requirements.txt
 	@touch $@
 
-# What the tests need beside that: the lines of the extra, without the package, which pip would
-# build anew.
-$(VENV)/.tools: $(VENV)/.dependencies | $(VENV)/.native
-	$(PY) tests/packaging/extra_requirements.py dev > $(VENV)/requirements-dev.txt
-	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-dev.txt
+# compiles while those are downloaded
+$(VENV)/.native: $(VENV)/.build $(NATIVE)
+	$(INSTALL) --no-build-isolation --no-deps -e .
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.dependencies | $(VENV)/.native
-	$(PY) tests/packaging/extra_requirements.py bench > $(VENV)/requirements-bench.txt
-	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements-bench.txt
+# What the tests need beside that.
+$(VENV)/.tools: $(VENV)/.dependencies
+	$(PY) $(EXTRA_REQUIREMENTS) dev > $(VENV)/requirements-dev.txt
+	$(INSTALL) -r $(VENV)/requirements-dev.txt
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dependencies
+	$(PY) $(EXTRA_REQUIREMENTS) bench > $(VENV)/requirements-bench.txt
+	$(INSTALL) -r $(VENV)/requirements-bench.txt
 	@touch $@
 
 clean:

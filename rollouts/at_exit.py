@@ -12,13 +12,15 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 TIMEOUT_S = 1.0  # that an exit waits for a thread that is busy with foreign code
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _pending: list[weakref.WeakMethod[Callable[[], object]]] = []
+_exiting = threading.Event()
 
 
 def call_at_exit(method: Callable[[], object]) -> None:
@@ -35,7 +37,22 @@ def call_at_exit(method: Callable[[], object]) -> None:
     atexit.register(_call_all)
 
 
+@contextmanager
+def silent_at_exit() -> Iterator[None]:
+    """Has a daemon thread wait for the end of the process where only that made its call fail.
+
+    It would print an error of which nobody can make use: the program has ended well.
+    """
+    try:
+        yield
+    except Exception:
+        if _exiting.is_set() and threading.current_thread().daemon:
+            threading.Event().wait()
+        raise
+
+
 def _call_all() -> None:
+    _exiting.set()
     with _lock:
         pending, _pending[:] = list(_pending), []
     for each in reversed(pending):

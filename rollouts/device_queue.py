@@ -141,7 +141,7 @@ class DeviceQueue:
           ClosedError: the queue was closed, or the source has ended.
           Exception: what the source raised; every later call raises it too.
         """
-        with self._changed:
+        with at_exit.silent_at_exit(), self._changed:
             if not self._changed.wait_for(lambda: self._ready or self._is_over, timeout_s):
                 raise TimeoutError(f"no batch reached the device queue within {timeout_s} s")
             if self._closed:

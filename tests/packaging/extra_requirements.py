@@ -2,7 +2,8 @@
 """Prints the requirements of extras: `python tests/packaging/extra_requirements.py dev`.
 
 pip would build the whole package anew to install another of its extras. The Makefile hands these
-lines to it in place of the package. `build-system` stands for what the build itself needs.
+lines to it in place of the package. `dependencies` stands for what the library always needs,
+`build-system` for what its build does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def requirements(extras: dict[str, list[str]], name: str) -> Iterator[str]:
 if __name__ == "__main__":
     pyproject = tomllib.loads(PYPROJECT.read_text())
     extras = pyproject["project"]["optional-dependencies"]
+    extras["dependencies"] = pyproject["project"]["dependencies"]
     extras["build-system"] = pyproject["build-system"]["requires"]
     for name in sys.argv[1:]:
         print(*requirements(extras, name), sep="\n")

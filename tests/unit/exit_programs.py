@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that end while threads are at work: `python exit_programs.py PROGRAM ENDING REPEATS`.
+"""Programs that end at work: `python exit_programs.py PROGRAM ENDING REPEATS [RAY_ADDRESS]`.
 
 This process imports everything once and forks each run. The run is an ordinary end of an ordinary
 interpreter: it leaves the main module, and CPython joins, calls atexit and finalises. Prints the
@@ -105,6 +105,26 @@ def prefetching(*, filled: bool) -> None:
     kept.extend([buffer, batches])
 
 
+def collecting(*, in_thread: bool) -> None:
+    """A coordinator whose worker in Ray collects, and maybe a thread that waits for more of it."""
+    from counter_world import CounterCollector, make_policy, weights
+
+    coordinator = rollouts.RolloutCoordinator(
+        "Counter",
+        make_policy,
+        num_workers=1,
+        num_envs_per_worker=2,
+        rollout_length=4,
+        make_collector=CounterCollector,
+        ray_address=sys.argv[4],
+    )
+    kept.append(coordinator)
+    coordinator.publish_weights(weights())
+    coordinator.get_fragments(1, HANG_S)
+    if in_thread:
+        in_daemon_threads(lambda: coordinator.get_fragments(1, HANG_S))
+
+
 def end(ending: str) -> None:
     """Ends the program that way, or returns for its normal end."""
     if ending == "exception":
@@ -121,7 +141,10 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "waiting_for_ever": waiting_for_ever,
     "prefetch_waiting": lambda: prefetching(filled=False),
     "prefetch_with_data": lambda: prefetching(filled=True),
+    "coordinator": lambda: collecting(in_thread=False),
+    "coordinator_in_a_thread": lambda: collecting(in_thread=True),
 }
+OF_RAY = [program for program in PROGRAMS if program.startswith("coordinator")]
 
 
 def exit_code(pid: int) -> int:
@@ -133,6 +156,10 @@ def main(program: str, ending: str, repeats: int) -> None:
         import replay_model  # noqa: F401
 
         import rollouts.replay.prefetch  # noqa: F401
+    if program in OF_RAY:
+        import ray  # noqa: F401
+
+        import rollouts.distributed.coordinator  # noqa: F401
     codes = []
     for _ in range(repeats):
         pid = os.fork()

@@ -7,38 +7,79 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exit_programs import EXIT_CODES, PROGRAMS
+from exit_programs import EXIT_CODES, OF_RAY, PROGRAMS
 
 PROGRAM_FILE = Path(__file__).with_name("exit_programs.py")
 HANG_S = 3600
+HERE = [program for program in PROGRAMS if program not in OF_RAY]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the programs fork")
 
 
-def exit_codes(program: str, ending: str, repeats: int) -> list[int]:
+def exit_codes(program: str, ending: str, repeats: int, ray_address: str = "") -> list[int]:
     """Of so many runs of the program."""
-    command = [sys.executable, str(PROGRAM_FILE), program, ending, str(repeats)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    command = [sys.executable, str(PROGRAM_FILE), program, ending, str(repeats), ray_address]
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path},
+    )
     assert done.returncode == 0, done.stderr
     # nothing but the program's own error is told; no "terminate called", no FATAL
     assert "terminate called" not in done.stderr
     assert "FATAL" not in done.stderr
+    errors = done.stderr.count("Traceback (most recent call last)")
+    assert errors == (repeats if ending in ("exception", "interrupt") else 0), done.stderr
     codes: list[int] = json.loads(done.stdout.splitlines()[-1])
     return codes
 
 
+@pytest.fixture(scope="module")
+def ray_address() -> Iterator[str]:
+    """A cluster that the programs join: each would need seconds to start its own."""
+    pytest.importorskip("ray")
+    from small_cluster import add_node, start_cluster
+
+    cluster = start_cluster()
+    add_node(cluster, num_cpus=1)
+    yield cluster.address
+    cluster.shutdown()
+
+
 @pytest.mark.parametrize("ending", EXIT_CODES)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", HERE)
 def test_exit_code_is_the_programs_own(program: str, ending: str) -> None:
     assert exit_codes(program, ending, 3) == [EXIT_CODES[ending]] * 3
+
+
+@pytest.mark.parametrize("ending", EXIT_CODES)
+def test_exit_code_beside_a_coordinator_is_the_programs_own(ending: str, ray_address: str) -> None:
+    code = exit_codes("coordinator_in_a_thread", ending, 1, ray_address)
+    assert code == [EXIT_CODES[ending]]
 
 
 # slow: 1 600 processes, for what only some moments of an exit would show
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", EXIT_CODES)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", HERE)
 def test_exit_code_is_the_programs_own_in_100_of_100_runs(program: str, ending: str) -> None:
     assert exit_codes(program, ending, 100) == [EXIT_CODES[ending]] * 100
+
+
+# slow: each of the 800 joins a Ray cluster and starts a worker
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", EXIT_CODES)
+@pytest.mark.parametrize("program", OF_RAY)
+def test_exit_code_beside_a_coordinator_is_the_programs_own_in_100_of_100_runs(
+    program: str, ending: str, ray_address: str
+) -> None:
+    codes = exit_codes(program, ending, 100, ray_address)
+    assert codes == [EXIT_CODES[ending]] * 100
