@@ -105,6 +105,13 @@ def prefetching(*, filled: bool) -> None:
     kept.extend([buffer, batches])
 
 
+def ray_alone() -> None:
+    """Ray without this library."""
+    import ray
+
+    ray.init(sys.argv[4], logging_level="ERROR")
+
+
 def collecting(*, in_thread: bool) -> None:
     """A coordinator whose worker in Ray collects, and maybe a thread that waits for more of it."""
     from counter_world import CounterCollector, make_policy, weights
@@ -141,10 +148,11 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "waiting_for_ever": waiting_for_ever,
     "prefetch_waiting": lambda: prefetching(filled=False),
     "prefetch_with_data": lambda: prefetching(filled=True),
+    "ray_alone": ray_alone,
     "coordinator": lambda: collecting(in_thread=False),
     "coordinator_in_a_thread": lambda: collecting(in_thread=True),
 }
-OF_RAY = [program for program in PROGRAMS if program.startswith("coordinator")]
+OF_RAY = ["ray_alone", "coordinator", "coordinator_in_a_thread"]
 
 
 def exit_code(pid: int) -> int:
@@ -155,7 +163,7 @@ def main(program: str, ending: str, repeats: int) -> None:
     if program.startswith("prefetch"):
         import replay_model  # noqa: F401
 
-        import rollouts.replay.prefetch  # noqa: F401
+        import rollouts.replay.prefetch
     if program in OF_RAY:
         import ray  # noqa: F401
 
