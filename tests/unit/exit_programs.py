@@ -112,8 +112,8 @@ def ray_alone() -> None:
     ray.init(sys.argv[4], logging_level="ERROR")
 
 
-def collecting(*, in_thread: bool) -> None:
-    """A coordinator whose worker in Ray collects, and maybe a thread that waits for more of it."""
+def collecting() -> None:
+    """A coordinator whose worker in Ray collects, and a thread that takes what it collects."""
     from counter_world import CounterCollector, make_policy, weights
 
     coordinator = rollouts.RolloutCoordinator(
@@ -127,9 +127,7 @@ def collecting(*, in_thread: bool) -> None:
     )
     kept.append(coordinator)
     coordinator.publish_weights(weights())
-    coordinator.get_fragments(1, HANG_S)
-    if in_thread:
-        in_daemon_threads(lambda: coordinator.get_fragments(1, HANG_S))
+    in_daemon_threads(lambda: coordinator.get_fragments(1, HANG_S))
 
 
 def end(ending: str) -> None:
@@ -149,10 +147,9 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "prefetch_waiting": lambda: prefetching(filled=False),
     "prefetch_with_data": lambda: prefetching(filled=True),
     "ray_alone": ray_alone,
-    "coordinator": lambda: collecting(in_thread=False),
-    "coordinator_in_a_thread": lambda: collecting(in_thread=True),
+    "collecting": collecting,
 }
-OF_RAY = ["ray_alone", "coordinator", "coordinator_in_a_thread"]
+OF_RAY = ["ray_alone", "collecting"]
 
 
 def exit_code(pid: int) -> int:

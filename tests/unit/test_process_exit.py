@@ -70,7 +70,7 @@ def code_with_ray(ending: str, ray_address: str) -> int:
 
 @pytest.mark.parametrize("ending", ["normal", "interrupt"])
 def test_exit_code_beside_a_coordinator_is_the_programs_own(ending: str, ray_address: str) -> None:
-    codes = exit_codes("coordinator_in_a_thread", ending, 1, ray_address)
+    codes = exit_codes("collecting", ending, 1, ray_address)
     assert codes == [code_with_ray(ending, ray_address)]
 
 
@@ -82,12 +82,11 @@ def test_exit_code_is_the_programs_own_in_100_of_100_runs(program: str, ending: 
     assert exit_codes(program, ending, 100) == [EXIT_CODES[ending]] * 100
 
 
-# slow: each of the 800 joins a Ray cluster and starts a worker
+# slow: each of the 400 joins a Ray cluster and starts a worker
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", EXIT_CODES)
-@pytest.mark.parametrize("program", ["coordinator", "coordinator_in_a_thread"])
 def test_exit_code_beside_a_coordinator_is_the_programs_own_in_100_of_100_runs(
-    program: str, ending: str, ray_address: str
+    ending: str, ray_address: str
 ) -> None:
-    codes = exit_codes(program, ending, 100, ray_address)
+    codes = exit_codes("collecting", ending, 100, ray_address)
     assert codes == [code_with_ray(ending, ray_address)] * 100
