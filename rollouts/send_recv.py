@@ -257,7 +257,7 @@ class SendRecv:
             # a copy, because a view would keep the whole batch's buffer from being reused
             self._last_env_id = env_id.copy()
         if self._final_rows is not None:
-            begun = self._begun_infos(arrays)
+            begun = self._begun_infos(arrays) if self._info_names else {}
             self._final_rows.add(info, final_obs, terminated, truncated, begun)
         if self._parts is not None:
             obs = self._in_parts(obs, info)

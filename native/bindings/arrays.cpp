@@ -15,6 +15,8 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
+constexpr std::size_t kMostAxes = 64;  // NumPy's
+
 // The order of MakeArrays.
 constexpr const char* kNames[] = {"obs",    "reward",         "terminated",     "truncated",
                                   "env_id", "episode_return", "episode_length", "final_obs"};
@@ -47,6 +49,29 @@ std::array<void*, 8> Pointers(const BatchView& view) {
 
 std::string ShapeString(const py::array& array) {
   return py::str(array.attr("shape")).cast<std::string>();
+}
+
+py::array NewArray(const py::handle& dtype, int ndim, const py::ssize_t* shape,
+                   const py::ssize_t* strides, void* data, int flags) {
+  const py::detail::npy_api& api = py::detail::npy_api::get();
+  PyObject* const array = api.PyArray_NewFromDescr_(api.PyArray_Type_, dtype.inc_ref().ptr(), ndim,
+                                                    shape, strides, data, flags, nullptr);
+  if (!array) throw py::error_already_set();
+  return py::reinterpret_steal<py::array>(array);
+}
+
+py::array RowsOf(const py::array& array, py::ssize_t first, py::ssize_t count) {
+  auto* const whole = py::detail::array_proxy(array.ptr());
+  std::array<py::ssize_t, kMostAxes> shape;
+  std::copy_n(whole->dimensions, whole->nd, shape.begin());
+  shape[0] = count;
+  py::array rows = NewArray(whole->descr, whole->nd, shape.data(), whole->strides,
+                            whole->data + first * whole->strides[0], whole->flags);
+  const auto& api = py::detail::npy_api::get();
+  if (api.PyArray_SetBaseObject_(rows.ptr(), array.inc_ref().ptr()) != 0) {
+    throw py::error_already_set();
+  }
+  return rows;
 }
 
 py::array FrameArray(const Frame& frame) {

@@ -16,6 +16,16 @@ namespace rollouts {
 
 std::string ShapeString(const pybind11::array& array);
 
+// An array whose content, if it has no `data`, is not set but for objects, which are null.
+pybind11::array NewArray(const pybind11::handle& dtype, int ndim,
+                         const pybind11::ssize_t* shape,
+                         const pybind11::ssize_t* strides = nullptr, void* data = nullptr,
+                         int flags = 0);
+
+// array[first:first + count].
+pybind11::array RowsOf(const pybind11::array& array, pybind11::ssize_t first,
+                       pybind11::ssize_t count);
+
 // (height, width, 3) uint8.
 pybind11::array FrameArray(const Frame& frame);
 

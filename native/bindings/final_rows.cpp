@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "bindings.h"
 
 namespace py = pybind11;
@@ -22,6 +23,10 @@ namespace {
 using py::detail::array_proxy;
 using py::detail::npy_api;
 using Rows = std::vector<py::ssize_t>;
+
+// Final observations of at most so many bytes are copied into arrays that are used again; a view
+// of a larger one costs less than the copy.
+constexpr py::ssize_t kMostCopiedBytes = 1024;
 
 // Strings of which a step uses the same ones again and again; they live as long as the process.
 class Names {
@@ -39,8 +44,8 @@ class Names {
     return PyDict_GetItemWithError(masks_.ptr(), name.ptr());
   }
 
-  const py::str final_obs{"final_obs"};
-  const py::str final_info{"final_info"};
+  const py::str final_obs{"final_obs"}, final_obs_mask{"_final_obs"};
+  const py::str final_info{"final_info"}, final_info_mask{"_final_info"};
 
  private:
   py::dict masks_;
@@ -48,16 +53,6 @@ class Names {
 
 void Put(const py::dict& dict, const py::handle& key, const py::handle& value) {
   if (PyDict_SetItem(dict.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
-}
-
-// An array whose content, if it has no `data`, is not set but for objects, which are null.
-py::array NewArray(const py::handle& dtype, int ndim, const py::ssize_t* shape,
-                   const py::ssize_t* strides = nullptr, void* data = nullptr, int flags = 0) {
-  const npy_api& api = npy_api::get();
-  PyObject* const array = api.PyArray_NewFromDescr_(api.PyArray_Type_, dtype.inc_ref().ptr(), ndim,
-                                                    shape, strides, data, flags, nullptr);
-  if (!array) throw py::error_already_set();
-  return py::reinterpret_steal<py::array>(array);
 }
 
 // array[row] as Python indexes it: a view, or a scalar of an array of one axis.
@@ -111,9 +106,10 @@ void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   }
 }
 
-// Has the dtype and shape, and is nobody's but the holder's: what it shows may be written anew.
-bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape) {
-  if (!kept || Py_REFCNT(kept.ptr()) != 1) return false;
+// Has the dtype and shape, and nobody but so many of ours holds it: it may be written anew.
+bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape,
+            py::ssize_t holders = 1) {
+  if (!kept || Py_REFCNT(kept.ptr()) != holders) return false;
   const auto* const array = array_proxy(kept.ptr());
   constexpr int kFlags = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
                          py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
@@ -170,22 +166,14 @@ class FinalRows {
     Names& names = Names::All();
     CheckRows(names.final_obs, final_obs, num_rows);
     Kept& kept = kept_[next_++ % kept_.size()];
-    const py::array mask = Take(kept.mask, terminated.dtype(), 1, &num_rows);
-    auto* const marks = reinterpret_cast<bool*>(array_proxy(mask.ptr())->data);
-    for (py::ssize_t row = 0; row < num_rows; ++row) {
-      marks[row] = terminated_rows[row] | truncated_rows[row];
-    }
-    py::dict final_info;
-    kept.columns.resize(info.size());
+    const py::dtype of_mask = terminated.dtype();
+    if (!HoldsAll(kept, info, of_mask, num_rows)) Renew(kept, info, of_mask, num_rows);
+    auto* const marks = reinterpret_cast<bool*>(array_proxy(kept.mask.ptr())->data);
+    std::memset(marks, 0, static_cast<std::size_t>(num_rows));
+    for (const py::ssize_t row : ended_) marks[row] = true;
     std::size_t index = 0;
     for (const auto& [name, values] : info) {
-      const auto column = py::cast<py::array>(values);
-      CheckRows(name, column, num_rows);
-      const auto* const like = array_proxy(column.ptr());
-      py::array result = Take(kept.columns[index++], like->descr, like->nd, like->dimensions);
-      WriteEnded(column, ended_, result);
-      Put(final_info, name, result);
-      Put(final_info, names.MaskOf(name), mask);
+      WriteEnded(py::reinterpret_borrow<py::array>(values), ended_, kept.columns[index++]);
     }
     PutBegun(info, begun, ended_);
     static const py::handle objects = npy_api::get().PyArray_DescrFromType_(npy_api::NPY_OBJECT_);
@@ -194,22 +182,22 @@ class FinalRows {
     const py::array rows = Take(kept.rows, objects, 1, &num_rows);
     if (rows.ptr() != before || kept.shows_rows) Clear(rows);
     kept.shows_rows = true;
-    for (const py::ssize_t row : ended_) {
-      Py_SETREF(Objects(rows)[row], RowOf(final_obs, row).release().ptr());
-    }
+    PutRows(final_obs, kept, Objects(rows));
     Put(info, names.final_obs, rows);
-    Put(info, names.MaskOf(names.final_obs), mask);
-    Put(info, names.final_info, final_info);
-    Put(info, names.MaskOf(names.final_info), mask);
+    Put(info, names.final_obs_mask, kept.mask);
+    Put(info, names.final_info, kept.final_info);
+    Put(info, names.final_info_mask, kept.mask);
     return true;
   }
 
  private:
   // Of one step.
   struct Kept {
+    py::object final_info;  // the columns by name, and the mask under the name of each
     py::object mask;
+    std::vector<py::array> columns;
     py::object rows;  // final_obs
-    std::vector<py::object> columns;
+    std::vector<py::object> copies;  // of final observations, of any row
     bool shows_rows = false;
   };
 
@@ -217,6 +205,63 @@ class FinalRows {
                         const py::ssize_t* shape) {
     if (!IsFree(kept, dtype, ndim, shape)) kept = NewArray(dtype, ndim, shape);
     return py::reinterpret_borrow<py::array>(kept);
+  }
+
+  // Whether final_info is as it was made, like `info`, and nobody's but ours with all its arrays.
+  static bool HoldsAll(const Kept& kept, const py::dict& info, const py::dtype& of_mask,
+                       py::ssize_t num_rows) {
+    const auto size = static_cast<py::ssize_t>(info.size());
+    if (!kept.final_info || Py_REFCNT(kept.final_info.ptr()) != 1) return false;
+    if (PyDict_GET_SIZE(kept.final_info.ptr()) != 2 * size) return false;
+    if (!IsFree(kept.mask, of_mask, 1, &num_rows, 1 + size)) return false;
+    auto column = kept.columns.begin();
+    const auto is_there = [&](const py::handle& name, const py::object& value) {
+      return PyDict_GetItemWithError(kept.final_info.ptr(), name.ptr()) == value.ptr();
+    };
+    for (const auto& [name, values] : info) {
+      const auto* const like = array_proxy(py::cast<py::array>(values).ptr());
+      const py::array& mine = *column++;
+      if (!IsFree(mine, like->descr, like->nd, like->dimensions, 2)) return false;
+      if (!is_there(name, mine) || !is_there(Names::All().MaskOf(name), kept.mask)) return false;
+    }
+    return true;
+  }
+
+  static void Renew(Kept& kept, const py::dict& info, const py::dtype& of_mask,
+                    py::ssize_t num_rows) {
+    py::dict final_info;
+    kept.mask = NewArray(of_mask, 1, &num_rows);
+    kept.columns.clear();
+    for (const auto& [name, values] : info) {
+      const auto column = py::cast<py::array>(values);
+      CheckRows(name, column, num_rows);
+      const auto* const like = array_proxy(column.ptr());
+      kept.columns.push_back(NewArray(like->descr, like->nd, like->dimensions));
+      Put(final_info, name, kept.columns.back());
+      Put(final_info, Names::All().MaskOf(name), kept.mask);
+    }
+    kept.final_info = final_info;
+  }
+
+  void PutRows(const py::array& final_obs, Kept& kept, PyObject** rows) {
+    const auto* const from = array_proxy(final_obs.ptr());
+    const py::ssize_t bytes = final_obs.nbytes() / final_obs.shape(0);
+    const bool is_copied = final_obs.ndim() > 1 && bytes <= kMostCopiedBytes &&
+                           final_obs.dtype().kind() != 'O' && HasDenseRows(final_obs);
+    if (!is_copied) {
+      for (const py::ssize_t row : ended_) {
+        Py_XSETREF(rows[row], RowOf(final_obs, row).release().ptr());
+      }
+      return;
+    }
+    if (kept.copies.size() < ended_.size()) kept.copies.resize(ended_.size());
+    auto copy = kept.copies.begin();
+    for (const py::ssize_t row : ended_) {
+      const py::array values = Take(*copy++, from->descr, from->nd - 1, from->dimensions + 1);
+      std::memcpy(array_proxy(values.ptr())->data, from->data + row * from->strides[0],
+                  static_cast<std::size_t>(bytes));
+      Py_XSETREF(rows[row], values.inc_ref().ptr());
+    }
   }
 
   // Most rows did not end: eight are looked at in one word.
@@ -237,7 +282,7 @@ class FinalRows {
     }
   }
 
-  // Lets go of the views of a step that its caller has dropped, and so of the batch behind them.
+  // Lets go of the rows of a step that its caller has dropped, and so of the batch behind views.
   void Forget() {
     for (Kept& kept : kept_) {
       if (!kept.shows_rows || Py_REFCNT(kept.rows.ptr()) != 1) continue;

@@ -291,11 +291,14 @@ class PyPool {
   }
 
   static py::tuple Rows(const py::tuple& arrays, const CpuPool::Received& received) {
-    const py::slice rows(received.first, received.first + received.rows, 1);
     py::tuple result(arrays.size());
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       const py::object array = arrays[i];
-      result[i] = array.is_none() ? array : py::object(array[rows]);
+      if (array.is_none()) {
+        result[i] = array;
+      } else {
+        result[i] = RowsOf(py::reinterpret_borrow<py::array>(array), received.first, received.rows);
+      }
     }
     return result;
   }
