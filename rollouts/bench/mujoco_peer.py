@@ -37,21 +37,8 @@ class MujocoRollout:
         version = self.version()
         _check_id(self.name, spec)
         driver = _Driver(settings, spec.options)
-        notes = [f"Open loop: {_WINDOW} calls' controls at once, no resets, nothing observed."]
-        if settings.is_async:
-            notes.append("It has no recv and send: rollouts of all environments were measured.")
-        return OpenEnv(
-            self.name,
-            version,
-            driver,
-            num_envs=settings.num_envs,
-            batch_size=settings.num_envs,
-            num_threads=settings.num_threads,
-            start=driver.start,
-            close=driver.close,
-            options={"nstep": _WINDOW * driver.frame_skip},
-            notes=tuple(notes),
-        )
+        note = f"Open loop: {_WINDOW} calls' controls at once, no resets, nothing observed."
+        return _opened(self.name, version, driver, settings, _WINDOW * driver.frame_skip, note)
 
 
 class MujocoBatch:
@@ -75,21 +62,32 @@ class MujocoBatch:
         version = self.version()
         _check_id(self.name, spec)
         driver = _BatchDriver(settings, spec.options)
-        notes = ["No resets, nothing observed; its threads include the caller's."]
-        if settings.is_async:
-            notes.append("It has no recv and send: steps of all simulations were measured.")
-        return OpenEnv(
-            self.name,
-            version,
-            driver,
-            num_envs=settings.num_envs,
-            batch_size=settings.num_envs,
-            num_threads=settings.num_threads,
-            start=driver.start,
-            close=driver.close,
-            options={"nstep": driver.frame_skip},
-            notes=tuple(notes),
-        )
+        note = "No resets, nothing observed; its threads include the caller's."
+        return _opened(self.name, version, driver, settings, driver.frame_skip, note)
+
+
+def _opened(
+    peer: str,
+    version: str,
+    driver: _Driver | _BatchDriver,
+    settings: Settings,
+    nstep: int,
+    note: str,
+) -> OpenEnv:
+    if settings.is_async:
+        note += " It has no recv and send: steps of all simulations were measured."
+    return OpenEnv(
+        peer,
+        version,
+        driver,
+        num_envs=settings.num_envs,
+        batch_size=settings.num_envs,
+        num_threads=settings.num_threads,
+        start=driver.start,
+        close=driver.close,
+        options={"nstep": nstep},
+        notes=(note,),
+    )
 
 
 def _check_id(peer: str, spec: EnvSpec) -> None:

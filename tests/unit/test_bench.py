@@ -158,18 +158,20 @@ def test_compare_measures_the_plain_loop(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_compare_measures_mujocos_rollouts(num_threads: int) -> None:
+@pytest.mark.parametrize(("peer", "nstep"), [("mujoco", 32), ("mujoco-batch", 2)])
+def test_compare_measures_mujocos_own_threads(peer: str, nstep: int, num_threads: int) -> None:
     settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
-    _, engine = compare(settings, [PEERS["mujoco"]]).measurements
-    assert (engine.library, engine.batch_size, engine.num_threads) == ("mujoco", 3, num_threads)
-    assert engine.options == {"nstep": 32}
+    _, engine = compare(settings, [PEERS[peer]]).measurements
+    assert (engine.library, engine.batch_size, engine.num_threads) == (peer, 3, num_threads)
+    assert engine.options == {"nstep": nstep}
     assert engine.median > 0
 
 
-def test_mujocos_rollouts_go_where_our_environments_go() -> None:
+@pytest.mark.parametrize("peer", ["mujoco", "mujoco-batch"])
+def test_mujocos_own_threads_go_where_our_environments_go(peer: str) -> None:
     settings = Settings("Hopper-v5", 2, 2, 1, seed=3)
     spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
-    engine = PEERS["mujoco"].make(settings, spec)
+    engine = PEERS[peer].make(settings, spec)
     batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
     with rollouts.make_vec("Hopper-v5", 2, seed=3, terminate_when_unhealthy=False) as env:
         env.reset()
@@ -178,33 +180,11 @@ def test_mujocos_rollouts_go_where_our_environments_go() -> None:
             env.step(batch)
             engine.env.step(batch)
         ours = np.stack([integration_state(state) for state in env.get_state()])
+    theirs = engine.env._states if peer == "mujoco" else engine.env._batch.state
     # time, positions and velocities come first
-    np.testing.assert_array_equal(engine.env._states[:, :13], ours[:, :13])
-    engine.close()
-
-
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_compare_measures_mujocos_batches(num_threads: int) -> None:
-    settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
-    _, engine = compare(settings, [PEERS["mujoco-batch"]]).measurements
-    assert (engine.library, engine.num_threads) == ("mujoco-batch", num_threads)
-    assert engine.options == {"nstep": 2}
-    assert engine.median > 0
-
-
-def test_mujocos_batches_go_where_our_environments_go() -> None:
-    settings = Settings("Hopper-v5", 2, 2, 1, seed=3)
-    spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
-    engine = PEERS["mujoco-batch"].make(settings, spec)
-    batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
-    with rollouts.make_vec("Hopper-v5", 2, seed=3, terminate_when_unhealthy=False) as env:
-        env.reset()
-        engine.start()
-        for batch in batches:
-            env.step(batch)
-            engine.env.step(batch)
-        ours = np.stack([integration_state(state) for state in env.get_state()])
-    np.testing.assert_array_equal(engine.env._batch.state, ours)
+    np.testing.assert_array_equal(theirs[:, :13], ours[:, :13])
+    if peer == "mujoco-batch":
+        np.testing.assert_array_equal(theirs, ours)
     engine.close()
 
 

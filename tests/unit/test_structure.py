@@ -79,6 +79,12 @@ def test_only_the_bindings_know_pybind11() -> None:
             assert not any("pybind11" in name for name in includes(source)), source
 
 
+def test_the_gil_is_given_away_by_our_guards_alone() -> None:
+    # pybind11's abort the process where its interpreter ends meanwhile
+    for source in [*(ROOT / "native").rglob("*.h"), *(ROOT / "native").rglob("*.cpp")]:
+        assert not re.search(r"gil_scoped_|call_guard|Py_BEGIN_ALLOW", source.read_text()), source
+
+
 def test_only_the_engines_load_foreign_libraries() -> None:
     # portable/ looks for functions of the C library, which is loaded
     for source in (ROOT / "native").rglob("*.cpp"):
