@@ -251,8 +251,9 @@ class SendRecv:
     def _five(self, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Info]:
         obs, reward, terminated, truncated, env_id, returns, lengths, final_obs = arrays[:8]
         info: Info = {"env_id": env_id, "episode_return": returns, "episode_length": lengths}
-        if self._info_names:
-            info.update(self._own_infos(arrays))
+        # in a loop: a dict of them to merge costs a quarter of a light environment's step
+        for index, name in enumerate(self._info_names, 8):
+            info[name] = arrays[index]
         if not self._synchronous and len(env_id):
             # a copy, because a view would keep the whole batch's buffer from being reused
             self._last_env_id = env_id.copy()

@@ -210,7 +210,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         Raises:
           SpecError: Unknown option or field, or one that would change the spaces; not N
-            values; mask of the wrong shape; bad seed. DTypeError: options is no dict with str
+            values; mask that is not (N,) bool; bad seed. DTypeError: options is no dict with str
             for keys. Nothing has changed then, but batches in flight may be gone.
           ClosedError: The environment was closed.
 
@@ -259,8 +259,9 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
           bool, info. Rows are in env order in synchronous mode, in the order of
           `info["env_id"]` otherwise. `info` has env_id (B,) int32, episode_return (B,)
           float64 (sum of unclipped rewards, complete where the episode ended),
-          episode_length (B,) int32 and the environment's own keys; in same-step mode
-          also final_obs and final_info where an episode ended. With
+          episode_length (B,) int32 and the environment's own keys; in same-step mode also
+          final_obs and final_info where an episode ended, and own keys of Atari and toy
+          text outside of final_info are the next episode's, as in Gymnasium. With
           on_env_error="reset", env_error (B,) object, the message where an environment
           failed, and _env_error (B,) bool, only if one did.
 

@@ -93,6 +93,7 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   spec.infos[2] = {"frame_number", DType::kInt32};
   spec.infos[3] = {"episode_frame_number", DType::kInt32};
   if (config.ram_info) spec.infos[spec.num_infos++] = {"ram", DType::kInt32, kRamBytes};
+  spec.reset_infos = true;
   return spec;
 }
 

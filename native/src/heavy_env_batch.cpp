@@ -37,6 +37,37 @@ EnvSpec CommonSpec(const HeavyType& type, const std::vector<AnyConfig>& configs)
   return common;
 }
 
+// Those of begun episodes may not be there.
+bool HasColumns(const EnvSpec& spec, void* const* columns) {
+  return spec.num_infos > 0 && columns[0];
+}
+
+void StoreInfos(const EnvSpec& spec, const double* values, void* const* columns,
+                std::int64_t row) {
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) {
+    StoreInfo(spec.infos[i], columns[i], row, values);
+    values += spec.infos[i].size();
+  }
+}
+
+// A heavy environment for RunCommand, which has it tell of the episode that it began.
+struct HeavyRef {
+  using Action = HeavyEnv::Action;
+  using Obs = HeavyEnv::Obs;
+  HeavyEnv& env;
+  const EnvSpec& spec;
+
+  void Reset(Rng& rng, bool forced) { env.Reset(rng, forced); }
+  StepResult Step(const Action* action, Rng& rng) { return env.Step(action, rng); }
+  void Observe(Obs* obs) const { env.Observe(obs); }
+  void WriteInfoRow(void* const* columns, std::int64_t row) const {
+    if (!HasColumns(spec, columns)) return;
+    double values[EnvSpec::kMaxInfoValues] = {};
+    env.WriteInfo(values);
+    StoreInfos(spec, values, columns, row);
+  }
+};
+
 }  // namespace
 
 HeavyEnvBatch::HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> configs,
@@ -68,7 +99,8 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
       envs_[env]->WriteInfo(values);
       WriteInfo(values, out);
     };
-    RunOrFail(env, work, *envs_[env], clocks_[env].value, source, take_row, write_info,
+    HeavyRef ref{*envs_[env], spec_};
+    RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
               [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
     source.Finish(rows);
   }
@@ -165,10 +197,12 @@ std::vector<std::string> HeavyEnvBatch::ModelFields(std::int32_t env) const {
   return envs_[env]->ModelFields();
 }
 
+// Both of the step and, until one has begun, of the next episode: an end that is only marked
+// begins none, nor does a reset that fails.
 void HeavyEnvBatch::WriteInfo(const double* values, const RowRef& out) const {
-  for (std::int32_t i = 0; i < spec_.num_infos; ++i) {
-    StoreInfo(spec_.infos[i], out.view.infos[i], out.row, values);
-    values += spec_.infos[i].size();
+  StoreInfos(spec_, values, out.view.infos, out.row);
+  if (HasColumns(spec_, out.view.begun_infos)) {
+    StoreInfos(spec_, values, out.view.begun_infos, out.row);
   }
 }
 

@@ -50,13 +50,14 @@ def test_lost_lives_mean_what_they_mean_in_ale_py(options: dict[str, Any], mode:
             info = ours[4]
             length = 0 if over and mode == "next_step" else length + 1
             assert info["episode_length"][0] == length, step
-            ended, lives = bool(ours[2][0]), int(info["lives"][0])
+            ended = bool(ours[2][0])
+            last = info["final_info"] if ended and mode == "same_step" else info
+            lives = int(last["lives"][0])
             over = game_ended(options, ended, lives)
             ends, games = ends + ended, games + over
-            # in same-step mode ale-py's infos are the next episode's already
-            if not (over and mode == "same_step"):
-                for name in INFOS:
-                    np.testing.assert_array_equal(info[name], expected[4][name], err_msg=name)
+            # in same-step mode those of the next episode where one has begun
+            for name in INFOS:
+                np.testing.assert_array_equal(info[name], expected[4][name], err_msg=name)
             if mode == "same_step" and ended:
                 # ale-py leaves that of a marked end unwritten
                 final = expected[4]["final_obs"] if over else expected[0]
@@ -71,6 +72,38 @@ def test_lost_lives_mean_what_they_mean_in_ale_py(options: dict[str, Any], mode:
     assert games >= 3
     # of the five lives of a game, the last is lost with the game
     assert ends == games if options.keys() != {"life_loss_info"} else ends > 4 * games
+
+
+@pytest.mark.parametrize("options", [*LIVES, {"episodic_life": "continue"}], ids=str)
+def test_same_step_infos_are_those_of_the_end_and_of_the_next_start(
+    options: dict[str, Any],
+) -> None:
+    """Next-step mode shows them one after the other."""
+    rng = np.random.default_rng(2)
+    shared = {"seed": 7, "max_episode_steps": 130, "ram_info": True, **options}
+    with (
+        rollouts.make_vec("ALE/Breakout-v5", 1, autoreset_mode="same_step", **shared) as env,
+        rollouts.make_vec("ALE/Breakout-v5", 1, **shared) as slow,
+    ):
+        slow.reset()
+        names = set(env.reset()[1]) - {"env_id", "episode_return", "episode_length"}
+        assert names == {"lives", "raw_reward", "frame_number", "episode_frame_number", "ram"}
+        ends = marks = 0
+        for _ in range(400):
+            action = rng.integers(4, size=1)
+            _, _, terminated, truncated, info = env.step(action)
+            last = slow.step(action)[4]
+            if terminated[0] or truncated[0]:
+                for name in names:
+                    np.testing.assert_array_equal(info["final_info"][name], last[name])
+                if truncated[0] or "episodic_life" in options or last["lives"][0] == 0:
+                    last = slow.step(action)[4]
+                    ends += 1
+                else:
+                    marks += 1
+            for name in names:
+                np.testing.assert_array_equal(info[name], last[name], err_msg=name)
+    assert ends >= 3 and (marks > 0) == (options.keys() == {"life_loss_info"})
 
 
 def test_frames_are_counted_from_the_seed_on_as_in_ale_py() -> None:

@@ -68,7 +68,9 @@ def report_failures(folder: Path, kind: str, mode: str) -> None:
         env.send([0, 0, 0])
         with pytest.raises(rollouts.EnvError, match="2 environment"):
             env.recv()
-        assert env.recv()[4]["episode_length"].tolist() == [1, 0, 0]
+        info = env.recv()[4]
+        assert info["episode_length"].tolist() == [1, 0, 0]
+        assert info["lives"].tolist() == [5, 0, 0]
     else:
         with pytest.raises(rollouts.ProtocolError, match="env_id 1 in row 1 has ended"):
             env.send([0, 0, 0])

@@ -89,7 +89,7 @@ class Atari {
   void Observe(Obs* obs) const;
   // lives; raw_reward (before clipping); frame_number, of all frames since the stream was seeded,
   // those before an episode's first observation too; episode_frame_number, of this game;
-  // with ram_info: ram
+  // with ram_info: ram. They are told of resets too
   void WriteInfo(double* values) const;
   // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the last frame emulated, which ends a game unseen by
   // Observe. Between LoadState and the next Step it is two frames ahead, as ALE saves none.
