@@ -22,7 +22,7 @@ struct StoreFullError : std::runtime_error {
 
 // Written by its stream's one writer; what an item refers to was written before the item was
 // inserted and never changes. `next` and its first numbers may be read by who holds both.
-struct Chunk {
+struct alignas(kCacheLine) Chunk {
   std::uint8_t* data = nullptr;
   std::atomic<std::int64_t> refs{0};
   Chunk* next = nullptr;
