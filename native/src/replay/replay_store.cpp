@@ -11,6 +11,9 @@
 namespace rollouts::replay {
 namespace {
 
+// The memory of a row is asked for while those of so many streams before it are written.
+constexpr std::size_t kStreamsAhead = 4;
+
 StoreOptions Checked(const StoreOptions& options) {
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
     if (value >= least) return;
@@ -149,6 +152,8 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
   const std::size_t num_columns = layout_.columns.size();
   RowSource steps;
   RowSource finals;
+  steps.columns.reserve(num_columns);
+  finals.columns.reserve(num_columns);
   for (std::size_t c = 0; c < num_columns; ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
     const auto source_of = [&](const AppendBatch::Values& values) {
@@ -165,6 +170,7 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
       const bool valid = !batch.valid || batch.valid[i];
       const bool ended = batch.ended && batch.ended[i];
       Stream& stream = *streams[b];
+      streams[std::min(b + kStreamsAhead, streams.size() - 1)]->PrefetchRow();
       const bool first = batch.first && batch.first[i];
       const int flags = (first ? kFirstRow : 0) | (batch.is_final ? kFinalRow : 0);
       rows[i] = valid ? stream.AppendRow(steps, static_cast<std::uint8_t>(flags)) : -1;

@@ -63,14 +63,19 @@ std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
     }
   }
   record[layout_.flags_offset] = static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
-  // the stream's next row comes after those of all others: its memory is asked for now
-  const std::int64_t ahead = std::min(layout_.row_bytes, kMostAhead);
-  for (std::int64_t at = 0; at < ahead; at += kCacheLine) {
-    __builtin_prefetch(record + layout_.row_bytes + at, 1);
-  }
   next_is_first_ = (flags & kFinalRow) != 0;
   ++chunk.num_rows;
+  // the stream's next row comes after those of all others: its memory is asked for now
+  PrefetchRow();
   return next_row_++;
+}
+
+void Stream::PrefetchRow() const {
+  if (!last_chunk_) return;
+  const std::uint8_t* const record = RecordOf(layout_, *last_chunk_, last_chunk_->num_rows);
+  const std::int64_t ahead = std::min(layout_.row_bytes, kMostAhead);
+  for (std::int64_t at = 0; at < ahead; at += kCacheLine) __builtin_prefetch(record + at, 1);
+  __builtin_prefetch(record + ahead - 1, 1);
 }
 
 bool Stream::HasRoom() const {
@@ -257,7 +262,7 @@ RowRun Stream::ReferChunks(std::int64_t start, std::int32_t length) const {
 
 void Stream::DropChunksBefore(std::size_t index) {
   const auto end = chunks_.begin() + static_cast<std::ptrdiff_t>(index);
-  for (auto chunk = chunks_.begin(); chunk != end; ++chunk) allocator_.Unref(*chunk);
+  for (auto chunk = chunks_.begin(); chunk != end; ++chunk) Unref(*chunk);
   chunks_.erase(chunks_.begin(), end);
   NoteChunks();
 }
@@ -268,7 +273,7 @@ void Stream::Rewind(const Mark& mark) {
   while (!chunks_.empty() && chunks_.back()->first_row >= next_row_) {
     next_chunk_ = chunks_.back()->number;
     for (std::size_t c = 0; c < next_frame_.size(); ++c) next_frame_[c] = chunks_.back()->frames[c].first;
-    allocator_.Unref(chunks_.back());
+    Unref(chunks_.back());
     chunks_.pop_back();
   }
   NoteChunks();

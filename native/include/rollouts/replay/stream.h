@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "rollouts/replay/chunk.h"
@@ -43,6 +44,8 @@ class alignas(kCacheLine) Stream {
   }
   // Appends a row and returns its number. Throws StoreFullError, with nothing appended.
   std::int64_t AppendRow(const RowSource& source, std::uint8_t flags);
+  // Asks the cache for the memory of the next row.
+  void PrefetchRow() const;
   // Where to come back to. Rows of before the mark must not have been trimmed since.
   struct Mark {
     std::int64_t next_row;
@@ -61,7 +64,7 @@ class alignas(kCacheLine) Stream {
   // [oldest_row, next_row).
   RowRun Refer(std::int64_t start, std::int32_t length) const {
     if (layout_.has_stacks || start < last_chunk_->first_row) return ReferChunks(start, length);
-    ChunkAllocator::Ref(last_chunk_);
+    if (last_chunk_->spare_refs-- == 0) TakeSpareRefs(*last_chunk_);
     return {last_chunk_, 1, length, id_, start};
   }
 
@@ -89,6 +92,13 @@ class alignas(kCacheLine) Stream {
 
   void OpenChunk();
   bool HasRoom() const;
+  // References in advance: one atomic operation for many items.
+  static void TakeSpareRefs(Chunk& chunk) {
+    constexpr std::int32_t kCount = 64;
+    chunk.refs.fetch_add(kCount, std::memory_order_relaxed);
+    chunk.spare_refs += kCount;
+  }
+  void Unref(Chunk* chunk) { allocator_.Unref(chunk, 1 + std::exchange(chunk->spare_refs, 0)); }
   RowRun ReferChunks(std::int64_t start, std::int32_t length) const;
   // After each change of chunks_.
   void NoteChunks() {
