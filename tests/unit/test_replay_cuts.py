@@ -69,6 +69,38 @@ def test_the_same_arrays_again_can_be_sampled() -> None:
         assert buffer.stats()["episodes_cut"] == 999 * NUM_ENVS
 
 
+def test_step_that_does_not_continue_cuts_its_environment_alone() -> None:
+    rng = np.random.default_rng(7)
+    num_envs, num_steps = 9, 6
+    obs = rng.normal(size=(num_steps, num_envs, 3)).astype(np.float32)
+    next_obs = np.concatenate([obs[1:], obs[:1]])
+    next_obs[2, 4] += 1  # so step 3 of environment 4 begins elsewhere
+    reward = np.arange(num_steps * num_envs, dtype=np.float32).reshape(num_steps, num_envs)
+    zeros = np.zeros(num_envs, np.bool_)
+    with make_buffer(TableConfig()) as buffer:
+        for t in range(num_steps):
+            # runs of neighbours in another order each time
+            env_id = np.roll(np.arange(num_envs), t * 2) if t % 2 else rng.permutation(num_envs)
+            buffer.add_step(
+                obs[t, env_id],
+                np.zeros(num_envs, np.int64),
+                reward[t, env_id],
+                zeros,
+                zeros,
+                next_obs[t, env_id],
+                autoreset_mode="same_step",
+                env_id=env_id,
+            )
+            assert buffer.stats()["episodes_cut"] == (1 if t >= 3 else 0)
+        buffer.end_episodes()
+        buffer.flush()
+        batch: Any = buffer.gather(buffer.store.keys("replay"))
+    order = np.argsort(batch.reward)
+    np.testing.assert_array_equal(batch.reward[order], reward.ravel())
+    np.testing.assert_array_equal(batch.obs[order], obs.reshape(-1, 3))
+    np.testing.assert_array_equal(batch.next_obs[order], next_obs.reshape(-1, 3))
+
+
 @pytest.mark.parametrize(
     ("kind", "count"),
     [(NStep(3), 1), (Sequences(4), 1), (Sequences(4, end_of_episode="pad"), 1), (Episodes(9), 1)],

@@ -42,6 +42,7 @@ ChunkLayout::ChunkLayout(std::vector<ColumnSpec> given, std::int32_t rows)
   for (const ColumnSpec& spec : specs) {
     Column column{.bytes = spec.bytes(), .stack = spec.stack, .padding = spec.padding};
     if (spec.stacked()) {
+      has_stacks = true;
       column.newest_offset = reserve(sizeof(std::int64_t));
       column.deltas_offset = reserve(spec.stack);
     } else {

@@ -11,6 +11,9 @@
 namespace rollouts::replay {
 namespace {
 
+// The memory of a row is asked for while those of so many streams before it are written.
+constexpr std::size_t kStreamsAhead = 4;
+
 StoreOptions Checked(const StoreOptions& options) {
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
     if (value >= least) return;
@@ -29,46 +32,39 @@ StoreOptions Checked(const StoreOptions& options) {
 // The streams of one call, claimed until its end.
 class ReplayStore::Claims {
  public:
-  Claims(const std::vector<std::unique_ptr<Stream>>& streams, const char* call)
-      : streams_(streams), call_(call) {}
+  Claims(ReplayStore& store, const char* call, std::span<const std::int64_t> ids)
+      : store_(store), ids_(ids) {
+    streams_.reserve(ids.size());
+    const std::lock_guard<std::mutex> lock(store_.claims_mutex_);
+    try {
+      for (const std::int64_t id : ids) {
+        streams_.push_back(&store_.Unclaimed(call, id));
+        store_.is_claimed_[static_cast<std::size_t>(id)] = 1;
+      }
+    } catch (...) {
+      GiveUp();
+      throw;
+    }
+  }
   ~Claims() {
-    for (Stream* const stream : claimed_) stream->Unclaim();
+    const std::lock_guard<std::mutex> lock(store_.claims_mutex_);
+    GiveUp();
   }
   Claims(const Claims&) = delete;
   Claims& operator=(const Claims&) = delete;
 
-  void Reserve(std::size_t count) { claimed_.reserve(count); }
-  Stream& Claim(std::int64_t id) {
-    if (id < 0 || id >= std::ssize(streams_)) {
-      throw SpecError(std::string(call_) + ": there is no stream " + std::to_string(id) +
-                      ", expected 0 to " + std::to_string(std::ssize(streams_) - 1) +
-                      "; add_streams makes more");
-    }
-    Stream& stream = *streams_[static_cast<std::size_t>(id)];
-    claimed_.push_back(&stream);
-    if (!stream.TryClaim()) {
-      claimed_.pop_back();
-      throw ProtocolError(std::string(call_) + ": stream " + std::to_string(id) +
-                          " is given twice, or another thread writes to it; a stream has one "
-                          "writer at a time");
-    }
-    return stream;
-  }
-  // The only claim held, given up for another one.
-  Stream& ClaimNext(std::int64_t id) {
-    if (!claimed_.empty()) {
-      if (claimed_.back()->id() == id) return *claimed_.back();
-      claimed_.back()->Unclaim();
-      claimed_.pop_back();
-    }
-    return Claim(id);
-  }
-  std::span<Stream* const> all() const { return claimed_; }
+  std::span<Stream* const> all() const { return streams_; }
 
  private:
-  const std::vector<std::unique_ptr<Stream>>& streams_;
-  const char* const call_;
-  std::vector<Stream*> claimed_;
+  void GiveUp() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      store_.is_claimed_[static_cast<std::size_t>(ids_[i])] = 0;
+    }
+  }
+
+  ReplayStore& store_;
+  const std::span<const std::int64_t> ids_;
+  std::vector<Stream*> streams_;
 };
 
 ReplayStore::ReplayStore(std::vector<ColumnSpec> columns, const std::vector<TableSpec>& tables,
@@ -101,6 +97,20 @@ void ReplayStore::Close() {
 
 // --- streams -----------------------------------------------------------------------------
 
+Stream& ReplayStore::Unclaimed(const char* call, std::int64_t id) const {
+  if (id < 0 || id >= std::ssize(streams_)) {
+    throw SpecError(std::string(call) + ": there is no stream " + std::to_string(id) +
+                    ", expected 0 to " + std::to_string(std::ssize(streams_) - 1) +
+                    "; add_streams makes more");
+  }
+  if (is_claimed_[static_cast<std::size_t>(id)]) {
+    throw ProtocolError(std::string(call) + ": stream " + std::to_string(id) +
+                        " is given twice, or another thread writes to it; a stream has one "
+                        "writer at a time");
+  }
+  return *streams_[static_cast<std::size_t>(id)];
+}
+
 std::int64_t ReplayStore::AddStreams(std::int64_t count) {
   CheckOpen("add_streams");
   if (count < 0) throw SpecError("add_streams: n is " + std::to_string(count) + ", expected 0 or more");
@@ -108,8 +118,9 @@ std::int64_t ReplayStore::AddStreams(std::int64_t count) {
   const std::int64_t first = std::ssize(streams_);
   for (std::int64_t i = 0; i < count; ++i) {
     streams_.push_back(
-        std::make_unique<Stream>(layout_, allocator_, first + i, options_.history_rows));
+        std::make_unique<Stream>(layout_, allocator_, first + i));
   }
+  is_claimed_.resize(streams_.size(), 0);
   return first;
 }
 
@@ -121,61 +132,51 @@ std::int64_t ReplayStore::num_streams() const {
 void ReplayStore::Append(const AppendBatch& batch, std::span<std::int64_t> rows) {
   CheckOpen("append");
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
-  Claims claims(streams_, "append");
-  claims.Reserve(batch.streams.size());
-  for (const std::int64_t id : batch.streams) claims.Claim(id);
-  for (Stream* const stream : claims.all()) stream->Trim();
-
+  const Claims claims(*this, "append", batch.streams);
   std::vector<Stream::Mark> marks;
   marks.reserve(batch.streams.size());
-  for (const Stream* const stream : claims.all()) marks.push_back(stream->mark());
+  for (Stream* const stream : claims.all()) {
+    stream->Trim(options_.history_rows);
+    marks.push_back(stream->mark());
+  }
   try {
-    AppendClaimed(batch, claims, rows);
+    AppendClaimed(batch, claims.all(), rows);
   } catch (...) {
     for (std::size_t b = 0; b < marks.size(); ++b) claims.all()[b]->Rewind(marks[b]);
     throw;
   }
 }
 
-void ReplayStore::AppendClaimed(const AppendBatch& batch, Claims& claims,
+void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
                                 std::span<std::int64_t> rows) {
   const std::size_t num_columns = layout_.columns.size();
-  const std::size_t num_streams = batch.streams.size();
-  RowSource steps{std::vector<const std::uint8_t*>(num_columns), {}};
-  RowSource finals{std::vector<const std::uint8_t*>(num_columns), {}};
-  std::vector<std::int64_t> stride(num_columns);
-  std::vector<std::int64_t> final_stride(num_columns);
-  const auto bytes_of = [&](std::size_t c, const AppendBatch::Values& values) {
-    if (!values.data) return std::int64_t{0};
-    return layout_.columns[c].bytes * (values.whole_stack ? layout_.columns[c].stack : 1);
-  };
+  RowSource steps;
+  RowSource finals;
+  steps.columns.reserve(num_columns);
+  finals.columns.reserve(num_columns);
   for (std::size_t c = 0; c < num_columns; ++c) {
-    steps.column[c] = batch.columns[c].data;
-    steps.whole_stack.push_back(batch.columns[c].whole_stack);
-    stride[c] = bytes_of(c, batch.columns[c]);
-    const AppendBatch::Values final = batch.final.empty() ? AppendBatch::Values{} : batch.final[c];
-    finals.column[c] = final.data;
-    finals.whole_stack.push_back(final.whole_stack);
-    final_stride[c] = bytes_of(c, final);
+    const ChunkLayout::Column& column = layout_.columns[c];
+    const auto source_of = [&](const AppendBatch::Values& values) {
+      const std::int64_t stride = column.bytes * (values.whole_stack ? column.stack : 1);
+      return RowSource::Column{values.data, stride, values.whole_stack};
+    };
+    steps.columns.push_back(source_of(batch.columns[c]));
+    finals.columns.push_back(batch.final.empty() ? RowSource::Column{} : source_of(batch.final[c]));
   }
-  const auto advance = [&](RowSource& source, const std::vector<std::int64_t>& by) {
-    for (std::size_t c = 0; c < num_columns; ++c) {
-      if (source.column[c]) source.column[c] += by[c];
-    }
-  };
 
   std::size_t i = 0;
   for (std::int64_t t = 0; t < batch.steps; ++t) {
-    for (std::size_t b = 0; b < num_streams; ++b, ++i, advance(steps, stride)) {
+    for (std::size_t b = 0; b < streams.size(); ++b, ++i, ++steps.row) {
       const bool valid = !batch.valid || batch.valid[i];
       const bool ended = batch.ended && batch.ended[i];
-      Stream& stream = *claims.all()[b];
+      Stream& stream = *streams[b];
+      streams[std::min(b + kStreamsAhead, streams.size() - 1)]->PrefetchRow();
       const bool first = batch.first && batch.first[i];
       const int flags = (first ? kFirstRow : 0) | (batch.is_final ? kFinalRow : 0);
       rows[i] = valid ? stream.AppendRow(steps, static_cast<std::uint8_t>(flags)) : -1;
       if (!ended) continue;
       if (valid) stream.AppendRow(finals, kFinalRow);
-      advance(finals, final_stride);
+      ++finals.row;
     }
   }
 }
@@ -183,9 +184,9 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, Claims& claims,
 void ReplayStore::StreamRows(std::span<const std::int64_t> streams, std::span<std::int64_t> oldest,
                              std::span<std::int64_t> next) {
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
-  Claims claims(streams_, "stream_rows");
+  const std::lock_guard<std::mutex> claims_lock(claims_mutex_);
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    const Stream& stream = claims.ClaimNext(streams[i]);
+    const Stream& stream = Unclaimed("stream_rows", streams[i]);
     oldest[i] = stream.oldest_row();
     next[i] = stream.next_row();
   }
@@ -193,9 +194,7 @@ void ReplayStore::StreamRows(std::span<const std::int64_t> streams, std::span<st
 
 void ReplayStore::EndStreams(std::span<const std::int64_t> streams) {
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
-  Claims claims(streams_, "end_streams");
-  claims.Reserve(streams.size());
-  for (const std::int64_t id : streams) claims.Claim(id);
+  const Claims claims(*this, "end_streams", streams);
   for (Stream* const stream : claims.all()) stream->Forget();
 }
 
@@ -222,14 +221,14 @@ void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams
   // a state that is loaded from here on makes these rows strangers
   runs.generation_ = tables_[table]->generation();
   runs.runs_.reserve(streams.size());
-  Claims claims(streams_, "insert");
+  const std::lock_guard<std::mutex> claims_lock(claims_mutex_);
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    Stream& stream = claims.ClaimNext(streams[i]);
+    const Stream& stream = Unclaimed("insert", streams[i]);
     runs.runs_.push_back(ReferChecked(stream, i, starts[i], lengths[i]));
   }
 }
 
-RowRun ReplayStore::ReferChecked(Stream& stream, std::size_t item, std::int64_t start,
+RowRun ReplayStore::ReferChecked(const Stream& stream, std::size_t item, std::int64_t start,
                                  std::int32_t length) {
   if (length >= 1 && start >= stream.oldest_row() && start <= stream.next_row() - length) {
     return stream.Refer(start, length);

@@ -188,7 +188,7 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const auto id = static_cast<std::int64_t>(i);
     saved.push_back(GetStream(reader, id, layout_.columns.size(), chunks));
-    streams[i] = std::make_unique<Stream>(layout_, allocator_, id, options_.history_rows);
+    streams[i] = std::make_unique<Stream>(layout_, allocator_, id);
   }
   std::vector<std::unique_ptr<Table::Contents>> contents;
   for (const auto& table : tables_) contents.push_back(GetTable(reader, table->spec(), chunks));
@@ -202,6 +202,7 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
     streams[i]->Load(std::move(saved[i]));
   }
   streams_ = std::move(streams);
+  is_claimed_.assign(streams_.size(), 0);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (const Table::Item& item : contents[i]->items) {
       if (item.live) item.run.Ref();

@@ -28,9 +28,8 @@ inline void CopyValue(std::uint8_t* to, const std::uint8_t* from, std::int64_t b
 
 }  // namespace
 
-Stream::Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id,
-               std::int64_t history_rows)
-    : layout_(layout), allocator_(allocator), id_(id), history_rows_(history_rows) {
+Stream::Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id)
+    : layout_(layout), allocator_(allocator), id_(id) {
   next_frame_.resize(layout.columns.size());
   stacks_.resize(layout.columns.size());
   for (std::size_t c = 0; c < stacks_.size(); ++c) {
@@ -43,15 +42,15 @@ Stream::~Stream() { DropChunksBefore(chunks_.size()); }
 
 std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
   const bool first = next_is_first_ || (flags & kFirstRow) != 0;
-  if (chunks_.empty() || !HasRoom()) OpenChunk();
-  Chunk& chunk = *chunks_.back();
+  if (!last_chunk_ || !HasRoom()) OpenChunk();
+  Chunk& chunk = *last_chunk_;
   std::uint8_t* const record = RecordOf(layout_, chunk, chunk.num_rows);
 
   for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
-    const std::uint8_t* const value = source.column[c];
+    const std::uint8_t* const value = source.value(c);
     if (column.stack > 1) {
-      if (source.whole_stack[c]) {
+      if (source.columns[c].whole_stack) {
         AppendStack(c, value, first);
       } else {
         AppendFrame(c, value, first);
@@ -64,19 +63,25 @@ std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
     }
   }
   record[layout_.flags_offset] = static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
-  // the stream's next row comes after those of all others: its memory is asked for now
-  const std::int64_t ahead = std::min(layout_.row_bytes, kMostAhead);
-  for (std::int64_t at = 0; at < ahead; at += kCacheLine) {
-    __builtin_prefetch(record + layout_.row_bytes + at, 1);
-  }
   next_is_first_ = (flags & kFinalRow) != 0;
   ++chunk.num_rows;
+  // the stream's next row comes after those of all others: its memory is asked for now
+  PrefetchRow();
   return next_row_++;
 }
 
+void Stream::PrefetchRow() const {
+  if (!last_chunk_) return;
+  const std::uint8_t* const record = RecordOf(layout_, *last_chunk_, last_chunk_->num_rows);
+  const std::int64_t ahead = std::min(layout_.row_bytes, kMostAhead);
+  for (std::int64_t at = 0; at < ahead; at += kCacheLine) __builtin_prefetch(record + at, 1);
+  __builtin_prefetch(record + ahead - 1, 1);
+}
+
 bool Stream::HasRoom() const {
-  const Chunk& chunk = *chunks_.back();
+  const Chunk& chunk = *last_chunk_;
   if (chunk.num_rows >= layout_.chunk_rows) return false;
+  if (!layout_.has_stacks) return true;
   for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
     if (column.stack > 1 && column.capacity - chunk.frames[c].count < column.stack) return false;
@@ -90,8 +95,9 @@ void Stream::OpenChunk() {
   chunk->number = next_chunk_++;
   chunk->first_row = next_row_;
   for (std::size_t c = 0; c < chunk->frames.size(); ++c) chunk->frames[c] = {next_frame_[c], 0};
-  if (!chunks_.empty()) chunks_.back()->next = chunk;
+  if (last_chunk_) last_chunk_->next = chunk;
   chunks_.push_back(chunk);
+  NoteChunks();
 }
 
 // Keeps those frames of the last row that this one shows again, and stores the others.
@@ -168,7 +174,7 @@ void Stream::AppendFrame(std::size_t c, const std::uint8_t* frame, bool first) {
 
 void Stream::StoreFrame(std::size_t c, std::int32_t place, const std::uint8_t* frame) {
   const ChunkLayout::Column& column = layout_.columns[c];
-  Chunk& chunk = *chunks_.back();
+  Chunk& chunk = *last_chunk_;
   std::uint8_t* const to = chunk.data + column.offset + chunk.frames[c].count++ * column.bytes;
   std::memcpy(to, frame, static_cast<std::size_t>(column.bytes));
   stacks_[c].frames[place] = to;
@@ -195,8 +201,8 @@ void Stream::ReadStacks() {
     if (column.stack == 1) continue;
     std::fill(stacks_[c].frames.begin(), stacks_[c].frames.end(), nullptr);
     std::fill(stacks_[c].numbers.begin(), stacks_[c].numbers.end(), -1);
-    if (chunks_.empty()) continue;
-    const Chunk& chunk = *chunks_.back();
+    if (!last_chunk_) continue;
+    const Chunk& chunk = *last_chunk_;
     const std::uint8_t* const record = RecordOf(layout_, chunk, chunk.num_rows - 1);
     std::int64_t newest;
     std::memcpy(&newest, record + column.newest_offset, sizeof(newest));
@@ -246,7 +252,7 @@ std::size_t Stream::FirstChunkFor(std::int64_t row) const {
   return index;
 }
 
-RowRun Stream::Refer(std::int64_t start, std::int32_t length) const {
+RowRun Stream::ReferChunks(std::int64_t start, std::int32_t length) const {
   const std::size_t last = ChunkOfRow(start + length - 1);
   const std::size_t first = FirstChunkFor(start);
   const RowRun run{chunks_[first], static_cast<std::int32_t>(last - first + 1), length, id_, start};
@@ -254,17 +260,11 @@ RowRun Stream::Refer(std::int64_t start, std::int32_t length) const {
   return run;
 }
 
-void Stream::Trim() {
-  if (next_row_ - oldest_row_ <= history_rows_) return;
-  oldest_row_ = next_row_ - history_rows_;
-  if (chunks_.size() > 1) DropChunksBefore(FirstChunkFor(oldest_row_));
-}
-
 void Stream::DropChunksBefore(std::size_t index) {
-  for (; index > 0; --index) {
-    allocator_.Unref(chunks_.front());
-    chunks_.pop_front();
-  }
+  const auto end = chunks_.begin() + static_cast<std::ptrdiff_t>(index);
+  for (auto chunk = chunks_.begin(); chunk != end; ++chunk) Unref(*chunk);
+  chunks_.erase(chunks_.begin(), end);
+  NoteChunks();
 }
 
 void Stream::Rewind(const Mark& mark) {
@@ -273,11 +273,12 @@ void Stream::Rewind(const Mark& mark) {
   while (!chunks_.empty() && chunks_.back()->first_row >= next_row_) {
     next_chunk_ = chunks_.back()->number;
     for (std::size_t c = 0; c < next_frame_.size(); ++c) next_frame_[c] = chunks_.back()->frames[c].first;
-    allocator_.Unref(chunks_.back());
+    Unref(chunks_.back());
     chunks_.pop_back();
   }
-  if (!chunks_.empty()) {
-    Chunk& chunk = *chunks_.back();
+  NoteChunks();
+  if (last_chunk_) {
+    Chunk& chunk = *last_chunk_;
     chunk.num_rows = static_cast<std::int32_t>(next_row_ - chunk.first_row);
     for (std::size_t c = 0; c < next_frame_.size(); ++c) {
       const ChunkLayout::Column& column = layout_.columns[c];
@@ -305,6 +306,7 @@ Stream::Saved Stream::Save() const {
 void Stream::Load(Saved saved) {
   DropChunksBefore(chunks_.size());
   chunks_ = std::move(saved.chunks);
+  NoteChunks();
   next_row_ = saved.next_row;
   oldest_row_ = saved.oldest_row;
   next_chunk_ = saved.next_chunk;

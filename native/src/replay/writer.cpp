@@ -23,6 +23,13 @@ Writer::Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
 
 void Writer::FindStreams(std::span<const std::int64_t> env_ids) {
   const std::int64_t num_new = episodes_.Find(env_ids, streams_);
+  ranges_.clear();
+  for (const std::int64_t stream : streams_) {
+    if (ranges_.empty() || ranges_.back().first + ranges_.back().count != stream) {
+      ranges_.push_back({stream, 0});
+    }
+    ++ranges_.back().count;
+  }
   if (num_new == 0) return;
   if (store_->AddStreams(num_new) != episodes_.size()) {
     throw ProtocolError("streams were added to the store behind its writer");
@@ -43,27 +50,20 @@ void Writer::Add(const NewSteps& steps) {
   FindStreams(steps.env_ids);
   CutBroken(steps.columns[0].data);
   Append(steps);
-  const std::int64_t bytes = episodes_.obs_bytes();
-  for (std::size_t b = 0; b < streams_.size(); ++b) {
-    Remember(streams_[b], steps.next_obs + static_cast<std::int64_t>(b) * bytes);
-  }
+  Remember(steps.next_obs);
 }
 
 void Writer::AddStep(const NewSteps& step, const StepMarks& marks) {
   FindStreams(step.env_ids);
   CutBroken(step.columns[0].data);
   Append(step);
-  const std::int64_t bytes = episodes_.obs_bytes();
+  Remember(step.next_obs);
   for (std::size_t b = 0; b < streams_.size(); ++b) {
     Episodes::Open& open = episodes_.open(streams_[b]);
     const bool ended = step.ended && step.ended[b];
     const bool failed = marks.failed && marks.failed[b];
-    // where the next step has to begin, if it is not the user who resets
-    if (marks.mode == Autoreset::kDisabled && ended) {
-      open.is_known = 0;
-    } else {
-      Remember(streams_[b], step.next_obs + static_cast<std::int64_t>(b) * bytes);
-    }
+    // it is the user who resets, to what is not known yet
+    if (marks.mode == Autoreset::kDisabled && ended) open.is_known = 0;
     if (failed) {
       counts.episodes_cut += open.is_open;
       episodes_.Cut(streams_[b], -1, pending_);
@@ -75,18 +75,32 @@ void Writer::AddStep(const NewSteps& step, const StepMarks& marks) {
   }
 }
 
-void Writer::Remember(std::int64_t stream, const std::uint8_t* next_obs) {
-  std::memcpy(episodes_.next_obs(stream), next_obs, static_cast<std::size_t>(episodes_.obs_bytes()));
-  episodes_.open(stream).is_known = 1;
+void Writer::Remember(const std::uint8_t* next_obs) {
+  const auto bytes = static_cast<std::size_t>(episodes_.obs_bytes());
+  for (const Range& range : ranges_) {
+    const std::size_t size = bytes * static_cast<std::size_t>(range.count);
+    std::memcpy(episodes_.next_obs(range.first), next_obs, size);
+    next_obs += size;
+  }
+  for (const std::int64_t stream : streams_) episodes_.open(stream).is_known = 1;
 }
 
 void Writer::CutBroken(const std::uint8_t* obs) {
   const auto bytes = static_cast<std::size_t>(episodes_.obs_bytes());
   cut_.clear();
-  for (const std::int64_t stream : streams_) {
-    const bool is_known = episodes_.open(stream).is_known;
-    if (is_known && std::memcmp(episodes_.next_obs(stream), obs, bytes) != 0) cut_.push_back(stream);
-    obs += bytes;
+  const auto differs = [&](std::int64_t stream, const std::uint8_t* begin, std::size_t size) {
+    return std::memcmp(episodes_.next_obs(stream), begin, size) != 0;
+  };
+  for (const Range& range : ranges_) {
+    // most often all of them begin as the step before said
+    const std::size_t size = bytes * static_cast<std::size_t>(range.count);
+    const std::int64_t count = differs(range.first, obs, size) ? range.count : 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t stream = range.first + i;
+      if (!episodes_.open(stream).is_known) continue;
+      if (differs(stream, obs + i * episodes_.obs_bytes(), bytes)) cut_.push_back(stream);
+    }
+    obs += size;
   }
   if (cut_.empty()) return;
   Complete(cut_, /*is_broken=*/true);

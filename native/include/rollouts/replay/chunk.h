@@ -22,7 +22,7 @@ struct StoreFullError : std::runtime_error {
 
 // Written by its stream's one writer; what an item refers to was written before the item was
 // inserted and never changes. `next` and its first numbers may be read by who holds both.
-struct Chunk {
+struct alignas(kCacheLine) Chunk {
   std::uint8_t* data = nullptr;
   std::atomic<std::int64_t> refs{0};
   Chunk* next = nullptr;
@@ -30,6 +30,7 @@ struct Chunk {
   std::int64_t number = 0;     // in its stream
   std::int64_t first_row = 0;  // in its stream
   std::int32_t num_rows = 0;
+  std::int32_t spare_refs = 0;  // of `refs`, that the stream has taken for items to come
   struct Frames {
     std::int64_t first = 0;  // number of the first frame of a stacked column
     std::int32_t count = 0;
@@ -69,8 +70,8 @@ class ChunkAllocator {
   Chunk* Take();
   static void Ref(Chunk* chunk) { chunk->refs.fetch_add(1, std::memory_order_relaxed); }
   // The last reference gives the chunk back.
-  void Unref(Chunk* chunk) {
-    if (chunk->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) GiveBack(chunk);
+  void Unref(Chunk* chunk, std::int64_t count = 1) {
+    if (chunk->refs.fetch_sub(count, std::memory_order_acq_rel) == count) GiveBack(chunk);
   }
 
   // Raises the bound by so many chunks, or lowers it again; it has no effect without a bound.

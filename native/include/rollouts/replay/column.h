@@ -64,6 +64,7 @@ struct ChunkLayout {
 
   std::vector<ColumnSpec> specs;
   std::vector<Column> columns;
+  bool has_stacks = false;
   std::int64_t flags_offset = 0;  // in a record
   std::int64_t row_bytes = 0;     // from one record to the next
   std::int32_t chunk_rows = 0;

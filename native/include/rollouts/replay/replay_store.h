@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of many streams, stored once, and tables of items that refer to them.
 //
-// Lock order: state_mutex_; a stream's claim; a table's mutex (several: in the order of the
-// tables); ChunkAllocator's mutex. WorkerThreads' mutexes are taken with none of these held.
+// Lock order: state_mutex_; claims_mutex_; a table's mutex (several: in the order of the tables);
+// ChunkAllocator's mutex. WorkerThreads' mutexes are taken with none of these held.
 // No lock is held while a caller waits for a rate limiter, but for that table's mutex, which
 // waiting releases.
 #pragma once
@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -133,8 +134,11 @@ class ReplayStore {
   class Claims;
 
   void CheckOpen(const char* call) const;
-  void AppendClaimed(const AppendBatch& batch, Claims& claims, std::span<std::int64_t> rows);
-  RowRun ReferChecked(Stream& stream, std::size_t item, std::int64_t start, std::int32_t length);
+  // With claims_mutex_ held. Throws SpecError for no stream, ProtocolError for a claimed one.
+  Stream& Unclaimed(const char* call, std::int64_t id) const;
+  void AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
+                     std::span<std::int64_t> rows);
+  RowRun ReferChecked(const Stream& stream, std::size_t item, std::int64_t start, std::int32_t length);
 
   const ChunkLayout layout_;
   const StoreOptions options_;
@@ -146,6 +150,9 @@ class ReplayStore {
   // Shared: streams are claimed and used. Exclusive: streams are added, states saved and loaded.
   mutable std::shared_mutex state_mutex_;
   std::vector<std::unique_ptr<Stream>> streams_;  // guarded by state_mutex_
+  // Guards is_claimed_, and a stream's content where it is not claimed.
+  std::mutex claims_mutex_;
+  std::vector<std::uint8_t> is_claimed_;  // by stream: a thread appends to it
 };
 
 }  // namespace rollouts::replay

@@ -2,9 +2,9 @@
 // One environment's rows, as one writer appends them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "rollouts/replay/chunk.h"
@@ -12,28 +12,40 @@
 
 namespace rollouts::replay {
 
-// Where the columns of a row to append lie; borrowed for one call.
+// Where the columns of a row to append lie, in arrays of rows; borrowed for one call.
 struct RowSource {
-  std::vector<const std::uint8_t*> column;  // null: zeros
-  std::vector<std::uint8_t> whole_stack;    // of a stacked column: the value is all its frames
+  struct Column {
+    const std::uint8_t* data = nullptr;  // null: zeros
+    std::int64_t stride = 0;             // bytes from one row to the next
+    bool whole_stack = false;            // of a stacked column: the value is all its frames
+  };
+  std::vector<Column> columns;
+  std::int64_t row = 0;
+
+  const std::uint8_t* value(std::size_t column) const {
+    const Column& from = columns[column];
+    return from.data ? from.data + row * from.stride : nullptr;
+  }
 };
 
-// Not thread-safe: who calls anything but the claims has claimed it, or holds the store alone.
-class Stream {
+// Not thread-safe: who calls anything has claimed it, or keeps others from claiming it.
+class alignas(kCacheLine) Stream {
  public:
-  Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id,
-         std::int64_t history_rows);
+  Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  bool TryClaim() { return !claimed_.exchange(true, std::memory_order_acquire); }
-  void Unclaim() { claimed_.store(false, std::memory_order_release); }
-
   // Forgets rows that no new item may refer to any more: all but the last `history_rows`.
-  void Trim();
+  void Trim(std::int64_t history_rows) {
+    if (next_row_ - oldest_row_ <= history_rows) return;
+    oldest_row_ = next_row_ - history_rows;
+    if (oldest_row_ >= second_chunk_row_) DropChunksBefore(FirstChunkFor(oldest_row_));
+  }
   // Appends a row and returns its number. Throws StoreFullError, with nothing appended.
   std::int64_t AppendRow(const RowSource& source, std::uint8_t flags);
+  // Asks the cache for the memory of the next row.
+  void PrefetchRow() const;
   // Where to come back to. Rows of before the mark must not have been trimmed since.
   struct Mark {
     std::int64_t next_row;
@@ -50,10 +62,14 @@ class Stream {
 
   // The run of rows [start, start + length), referenced for the caller. The rows must lie in
   // [oldest_row, next_row).
-  RowRun Refer(std::int64_t start, std::int32_t length) const;
+  RowRun Refer(std::int64_t start, std::int32_t length) const {
+    if (layout_.has_stacks || start < last_chunk_->first_row) return ReferChunks(start, length);
+    if (last_chunk_->spare_refs-- == 0) TakeSpareRefs(*last_chunk_);
+    return {last_chunk_, 1, length, id_, start};
+  }
 
   // For saved states.
-  const std::deque<Chunk*>& chunks() const { return chunks_; }
+  const std::vector<Chunk*>& chunks() const { return chunks_; }
   bool next_is_first() const { return next_is_first_; }
   struct Saved {
     std::int64_t next_row = 0;
@@ -61,7 +77,7 @@ class Stream {
     std::int64_t next_chunk = 0;
     std::vector<std::int64_t> next_frame;
     bool next_is_first = true;
-    std::deque<Chunk*> chunks;  // with a reference each, which the stream takes over
+    std::vector<Chunk*> chunks;  // with a reference each, which the stream takes over
   };
   Saved Save() const;
   void Load(Saved saved);
@@ -72,8 +88,23 @@ class Stream {
     std::vector<std::int64_t> numbers;        // -1: zeros
   };
 
+  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
   void OpenChunk();
   bool HasRoom() const;
+  // References in advance: one atomic operation for many items.
+  static void TakeSpareRefs(Chunk& chunk) {
+    constexpr std::int32_t kCount = 64;
+    chunk.refs.fetch_add(kCount, std::memory_order_relaxed);
+    chunk.spare_refs += kCount;
+  }
+  void Unref(Chunk* chunk) { allocator_.Unref(chunk, 1 + std::exchange(chunk->spare_refs, 0)); }
+  RowRun ReferChunks(std::int64_t start, std::int32_t length) const;
+  // After each change of chunks_.
+  void NoteChunks() {
+    last_chunk_ = chunks_.empty() ? nullptr : chunks_.back();
+    second_chunk_row_ = chunks_.size() > 1 ? chunks_[1]->first_row : kNone;
+  }
   void AppendStack(std::size_t column, const std::uint8_t* value, bool first);
   void AppendFrame(std::size_t column, const std::uint8_t* frame, bool first);
   std::int32_t FindShift(std::size_t column, const std::uint8_t* value, bool first) const;
@@ -85,17 +116,18 @@ class Stream {
   std::size_t FirstChunkFor(std::int64_t row) const;
   void DropChunksBefore(std::size_t index);
 
+  // one cache line has what most rows need: a step of many streams has other lines to wait for
+  bool next_is_first_ = true;
   const ChunkLayout& layout_;
   ChunkAllocator& allocator_;
   const std::int64_t id_;
-  const std::int64_t history_rows_;
-  std::atomic<bool> claimed_{false};
-
-  std::deque<Chunk*> chunks_;  // one reference each; the last one is being written
+  Chunk* last_chunk_ = nullptr;           // null: none
   std::int64_t next_row_ = 0;
   std::int64_t oldest_row_ = 0;
+  std::int64_t second_chunk_row_ = kNone;  // the first row that is not in the first chunk
+
+  std::vector<Chunk*> chunks_;  // one reference each; the last one is being written
   std::int64_t next_chunk_ = 0;
-  bool next_is_first_ = true;
   std::vector<std::int64_t> next_frame_;  // per column
   std::vector<StackState> stacks_;        // per column; empty where it is plain
 };

@@ -88,7 +88,7 @@ class Writer {
   void Append(const NewSteps& steps);
   // Cuts the open episodes of `streams`. Where the next observation is known, it is the final row.
   void Complete(std::span<const std::int64_t> streams, bool is_broken);
-  void Remember(std::int64_t stream, const std::uint8_t* next_obs);
+  void Remember(const std::uint8_t* next_obs);
 
   const std::shared_ptr<ReplayStore> store_;
   Episodes episodes_;
@@ -97,6 +97,11 @@ class Writer {
 
   // of one call, kept for their memory
   std::vector<std::int64_t> streams_;  // B
+  struct Range {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+  };
+  std::vector<Range> ranges_;  // of streams_ that follow each other
   std::vector<std::int64_t> rows_;
   std::vector<std::int64_t> cut_;
   std::vector<std::uint8_t> first_;
