@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent / "distributed"))
 # Threads of torch that wait sleep, here and in what tests start: they would spin beside the other
 # processes of a run, which share the cores. libgomp reads it when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# Processes of environments come from a small one that has imported what they need, and no thread
+# of Ray or torch. TorchRL would make it "spawn", whose processes import for two seconds each.
+if sys.platform != "win32":
+    multiprocessing.set_start_method("forkserver")
+    multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.env_fns"])
 
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.

@@ -121,7 +121,9 @@ def test_wait_that_timed_out_may_be_repeated() -> None:
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # for the processes to inherit
     try:
-        with rollouts.from_env_fns([Waiting, Counter], num_processes=2) as envs:
+        with rollouts.from_env_fns(
+            [Waiting, Counter], num_processes=2, start_method="spawn"
+        ) as envs:
             envs.reset()
             pid = envs.call("pid_of")[0]
             envs.step_async([1, 1])
