@@ -131,7 +131,8 @@ def compare(
             missing.append(f"{name} was not measured, as it cannot be used here: {error}")
     data = make_steps(num_envs, seed)
     for buffer in buffers.values():
-        # what is made at the first calls only
+        # a training fills its buffer once, and then goes on for long
+        _fill(buffer, data, num_envs)
         _measure(buffer, data, batch_size, num_calls)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in buffers}
     for _ in range(repeats):
@@ -168,8 +169,8 @@ def make_steps(num_envs: int, seed: int) -> list[dict[str, Array]]:
 def to_text(results: list[StepMeasurement], missing: list[str], batch_size: int) -> str:
     """Lays the measurements out as a table in Markdown."""
     lines = [
-        f"HalfCheetah's shapes; us of one add of B environments, and of one sample of {batch_size} "
-        "transitions, in time of the thread's CPU; medians.",
+        f"HalfCheetah's shapes, full buffers; us of one add of B environments, and of one sample "
+        f"of {batch_size} transitions, in time of the thread's CPU; medians.",
         "",
         "| environments | library | add, us | over ours | sample, us |",
         "|---:|---|---:|---:|---:|",
@@ -185,6 +186,13 @@ def to_text(results: list[StepMeasurement], missing: list[str], batch_size: int)
 def to_json(results: list[StepMeasurement], missing: list[str]) -> dict[str, Any]:
     """Returns the measurements as plain data."""
     return {"measurements": [asdict(r) for r in results], "missing": missing}
+
+
+def _fill(buffer: StepBuffer, data: list[dict[str, Array]], num_envs: int) -> None:
+    num_rounds = -(-_CAPACITY // (num_envs * len(data)))
+    for _ in range(num_rounds):
+        for step in data:
+            buffer.add(step)
 
 
 def _measure(
