@@ -9,8 +9,9 @@ VENV := .venv
 NEWEST := .venv-newest
 WHEELS := .venv-wheels
 RUN_DIR ?= runs/demo
-# processes that share the test files; those of one file stay together
-TEST_PROCESSES ?= 2
+# processes that share the test files; those of one file stay together. Much of what they do is to
+# wait for processes of Ray: one more than two cores
+TEST_PROCESSES ?= 3
 PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
