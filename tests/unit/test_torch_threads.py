@@ -26,8 +26,11 @@ from rollouts.policy import PolicyOutput, TorchPolicy  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
-    with torch_threads(2):
-        yield
+    # the process's own, not those of a block around
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 class ActorCritic(nn.Module):
