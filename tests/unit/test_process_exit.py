@@ -76,8 +76,8 @@ def test_exit_code_is_the_programs_own_in_100_of_100_runs(program: str, ending: 
     assert exit_codes(program, ending, 100) == [EXIT_CODES[ending]] * 100
 
 
-# slow: each of the 400 joins a Ray cluster and starts a worker; in a process of tests that has had
-# a Ray of its own, one that was forked has waited for the cluster's answer for ever
+# slow: each of the 400 joins a Ray cluster and starts a worker. Alone, too: beside the Ray that
+# tests share, which is on loopback, the cluster is where its programs do not look for it
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", EXIT_CODES)
 def test_exit_code_beside_a_coordinator_is_the_programs_own_in_100_of_100_runs(
