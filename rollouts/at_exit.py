@@ -39,9 +39,9 @@ def call_at_exit(method: Callable[[], object]) -> None:
 
 @contextmanager
 def silent_at_exit() -> Iterator[None]:
-    """Has a daemon thread wait for the end of the process where only that made its call fail.
+    """Silences a daemon thread whose call fails because the process ends: it waits to be ended.
 
-    It would print an error of which nobody can make use: the program has ended well.
+    Its traceback would be printed below the output of a program that ended well.
     """
     try:
         yield
@@ -70,6 +70,7 @@ def _forget() -> None:
     global _lock
     _lock = threading.Lock()
     _pending.clear()
+    _exiting.clear()
 
 
 if hasattr(os, "register_at_fork"):

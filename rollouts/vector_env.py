@@ -259,11 +259,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
           bool, info. Rows are in env order in synchronous mode, in the order of
           `info["env_id"]` otherwise. `info` has env_id (B,) int32, episode_return (B,)
           float64 (sum of unclipped rewards, complete where the episode ended),
-          episode_length (B,) int32 and the environment's own keys; in same-step mode also
-          final_obs and final_info where an episode ended, and own keys of Atari and toy
-          text outside of final_info are the next episode's, as in Gymnasium. With
-          on_env_error="reset", env_error (B,) object, the message where an environment
-          failed, and _env_error (B,) bool, only if one did.
+          episode_length (B,) int32 and the environment's own keys. Same-step mode adds
+          final_obs and final_info where an episode ended; Atari's and toy text's own keys are
+          the new episode's there. on_env_error="reset" adds env_error (B,) object and
+          _env_error (B,) bool where an environment failed.
 
         Raises:
           SpecError, DTypeError: Wrong shape, dtype or value; the message names the row.

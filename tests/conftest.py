@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent / "distributed"))
 # processes of a run, which share the cores. libgomp reads it when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# Processes of environments come from a small one that has imported what they need, and no thread
-# of Ray or torch. TorchRL would make it "spawn", whose processes import for two seconds each.
-if sys.platform != "win32":
-    multiprocessing.set_start_method("forkserver")
-    multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.env_fns"])
+# Environments' processes are forked from a server that has imported what they need and has no
+# threads of Ray or torch. Importing TorchRL would make the start method "spawn", under which each
+# process imports for two seconds.
+multiprocessing.set_start_method("forkserver")
+multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.env_fns"])
 
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.

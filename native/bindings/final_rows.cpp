@@ -212,6 +212,8 @@ class FinalRows {
                        py::ssize_t num_rows) {
     const auto size = static_cast<py::ssize_t>(info.size());
     if (!kept.final_info || Py_REFCNT(kept.final_info.ptr()) != 1) return false;
+    // its last holder may have changed it
+    if (static_cast<py::ssize_t>(kept.columns.size()) != size) return false;
     if (PyDict_GET_SIZE(kept.final_info.ptr()) != 2 * size) return false;
     if (!IsFree(kept.mask, of_mask, 1, &num_rows, 1 + size)) return false;
     auto column = kept.columns.begin();
@@ -243,6 +245,7 @@ class FinalRows {
     kept.final_info = final_info;
   }
 
+  // The final observations of the rows that ended: copies of small ones, views of large ones.
   void PutRows(const py::array& final_obs, Kept& kept, PyObject** rows) {
     const auto* const from = array_proxy(final_obs.ptr());
     const py::ssize_t bytes = final_obs.nbytes() / final_obs.shape(0);

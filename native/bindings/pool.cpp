@@ -294,11 +294,9 @@ class PyPool {
     py::tuple result(arrays.size());
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       const py::object array = arrays[i];
-      if (array.is_none()) {
-        result[i] = array;
-      } else {
-        result[i] = RowsOf(py::reinterpret_borrow<py::array>(array), received.first, received.rows);
-      }
+      result[i] = array.is_none() ? array
+                                  : RowsOf(py::reinterpret_borrow<py::array>(array), received.first,
+                                           received.rows);
     }
     return result;
   }

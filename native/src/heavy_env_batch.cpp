@@ -197,8 +197,8 @@ std::vector<std::string> HeavyEnvBatch::ModelFields(std::int32_t env) const {
   return envs_[env]->ModelFields();
 }
 
-// Both of the step and, until one has begun, of the next episode: an end that is only marked
-// begins none, nor does a reset that fails.
+// A step's infos also stand for the next episode's until a reset writes those: none follows an end
+// that is only marked, or a reset that fails.
 void HeavyEnvBatch::WriteInfo(const double* values, const RowRef& out) const {
   StoreInfos(spec_, values, out.view.infos, out.row);
   if (HasColumns(spec_, out.view.begun_infos)) {

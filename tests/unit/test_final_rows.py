@@ -133,6 +133,26 @@ def test_rows_that_were_dropped_hold_no_batch() -> None:
     assert sys.getrefcount(final_obs) == holders - NUM_ENVS
 
 
+def test_a_changed_final_info_is_not_written_again() -> None:
+    final_rows = _native.FinalRows()
+    ended, final_obs = np.ones(NUM_ENVS, np.bool_), np.zeros((NUM_ENVS, 4))
+
+    def info_of(*names: str) -> dict[str, Any]:
+        info: dict[str, Any] = {name: np.arange(NUM_ENVS) for name in names}
+        final_rows.add(info, final_obs, ended, ~ended)
+        return info
+
+    # as many as are kept, each with a key that the next info has too
+    for _ in range(3):
+        final_info = info_of("x")["final_info"]
+        final_info["y"], final_info["_y"] = final_info["x"], final_info["_x"]
+        del final_info
+    for _ in range(3):
+        final_info = info_of("x", "y")["final_info"]
+        np.testing.assert_equal(final_info["y"], np.arange(NUM_ENVS))
+        assert final_info["y"] is not final_info["x"]
+
+
 def test_wrong_rows_are_refused() -> None:
     ended = np.ones(3, np.bool_)
     for info, final_obs, truncated in (

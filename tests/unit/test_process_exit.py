@@ -20,17 +20,21 @@ HERE = [program for program in PROGRAMS if program not in OF_RAY]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the programs fork")
 
 
+def own_environment() -> dict[str, str]:
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return os.environ | {"PYTHONPATH": path}
+
+
 def exit_codes(program: str, ending: str, repeats: int, ray_address: str = "") -> list[int]:
     """Of so many runs of the program."""
     command = [sys.executable, str(PROGRAM_FILE), program, ending, str(repeats), ray_address]
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         timeout=HANG_S,
         check=False,
-        env=os.environ | {"PYTHONPATH": path},
+        env=own_environment(),
     )
     assert done.returncode == 0, done.stderr
     # nothing but the program's own error is told; no "terminate called", no FATAL
@@ -42,16 +46,36 @@ def exit_codes(program: str, ending: str, repeats: int, ray_address: str = "") -
     return codes
 
 
+CLUSTER = """
+from small_cluster import add_node, start_cluster
+
+cluster = start_cluster()
+add_node(cluster, num_cpus=1)
+print(cluster.address, flush=True)
+input()
+cluster.shutdown()
+"""
+
+
 @pytest.fixture(scope="module")
 def ray_address() -> Iterator[str]:
-    """A cluster that the programs join: each would need seconds to start its own."""
-    pytest.importorskip("ray")
-    from small_cluster import add_node, start_cluster
+    """A cluster that the programs join: each would need seconds to start its own.
 
-    cluster = start_cluster()
-    add_node(cluster, num_cpus=1)
-    yield cluster.address
-    cluster.shutdown()
+    It has a process of its own. Where this one shares Ray with other tests, on loopback, a cluster
+    started here has another address than the one where programs expect their node.
+    """
+    pytest.importorskip("ray")
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=own_environment(),
+    )
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.communicate("\n", timeout=HANG_S)
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("ending", EXIT_CODES)
@@ -76,8 +100,13 @@ def test_exit_code_is_the_programs_own_in_100_of_100_runs(program: str, ending: 
     assert exit_codes(program, ending, 100) == [EXIT_CODES[ending]] * 100
 
 
-# slow: each of the 400 joins a Ray cluster and starts a worker. Alone, too: beside the Ray that
-# tests share, which is on loopback, the cluster is where its programs do not look for it
+@pytest.mark.parametrize("ending", ["normal", "interrupt"])
+def test_exit_code_beside_a_coordinator_is_the_programs_own(ending: str, ray_address: str) -> None:
+    code = code_with_ray(ending, ray_address)
+    assert exit_codes("collecting", ending, 1, ray_address) == [code]
+
+
+# slow: each of the 400 joins a Ray cluster and starts a worker
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", EXIT_CODES)
 def test_exit_code_beside_a_coordinator_is_the_programs_own_in_100_of_100_runs(

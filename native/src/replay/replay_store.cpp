@@ -11,7 +11,7 @@
 namespace rollouts::replay {
 namespace {
 
-// The memory of a row is asked for while those of so many streams before it are written.
+// A stream's next row is prefetched while the rows of the four streams before it are written.
 constexpr std::size_t kStreamsAhead = 4;
 
 StoreOptions Checked(const StoreOptions& options) {
@@ -117,8 +117,7 @@ std::int64_t ReplayStore::AddStreams(std::int64_t count) {
   const std::unique_lock<std::shared_mutex> lock(state_mutex_);
   const std::int64_t first = std::ssize(streams_);
   for (std::int64_t i = 0; i < count; ++i) {
-    streams_.push_back(
-        std::make_unique<Stream>(layout_, allocator_, first + i));
+    streams_.push_back(std::make_unique<Stream>(layout_, allocator_, first + i));
   }
   is_claimed_.resize(streams_.size(), 0);
   return first;

@@ -75,8 +75,8 @@ struct EnvSpec {
   std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
-  // The infos are told of resets too, so that same-step autoreset keeps those of the new episode
-  // beside those of the step that ended the last one. So it is with light environments.
+  // A reset writes the infos too, as those of light environments always do. Same-step autoreset
+  // then keeps the new episode's beside those of the step that ended the last one.
   bool reset_infos = false;
   std::int32_t num_parts = 0;  // 0: the observation has none
   ObservationPart parts[kMaxParts] = {};

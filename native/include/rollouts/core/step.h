@@ -127,7 +127,7 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
-// Tells of the episode that same-step autoreset began, where infos are told of resets.
+// Writes the infos of the episode that same-step autoreset began, where a reset writes infos.
 template <typename EnvRef>
 ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const RowRef& out) {
   if constexpr (requires { env.WriteInfoRow(out.view.begun_infos, out.row); }) {

@@ -89,10 +89,11 @@ class Atari {
   void Observe(Obs* obs) const;
   // lives; raw_reward (before clipping); frame_number, of all frames since the stream was seeded,
   // those before an episode's first observation too; episode_frame_number, of this game;
-  // with ram_info: ram. They are told of resets too
+  // with ram_info: ram. A reset writes them too
   void WriteInfo(double* values) const;
-  // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the last frame emulated, which ends a game unseen by
-  // Observe. Between LoadState and the next Step it is two frames ahead, as ALE saves none.
+  // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the
+  // last frame emulated, which ends a game unseen by Observe. Between LoadState and the next Step it
+  // is two frames ahead, as ALE saves none.
   std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const;
   // ALE saves no frame buffers: what a frame leaves undrawn is not restored. Known to
   // show in Yars' Revenge alone, in some pixels of the first frame emulated after a
