@@ -7,6 +7,7 @@ a pool of N environments is N pools of one, each stepped at once with the same c
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,13 +83,20 @@ def rows_of_five(five: tuple[Any, ...]) -> dict[int, Row]:
     return rows
 
 
+@functools.lru_cache(maxsize=4096)
+def lone_pool(env_id: str, one: int, mode: str, limit: int) -> rollouts.VectorEnv:
+    """Kept for later examples: to make the pools took all of this test's time."""
+    return rollouts.make_vec(
+        env_id, 1, num_threads=1, autoreset_mode=mode, max_episode_steps=limit, env_id_offset=one
+    )
+
+
 class Model:
     """One environment, stepped the moment it is told to."""
 
-    def __init__(self, env_id: str, one: int, arguments: dict[str, Any]) -> None:
-        arguments = arguments | {"env_id_offset": one}
-        self.pool = rollouts.make_vec(env_id, 1, num_threads=1, **arguments)
-        self.one = one
+    def __init__(self, env_id: str, one: int, mode: str, limit: int, seed: int) -> None:
+        self.pool = lone_pool(env_id, one, mode, limit)
+        self.first_seed: int | None = seed  # of the pool under test, until episode 0 begins
         self.started = self.ended = False
         self.now = first_row(b"")  # what an observation without a step would show
 
@@ -101,7 +109,8 @@ class Model:
         return row
 
     def reset(self, seed: int | None) -> Row:
-        obs, info = self.pool.reset(seed=seed)
+        obs, info = self.pool.reset(seed=self.first_seed if seed is None else seed)
+        self.first_seed = None
         assert info["episode_length"] == [0]
         self.started, self.ended = True, False
         self.now = first_row(obs[0].tobytes())
@@ -115,6 +124,7 @@ class Model:
 
     def load(self, saved: Saved) -> None:
         self.pool.set_state(None, [saved.state])
+        self.first_seed = None
         self.started, self.now, self.ended = True, saved.now, saved.ended
 
 
@@ -139,7 +149,7 @@ class Protocol(RuleBasedStateMachine):
         # half of the pools are synchronous
         batch_size = self.num_envs if share >= 0.5 else 1 + int(2 * share * (self.num_envs - 1))
         self.threads = {"num_threads": num_threads, "batch_size": batch_size}
-        self.arguments = {"seed": seed, "autoreset_mode": mode, "max_episode_steps": limit}
+        self.mode, self.limit, self.seed = mode, limit, seed
         self.offset = offset
         self.held: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
         self.saved: list[Saved] = []
@@ -148,14 +158,20 @@ class Protocol(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.env = rollouts.make_vec(
-            self.env_id, self.num_envs, env_id_offset=self.offset, **self.threads, **self.arguments
+            self.env_id,
+            self.num_envs,
+            seed=self.seed,
+            autoreset_mode=self.mode,
+            max_episode_steps=self.limit,
+            env_id_offset=self.offset,
+            **self.threads,
         )
         self.synchronous = self.env.batch_size == self.num_envs
         self.num_actions = int(self.env.single_action_space.n)
-        for model in self.models.values():
-            model.pool.close()
         ids = range(self.offset, self.offset + self.num_envs)
-        self.models = {one: Model(self.env_id, one, self.arguments) for one in ids}
+        self.models = {
+            one: Model(self.env_id, one, self.mode, self.limit, self.seed) for one in ids
+        }
         self.in_flight: dict[int, Row] = {}
         self.last_received: list[int] | None = None
 
@@ -163,8 +179,6 @@ class Protocol(RuleBasedStateMachine):
         if hasattr(self, "env"):
             self.env.close()
             self.held_views_are_what_they_were()
-            for model in self.models.values():
-                model.pool.close()
 
     # -- helpers ---------------------------------------------------------------------
 
@@ -173,7 +187,7 @@ class Protocol(RuleBasedStateMachine):
         return dice.permutation(list(self.models))[: dice.integers(1, self.num_envs + 1)].tolist()
 
     def steppable(self, ids: list[int]) -> bool:
-        disabled = self.arguments["autoreset_mode"] == "disabled"
+        disabled = self.mode == "disabled"
         models = [self.models[one] for one in ids]
         return (
             len({*ids}) == len(ids)
