@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that end at work: `python exit_programs.py PROGRAM ENDING REPEATS [RAY_ADDRESS]`.
+"""Programs that end at work: `python exit_programs.py PROGRAM REPEATS RAY_ADDRESS ENDING...`.
 
 This process imports everything once and forks each run. The run is an ordinary end of an ordinary
 interpreter: it leaves the main module, and CPython joins, calls atexit and finalises. Prints the
-exit code of each run, as subprocess has it (negative: ended by a signal).
+exit codes of each ending's runs, as subprocess has them (negative: ended by a signal).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def ray_alone() -> None:
     """Ray without this library."""
     import ray
 
-    ray.init(sys.argv[4], logging_level="ERROR")
+    ray.init(sys.argv[3], logging_level="ERROR")
 
 
 def collecting() -> None:
@@ -123,7 +123,7 @@ def collecting() -> None:
         num_envs_per_worker=2,
         rollout_length=4,
         make_collector=CounterCollector,
-        ray_address=sys.argv[4],
+        ray_address=sys.argv[3],
     )
     kept.append(coordinator)
     coordinator.publish_weights(weights())
@@ -156,7 +156,7 @@ def exit_code(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def main(program: str, ending: str, repeats: int) -> None:
+def main(program: str, repeats: int, endings: list[str]) -> None:
     if program.startswith("prefetch"):
         import replay_model  # noqa: F401
 
@@ -165,17 +165,18 @@ def main(program: str, ending: str, repeats: int) -> None:
         import ray  # noqa: F401
 
         import rollouts.distributed.coordinator  # noqa: F401
-    codes = []
-    for _ in range(repeats):
-        pid = os.fork()
-        if pid == 0:
-            PROGRAMS[program]()
-            end(ending)
-            return
-        codes.append(exit_code(pid))
+    codes: dict[str, list[int]] = {ending: [] for ending in endings}
+    for ending in endings:
+        for _ in range(repeats):
+            pid = os.fork()
+            if pid == 0:
+                PROGRAMS[program]()
+                end(ending)
+                return
+            codes[ending].append(exit_code(pid))
     print(json.dumps(codes))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[4:])

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,11 @@ def own_environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path}
 
 
-def exit_codes(program: str, ending: str, repeats: int, ray_address: str = "") -> list[int]:
-    """Of so many runs of the program."""
-    command = [sys.executable, str(PROGRAM_FILE), program, ending, str(repeats), ray_address]
+def exit_codes(
+    program: str, repeats: int, endings: Iterable[str] = EXIT_CODES, ray_address: str = ""
+) -> dict[str, list[int]]:
+    """Of so many runs of the program, by ending."""
+    command = [sys.executable, str(PROGRAM_FILE), program, str(repeats), ray_address, *endings]
     done = subprocess.run(
         command,
         capture_output=True,
@@ -41,8 +43,8 @@ def exit_codes(program: str, ending: str, repeats: int, ray_address: str = "") -
     assert "terminate called" not in done.stderr
     assert "FATAL" not in done.stderr
     errors = done.stderr.count("Traceback (most recent call last)")
-    assert errors == (repeats if ending in ("exception", "interrupt") else 0), done.stderr
-    codes: list[int] = json.loads(done.stdout.splitlines()[-1])
+    assert errors == repeats * len({"exception", "interrupt"} & {*endings}), done.stderr
+    codes: dict[str, list[int]] = json.loads(done.stdout.splitlines()[-1])
     return codes
 
 
@@ -78,32 +80,29 @@ def ray_address() -> Iterator[str]:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("ending", EXIT_CODES)
 @pytest.mark.parametrize("program", HERE)
-def test_exit_code_is_the_programs_own(program: str, ending: str) -> None:
-    assert exit_codes(program, ending, 3) == [EXIT_CODES[ending]] * 3
+def test_exit_code_is_the_programs_own(program: str) -> None:
+    assert exit_codes(program, 3) == {ending: [code] * 3 for ending, code in EXIT_CODES.items()}
 
 
-def code_with_ray(ending: str, ray_address: str) -> int:
+def codes_with_ray(ray_address: str) -> dict[str, int]:
     """Ray alone makes the end by a signal an exit code 1."""
-    if ending == "interrupt":
-        (code,) = exit_codes("ray_alone", ending, 1, ray_address)
-        return code
-    return EXIT_CODES[ending]
+    alone = exit_codes("ray_alone", 1, ["interrupt"], ray_address)
+    return EXIT_CODES | {ending: codes[0] for ending, codes in alone.items()}
+
+
+def test_exit_code_beside_a_coordinator_is_the_programs_own(ray_address: str) -> None:
+    codes = codes_with_ray(ray_address)
+    endings = ["normal", "interrupt"]
+    found = exit_codes("collecting", 1, endings, ray_address)
+    assert found == {ending: [codes[ending]] for ending in endings}
 
 
 # slow: 1 600 processes, for what only some moments of an exit would show
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", EXIT_CODES)
 @pytest.mark.parametrize("program", HERE)
-def test_exit_code_is_the_programs_own_in_100_of_100_runs(program: str, ending: str) -> None:
-    assert exit_codes(program, ending, 100) == [EXIT_CODES[ending]] * 100
-
-
-@pytest.mark.parametrize("ending", ["normal", "interrupt"])
-def test_exit_code_beside_a_coordinator_is_the_programs_own(ending: str, ray_address: str) -> None:
-    code = code_with_ray(ending, ray_address)
-    assert exit_codes("collecting", ending, 1, ray_address) == [code]
+def test_exit_code_is_the_programs_own_in_100_of_100_runs(program: str) -> None:
+    assert exit_codes(program, 100) == {ending: [code] * 100 for ending, code in EXIT_CODES.items()}
 
 
 # slow: each of the 400 joins a Ray cluster and starts a worker
@@ -112,5 +111,5 @@ def test_exit_code_beside_a_coordinator_is_the_programs_own(ending: str, ray_add
 def test_exit_code_beside_a_coordinator_is_the_programs_own_in_100_of_100_runs(
     ending: str, ray_address: str
 ) -> None:
-    codes = exit_codes("collecting", ending, 100, ray_address)
-    assert codes == [code_with_ray(ending, ray_address)] * 100
+    code = codes_with_ray(ray_address)[ending]
+    assert exit_codes("collecting", 100, [ending], ray_address) == {ending: [code] * 100}
