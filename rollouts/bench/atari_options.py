@@ -33,6 +33,21 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
     return {**result, "use_inter_area_resize": True}
 
 
+def ale_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Our Atari options in the words of ale-py's vector environment.
+
+    Raises:
+      SpecError: A value that ale-py does not have.
+    """
+    for name in ("mode", "difficulty"):
+        refuse("ale", options, name, unless=-1)
+    if options["episodic_life"] is not False:
+        refuse("ale", options, "episodic_life", unless="restart")
+    left_out = ("mode", "difficulty", "ram_info")
+    result = {name: value for name, value in options.items() if name not in left_out}
+    return {**result, "episodic_life": bool(options["episodic_life"])}
+
+
 def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:
     """Our Atari options as arguments of Gymnasium's emulator and wrappers, by their names.
 

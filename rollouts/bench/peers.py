@@ -17,7 +17,11 @@ from gymnasium import wrappers
 
 from rollouts import _native
 from rollouts.atari import PREFIX, rom_path
-from rollouts.bench.atari_options import envpool_atari_options, gymnasium_atari_options, refuse
+from rollouts.bench.atari_options import (
+    ale_atari_options,
+    envpool_atari_options,
+    gymnasium_atari_options,
+)
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
 from rollouts.specs import EnvSpec, OptionValue
@@ -210,10 +214,7 @@ class Ale:
                 f"peer 'ale' has Atari games only, got env_id {spec.id!r}: "
                 "measure an 'ALE/...-v5' id, or leave this peer out"
             )
-        options = dict(spec.options)
-        for name in ("mode", "difficulty"):
-            refuse(self.name, options, name, unless=-1)
-            del options[name]
+        options = ale_atari_options(spec.options)
         if spec.max_episode_steps is not None:
             frames = spec.max_episode_steps * int(options["frameskip"])
             options["max_num_frames_per_episode"] = frames

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 from typing import Any
 
@@ -15,7 +16,11 @@ from numpy.typing import NDArray
 import rollouts
 from rollouts.bench import PEERS, Comparison, Measurement, OpenEnv, Settings, compare
 from rollouts.bench import peers as peers_module
-from rollouts.bench.atari_options import envpool_atari_options, gymnasium_atari_options
+from rollouts.bench.atari_options import (
+    ale_atari_options,
+    envpool_atari_options,
+    gymnasium_atari_options,
+)
 from rollouts.bench.report import Machine, footer, header, table, to_json
 from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import EngineError, SpecError
@@ -40,6 +45,7 @@ ATARI_OPTIONS = {
     "full_action_space": False,
     "mode": -1,
     "difficulty": -1,
+    "ram_info": False,
 }
 
 
@@ -285,6 +291,16 @@ def test_gymnasium_gets_our_atari_options_in_its_words() -> None:
         "mode": 1,
     }
     assert options["AtariPreprocessing"]["screen_size"] == (80, 84)
+
+
+def test_ale_py_gets_our_atari_options_in_its_words() -> None:
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    options = ale_atari_options({**env_spec("ALE/Pong-v5").options, "episodic_life": "restart"})
+    assert options.keys() <= inspect.signature(vector_env.AtariVectorEnv).parameters.keys()
+    assert options["episodic_life"] is True
+    for other in ({"mode": 1}, {"difficulty": 1}, {"episodic_life": True}):
+        with pytest.raises(SpecError, match=f"'ale' has no equal of {next(iter(other))}="):
+            ale_atari_options({**ATARI_OPTIONS, **other})
 
 
 @pytest.mark.parametrize("translate", [envpool_atari_options, gymnasium_atari_options])
