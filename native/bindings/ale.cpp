@@ -71,7 +71,7 @@ void BindAle(py::module_& module) {
   py::class_<AleState>(module, "AleState");
   py::class_<Ale>(module, "AleEmulator", "One ALE without preprocessing. For tests.")
       .def(py::init(&LoadEmulator), py::arg("rom_path"))
-      .def("act", &Ale::Act, py::arg("action"))
+      .def("act", &Ale::Act, py::arg("action"), py::arg("strength") = 1.0f)
       .def("game_over", &Ale::GameOver)
       .def("reset_game", &Ale::ResetGame)
       .def("lives", &Ale::Lives)

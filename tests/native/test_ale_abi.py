@@ -54,6 +54,15 @@ def test_ram_screen_reward_and_lives_equal_ale_py_frame_by_frame(env_id: str) ->
             reference.reset_game()
 
 
+def test_paddles_turn_as_far_as_in_ale_py() -> None:
+    ours, reference = same_emulators("ALE/Breakout-v5")
+    rng = np.random.default_rng(1)
+    for _ in range(600):
+        action, strength = int(rng.integers(18)), float(rng.uniform(-1.5, 1.5))
+        assert ours.act(action, strength) == reference.act(ale_py.Action(action), strength)
+        np.testing.assert_array_equal(ours.ram(), reference.getRAM())
+
+
 def test_restored_state_goes_on_as_before_in_any_emulator() -> None:
     first, second = _native.AleEmulator(rom("ALE/Pong-v5")), _native.AleEmulator(rom("ALE/Pong-v5"))
     for _ in range(100):

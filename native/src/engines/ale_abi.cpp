@@ -274,7 +274,9 @@ void Ale::LoadRom(const std::string& rom_path) {
   screen_ = AleScreen{screen->pixels.data(), screen->height, screen->width};
 }
 
-std::int32_t Ale::Act(AleAction action) { return Symbols().act(storage_, action, 1.0f); }
+std::int32_t Ale::Act(AleAction action, float strength) {
+  return Symbols().act(storage_, action, strength);
+}
 bool Ale::GameOver() const { return Symbols().game_over(storage_, true); }
 std::int32_t Ale::Lives() { return Symbols().lives(storage_); }
 void Ale::ResetGame() { Symbols().reset_game(storage_); }

@@ -86,8 +86,9 @@ class Ale {
   // have passed AleLibrary::CheckRom.
   void LoadRom(const std::string& rom_path);
 
-  // Emulates one frame and returns its reward.
-  std::int32_t Act(AleAction action);
+  // Emulates one frame and returns its reward. A paddle turns by |strength|, which times 23000 must
+  // fit an int.
+  std::int32_t Act(AleAction action, float strength = 1);
   bool GameOver() const;
   std::int32_t Lives();
   void ResetGame();
