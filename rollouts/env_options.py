@@ -30,6 +30,8 @@ class EnvOptions(TypedDict, total=False):
     contact_cost_weight: Column[float]
     contact_force_max: Column[float]
     contact_force_min: Column[float]
+    continuous: Column[bool]
+    continuous_action_threshold: Column[float]
     ctrl_cost_weight: Column[float]
     difficulty: Column[int]
     episodic_life: Column[bool] | Column[str]

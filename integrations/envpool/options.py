@@ -29,6 +29,7 @@ _ATARI_NAMES = {
 _ATARI_DEFAULTS = {"repeat_action_probability": 0.0, "reward_clip": False}
 # ours that EnvPool has not
 _NOT_IN_ENVPOOL = {"maxpool", "life_loss_info", "ram_info"}
+_NOT_IN_ENVPOOL |= {"continuous", "continuous_action_threshold"}
 
 _COMMON: dict[str, Any] = {
     "num_envs": 1,

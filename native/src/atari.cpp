@@ -2,6 +2,7 @@
 #include "rollouts/envs/atari/atari.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -17,6 +18,8 @@ namespace {
 
 constexpr std::int32_t kRamBytes = 128;
 constexpr std::int32_t kFrameCostNs = 46'000;  // Pong, one core of an EPYC 9005
+constexpr AtariPress kNothing{kAleNoop};
+constexpr AtariPress kFire{kAleFire};
 
 void CheckAtLeast(const char* option, std::int32_t value, std::int32_t least) {
   if (value < least) {
@@ -25,15 +28,19 @@ void CheckAtLeast(const char* option, std::int32_t value, std::int32_t least) {
   }
 }
 
+void CheckFromZeroToOne(const char* option, double value) {
+  if (!(value >= 0.0 && value <= 1.0)) {
+    throw SpecError(std::string(option) + " is " + std::to_string(value) +
+                    ", expected a number from 0 to 1");
+  }
+}
+
 void CheckConfig(const Atari::Config& config) {
   CheckAtLeast("frameskip", config.frameskip, 1);
   CheckAtLeast("stack_num", config.stack_num, 1);
   CheckAtLeast("noop_max", config.noop_max, 0);
-  const double probability = config.repeat_action_probability;
-  if (!(probability >= 0.0 && probability <= 1.0)) {
-    throw SpecError("repeat_action_probability is " + std::to_string(probability) +
-                    ", expected a number from 0 to 1");
-  }
+  CheckFromZeroToOne("repeat_action_probability", config.repeat_action_probability);
+  CheckFromZeroToOne("continuous_action_threshold", config.continuous_action_threshold);
   if (const auto* name = std::get_if<std::string>(&config.episodic_life)) {
     if (*name != "continue" && *name != "restart") {
       throw SpecError("option 'episodic_life' must be a bool, 'continue' or 'restart', got '" +
@@ -56,12 +63,27 @@ AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame&
           .maxpool = config.maxpool};
 }
 
+// ale-py's order, bounds and dtype.
+SpaceSpec ContinuousActions() {
+  return {.dtype = DType::kFloat32,
+          .ndim = 1,
+          .shape = {kJoystickAxes},
+          .elementwise = true,
+          .low = {0, -kPi, 0},
+          .high = {1, kPi, 1}};
+}
+
+SpaceSpec DiscreteActions(const std::vector<AleAction>& actions) {
+  return {.dtype = DType::kInt64, .n = static_cast<std::int32_t>(actions.size())};
+}
+
 }  // namespace
 
 struct Atari::Engine {
   explicit Engine(const Config& config)
       : game(AtariGame::Get(config.rom_path, config.mode, config.difficulty)),
-        actions(config.full_action_space ? game->legal_actions() : game->minimal_actions()),
+        actions(config.full_action_space || config.continuous ? game->legal_actions()
+                                                              : game->minimal_actions()),
         screen(ScreenOptions(config, *game), game->palette()) {
     fires_at_start = config.use_fire_reset &&
                      std::find(actions.begin(), actions.end(), kAleFire) != actions.end();
@@ -84,8 +106,7 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   std::copy_n(shape, spec.observation.ndim, spec.observation.shape);
   spec.observation.low[0] = 0;
   spec.observation.high[0] = 255;
-  spec.action.dtype = DType::kInt64;
-  spec.action.n = static_cast<std::int32_t>(engine.actions.size());
+  spec.action = config.continuous ? ContinuousActions() : DiscreteActions(engine.actions);
   spec.step_cost_ns = kFrameCostNs * config.frameskip;
   spec.num_infos = 4;
   spec.infos[0] = {"lives", DType::kInt32};
@@ -133,19 +154,19 @@ void Atari::NewGame(Rng& rng) {
       config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
 
   game.Restart(ale);
-  pressed_ = kAleNoop;
+  pressed_ = kNothing;
   episode_frame_number_ = 0;
   bool at_start = true;
   if (engine_->fires_at_start) {
-    EmulateFrame(kAleFire, rng);
+    EmulateFrame(kFire, rng);
     at_start = false;
   }
   for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
-    EmulateFrame(kAleNoop, rng);
+    EmulateFrame(kNothing, rng);
     at_start = ale.GameOver();
     if (at_start) {
       game.Restart(ale);
-      pressed_ = kAleNoop;
+      pressed_ = kNothing;
       episode_frame_number_ = 0;
     }
   }
@@ -159,14 +180,26 @@ void Atari::NewGame(Rng& rng) {
 }
 
 void Atari::ContinueGame(Rng& rng) {
-  EmulateStep(kAleNoop, rng);
-  if (engine_->fires_at_start && !game_over_) EmulateStep(kAleFire, rng);
+  EmulateStep(kNothing, rng);
+  if (engine_->fires_at_start && !game_over_) EmulateStep(kFire, rng);
   if (game_over_) NewGame(rng);
   life_lost_ = false;
 }
 
+// The bytes that the pool checked against the action space.
+AtariPress Atari::Read(const Action* action) const {
+  if (config_.continuous) {
+    float axes[kJoystickAxes];
+    std::memcpy(axes, action, sizeof(axes));
+    return PressOf(axes, static_cast<float>(config_.continuous_action_threshold));
+  }
+  std::int32_t index;
+  std::memcpy(&index, action, sizeof(index));
+  return {engine_->actions.at(static_cast<std::size_t>(index))};
+}
+
 StepResult Atari::Step(const Action* action, Rng& rng) {
-  const double score = EmulateStep(engine_->actions.at(static_cast<std::size_t>(*action)), rng);
+  const double score = EmulateStep(Read(action), rng);
   raw_reward_ = score;
   StepResult result;
   result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
@@ -177,12 +210,12 @@ StepResult Atari::Step(const Action* action, Rng& rng) {
 }
 
 // Emulates up to `frameskip` frames, adds one frame to the stack, returns the reward.
-double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
+double Atari::EmulateStep(const AtariPress& press, Rng& rng) {
   Ale& ale = *engine_->ale;
   at_start_ = false;
   std::int32_t reward = 0;
   for (std::int32_t frames_left = config_.frameskip; frames_left > 0; --frames_left) {
-    reward += EmulateFrame(ale_action, rng);
+    reward += EmulateFrame(press, rng);
     game_over_ = ale.GameOver();
     const std::int32_t lives = ale.Lives();
     life_lost_ = lives > 0 && lives < lives_;
@@ -198,12 +231,12 @@ double Atari::EmulateStep(std::int32_t ale_action, Rng& rng) {
 
 // Sticky actions (Machado et al. 2018): with some probability, the buttons stay
 // as they were for one more frame.
-std::int32_t Atari::EmulateFrame(std::int32_t ale_action, Rng& rng) {
+std::int32_t Atari::EmulateFrame(const AtariPress& press, Rng& rng) {
   const double probability = config_.repeat_action_probability;
-  if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = ale_action;
+  if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = press;
   CountUp(frame_number_);
   CountUp(episode_frame_number_);
-  return engine_->ale->Act(pressed_);
+  return engine_->ale->Act(pressed_.action, pressed_.strength);
 }
 
 void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
@@ -232,7 +265,8 @@ std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const 
 void Atari::SaveState(std::vector<std::uint8_t>& out) const {
   if (!engine_->ale) throw EngineError("there is no emulator to save: the reset that was to load it failed");
   StateWriter writer(out);
-  writer.Put(pressed_);
+  writer.Put(pressed_.action);
+  writer.Put(pressed_.strength);
   writer.Put(lives_);
   writer.Put(raw_reward_);
   writer.Put(frame_number_);
@@ -247,7 +281,8 @@ void Atari::SaveState(std::vector<std::uint8_t>& out) const {
 
 void Atari::LoadState(std::span<const std::uint8_t> state) {
   StateReader reader(state);
-  const auto pressed = reader.Get<std::int32_t>();
+  const auto pressed_action = reader.Get<std::int32_t>();
+  const auto pressed_strength = reader.Get<float>();
   const auto lives = reader.Get<std::int32_t>();
   const auto raw_reward = reader.Get<double>();
   const auto frame_number = reader.Get<std::int32_t>();
@@ -260,7 +295,7 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
   engine_->screen.Load(reader);
   engine_->game->Resume(*engine_->ale, ale_state);
-  pressed_ = pressed;
+  pressed_ = {pressed_action, pressed_strength};
   lives_ = lives;
   raw_reward_ = raw_reward;
   frame_number_ = frame_number;

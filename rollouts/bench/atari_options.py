@@ -9,6 +9,16 @@ from typing import Any
 from rollouts.errors import SpecError
 from rollouts.specs import OptionValue
 
+# what Gymnasium's emulator takes, the rest is its wrappers'
+_EMULATOR = (
+    "repeat_action_probability",
+    "full_action_space",
+    "continuous",
+    "continuous_action_threshold",
+    "mode",
+    "difficulty",
+)
+
 
 def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """Our Atari options in EnvPool's words.
@@ -18,6 +28,7 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
     """
     refuse("envpool", options, "maxpool", unless=True)
     refuse("envpool", options, "life_loss_info", unless=False)
+    refuse("envpool", options, "continuous", unless=False)
     if options["episodic_life"] == "restart":
         refuse("envpool", options, "episodic_life", unless="continue")
     renamed = {
@@ -25,7 +36,8 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
         "grayscale": "gray_scale",
         "reward_clipping": "reward_clip",
     }
-    left_out = ("maxpool", "life_loss_info", "ram_info")
+    left_out = {"maxpool", "life_loss_info", "ram_info"}
+    left_out |= {"continuous", "continuous_action_threshold"}
     result = {
         renamed.get(name, name): value for name, value in options.items() if name not in left_out
     }
@@ -56,8 +68,11 @@ def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any
     """
     refuse("gymnasium", options, "maxpool", unless=True)
     refuse("gymnasium", options, "life_loss_info", unless=False)
+    if options["continuous"]:
+        # its wrapper's no-op is a number
+        refuse("gymnasium", options, "noop_max", unless=0)
     emulator: dict[str, OptionValue] = {"frameskip": 1}
-    for name in ("repeat_action_probability", "full_action_space", "mode", "difficulty"):
+    for name in _EMULATOR:
         # Gymnasium says "the game's own mode" by not naming one
         if options[name] != -1:
             emulator[name] = options[name]

@@ -286,8 +286,8 @@ class _AleDriver:
 
     def async_reset(self) -> None:
         # its reset also receives the first batch: send that back at once
-        _, info = self._env.reset(seed=self._seed)
-        self._env.send(np.zeros(len(info["env_id"]), np.int64))
+        self._env.reset(seed=self._seed)
+        self._env.send(np.zeros_like(self._env.action_space.sample()))
 
     def send(self, actions: Any, env_id: Any) -> None:
         self._env.send(actions)

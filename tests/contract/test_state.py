@@ -134,6 +134,14 @@ def test_asynchronous_pool_saves_and_restores(env_id: str) -> None:
         ("ALE/Breakout-v5", {"life_loss_info": True, "repeat_action_probability": 0.0}),
         ("ALE/YarsRevenge-v5", {}),
         ("ALE/Seaquest-v5", {"maxpool": False, "full_action_space": True}),
+        (
+            "ALE/Breakout-v5",  # whose paddle always turns, mostly as far as the action before said
+            {
+                "continuous": True,
+                "continuous_action_threshold": 0.0,
+                "repeat_action_probability": 0.9,
+            },
+        ),
     ],
 )
 def test_games_go_on_exactly_with_other_options(env_id: str, options: dict) -> None:

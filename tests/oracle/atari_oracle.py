@@ -12,6 +12,7 @@ from typing import Any
 
 import ale_py
 import numpy as np
+from ale_py.env import AtariEnv
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
@@ -61,6 +62,18 @@ def load_emulator(rom: str) -> ale_py.ALEInterface:
     return ale
 
 
+def press_of(axes: np.ndarray, threshold: np.float32) -> tuple[int, float]:
+    """What a continuous action presses, as `ale_py.env.AtariEnv.step` has it, and how strongly."""
+    radius, theta, fire = axes
+
+    def side(value: np.float32) -> int:
+        return int(value > threshold) - int(value < -threshold)
+
+    x, y = radius * np.cos(theta), radius * np.sin(theta)
+    action = AtariEnv.map_action_idx(side(x), side(y), bool(fire > threshold))
+    return action.value, float(radius)
+
+
 class SlowAtari:
     """Gray, unresized frames; options as the native environment's."""
 
@@ -73,26 +86,29 @@ class SlowAtari:
         noop_max: int = 30,
         repeat_action_probability: float = 0.25,
         episodic_life: bool = False,
+        continuous: bool = False,
+        continuous_action_threshold: float = 0.5,
     ) -> None:
         self.rom, self.frameskip, self.noop_max = rom, frameskip, noop_max
         self.probability, self.episodic_life = repeat_action_probability, episodic_life
+        self.continuous, self.threshold = continuous, np.float32(continuous_action_threshold)
         self.frames: deque[np.ndarray] = deque(maxlen=stack_num)
         self.life_lost = False
 
     def reset(self, rng: Rng) -> np.ndarray:
         if self.episodic_life and self.life_lost:
-            self._skip(0, rng)
+            self._skip(0, 1.0, rng)
             if self.fires and not self.ale.game_over():
-                self._skip(1, rng)
+                self._skip(1, 1.0, rng)
             if not self.ale.game_over():
                 self.life_lost = False
                 return self.obs()
         noops = rng.below(self.noop_max) if self.noop_max > 0 else 0
         self._load()
         if self.fires:
-            self._frame(1, rng)
+            self._frame(1, 1.0, rng)
         for _ in range(noops - self.fires):
-            self._frame(0, rng)
+            self._frame(0, 1.0, rng)
             if self.ale.game_over():
                 self._load()
         blank = np.zeros_like(self.ale.getScreenGrayscale())
@@ -102,8 +118,13 @@ class SlowAtari:
         self.lives, self.life_lost = self.ale.lives(), False
         return self.obs()
 
-    def step(self, action: int, rng: Rng) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
-        raw = self._skip(self.actions[action], rng)
+    def step(
+        self, action: int | np.ndarray, rng: Rng
+    ) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
+        if self.continuous:
+            raw = self._skip(*press_of(action, self.threshold), rng)
+        else:
+            raw = self._skip(self.actions[action], 1.0, rng)
         terminated = self.ale.game_over() or (self.episodic_life and self.life_lost)
         info = {
             "lives": self.lives,
@@ -118,18 +139,19 @@ class SlowAtari:
     def _load(self) -> None:
         self.ale = load_emulator(self.rom)
         self.actions = [action.value for action in self.ale.getMinimalActionSet()]
-        self.fires = 1 in self.actions
-        self.pressed = 0
+        self.fires = self.continuous or 1 in self.actions
+        self.pressed = (0, 1.0)
 
-    def _frame(self, action: int, rng: Rng) -> int:
+    def _frame(self, action: int, strength: float, rng: Rng) -> int:
         if self.probability == 0 or rng.uniform() >= self.probability:
-            self.pressed = action
-        return self.ale.act(ale_py.Action(self.pressed))
+            self.pressed = (action, strength)
+        button, turn = self.pressed
+        return self.ale.act(ale_py.Action(button), turn)
 
-    def _skip(self, action: int, rng: Rng) -> int:
+    def _skip(self, action: int, strength: float, rng: Rng) -> int:
         reward = 0
         for left in range(self.frameskip, 0, -1):
-            reward += self._frame(action, rng)
+            reward += self._frame(action, strength, rng)
             self.life_lost = 0 < self.ale.lives() < self.lives
             if self.ale.game_over() or (self.episodic_life and self.life_lost):
                 break

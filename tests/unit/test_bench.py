@@ -43,6 +43,8 @@ ATARI_OPTIONS = {
     "reward_clipping": True,
     "repeat_action_probability": 0.25,
     "full_action_space": False,
+    "continuous": False,
+    "continuous_action_threshold": 0.5,
     "mode": -1,
     "difficulty": -1,
     "ram_info": False,
@@ -288,6 +290,8 @@ def test_gymnasium_gets_our_atari_options_in_its_words() -> None:
         "frameskip": 1,
         "repeat_action_probability": 0.25,
         "full_action_space": False,
+        "continuous": False,
+        "continuous_action_threshold": 0.5,
         "mode": 1,
     }
     assert options["AtariPreprocessing"]["screen_size"] == (80, 84)
@@ -307,6 +311,9 @@ def test_ale_py_gets_our_atari_options_in_its_words() -> None:
 def test_atari_options_without_an_equal_are_refused(translate: Any) -> None:
     with pytest.raises(SpecError, match="no equal of maxpool=False"):
         translate({**ATARI_OPTIONS, "maxpool": False})
+    refused = "continuous=True" if translate is envpool_atari_options else "noop_max=30"
+    with pytest.raises(SpecError, match=f"no equal of {refused}"):
+        translate({**ATARI_OPTIONS, "continuous": True})
 
 
 # -- report ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 
 #include "rollouts/core/env.h"
 #include "rollouts/core/switch.h"
+#include "rollouts/envs/atari/joystick.h"
 
 namespace rollouts {
 
@@ -45,13 +46,19 @@ class Atari {
     bool reward_clipping = true;    // clips a step's reward to [-1, 1]
     double repeat_action_probability = 0.25;  // of each frame: the action before stays pressed
     bool full_action_space = false;  // all 18 actions of the joystick, else what the game uses
+    // actions are (radius, theta, fire) in float32, from [0, -pi, 0] to [1, pi, 1]: the joystick in
+    // polar coordinates, and how far a paddle turns. All 18 combinations can be pressed, whatever
+    // full_action_space is. Beyond those bounds an action means what joystick.h says.
+    bool continuous = false;
+    // with continuous: x = radius cos(theta), y = radius sin(theta) and fire press beyond it; 0 to 1
+    double continuous_action_threshold = 0.5;
     // of the game's list, -1: its own default. What a mode lays out at random (Adventure's
     // mode 2), it lays out alike in every episode
     std::int32_t mode = -1;
     std::int32_t difficulty = -1;    // of the game's list, -1: its own default
     bool ram_info = false;           // gives the info "ram", the 128 bytes of the console's memory
   };
-  using Action = std::int32_t;
+  using Action = std::uint8_t;  // bytes: of an int32, or with `continuous` of kJoystickAxes floats
   using Obs = std::uint8_t;
 
   template <typename Visitor>
@@ -70,6 +77,8 @@ class Atari {
     visit("reward_clipping", config.reward_clipping);
     visit("repeat_action_probability", config.repeat_action_probability);
     visit("full_action_space", config.full_action_space);
+    visit("continuous", config.continuous);
+    visit("continuous_action_threshold", config.continuous_action_threshold);
     visit("mode", config.mode);
     visit("difficulty", config.difficulty);
     visit("ram_info", config.ram_info);
@@ -106,8 +115,9 @@ class Atari {
 
   void NewGame(Rng& rng);
   void ContinueGame(Rng& rng);
-  double EmulateStep(std::int32_t ale_action, Rng& rng);
-  std::int32_t EmulateFrame(std::int32_t ale_action, Rng& rng);
+  AtariPress Read(const Action* action) const;
+  double EmulateStep(const AtariPress& press, Rng& rng);
+  std::int32_t EmulateFrame(const AtariPress& press, Rng& rng);
 
   enum class OnLifeLoss : std::uint8_t { kNothing, kContinue, kRestart };
   static OnLifeLoss RuleOf(const Switch& episodic_life);
@@ -115,7 +125,7 @@ class Atari {
   const Config config_;
   const OnLifeLoss on_life_loss_;
   std::unique_ptr<Engine> engine_;
-  std::int32_t pressed_ = 0;  // what sticky actions repeat
+  AtariPress pressed_;  // what sticky actions repeat
   std::int32_t lives_ = 0;
   double raw_reward_ = 0;
   bool game_over_ = true;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is done to an Atari joystick or paddle for a frame, and ale-py's reading of a continuous
+// action as that (ale_py/vector_env.py, AtariVectorEnv.send, 0.12.1).
+#pragma once
+
+#include <cstdint>
+
+namespace rollouts {
+
+struct AtariPress {
+  std::int32_t action = 0;  // an AleAction; 0: nothing is pressed
+  float strength = 1;       // of a turn of a paddle; 1: as far as a button turns it in a frame
+};
+
+// A continuous action: (radius, theta, fire), the joystick in polar coordinates and its button.
+inline constexpr std::int32_t kJoystickAxes = 3;
+
+// What `axes`, kJoystickAxes numbers, presses: the directions in which x = radius cos(theta) and
+// y = radius sin(theta) are beyond `threshold`, and FIRE where `fire` is above it. A paddle turns
+// by |radius|. Any numbers will do: a radius above 1 turns a paddle further than a button can,
+// a negative one points the other way, and no comparison holds for what is not a number.
+AtariPress PressOf(const float* axes, float threshold);
+
+}  // namespace rollouts
