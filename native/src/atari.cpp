@@ -2,6 +2,7 @@
 #include "rollouts/envs/atari/atari.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -283,6 +284,10 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   StateReader reader(state);
   const auto pressed_action = reader.Get<std::int32_t>();
   const auto pressed_strength = reader.Get<float>();
+  if (!(std::abs(pressed_strength) <= kMaxStrength)) {
+    throw SpecError("turns a paddle by " + std::to_string(pressed_strength) +
+                    ", expected a number up to " + std::to_string(kMaxStrength));
+  }
   const auto lives = reader.Get<std::int32_t>();
   const auto raw_reward = reader.Get<double>();
   const auto frame_number = reader.Get<std::int32_t>();

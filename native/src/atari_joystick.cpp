@@ -7,10 +7,6 @@
 namespace rollouts {
 namespace {
 
-// More than 33 turns a paddle from one end to the other within a frame; from 9e4 on, ALE's
-// position would not fit its int.
-constexpr float kMaxStrength = 1000;
-
 // ale::Action of [left, centre, right][down, centre, up][without and with FIRE].
 constexpr std::int32_t kActions[3][3][2] = {
     {{9, 17}, {4, 12}, {7, 15}},

@@ -123,11 +123,24 @@ def test_checksum_is_fnv_1a() -> None:
 def state_without_emulator(good: bytes) -> bytes:
     """A game's state that only the emulator finds wrong."""
     # type name, clock and the game's own values come before the emulator's text
-    at = HEADER.size + len("Atari") + 33 + 26
+    at = HEADER.size + len("Atari") + 33 + 30
     length = int.from_bytes(good[at : at + 8], "little")
     magic, version, name, fingerprint, size, _ = HEADER.unpack_from(good)
     head = HEADER.pack(magic, version, name, fingerprint, size - length, 0)
     return sealed(head + good[HEADER.size : at] + bytes(8) + good[at + 8 + length :])
+
+
+@pytest.mark.parametrize("env_id", ATARI_IDS[:1])
+@pytest.mark.parametrize("strength", [float("nan"), float("inf"), 1e6])
+def test_state_of_an_impossible_paddle_is_refused(env_id: str, strength: float) -> None:
+    good = state_of(env_id)
+    # after the type name, the clock and the action
+    at = HEADER.size + len("Atari") + 33 + 4
+    bad = sealed(good[:at] + struct.pack("<f", strength) + good[at + 4 :])
+    with make(env_id) as env:
+        with pytest.raises(SpecError, match="turns a paddle"):
+            env.set_state([0], [bad])
+        env.set_state([0], [good])
 
 
 @pytest.mark.parametrize("env_id", ATARI_IDS[:1])

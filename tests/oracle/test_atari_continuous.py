@@ -37,19 +37,23 @@ def draw_actions(rng: np.random.Generator, rows: int) -> np.ndarray:
     return np.select([kind == 0, kind == 1], [inside, grid], beyond).astype(np.float32)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("rom", "options", "least"),
+    ("rom", "mode", "options", "least"),
     [
-        ("breakout", {}, 4),
-        ("breakout", {"continuous_action_threshold": 0.2, "full_action_space": True}, 4),
-        ("breakout", {"continuous_action_threshold": 0.8, "frameskip": 2}, 2),
-        ("pong", {}, 1),
-        ("space_invaders", {"continuous_action_threshold": 0.3}, 2),
+        ("breakout", "next_step", {}, 4),
+        (
+            "breakout",
+            "same_step",
+            {"continuous_action_threshold": 0.2, "full_action_space": True},
+            4,
+        ),
+        ("breakout", "disabled", {"continuous_action_threshold": 0.8, "frameskip": 2}, 2),
+        ("pong", "next_step", {}, 1),
+        ("space_invaders", "same_step", {"continuous_action_threshold": 0.3}, 2),
     ],
 )
 def test_whole_episodes_equal_ale_py(
-    rom: str, options: dict[str, Any], least: int, mode: str
+    rom: str, mode: str, options: dict[str, Any], least: int
 ) -> None:
     options = {**CONTINUOUS, **NO_CHANCE, **options}
     reference = AtariVectorEnv(rom, 2, autoreset_mode=MODES[mode], **options)

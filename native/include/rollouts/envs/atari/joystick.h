@@ -12,6 +12,10 @@ struct AtariPress {
   float strength = 1;       // of a turn of a paddle; 1: as far as a button turns it in a frame
 };
 
+// More than 33 turns a paddle from one end to the other within a frame; from 9e4 on, ALE's position
+// would not fit its int.
+inline constexpr float kMaxStrength = 1000;
+
 // A continuous action: (radius, theta, fire), the joystick in polar coordinates and its button.
 inline constexpr std::int32_t kJoystickAxes = 3;
 
