@@ -19,8 +19,14 @@ QUICK_HEALTH_CHECKS = {
     "health_check_timeout_ms": 20000,
     "health_check_failure_threshold": 4,
 }
-# with ray[default] installed a head would start a dashboard of a dozen processes
-NODE_ARGS = {"object_store_memory": 100 << 20, "include_dashboard": False}
+# with ray[default] installed a head would start a dashboard of a dozen processes; nobody reads
+# these nodes' logs, and they do not scale
+NODE_ARGS = {
+    "object_store_memory": 100 << 20,
+    "include_dashboard": False,
+    "include_log_monitor": False,
+    "no_monitor": True,
+}
 NUM_ATTEMPTS = 10  # 30 s each: a hang limit of five minutes
 
 
