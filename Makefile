@@ -19,8 +19,8 @@ NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failur
   $(addprefix tests/integrations/test_,env_fns_failures.py env_fns_processes.py env_fns_steps.py gymnasium_ids.py host_examples.py)
 PY := $(VENV)/bin/python
 EXTRA_REQUIREMENTS := tests/packaging/extra_requirements.py
-# Bytecode is made of what is imported, when it first is: of all that is installed it takes longer
-# than the downloads.
+# pip compiles no bytecode: of all files that takes longer than the downloads, and Python does it for
+# those that are imported, when they first are.
 INSTALL := $(PY) -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 # the native core is compiled while the dependencies are downloaded
