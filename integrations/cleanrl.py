@@ -22,7 +22,7 @@ wrappers, repeat_action_probability=0.0 the environment of its "NoFrameskip-v4".
 
 Costs: dicts are made only for rows where an episode ended. The scripts run the policy themselves:
 with a small one `torch.set_num_threads(1)` leaves the cores to the pool's threads (see
-`rollouts.torch_threads`).
+`rollouts.machine.torch_threads`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 import rollouts
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.vector_env import VectorEnv
 
 from .episodes import Episode, EpisodeStatistics
 from .info_rows import info_rows

@@ -30,10 +30,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from rollouts.integrations.missing import needs
 
-from rollouts import dm_control, make_vec
+from rollouts import make_vec
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
-from rollouts.vector_env import VectorEnv
+from rollouts.families import dm_control
+from rollouts.pool.vector_env import VectorEnv
 
 try:
     import dm_env

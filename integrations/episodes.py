@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.vector_env import VectorEnv
 
 Array = NDArray[Any]
 # of one game: {"r": return, "l": length in steps, "t": seconds since the statistics began}

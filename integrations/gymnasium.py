@@ -28,10 +28,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollouts.gymnasium_ids import gymnasium_id
-from rollouts.make import make_vec
+from rollouts.pool.gymnasium_ids import gymnasium_id
+from rollouts.pool.make import make_vec
+from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.options import MODES
-from rollouts.vector_env import VectorEnv
 
 __all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]
 

@@ -44,8 +44,8 @@ from rollouts.integrations.missing import needs
 from rollouts import _native
 from rollouts.batch import StepBatch
 from rollouts.errors import EngineError, SpecError
-from rollouts.registry import resolve
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.registry import resolve
+from rollouts.pool.vector_env import VectorEnv
 
 try:
     import jax

@@ -35,7 +35,7 @@ from rollouts.integrations.missing import needs
 
 from rollouts import make_vec
 from rollouts.errors import SpecError
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.vector_env import VectorEnv
 
 try:
     from rl_games.common import env_configurations, vecenv

@@ -23,7 +23,7 @@ What it costs: observations, terminated and truncated are not copied: tensors sh
 memory, which is not written again while a tensor of it lives. A collector that keeps T steps
 before it stacks them makes the pool keep T buffers. TorchRL's collectors run the policy themselves:
 call `torch.set_num_threads(1)` before a small one, whose threads would take the cores from those of
-the pool (see `rollouts.torch_threads`).
+the pool (see `rollouts.machine.torch_threads`).
 """
 
 from __future__ import annotations

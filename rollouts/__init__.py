@@ -36,19 +36,19 @@ from rollouts.errors import (
     SpecError,
     WorkerError,
 )
-from rollouts.gymnasium_ids import register_ids as _register_ids
-from rollouts.make import make_vec
-from rollouts.pool_stats import PoolStats
-from rollouts.registry import env_ids, env_spec
+from rollouts.pool.gymnasium_ids import register_ids as _register_ids
+from rollouts.pool.make import make_vec
+from rollouts.pool.registry import env_ids, env_spec
+from rollouts.pool.stats import PoolStats
+from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec
-from rollouts.vector_env import VectorEnv
 
 if TYPE_CHECKING:
-    from rollouts.collector import Collector
+    from rollouts.collecting.collector import Collector
     from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
-    from rollouts.learner_queue import LearnerQueue
+    from rollouts.learner.queue import LearnerQueue
     from rollouts.policy import TorchPolicy
     from rollouts.policy_protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
@@ -56,14 +56,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _register_ids()
-# the module would hide from newcomers who call `rollouts.make` what they are looking for
-globals().pop("make", None)
 
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
-    "Collector": "rollouts.collector",
+    "Collector": "rollouts.collecting.collector",
     "EnvFnsVectorEnv": "rollouts.env_fns",
-    "LearnerQueue": "rollouts.learner_queue",
+    "LearnerQueue": "rollouts.learner.queue",
     "Policy": "rollouts.policy_protocol",
     "PolicyOutput": "rollouts.policy_protocol",
     "RecurrentPolicy": "rollouts.policy_protocol",

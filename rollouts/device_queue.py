@@ -28,8 +28,8 @@ with needs("torch", "moving batches to a device"):
     import torch
     from torch import Tensor
 
+    from rollouts.machine.torch_device import read_device
     from rollouts.policy import as_tensor
-    from rollouts.torch_device import read_device
 
 _log = logging.getLogger(__name__)
 

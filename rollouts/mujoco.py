@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from rollouts import _native
 from rollouts.errors import EngineError, SpecError
-from rollouts.model_fields import Scaled as Scaled
-from rollouts.model_fields import Uniform as Uniform
+from rollouts.families.model_fields import Scaled as Scaled
+from rollouts.families.model_fields import Uniform as Uniform
 
 HEADERS = "envs/mujoco/"  # where the headers of its environments are
 

@@ -26,7 +26,7 @@ with needs("torch", "TorchPolicy"):
     import torch
     from torch import Tensor, nn
 
-    from rollouts.torch_device import read_device
+    from rollouts.machine.torch_device import read_device
 
 
 class TorchPolicy:

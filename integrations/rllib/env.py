@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 import rollouts
-from rollouts.arguments import add_errors, to_autoreset_mode
 from rollouts.batch import StepBatch
+from rollouts.checks import add_errors, to_autoreset_mode
 from rollouts.errors import SpecError
-from rollouts.registry import is_env_id
+from rollouts.pool.registry import is_env_id
 
 Array = NDArray[Any]
 

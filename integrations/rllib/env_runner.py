@@ -22,7 +22,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import RLMODULE_INFERENCE_TIMER
 
 from rollouts.errors import SpecError
-from rollouts.torch_threads import beside_a_pool
+from rollouts.machine.torch_threads import beside_a_pool
 
 from .actions import (
     ActionScaling,
@@ -61,7 +61,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
     Attributes:
       slow_reason: Why RLlib's own loop runs in place of the bulk one; "" where it does not.
       num_torch_threads: Threads that torch computes with while sampling, where InferenceThreads do
-        not take its place; None for 1 unless the module is large, see `rollouts.torch_threads`.
+        not take its place; None for 1 unless the module is large: `rollouts.machine.torch_threads`.
     """
 
     num_torch_threads: int | None = None

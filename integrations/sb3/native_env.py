@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import SpecError
+from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec
-from rollouts.vector_env import VectorEnv
 
 
 class NativeEnv:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
-from rollouts.torch_threads import beside_a_pool
+from rollouts.machine.torch_threads import beside_a_pool
 
 from ..missing import needs
 from .callbacks import reads_locals

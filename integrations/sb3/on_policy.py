@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
-from rollouts.torch_threads import beside_a_pool
+from rollouts.machine.torch_threads import beside_a_pool
 
 from ..missing import needs
 from .callbacks import reads_locals
@@ -39,8 +39,8 @@ class OnPolicyRollouts:
     other than RolloutBuffer.
 
     While rollouts are collected torch computes with `num_torch_threads`, for which None stands for
-    1 unless the policy is large, see `rollouts.torch_threads`; `train` has as many as before. A
-    large policy's last bits depend on that number, in the algorithm's own method, too.
+    1 unless the policy is large: see `rollouts.machine.torch_threads`. `train` has as many as
+    before. A large policy's last bits depend on that number, in the algorithm's own method, too.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy. A worker collects its columns of the buffer, with the newest weights, while the others

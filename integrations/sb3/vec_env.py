@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
-from rollouts.make import make_vec
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.make import make_vec
+from rollouts.pool.vector_env import VectorEnv
 
 from ..episodes import Episode, EpisodeStatistics
 from ..missing import needs

@@ -13,7 +13,7 @@ from tianshou.data import Batch, Collector, CollectStats
 from tianshou.data.collector import _HACKY_create_info_batch
 from tianshou.utils.determinism import TraceLogger
 
-from rollouts.torch_threads import beside_a_pool
+from rollouts.machine.torch_threads import beside_a_pool
 
 from .action import Action, Spread, policy_action, random_action
 from .blocks import BlockWriter, Ended
@@ -40,7 +40,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
     other environments, Tianshou's own loop runs.
 
     Meanwhile torch computes with `num_torch_threads`, an attribute that may be set: None stands for
-    1 unless the policy is large, see `rollouts.torch_threads`.
+    1 unless the policy is large, see `rollouts.machine.torch_threads`.
     """
 
     num_torch_threads: int | None = None

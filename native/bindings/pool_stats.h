@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// What rollouts/pool_stats.py makes a PoolStats of.
+// What rollouts/pool/stats.py makes a PoolStats of.
 pybind11::dict StatsDict(const CpuPool& pool);
 
 }  // namespace rollouts

@@ -18,7 +18,7 @@ from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import Rollouts
 from rollouts.errors import EngineError, SpecError
 from rollouts.extras import needs
-from rollouts.registry import env_spec
+from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:

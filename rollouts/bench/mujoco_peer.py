@@ -15,8 +15,8 @@ from rollouts import mujoco
 from rollouts.bench.measurement import Settings
 from rollouts.bench.peers import OpenEnv
 from rollouts.errors import EngineError, SpecError
+from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec, OptionValue
-from rollouts.vector_env import VectorEnv
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,6 @@ import numpy as np
 from gymnasium import wrappers
 
 from rollouts import _native
-from rollouts.atari import PREFIX, rom_path
 from rollouts.bench.atari_options import (
     ale_atari_options,
     envpool_atari_options,
@@ -24,8 +23,9 @@ from rollouts.bench.atari_options import (
 )
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
+from rollouts.families.atari import PREFIX, rom_path
+from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec, OptionValue
-from rollouts.vector_env import VectorEnv
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from rollouts.bench.measurement import Comparison, Measurement
 from rollouts.bench.peers import Peer, Rollouts
-from rollouts.cpu_count import usable_cpus
+from rollouts.machine.cpu_count import usable_cpus
 
 COUNTING = (
     "The same random actions for all. One env-step is one row returned by step or recv. Autoreset "

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import OpenEnv, Peer, Rollouts
-from rollouts.registry import env_spec
+from rollouts.pool.registry import env_spec
 
 Array = npt.NDArray[Any]
 

@@ -45,7 +45,7 @@ def check_numa(numa_nodes: int | None, num_workers: int, placement: str | None) 
     if numa_nodes is not None and num_workers == 0:
         raise SpecError(
             "numa_nodes with num_workers=0, expected at least 1 worker: to keep this process on a "
-            "node, start it with numactl or call rollouts.numa.keep_on_node"
+            "node, start it with numactl or call rollouts.machine.numa.keep_on_node"
         )
     if numa_nodes is not None and numa_nodes < 1:
         raise SpecError(f"numa_nodes is {numa_nodes}, expected at least 1")

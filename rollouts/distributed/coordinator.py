@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
+from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
@@ -25,8 +26,7 @@ from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.extras import needs
-from rollouts.frame_stacks import join
-from rollouts.torch_threads import check_threads
+from rollouts.machine.torch_threads import check_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +58,7 @@ class RolloutCoordinator:
       rollout_length: Steps T per fragment.
       num_threads_per_worker: Threads of each pool.
       num_torch_threads_per_worker: Threads of torch in each worker. None for 1 unless the policy's
-        network is large, see `rollouts.torch_threads.threads_for`, and at most
+        network is large, see `rollouts.machine.torch_threads.threads_for`, and at most
         num_threads_per_worker: torch's threads take the cores from those of the pool.
       batch_size_per_worker: See `make_vec`; None for synchronous pools.
       seed: Of the environments and, mixed with the worker's number, of the policies.
@@ -115,7 +115,7 @@ class RolloutCoordinator:
         of its own, see `InferenceServer`; make_policy is then called there, with a PolicySpec of
         max_workers workers' environments together. None for a policy in each worker.
       inference_num_cpus: What Ray reserves for that actor, and most threads of torch in it: it has
-        1 unless the network is large, see `rollouts.torch_threads.threads_for`.
+        1 unless the network is large, see `rollouts.machine.torch_threads.threads_for`.
       inference_num_gpus: What Ray reserves for that actor; may be a fraction.
     Raises:
       SpecError: an argument is out of range, env_id or an option unknown, the policy's network

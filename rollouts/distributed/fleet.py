@@ -19,7 +19,7 @@ from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
-from rollouts.learner_queue import LearnerQueue, QueueLevels
+from rollouts.learner.queue import LearnerQueue, QueueLevels
 
 _log = logging.getLogger(__name__)
 

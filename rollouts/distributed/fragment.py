@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.frame_stacks import PackedRollout, join
+from rollouts.collecting.frame_stacks import PackedRollout, join
 
 if TYPE_CHECKING:
     from rollouts.batch import RolloutBatch
-    from rollouts.frame_stacks import Payload
+    from rollouts.collecting.frame_stacks import Payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

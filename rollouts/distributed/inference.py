@@ -28,7 +28,7 @@ from rollouts.distributed.ray_session import check_connected
 from rollouts.distributed.remote_policy import Asking, RemotePolicyMaker
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
-from rollouts.torch_threads import threads_for
+from rollouts.machine.torch_threads import threads_for
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy

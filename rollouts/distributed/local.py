@@ -12,8 +12,8 @@ from rollouts.distributed.lag import LagRule
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
-from rollouts.fragment_handle import FragmentHandle
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner.fragment_handle import FragmentHandle
+from rollouts.learner.queue import LearnerQueue
 
 
 class LocalRunner:

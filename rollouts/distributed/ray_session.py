@@ -25,7 +25,7 @@ from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig,
 from rollouts.errors import SpecError, WorkerError
 
 if TYPE_CHECKING:
-    from rollouts.frame_stacks import Payload
+    from rollouts.collecting.frame_stacks import Payload
 
 _log = logging.getLogger(__name__)
 

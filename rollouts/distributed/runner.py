@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from rollouts.distributed.fragment import Fragment, PendingFragment
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner.queue import LearnerQueue
 
 
 class Runner(Protocol):

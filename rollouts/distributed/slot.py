@@ -13,8 +13,8 @@ from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.worker import WorkerConfig, WorkerInfo
 
 if TYPE_CHECKING:
+    from rollouts.collecting.frame_stacks import Payload
     from rollouts.distributed.weights import WeightOffer
-    from rollouts.frame_stacks import Payload
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from rollouts.distributed.waits import AwakeClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
-from rollouts.fragment_handle import FragmentHandle
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner.fragment_handle import FragmentHandle
+from rollouts.learner.queue import LearnerQueue
 
 _log = logging.getLogger(__name__)
 

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.errors import EnvError, ProtocolError, SpecError
-from rollouts.frame_stacks import pack
-from rollouts.numa import keep_on_node
-from rollouts.torch_threads import threads_for
+from rollouts.machine.numa import keep_on_node
+from rollouts.machine.torch_threads import threads_for
 
 if TYPE_CHECKING:
     import gymnasium
 
     from rollouts.batch import RolloutBatch
-    from rollouts.collector import BatchedEnv
-    from rollouts.frame_stacks import Payload
+    from rollouts.collecting.collector import BatchedEnv
+    from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class WorkerConfig:
     pack_frame_stacks: bool | None = False
     keep_final_obs: bool = False  # see `Collector`
     make_env: MakeEnv | None = None  # in place of `make_vec`
-    num_torch_threads: int | None = None  # None: see `rollouts.torch_threads.threads_for`
+    num_torch_threads: int | None = None  # None: see `rollouts.machine.torch_threads.threads_for`
 
     @property
     def env_id_offset(self) -> int:
@@ -211,7 +211,7 @@ class RolloutWorker:
 
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
     """Makes the usual collector: the worker's environments, policy, Collector."""
-    from rollouts.collector import Collector
+    from rollouts.collecting.collector import Collector
 
     env = _build_env(config)
     try:

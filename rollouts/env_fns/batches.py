@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rollouts.arguments import add_errors
+from rollouts.checks import add_errors
 from rollouts.env_fns.infos import mask_of, merge_own_infos, object_column
 from rollouts.env_fns.leaves import Leaf, nest
 from rollouts.env_fns.processes.failures import Failure, env_error

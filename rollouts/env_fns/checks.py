@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.arguments import int_between
+from rollouts.checks import int_between
 from rollouts.env_fns.leaves import Leaf
 from rollouts.errors import DTypeError, SpecError
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.cpu_count import usable_cpus
 from rollouts.env_fns.processes.host import Host
 from rollouts.env_fns.processes.timing import WaitTimer, percentiles, waiting_advice
-from rollouts.pool_stats import PoolStats
+from rollouts.machine.cpu_count import usable_cpus
+from rollouts.pool.stats import PoolStats
 from rollouts.user_warnings import warn_user
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.arguments import options_dict, seconds, seed_list
+from rollouts.checks import options_dict, seconds, seed_list
 from rollouts.env_fns.batches import Batch
 from rollouts.env_fns.send_recv import EnvFnsSendRecv
 from rollouts.errors import (

@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.arguments import seconds
 from rollouts.batch import StepBatch
+from rollouts.checks import seconds
 from rollouts.env_fns.batches import (
     Batch,
     BatchReader,

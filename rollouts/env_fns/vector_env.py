@@ -14,8 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rollouts.arguments import int_between, one_of, to_autoreset_mode
-from rollouts.cpu_count import usable_cpus
+from rollouts.checks import int_between, one_of, to_autoreset_mode
 from rollouts.env_fns.batch_spaces import (
     SpacePair,
     check_observation_mode,
@@ -32,6 +31,7 @@ from rollouts.env_fns.processes.trial import default_processes
 from rollouts.env_fns.processes.wire import Kind
 from rollouts.env_fns.resets import EnvFnsResets
 from rollouts.errors import SpecError
+from rollouts.machine.cpu_count import usable_cpus
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]

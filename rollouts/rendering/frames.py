@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts import _native, dm_control, mujoco
+from rollouts import _native, mujoco
 from rollouts.errors import DTypeError, SpecError
+from rollouts.families import dm_control
 from rollouts.rendering import classic
 from rollouts.rendering.classic import ClassicRenderer
 from rollouts.rendering.mujoco_scene import MujocoScene

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollouts.arguments import int_between
+from rollouts.checks import int_between
 from rollouts.errors import DTypeError, SpecError
 
 MODES = ("rgb_array",)

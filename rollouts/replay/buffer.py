@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.arguments import to_autoreset_mode
 from rollouts.batch import RolloutBatch
+from rollouts.checks import to_autoreset_mode
 from rollouts.errors import DTypeError, SpecError
 from rollouts.replay import files
 from rollouts.replay.arguments import (

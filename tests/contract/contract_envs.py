@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 import rollouts
-from rollouts import dm_control
+from rollouts.families import dm_control
 
 # asking a game's env_spec would load its emulator
 # the DeepMind Control Suite has tests of its own (tests/oracle/test_dm_control.py); here two of

@@ -14,7 +14,7 @@ from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.slot import Slot
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner.queue import LearnerQueue
 
 HANG_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 20.0

@@ -17,12 +17,13 @@ import torch
 from counter_world import wait_until
 from gymnasium import spaces
 
-from rollouts import cli, distributed
+from rollouts import distributed
 from rollouts.bench import Settings, collect
 from rollouts.bench.collect import Coordinated, InProcess, Task, compare_collecting, measure_streams
 from rollouts.bench.policies import ActorCritic, RandomPolicy
+from rollouts.cli import main as cli
 from rollouts.errors import EngineError, SpecError, WorkerError
-from rollouts.registry import env_spec
+from rollouts.pool.registry import env_spec
 
 
 class FakeStream:

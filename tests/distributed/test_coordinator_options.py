@@ -18,7 +18,7 @@ from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.ray_runner import _shared_spec
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import SpecError, WorkerError
-from rollouts.numa import SYSFS, node_cpus
+from rollouts.machine.numa import SYSFS, node_cpus
 from rollouts.policy import TorchPolicy
 
 TIMEOUT_S = 300.0

@@ -13,8 +13,8 @@ from counter_world import wait_until
 
 import rollouts
 from rollouts.batch import RolloutBatch
+from rollouts.collecting.frame_stacks import PackedRollout
 from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
-from rollouts.frame_stacks import PackedRollout
 from rollouts.policy import PolicyOutput
 
 pytest.importorskip("ale_py")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from counter_world import wait_until, weights
 
-from rollouts.cli import main
+from rollouts.cli.main import main
 from rollouts.distributed import RolloutCoordinator
 from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink

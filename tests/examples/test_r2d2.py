@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import rollouts
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.replay import ReplayBuffer, SequenceBatch, Sequences, TableConfig
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "r2d2.py"

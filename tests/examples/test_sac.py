@@ -17,7 +17,7 @@ from torch.distributions.transforms import TanhTransform
 from warm_python import run_in_new_python, run_script
 
 import rollouts
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.replay import NStep, ReplayBuffer, TableConfig, TransitionBatch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

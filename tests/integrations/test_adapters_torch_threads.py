@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.torch_threads import torch_threads
+from rollouts.machine.torch_threads import torch_threads
 
 torch = pytest.importorskip("torch")
 

@@ -20,9 +20,9 @@ from gymnasium.utils.env_checker import data_equivalence
 from host_envs import Counter, Talker
 
 import rollouts
-from rollouts.cpu_count import usable_cpus
 from rollouts.env_fns.processes import timing, trial
 from rollouts.env_fns.processes.trial import Trial
+from rollouts.machine.cpu_count import usable_cpus
 
 CPUS = usable_cpus()
 MANY = CPUS + 3

@@ -11,8 +11,9 @@ import ale_py
 import numpy as np
 import pytest
 
-from rollouts import _native, atari
+from rollouts import _native
 from rollouts.errors import EngineError
+from rollouts.families import atari
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 

@@ -17,7 +17,7 @@ from sanitizers import (
     scenarios,
 )
 
-from rollouts import dm_control
+from rollouts.families import dm_control
 from rollouts.mujoco import assets_dir
 
 SOURCES = [

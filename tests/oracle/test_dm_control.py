@@ -9,7 +9,7 @@ from dm_control_oracle import SPEC, TASKS, compare, flat, make_dm_control, own_f
 from scipy import ndimage
 
 import rollouts
-from rollouts import dm_control
+from rollouts.families import dm_control
 from rollouts.mujoco import integration_state
 
 every_task = pytest.mark.parametrize("env_id", TASKS)

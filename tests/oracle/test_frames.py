@@ -163,7 +163,7 @@ def draw(
 
 @pytest.mark.parametrize("env_id", ["FishSwim-v1", "QuadrupedEscape-v1"])
 def test_targets_and_terrains_are_each_environment_s_own(env_id: str) -> None:
-    dm_control = pytest.importorskip("rollouts.dm_control")
+    dm_control = pytest.importorskip("rollouts.families.dm_control")
     if not dm_control.installed():
         pytest.skip("dm-control is not installed")
     size = {"width": 96, "height": 64}

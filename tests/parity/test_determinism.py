@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts import dm_control
+from rollouts.families import dm_control
 
 # version 4 of the MuJoCo tasks draws and steps as version 5 does
 V4_IDS = [i for i in rollouts.env_ids() if i.endswith("-v4") and i != "Taxi-v4"]

@@ -13,8 +13,8 @@ import gymnasium
 import pytest
 
 import rollouts
-from rollouts import atari
 from rollouts.errors import EngineError, SpecError
+from rollouts.families import atari
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from rollouts.bench.report import Machine, footer, header, table, to_json
 from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import EngineError, SpecError
 from rollouts.mujoco import integration_state
-from rollouts.registry import env_spec
+from rollouts.pool.registry import env_spec
 
 Array = NDArray[Any]
 

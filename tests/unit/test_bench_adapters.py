@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from rollouts import cli
 from rollouts.bench import adapters
+from rollouts.cli import main as cli
 
 CASE = adapters.Case(env_id="CartPole-v1", num_envs=4, num_threads=1)
 

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import rollouts
-from rollouts import bench, cli, cli_envs
+from rollouts import bench
 from rollouts.bench import peers
+from rollouts.cli import envs as cli_envs
+from rollouts.cli import main as cli
 
 QUICK = ["--num-envs", "4", "--num-threads", "1", "--duration-s", "0.005", "--repeats", "2"]
 BENCH = ["bench", "--env-id", "CartPole-v1", *QUICK]
@@ -305,7 +307,7 @@ def test_ctrl_c_ends_without_a_traceback(
 
 def test_peers_are_not_imported_before_they_are_asked_for() -> None:
     heavy = ["envpool", "ale_py", "cv2", "torch", "ray", "matplotlib"]
-    code = f"import sys, rollouts.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import sys, rollouts.cli.main; print([m for m in {heavy!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     names = {"envpool", "gymnasium", "ale", "loop", "rollouts-same-step"}

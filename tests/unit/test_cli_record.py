@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import cli
-from rollouts.rendering.actors import load_actor
+from rollouts.cli import main as cli
+from rollouts.cli.record_actors import load_actor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ["--width", "96", "--height", "64", "--max-steps", "12"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.errors import SpecError
 from rollouts.policy import PolicyOutput
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rollouts
-from rollouts import cpu_count
+from rollouts.machine import cpu_count
 
 V2 = "/sys/fs/cgroup/cpu.max"
 V1_QUOTA = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import rollouts
-from rollouts import dm_control
 from rollouts.errors import EngineError, SpecError
+from rollouts.families import dm_control
 
 needs_dm_control = pytest.mark.skipif(
     not dm_control.installed(), reason="needs the dm-control package"

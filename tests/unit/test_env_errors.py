@@ -17,7 +17,7 @@ import pytest
 from processes import run_in_child
 
 import rollouts
-from rollouts import atari
+from rollouts.families import atari
 
 pytestmark = pytest.mark.skipif(
     "ALE/Breakout-v5" not in rollouts.env_ids(), reason="needs ale-py: an engine that can fail"

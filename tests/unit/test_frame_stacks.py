@@ -11,9 +11,9 @@ import pytest
 
 import rollouts
 from rollouts.batch import RolloutBatch
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
+from rollouts.collecting.frame_stacks import PackedRollout, join, pack
 from rollouts.errors import SpecError
-from rollouts.frame_stacks import PackedRollout, join, pack
 from rollouts.policy import PolicyOutput
 
 STEPS, ROWS, DEPTH, FRAME = 9, 3, 4, (5, 2)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner.queue import LearnerQueue
 
 TIMEOUT_S = 120.0
 

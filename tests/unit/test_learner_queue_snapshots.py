@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollouts.errors import WorkerError
-from rollouts.learner_queue import LearnerQueue
+from rollouts.learner.queue import LearnerQueue
 
 TIMEOUT_S = 120.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rollouts.errors import SpecError
-from rollouts.numa import node_cpus
+from rollouts.machine.numa import node_cpus
 
 ALL = frozenset(range(4096))
 
@@ -71,7 +71,7 @@ def test_all_threads_of_the_process_and_later_ones_are_kept_there(tmp_path: Path
     code = """
 import json, os, sys, threading
 from pathlib import Path
-from rollouts.numa import keep_on_node
+from rollouts.machine.numa import keep_on_node
 leave = threading.Event()
 early = threading.Thread(target=leave.wait)
 early.start()
@@ -100,7 +100,7 @@ def test_threads_that_start_meanwhile_are_kept_there_too(tmp_path: Path) -> None
     code = """
 import json, os, sys, threading
 from pathlib import Path
-from rollouts.numa import keep_on_node
+from rollouts.machine.numa import keep_on_node
 go, started, leave = threading.Event(), threading.Event(), threading.Event()
 children = []
 

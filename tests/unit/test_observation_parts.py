@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 
 import rollouts
-from rollouts import dm_control
 from rollouts.errors import SpecError
+from rollouts.families import dm_control
 
 pytestmark = pytest.mark.skipif(not dm_control.installed(), reason="needs the dm-control package")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.policy import PolicyOutput
 
 

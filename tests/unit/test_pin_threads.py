@@ -11,7 +11,7 @@ import pytest
 from processes import plain_threads
 
 import rollouts
-from rollouts.placement import worker_cpus
+from rollouts.machine.placement import worker_cpus
 
 CPUS = sorted(os.sched_getaffinity(0))
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.errors import SpecError
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.pool_stats import TimePercentiles
+from rollouts.pool.stats import TimePercentiles
 
 N = 8
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import rollouts
 from rollouts.batch import RolloutBatch
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.recurrent import RecurrentTorchPolicy, State, unroll
 

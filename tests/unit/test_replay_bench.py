@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rollouts import cli
 from rollouts.bench import replay, replay_libraries, replay_steps, replay_workloads
+from rollouts.cli import main as cli
 
 SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
 

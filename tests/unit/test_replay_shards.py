@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts import frame_stacks
 from rollouts.batch import RolloutBatch
+from rollouts.collecting import frame_stacks
 from rollouts.errors import SpecError
 from rollouts.replay import (
     MinSize,

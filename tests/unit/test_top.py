@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.cli import main
+from rollouts.cli.main import main
 from rollouts.errors import SpecError
 from rollouts.metrics import MetricsReporter, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, Status, find_status, read_status

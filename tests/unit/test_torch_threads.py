@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.collector import Collector
+from rollouts.collecting.collector import Collector
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.worker import PolicySpec, RolloutWorker, WorkerConfig
 from rollouts.errors import SpecError
-from rollouts.torch_threads import WORK_PER_THREAD, threads_for, torch_threads
+from rollouts.machine.torch_threads import WORK_PER_THREAD, threads_for, torch_threads
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

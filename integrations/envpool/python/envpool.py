@@ -13,10 +13,10 @@ import numpy.typing as npt
 from rollouts.integrations.envpool.options import NO_LIMIT, first_seeds, num_threads, pinned_cpus
 from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
 
-from rollouts.arguments import seed_list
 from rollouts.batch import StepBatch
+from rollouts.checks import seed_list
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.vector_env import VectorEnv
 
 Array = npt.NDArray[Any]
 

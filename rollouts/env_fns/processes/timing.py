@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.pool_stats import TimePercentiles
+from rollouts.pool.stats import TimePercentiles
 
 Array = npt.NDArray[Any]
 

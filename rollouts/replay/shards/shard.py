@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.collecting.frame_stacks import join
 from rollouts.errors import RolloutsError
-from rollouts.frame_stacks import join
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import MinSize, TableConfig
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rollouts.batch import RolloutBatch
-    from rollouts.frame_stacks import Payload
+    from rollouts.collecting.frame_stacks import Payload
     from rollouts.replay.sampling import ReplayBatch
 
 Array = NDArray[Any]

@@ -22,7 +22,7 @@ namespace rollouts {
 class Atari {
  public:
   struct Config {
-    std::string rom_path;           // set by rollouts/atari.py from the id
+    std::string rom_path;           // set by rollouts/families/atari.py from the id
     std::int32_t frameskip = 4;     // frames per step, all with the same action
     std::int32_t stack_num = 4;     // frames in an observation, zeros where there is none yet
     std::int32_t img_height = 84;   // pixels of a frame; not above the game's screen (210 for most)

@@ -16,8 +16,8 @@
 namespace rollouts {
 
 struct DmControlConfig {
-  std::string suite_model;            // path of a .mjb; set by rollouts/dm_control.py
-  std::string suite_task;             // an id of envs.cmake; set by rollouts/dm_control.py
+  std::string suite_model;            // path of a .mjb; set by rollouts/families/dm_control.py
+  std::string suite_task;             // an id of envs.cmake; set by rollouts/families/dm_control.py
   std::int32_t frame_skip = 0;        // substeps per step; 0: as many as the task's own
   std::string obs_dtype = "float64";  // dm_control's; or "float32", which halves the batches
 };

@@ -16,9 +16,9 @@ from typing import Any
 
 from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay, replay_libraries, replay_steps, report
-from rollouts.cpu_count import usable_cpus
 from rollouts.errors import SpecError
-from rollouts.registry import env_spec
+from rollouts.machine.cpu_count import usable_cpus
+from rollouts.pool.registry import env_spec
 
 NUM_ENVS = 64  # where no number is given
 

@@ -8,7 +8,8 @@ import math
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from rollouts import _native, atari
+from rollouts import _native
+from rollouts.families import atari
 
 NAMESPACE = "rollouts"
 

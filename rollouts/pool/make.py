@@ -8,8 +8,8 @@ from typing import Unpack
 
 from gymnasium.vector import AutoresetMode
 
-from rollouts.env_options import EnvOptions
-from rollouts.vector_env import VectorEnv
+from rollouts.pool.env_options import EnvOptions
+from rollouts.pool.vector_env import VectorEnv
 
 
 def make_vec(

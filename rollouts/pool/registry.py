@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts import _native, atari, dm_control, mujoco
-from rollouts.arguments import first_value
+from rollouts import _native, mujoco
+from rollouts.checks import first_value
 from rollouts.errors import SpecError
-from rollouts.option_help import explained
-from rollouts.option_names import did_you_mean, unknown_option
+from rollouts.families import atari, dm_control
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.options import split_functions
+from rollouts.pool.option_help import explained
+from rollouts.pool.option_names import did_you_mean, unknown_option
 from rollouts.rendering.options import split_options
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 

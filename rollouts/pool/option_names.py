@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from rollouts.errors import SpecError
-from rollouts.option_help import option_help
+from rollouts.pool.option_help import option_help
 
 # what belongs elsewhere, and where
 _ELSEWHERE = {
@@ -47,7 +47,7 @@ def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
 
 
 def _arguments_of_make_vec() -> list[str]:
-    from rollouts.make import make_vec  # which imports this
+    from rollouts.pool.make import make_vec  # which imports this
 
     return [
         name

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.arguments import int_between
+from rollouts.checks import int_between
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
-from rollouts.registry import Recipe, describe, resolve
+from rollouts.pool.registry import Recipe, describe, resolve
 from rollouts.specs import EnvSpec, OptionValue
 
 # one value for all environments, or a list with one for each

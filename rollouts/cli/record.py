@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollouts.cli_bench import show_progress
+from rollouts.cli.bench import show_progress
+from rollouts.cli.record_actors import Actor, RandomActor, load_actor
 from rollouts.errors import SpecError
-from rollouts.rendering.actors import Actor, RandomActor, load_actor
+from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.video import VideoWriter, check_path
-from rollouts.vector_env import VectorEnv
 
 RANDOM = "random"
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native
-from rollouts.arguments import add_errors, as_bytes, int_between, seconds
 from rollouts.batch import StepBatch
+from rollouts.checks import add_errors, as_bytes, int_between, seconds
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.observation_parts import ObservationParts
-from rollouts.pool_stats import PoolStats
+from rollouts.pool.observation_parts import ObservationParts
+from rollouts.pool.stats import PoolStats
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]

@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import rollouts
-from rollouts import bench, cli_bench, cli_envs, cli_record
+from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay_libraries, replay_steps
+from rollouts.cli import bench as cli_bench
+from rollouts.cli import envs as cli_envs
+from rollouts.cli import record as cli_record
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.specs import OptionValue

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native, mujoco
-from rollouts.arguments import option_columns, options_dict
+from rollouts.checks import option_columns, options_dict
 from rollouts.errors import DTypeError, SpecError
-from rollouts.model_fields import Column, Scaled, model_columns
-from rollouts.option_names import did_you_mean
+from rollouts.families.model_fields import Column, Scaled, model_columns
 from rollouts.own_model import split_functions
-from rollouts.pool_recipe import PoolRecipe
+from rollouts.pool.option_names import did_you_mean
+from rollouts.pool.recipe import PoolRecipe
 from rollouts.specs import OptionValue
 
 

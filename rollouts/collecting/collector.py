@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps a vector environment with a policy and keeps T steps of it as one `RolloutBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.collecting.arena import Arena, Row, Rows
+from rollouts.collecting.policy_calls import make_policy_calls
+from rollouts.errors import SpecError
+from rollouts.machine.torch_threads import beside_a_pool, check_threads
+from rollouts.policy_checks import check_finite
+from rollouts.pool.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from rollouts.policy import Policy
+
+Array = NDArray[Any]
+
+
+class BatchedEnv(Protocol):
+    """What a collector needs of an environment; `rollouts.VectorEnv` has it."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments in the pool."""
+        ...
+
+    @property
+    def single_observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def single_action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of one `recv_batch`; num_envs in a synchronous pool."""
+        ...
+
+    @property
+    def env_id_offset(self) -> int:
+        """The env_id of the pool's first environment."""
+        ...
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """What happens to an environment whose episode ended."""
+        ...
+
+    def async_reset(self) -> None:
+        """Starts a new episode in every environment; `recv_batch` delivers the observations."""
+        ...
+
+    def send(self, actions: Array, env_id: NDArray[np.int32] | None = None) -> None:
+        """Starts a step of the environments `env_id`; None means all in order."""
+        ...
+
+    def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
+        """Waits for the next `batch_size` environments that finished."""
+        ...
+
+    def close(self, **kwargs: Any) -> None:
+        """Frees the environments; may be called twice."""
+        ...
+
+
+class Collector:
+    """Yields rollouts of `rollout_length` steps of all environments of one pool.
+
+    Each batch owns its arrays: nothing that happens later changes them. An episode goes on from
+    one rollout to the next. Box actions are clipped to the bounds of the space on their way to
+    the environment; the batch keeps them as the policy sampled them, as `log_prob` belongs to that.
+
+    An asynchronous pool delivers environments in any order; each has its own time index. One that
+    has its T steps waits for the others, unless the pool could not fill a batch without it: then
+    it runs ahead, by at most T + 1 steps, and these open the next rollout.
+
+    While `collect` runs, torch computes in its thread with `num_torch_threads`: by default with
+    one, unless the policy's network is large, because torch's threads would take the cores from
+    those of the pool. Before it returns, torch has as many threads as before; collectors may run
+    in several threads at a time, see `rollouts.machine.torch_threads.torch_threads`.
+
+    What the policy returns is checked: shapes at each step, and once per rollout that each log_prob
+    and value is a finite number.
+
+    Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
+    of either passes through, and the next `collect` starts new episodes.
+    """
+
+    def __init__(
+        self,
+        env: BatchedEnv,
+        policy: Policy,
+        rollout_length: int,
+        *,
+        keep_final_obs: bool = False,
+        num_torch_threads: int | None = None,
+    ) -> None:
+        """Takes a pool that nobody else steps; does not step it yet.
+
+        Args:
+          env: That autoresets in the same step.
+          policy: Chooses the actions.
+          rollout_length: Steps T.
+          keep_final_obs: Whether batches have `final_obs`, which a replay needs. That of an
+            environment that failed is the observation it failed on.
+          num_torch_threads: Threads that torch computes with during `collect`; None for what
+            `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has.
+
+        Raises:
+          SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
+            is below 1.
+        """
+        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise SpecError(
+                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
+                'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
+            )
+        if rollout_length < 1:
+            raise SpecError(f"rollout_length is {rollout_length}, expected at least 1 step")
+        self.env = env
+        self.policy = policy
+        self.rollout_length = rollout_length
+        self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
+        self._keeps_final_obs = keep_final_obs
+        self._bounds = _finite_bounds(env.single_action_space)
+        self._is_async = env.batch_size < env.num_envs
+        # our own pool writes observations into the rollout; others' are copied
+        self._writes_in_place = isinstance(env, VectorEnv) and not self._is_async
+        # environments of an asynchronous pool may be up to T + 1 steps into the next rollout
+        self._arena_steps = (2 if self._is_async else 1) * rollout_length + int(self._is_async)
+        self._calls = make_policy_calls(
+            policy, num_envs=env.num_envs, rollout_length=rollout_length
+        )
+        self.reset()
+
+    def reset(self) -> None:
+        """Drops what was collected of the current rollout; the next one starts new episodes."""
+        env = self.env
+        self._arena = Arena(
+            self._arena_steps,
+            env.num_envs,
+            env.single_observation_space,
+            keep_final_obs=self._keeps_final_obs,
+        )
+        self._calls.reset()
+        self._must_reset = True
+        # asynchronous pools: the row of the arena at which each environment's next obs belongs
+        self._next_row = np.zeros(env.num_envs, np.intp)
+        self._waiting = np.zeros(env.num_envs, np.bool_)
+
+    def __iter__(self) -> Iterator[RolloutBatch]:
+        """Collects rollouts for ever."""
+        while True:
+            yield self.collect()
+
+    def collect(self) -> RolloutBatch:
+        """Steps every environment T times and returns what happened.
+
+        Raises:
+          SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
+        """
+        try:
+            with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
+                self._collect_async() if self._is_async else self._collect_sync()
+                return self._take_rollout()
+        except BaseException:
+            # half a rollout must not be continued as if nothing had happened
+            self.reset()
+            raise
+
+    def close(self) -> None:
+        """Closes the environment; may be called twice."""
+        self.env.close()
+
+    def _collect_sync(self) -> None:
+        arena, env = self._arena, self.env
+        if self._must_reset:
+            env.async_reset()
+            arena.obs[0] = env.recv_batch().obs
+            self._must_reset = False
+        for t in range(self.rollout_length):
+            output = self._calls.act(arena.obs[t], None, t)
+            arena.write_choice(t, None, output, self.policy.policy_version)
+            action = self._env_action(output.action)
+            if self._writes_in_place:
+                cast(VectorEnv, env).send(action, out={"obs": arena.obs[t + 1]})
+                step = env.recv_batch()
+            else:
+                env.send(action)
+                step = env.recv_batch()
+                arena.obs[t + 1] = step.obs
+            self._write_outcome(t, None, step)
+
+    def _collect_async(self) -> None:
+        if self._must_reset:
+            self.env.async_reset()
+            self._must_reset = False
+        self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
+        while not self._has_rollout().all():
+            self._act_on_waiting(self._rows_to_run_ahead())
+            self._recv_and_act()
+
+    def _recv_and_act(self) -> None:
+        """Files one batch under each environment's own time and sends on those not yet at T."""
+        arena, step = self._arena, self.env.recv_batch()
+        rows = step.env_id.astype(np.intp) - self.env.env_id_offset
+        now = self._next_row[rows]
+        arena.obs[now, rows] = step.obs
+        self._next_row[rows] += 1
+        self._waiting[rows] = True
+
+        # an environment's first observation after a reset is the outcome of nothing
+        stepped = now > 0
+        if stepped.all():
+            self._write_outcome(now - 1, rows, step)
+        elif stepped.any():
+            self._write_outcome(now[stepped] - 1, rows[stepped], _select(step, stepped))
+
+        # as long as nobody has to wait the policy sees the pool's own array
+        going = now < self.rollout_length
+        if going.all():
+            self._act_on(rows, step.obs)
+        else:
+            self._act_on_waiting(rows[going])
+
+    def _has_rollout(self) -> NDArray[np.bool_]:
+        """Tells (N,) which environments have T steps and the observation after them."""
+        return self._next_row > self.rollout_length
+
+    def _rows_to_run_ahead(self) -> NDArray[np.intp]:
+        """Picks waiting environments, the least advanced first, to let the pool fill a batch."""
+        waiting = np.flatnonzero(self._waiting)
+        missing = self.env.batch_size - (self.env.num_envs - len(waiting))
+        if missing <= 0:
+            return waiting[:0]
+        order = np.argsort(self._next_row[waiting], kind="stable")
+        return waiting[order[:missing]]
+
+    def _act_on_waiting(self, rows: NDArray[np.intp]) -> None:
+        if rows.size:
+            self._act_on(rows, self._arena.obs[self._next_row[rows] - 1, rows])
+
+    def _act_on(self, rows: NDArray[np.intp], obs: Array) -> None:
+        at = self._next_row[rows] - 1
+        output = self._calls.act(obs, rows, at)
+        self._arena.write_choice(at, rows, output, self.policy.policy_version)
+        self._waiting[rows] = False
+        env_id = (rows + self.env.env_id_offset).astype(np.int32)
+        self.env.send(self._env_action(output.action), env_id)
+
+    def _env_action(self, action: Array) -> Array:
+        return action if self._bounds is None else action.clip(*self._bounds)
+
+    def _write_outcome(self, t: Row, rows: Rows, step: StepBatch) -> None:
+        self._arena.write_outcome(t, rows, step, self._bootstrap(step, rows))
+        self._calls.see_ends(step, rows)
+
+    def _bootstrap(self, step: StepBatch, rows: Rows) -> NDArray[np.float32] | None:
+        """Values (B,) the final observations of truncated episodes; None where there are none."""
+        cut = step.truncated & ~step.terminated
+        if "_env_error" in step.info:
+            cut &= ~step.info["_env_error"]  # a failed environment has no final observation
+        if not cut.any():
+            return None
+        assert step.final_obs is not None
+        bootstrap = np.zeros(len(cut), np.float32)
+        cut_rows = np.flatnonzero(cut) if rows is None else rows[cut]
+        bootstrap[cut] = self._calls.final_value(step.final_obs[cut], cut_rows)
+        return bootstrap
+
+    def _take_rollout(self) -> RolloutBatch:
+        """Hands the arena's first T rows out and moves what lies beyond to a new arena."""
+        steps, full = self.rollout_length, self._arena
+        env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
+        batch = full.first_steps(steps, env_id, self._last_value(), self._calls.take_states())
+        for name in ("log_prob", "value", "last_value", "bootstrap_value"):
+            check_finite(name, getattr(batch, name), env_id)
+
+        # one observation per environment, and in an asynchronous pool what was run ahead
+        self._next_row -= steps if self._is_async else 0
+        beyond = int(self._next_row.max()) if self._is_async else 1
+        self._arena = full.next_arena(slice(steps, steps + beyond))
+        return batch
+
+    def _last_value(self) -> NDArray[np.float32]:
+        """Values (N,) the observation after row T - 1 of each environment."""
+        steps, arena = self.rollout_length, self._arena
+        if not self._is_async:
+            return self._calls.last_value(arena.obs[steps], None, None)
+        # an environment that ran ahead acted on this observation and valued it then
+        is_known = ~(self._waiting & (self._next_row == steps + 1))
+        return self._calls.last_value(arena.obs[steps], arena.choice["value"][steps], is_known)
+
+
+def _select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
+    """Returns the rows of a step where `mask` (B,) holds."""
+    return StepBatch(
+        obs=step.obs[mask],
+        reward=step.reward[mask],
+        terminated=step.terminated[mask],
+        truncated=step.truncated[mask],
+        env_id=step.env_id[mask],
+        episode_return=step.episode_return[mask],
+        episode_length=step.episode_length[mask],
+        final_obs=None if step.final_obs is None else step.final_obs[mask],
+        info={name: values[mask] for name, values in step.info.items()},
+    )
+
+
+def _finite_bounds(action_space: gymnasium.Space[Any]) -> tuple[Array, Array] | None:
+    """Returns (low, high) of a Box that is bounded somewhere, else None."""
+    if not isinstance(action_space, gymnasium.spaces.Box):
+        return None
+    if not (action_space.bounded_below.any() or action_space.bounded_above.any()):
+        return None
+    return action_space.low, action_space.high

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bounded, closable queue between the workers' fragments and the learner.
+
+The queue holds *handles*: small objects that say which fragment they stand for and can fetch its
+arrays. Arrays are fetched only in `LearnerQueue.get`, on the learner's thread. Nothing here knows
+Ray.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.learner.account import Account
+from rollouts.learner.fragment_handle import FragmentHandle
+
+# how long one attempt to fetch arrays may block before `get` looks for close() again
+_RESOLVE_SLICE_S = 0.5
+
+F = TypeVar("F")
+T = TypeVar("T")
+
+
+class QueueLevels(NamedTuple):
+    """How full a queue is, in fragments, and how many are asked for."""
+
+    capacity: int
+    depth: int
+    wanted: int  # what waiting `get` calls lack, including what is queued
+    num_taken: int  # by `get` so far, without what it put back or found lost
+    held: int  # taken by a `get` that has not returned: no longer in `depth`, still "queued"
+
+
+class LearnerQueue(Generic[F]):
+    """Hands every fragment to the learner exactly once, in the order of arrival.
+
+    A fragment is known by (worker_id, incarnation, seq_no). Per worker, incarnations only grow, and
+    within one incarnation seq_no counts 0, 1, 2, ...; so one counter per worker is enough to refuse
+    whatever comes twice or late.
+
+    Thread-safe. All state is guarded by the one lock inside `_changed`; no handle is resolved and
+    no callback is called while it is held, so it is always the last lock taken.
+
+    The account balances at any moment, in env-steps and in fragments:
+    produced = delivered + queued + sum(discarded by reason).
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        on_change: Callable[[], None] | None = None,
+        is_stale: Callable[[FragmentHandle[F]], bool] | None = None,
+    ) -> None:
+        """Makes an empty queue.
+
+        Args:
+          capacity: Most fragments held at a time, and most that one `get` can ask for.
+          on_change: Called without the lock, on the consumer's thread, whenever a `get` begins to
+            want fragments and whenever room became free.
+          is_stale: Tells which fragments are too old to be delivered; takes no lock.
+        """
+        self._capacity = _checked_capacity(capacity)
+        self._on_change = on_change or (lambda: None)
+        self._is_stale = is_stale or (lambda handle: False)
+        self._changed = threading.Condition(threading.Lock())
+        self._items: deque[FragmentHandle[F]] = deque()
+        self._expected: dict[int, tuple[int, int]] = {}
+        self._failure: Exception | None = None
+        self._closed = False
+        self._claims: set[_Claim[F]] = set()
+        self._num_taken = 0
+        self._steps = Account()
+        self._fragments = Account()
+
+    @property
+    def capacity(self) -> int:
+        """Most fragments held at a time; a `get` that already waits for more still has room."""
+        with self._changed:
+            return self._capacity
+
+    @capacity.setter
+    def capacity(self, capacity: int) -> None:
+        with self._changed:
+            self._capacity = _checked_capacity(capacity)
+            self._changed.notify_all()
+
+    @property
+    def depth(self) -> int:
+        """Fragments waiting to be taken."""
+        with self._changed:
+            return len(self._items)
+
+    def levels(self) -> QueueLevels:
+        """Returns what whoever fills the queue has to know, all from one moment."""
+        return self.snapshot()[1]
+
+    def snapshot(self) -> tuple[dict[str, Any], QueueLevels]:
+        """Returns `stats` and `levels` of the same moment."""
+        with self._changed:
+            held = [handle for claim in self._claims for handle in claim.taken]
+            queued = [*self._items, *held]
+            stats = {
+                "env_steps": self._steps.as_dict(),
+                "fragments": self._fragments.as_dict(),
+                "queue_depth": len(queued),
+                "queued_bytes": sum(handle.nbytes for handle in queued),
+            }
+            levels = QueueLevels(
+                capacity=self._capacity,
+                depth=len(self._items),
+                wanted=self._total_lacking,
+                num_taken=self._num_taken,
+                held=len(held),
+            )
+            return stats, levels
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        with self._changed:
+            return self._closed
+
+    def put(self, handle: FragmentHandle[F], timeout_s: float | None = None) -> bool:
+        """Adds a completed fragment, waiting while the queue is full.
+
+        Ways out: room (also made by `get`), refusal, `timeout_s`, `fail`, `close`.
+
+        Args:
+          handle: The fragment.
+          timeout_s: Seconds to wait for room; None waits for ever.
+        Returns:
+          True if it was queued; False if it was refused as a repetition, and counted as discarded.
+        Raises:
+          TimeoutError: no room within timeout_s; the fragment may be put again. Not counted yet.
+          ProtocolError: the worker's fragments before this one are missing; it was discarded.
+          ClosedError: the queue was closed or failed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._has_room, timeout_s)
+            if self._is_over:
+                raise ClosedError("the learner queue is closed: no more fragments are accepted")
+            if not self._has_room:
+                raise TimeoutError(
+                    f"the learner queue held {self._capacity} fragments for {timeout_s} s, "
+                    "expected the learner to take some"
+                )
+            return self._admit(handle)
+
+    def admit(self, handle: FragmentHandle[F]) -> bool:
+        """Does what `put` does, but never waits: for who makes no more than `levels` allows."""
+        with self._changed:
+            if self._is_over:
+                raise ClosedError("the learner queue is closed: no more fragments are accepted")
+            return self._admit(handle)
+
+    def refuse(self, handle: FragmentHandle[F], reason: str) -> None:
+        """Counts a completed fragment that can no longer be queued as discarded. Never blocks."""
+        with self._changed:
+            self._count_produced(handle)
+            self._count_discarded(handle, reason)
+
+    def drop_stale(self) -> int:
+        """Discards, as "stale", what is queued and too old; returns how many. Never blocks."""
+        with self._changed:
+            fresh: deque[FragmentHandle[F]] = deque()
+            for handle in self._items:
+                if self._is_stale(handle):
+                    self._count_discarded(handle, "stale")
+                else:
+                    fresh.append(handle)
+            dropped = len(self._items) - len(fresh)
+            self._items = fresh
+            if dropped:
+                self._changed.notify_all()
+            return dropped
+
+    def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> list[F]:
+        """Takes the oldest fragments and fetches their arrays: all `num_fragments` or none.
+
+        Ways out: enough fragments, `timeout_s`, `fail`, `close`, KeyboardInterrupt. Whatever was
+        taken before an exception goes back to the front, so nothing is lost.
+
+        Args:
+          num_fragments: How many; at most `capacity`, or they could never be there together.
+          timeout_s: Seconds to wait; None waits for ever.
+        Returns:
+          The fragments in order of arrival.
+        Raises:
+          TimeoutError: fewer fragments arrived within timeout_s.
+          ClosedError: the queue was closed.
+          Exception: what `fail` was given, once too few fragments are left.
+        """
+        return self._get(num_fragments, timeout_s, self._resolve)
+
+    def get_handles(
+        self, num_fragments: int = 1, timeout_s: float | None = None
+    ) -> list[FragmentHandle[F]]:
+        """Does what `get` does, but leaves the arrays where they are."""
+        return self._get(num_fragments, timeout_s, lambda handle, deadline: handle)
+
+    def fail(self, error: Exception) -> None:
+        """Says that no more will come: `get` serves what is there and then raises `error`."""
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            self._changed.notify_all()
+
+    def wait_until_over(self, timeout_s: float | None) -> bool:
+        """Waits for `fail` or `close`; tells whether either came within timeout_s."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over, timeout_s)
+
+    def recover(self) -> None:
+        """Takes `fail` back: fragments come again."""
+        with self._changed:
+            self._failure = None
+
+    def close(self) -> None:
+        """Wakes every waiter with ClosedError and discards what is queued. Idempotent."""
+        with self._changed:
+            self._closed = True
+            while self._items:
+                self._count_discarded(self._items.popleft(), "closed")
+            self._changed.notify_all()
+
+    def stats(self) -> dict[str, Any]:
+        """Returns {"env_steps": account, "fragments": account, "queue_depth": int,
+        "queued_bytes": int}.
+
+        An account is {"produced", "delivered", "queued", "discarded": {reason: n}}. All is from one
+        moment and of the same fragments: queue_depth is the fragments' "queued". One that a `get`
+        is fetching still counts, for it may come back.
+        """
+        return self.snapshot()[0]
+
+    @property
+    def _is_over(self) -> bool:
+        return self._closed or self._failure is not None
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._items) < max(self._capacity, self._total_lacking)
+
+    @property
+    def _total_lacking(self) -> int:
+        return sum(claim.num_lacking for claim in self._claims)
+
+    def _admit(self, handle: FragmentHandle[F]) -> bool:
+        incarnation, seq_no = self._expected.get(handle.worker_id, (-1, 0))
+        # a new incarnation starts counting again
+        if handle.incarnation > incarnation:
+            incarnation, seq_no = handle.incarnation, 0
+        self._count_produced(handle)
+        if handle.incarnation < incarnation or handle.seq_no < seq_no:
+            self._count_discarded(handle, "duplicate")
+            return False
+        if handle.seq_no > seq_no:
+            self._count_discarded(handle, "out_of_order")
+            raise ProtocolError(
+                f"worker {handle.worker_id} (incarnation {incarnation}) delivered fragment "
+                f"{handle.seq_no}, expected {seq_no}: the fragments between are missing"
+            )
+        self._expected[handle.worker_id] = (incarnation, seq_no + 1)
+        self._items.append(handle)
+        self._changed.notify_all()
+        return True
+
+    def _get(
+        self,
+        num_fragments: int,
+        timeout_s: float | None,
+        fetch: Callable[[FragmentHandle[F], float | None], T],
+    ) -> list[T]:
+        with self._changed:
+            if not 1 <= num_fragments <= self._capacity:
+                raise SpecError(
+                    f"num_fragments is {num_fragments}, expected 1 to {self._capacity}: more are "
+                    "never queued together; raise max_queued_fragments to take more at a time"
+                )
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        claim: _Claim[F] = _Claim(num_fragments)
+        fragments: list[T] = []
+        try:
+            with self._changed:
+                self._claims.add(claim)
+            self._on_change()
+            # a fragment found lost is replaced by a later one, hence the loop
+            while claim.num_lacking or len(fragments) < len(claim.taken):
+                self._take(claim, deadline)
+                while len(fragments) < len(claim.taken):
+                    handle = claim.taken[len(fragments)]
+                    try:
+                        fragments.append(fetch(handle, deadline))
+                    except WorkerError:
+                        self._lose(claim, handle)
+                        self._on_change()
+            self._deliver(claim)
+        except BaseException:
+            self._put_back(claim)
+            raise
+        return fragments
+
+    def _take(self, claim: _Claim[F], deadline: float | None) -> None:
+        """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""
+        while True:
+            # what is dropped makes room, which must be known before waiting for more
+            if self.drop_stale():
+                self._on_change()
+            with self._changed:
+                remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self._changed.wait_for(
+                    lambda: self._is_over or len(self._items) >= claim.num_lacking, remaining_s
+                )
+                if self._closed:
+                    raise ClosedError("the learner queue is closed")
+                if len(self._items) < claim.num_lacking:
+                    if self._failure is not None:
+                        raise self._failure.with_traceback(None)
+                    raise TimeoutError(
+                        f"{len(self._items)} of {claim.num_lacking} fragments were ready in time"
+                    )
+                if any(self._is_stale(handle) for handle in self._items):
+                    continue
+                while claim.num_lacking:
+                    claim.taken.append(self._items.popleft())
+                    claim.num_lacking -= 1
+                    self._num_taken += 1
+                self._changed.notify_all()
+            break
+        self._on_change()
+
+    def _resolve(self, handle: FragmentHandle[F], deadline: float | None) -> F:
+        """Fetches in slices, so that close() and the deadline are seen while arrays travel."""
+        while True:
+            remaining_s = float("inf") if deadline is None else deadline - time.monotonic()
+            try:
+                return handle.resolve(min(_RESOLVE_SLICE_S, max(0.0, remaining_s)))
+            except TimeoutError:
+                if self.closed:
+                    raise ClosedError("the learner queue is closed") from None
+                if remaining_s <= _RESOLVE_SLICE_S:
+                    raise
+
+    def _deliver(self, claim: _Claim[F]) -> None:
+        with self._changed:
+            # emptied on the way, so that an interrupt from here on puts nothing back
+            while claim.taken:
+                self._steps.deliver(claim.taken.pop().num_steps)
+                self._fragments.deliver(1)
+            self._claims.discard(claim)
+
+    def _put_back(self, claim: _Claim[F]) -> None:
+        with self._changed:
+            self._claims.discard(claim)
+            self._num_taken -= len(claim.taken)
+            if self._closed:
+                for handle in claim.taken:
+                    self._count_discarded(handle, "closed")
+            else:
+                self._items.extendleft(reversed(claim.taken))
+            self._changed.notify_all()
+
+    def _lose(self, claim: _Claim[F], handle: FragmentHandle[F]) -> None:
+        with self._changed:
+            claim.taken.remove(handle)
+            claim.num_lacking += 1
+            self._num_taken -= 1
+            self._count_discarded(handle, "lost")
+
+    def _count_produced(self, handle: FragmentHandle[F]) -> None:
+        self._steps.produce(handle.num_steps)
+        self._fragments.produce(1)
+
+    def _count_discarded(self, handle: FragmentHandle[F], reason: str) -> None:
+        self._steps.discard(handle.num_steps, reason)
+        self._fragments.discard(1, reason)
+
+
+def _checked_capacity(capacity: int) -> int:
+    if capacity < 1:
+        raise SpecError(f"capacity is {capacity}, expected at least 1")
+    return capacity
+
+
+@dataclass(slots=True, eq=False)
+class _Claim(Generic[F]):
+    """What one `get` call lacks and has; the queue locks."""
+
+    num_lacking: int
+    taken: list[FragmentHandle[F]] = field(default_factory=list)
