@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.learner.queue import LearnerQueue
     from rollouts.policy import TorchPolicy
-    from rollouts.policy_protocol import Policy, PolicyOutput, RecurrentPolicy
+    from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
 
 __version__ = "0.1.0"
@@ -62,9 +62,9 @@ _LAZY = {
     "Collector": "rollouts.collecting.collector",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "LearnerQueue": "rollouts.learner.queue",
-    "Policy": "rollouts.policy_protocol",
-    "PolicyOutput": "rollouts.policy_protocol",
-    "RecurrentPolicy": "rollouts.policy_protocol",
+    "Policy": "rollouts.policies.protocol",
+    "PolicyOutput": "rollouts.policies.protocol",
+    "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
     "RolloutCoordinator": "rollouts.distributed.coordinator",
     "RolloutWorker": "rollouts.distributed.worker",

@@ -19,10 +19,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts import at_exit
+from rollouts.support import at_exit
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("torch", "moving batches to a device"):
     import torch

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.extras import needs
-from rollouts.policy_checks import check_module_outputs, output_names
-from rollouts.policy_protocol import Array as Array
-from rollouts.policy_protocol import Policy as Policy
-from rollouts.policy_protocol import PolicyOutput as PolicyOutput
-from rollouts.policy_protocol import RecurrentPolicy as RecurrentPolicy
-from rollouts.policy_protocol import Rows as Rows
+from rollouts.support.extras import needs
+from rollouts.policies.checks import check_module_outputs, output_names
+from rollouts.policies.protocol import Array as Array
+from rollouts.policies.protocol import Policy as Policy
+from rollouts.policies.protocol import PolicyOutput as PolicyOutput
+from rollouts.policies.protocol import RecurrentPolicy as RecurrentPolicy
+from rollouts.policies.protocol import Rows as Rows
 
 with needs("torch", "TorchPolicy"):
     import torch

@@ -9,7 +9,7 @@ x[t] = a[t] + d[t] x[t + 1] is solved in log2(T) doublings. Nothing is different
 from __future__ import annotations
 
 from rollouts.errors import SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("torch", "rollouts.returns_torch"):
     import torch

@@ -20,7 +20,7 @@ from collections import deque
 
 import numpy as np
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("torch", "this example"):
     import torch

@@ -18,7 +18,7 @@ import sys
 
 import numpy as np
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("dm-env", "this example"):
     from rollouts.integrations import dm_env as rollouts_dm_env

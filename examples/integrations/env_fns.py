@@ -23,7 +23,7 @@ import gymnasium
 import numpy as np
 
 import rollouts
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("torch", "this example"):
     import torch

@@ -22,7 +22,7 @@ import sys
 from typing import Any
 
 import rollouts
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("jax", "this example"):
     import jax

@@ -24,7 +24,7 @@ import argparse
 import sys
 from typing import Any
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("rl-games", "this example"):
     from rl_games.common.algo_observer import DefaultAlgoObserver

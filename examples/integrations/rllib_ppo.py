@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("rllib", "this example"):
     from ray.rllib.algorithms.ppo import PPOConfig

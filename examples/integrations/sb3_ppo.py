@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("sb3", "this example"):
     from rollouts.integrations.sb3 import RolloutsPPO, RolloutsVecEnv

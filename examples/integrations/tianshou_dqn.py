@@ -26,7 +26,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("tianshou", "this example"):
     import tianshou as ts

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 with needs("torchrl", "this example"):
     import torch

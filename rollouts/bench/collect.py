@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import Rollouts
 from rollouts.errors import EngineError, SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 
 Array = NDArray[Any]
 

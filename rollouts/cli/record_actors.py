@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.errors import SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rollouts.collecting.arena import Arena, Row, Rows
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
-from rollouts.policy_checks import check_finite
+from rollouts.policies.checks import check_finite
 from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:

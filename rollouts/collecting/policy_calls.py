@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
-from rollouts.policy_checks import check_output, check_value
+from rollouts.policies.checks import check_output, check_value
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy

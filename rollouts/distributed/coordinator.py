@@ -25,7 +25,7 @@ from rollouts.distributed.weight_transport import Array
 from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.machine.torch_threads import check_threads
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.metrics.sample import Sample
 from rollouts.metrics.table import Metric
 

@@ -147,7 +147,7 @@ class RemoteRecurrentPolicy(RemotePolicy):
 
 
 def _output(arrays: dict[str, Array]) -> PolicyOutput:
-    from rollouts.policy_protocol import PolicyOutput
+    from rollouts.policies.protocol import PolicyOutput
 
     action, log_prob, value = (arrays.pop(name) for name in ("action", "log_prob", "value"))
     extras = {name.removeprefix("extras."): array for name, array in arrays.items()}

@@ -18,7 +18,7 @@ import numpy as np
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig
 from rollouts.errors import EngineError, SpecError
-from rollouts.policy_checks import check_action
+from rollouts.policies.checks import check_action
 
 _log = logging.getLogger(__name__)
 

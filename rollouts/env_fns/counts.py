@@ -13,7 +13,7 @@ from rollouts.env_fns.processes.host import Host
 from rollouts.env_fns.processes.timing import WaitTimer, percentiles, waiting_advice
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.pool.stats import PoolStats
-from rollouts.user_warnings import warn_user
+from rollouts.support.user_warnings import warn_user
 
 Array = npt.NDArray[Any]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rollouts import at_exit
+from rollouts.support import at_exit
 from rollouts.errors import ClosedError, SpecError
 from rollouts.metrics.sample import Sample, Sampler
 

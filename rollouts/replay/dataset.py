@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.replay.faces import SampledReplay
 from rollouts.replay.sampling import ReplayBatch
 

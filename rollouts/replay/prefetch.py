@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.replay.sampling import ReplayBatch, map_arrays
 
 with needs("torch", "sampling to a device"):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.extras import needs
+from rollouts.support.extras import needs
 from rollouts.replay.arguments import (
     as_batch_size,
     as_beta,

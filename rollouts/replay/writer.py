@@ -20,7 +20,7 @@ from rollouts.errors import ReplayWarning, SpecError
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
-from rollouts.user_warnings import warn_user
+from rollouts.support.user_warnings import warn_user
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rollouts import at_exit
+from rollouts.support import at_exit
 from rollouts.errors import ClosedError
 from rollouts.replay.clients.asking import Ask, Mailbox, UnreachableError
 
