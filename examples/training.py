@@ -24,9 +24,9 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import rollouts
+from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.distributed import PolicySpec
 from rollouts.distributed.lag import LagPolicy
-from rollouts.distributed.ray_metrics import RayMetricsSink
 from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
 
 

@@ -44,13 +44,13 @@ from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
+    from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.coordinator import RolloutCoordinator
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.learner.queue import LearnerQueue
-    from rollouts.policy import TorchPolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
+    from rollouts.policy import TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
 
 __version__ = "0.1.0"
@@ -66,7 +66,7 @@ _LAZY = {
     "PolicyOutput": "rollouts.policies.protocol",
     "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
-    "RolloutCoordinator": "rollouts.distributed.coordinator",
+    "RolloutCoordinator": "rollouts.cluster.coordinator",
     "RolloutWorker": "rollouts.distributed.worker",
     "TorchPolicy": "rollouts.policy",
     "from_env_fns": "rollouts.env_fns",

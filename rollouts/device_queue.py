@@ -19,9 +19,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.support import at_exit
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, SpecError
+from rollouts.support import at_exit
 from rollouts.support.extras import needs
 
 with needs("torch", "moving batches to a device"):

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.support.extras import needs
 from rollouts.policies.checks import check_module_outputs, output_names
 from rollouts.policies.protocol import Array as Array
 from rollouts.policies.protocol import Policy as Policy
 from rollouts.policies.protocol import PolicyOutput as PolicyOutput
 from rollouts.policies.protocol import RecurrentPolicy as RecurrentPolicy
 from rollouts.policies.protocol import Rows as Rows
+from rollouts.support.extras import needs
 
 with needs("torch", "TorchPolicy"):
     import torch

@@ -42,8 +42,8 @@ def ray_session() -> Iterator[Any]:
     pytest.importorskip("ray")
     from small_cluster import started
 
-    from rollouts.distributed.placement import Placement
-    from rollouts.distributed.ray_session import RaySession
+    from rollouts.cluster.placement import Placement
+    from rollouts.cluster.ray_session import RaySession
 
     session = started(lambda: RaySession(None, Placement(num_cpus=1, max_workers=3)))
     yield session

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import Rollouts
 from rollouts.errors import EngineError, SpecError
-from rollouts.support.extras import needs
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
+from rollouts.support.extras import needs
 
 if TYPE_CHECKING:
     from rollouts.bench.policies import PolicyKind
-    from rollouts.distributed.coordinator import RolloutCoordinator
+    from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.distributed.worker import MakePolicy
     from rollouts.policy import Policy
 
@@ -351,13 +351,13 @@ def _timed(stream: Stream, rollouts: int, rollout_length: int) -> float:
 def _open_peer(name: str, task: Task, num_envs: int | None) -> Stream:
     # these import ray
     with needs("ray", f"peer {name!r}"):
-        from rollouts.distributed import bench_peers
+        from rollouts.bench import ray_peers
 
     makers: dict[str, Callable[[Task, int], Stream]] = {
-        "env-actors": bench_peers.EnvActors,
-        "tianshou": bench_peers.TianshouEnvs,
-        "rllib": bench_peers.RLlibRunner,
-        "rllib-actors": bench_peers.RLlibActors,
+        "env-actors": ray_peers.EnvActors,
+        "tianshou": ray_peers.TianshouEnvs,
+        "rllib": ray_peers.RLlibRunner,
+        "rllib-actors": ray_peers.RLlibActors,
     }
     return makers[name](task, num_envs or task.settings.num_envs)
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rollouts.bench.runner import action_batches
 from rollouts.distributed.worker import PolicySpec
 from rollouts.errors import SpecError
-from rollouts.support.extras import needs
 from rollouts.policies.protocol import Policy, PolicyOutput
+from rollouts.support.extras import needs
 
 with needs("torch", "`rollouts bench-collect`"):
     import torch

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.errors import SpecError
-from rollouts.support.extras import needs
 from rollouts.specs import EnvSpec
+from rollouts.support.extras import needs
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, cast
 
-from rollouts.support import at_exit
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
@@ -22,6 +21,7 @@ from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment_handle import FragmentHandle
 from rollouts.learner.queue import LearnerQueue
+from rollouts.support import at_exit
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ from rollouts.distributed.weight_transport import (
 )
 
 if TYPE_CHECKING:
-    import ray
     from torch import Tensor
 
     from rollouts.policy import Policy
@@ -53,30 +52,9 @@ class LocalWeights:
         return self.weights
 
 
-@dataclass(frozen=True, slots=True)
-class RayWeights:
-    """An offer in Ray's object store; Ray does not fetch a reference that sits inside an object."""
-
-    version: int
-    ref: ray.ObjectRef[Weights]
-
-    def fetch(self) -> Weights:
-        import ray
-
-        weights: Weights = ray.get(self.ref)
-        return weights
-
-
 def local_offer(version: int, weights: Weights) -> WeightOffer:
     """Copies the weights: a learner that updates its tensors in place changes nothing here."""
     return LocalWeights(version, {name: copy.deepcopy(value) for name, value in weights.items()})
-
-
-def ray_offer(version: int, weights: Weights) -> WeightOffer:
-    """Puts the weights into the object store, which copies them once."""
-    import ray
-
-    return RayWeights(version, ray.put(dict(weights)))
 
 
 @dataclass(frozen=True, slots=True)

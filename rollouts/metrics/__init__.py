@@ -7,7 +7,7 @@
 
 `table.py` lists the metrics and where in the stats each is found. `rollouts top` shows what
 StatusFileSink wrote. Ray's Prometheus endpoint is fed by
-`rollouts.distributed.ray_metrics.RayMetricsSink`.
+`rollouts.cluster.ray_metrics.RayMetricsSink`.
 """
 
 from rollouts.metrics.reporter import MetricsReporter, Sink

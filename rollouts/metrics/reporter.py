@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rollouts.support import at_exit
 from rollouts.errors import ClosedError, SpecError
 from rollouts.metrics.sample import Sample, Sampler
+from rollouts.support import at_exit
 
 _log = logging.getLogger(__name__)
 

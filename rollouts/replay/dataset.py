@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.support.extras import needs
 from rollouts.replay.faces import SampledReplay
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.support.extras import needs
 
 with needs("torch", "ReplayDataset"):
     import torch

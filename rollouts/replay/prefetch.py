@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from rollouts.support.extras import needs
 from rollouts.replay.sampling import ReplayBatch, map_arrays
+from rollouts.support.extras import needs
 
 with needs("torch", "sampling to a device"):
     import torch

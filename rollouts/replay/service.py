@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.support.extras import needs
 from rollouts.replay.arguments import (
     as_batch_size,
     as_beta,
@@ -33,13 +32,14 @@ from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
 from rollouts.replay.tables import by_name
+from rollouts.support.extras import needs
 
 if TYPE_CHECKING:
     import gymnasium
     import torch
 
-    from rollouts.distributed.coordinator import RolloutCoordinator
-    from rollouts.distributed.placement import Strategy
+    from rollouts.cluster.coordinator import RolloutCoordinator
+    from rollouts.cluster.placement import Strategy
     from rollouts.replay.clients.asking import Mailbox
     from rollouts.replay.clients.client import ReplayClient
     from rollouts.replay.clients.desk import Desk
@@ -154,8 +154,8 @@ class ReplayService(SampledReplay):
         if num_shards:
             # only here is Ray needed
             with needs("ray", "a ReplayService with num_shards above 0"):
-                from rollouts.distributed.placement import Placement
-                from rollouts.distributed.replay_shards import RayShards
+                from rollouts.cluster.placement import Placement
+                from rollouts.cluster.replay_shards import RayShards
 
             rooms = Placement(
                 num_cpus=num_cpus_per_shard,
@@ -260,7 +260,7 @@ class ReplayService(SampledReplay):
                 "num_shards is 0, expected at least 1 with clients: other processes cannot reach "
                 "items in this one. Threads of this process may all sample from the service"
             )
-        from rollouts.distributed.replay_link import RayMailbox
+        from rollouts.cluster.replay_link import RayMailbox
         from rollouts.replay.clients.client import ReplayClient
         from rollouts.replay.clients.desk import Desk
 

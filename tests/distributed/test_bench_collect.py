@@ -225,19 +225,19 @@ def test_rllib_is_measured(ray_session: Any) -> None:
 
 
 def test_a_missing_rllib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollouts.distributed import bench_peers
+    from rollouts.bench import ray_peers
 
     def refuse(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(bench_peers.importlib, "import_module", refuse)
+    monkeypatch.setattr(ray_peers.importlib, "import_module", refuse)
     with pytest.raises(EngineError, match=r"peer 'rllib' needs RLlib.*pip install 'ray\[rllib\]'"):
-        bench_peers.RLlibRunner(task(), 2)
+        ray_peers.RLlibRunner(task(), 2)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tianshou") is None, reason="Tianshou is missing")
 def test_tianshou_s_vector_env_is_measured_and_reset_at_ends(ray_session: Any) -> None:
-    from rollouts.distributed.bench_peers import TianshouEnvs
+    from rollouts.bench.ray_peers import TianshouEnvs
 
     stream = TianshouEnvs(task("random"), 2)
     try:
@@ -259,9 +259,9 @@ def test_a_peer_whose_library_is_missing_is_left_out_with_a_warning(
 
 
 def test_the_rllib_peer_refuses_images() -> None:
-    from rollouts.distributed import bench_peers
+    from rollouts.bench import ray_peers
 
     spec = env_spec("ALE/Pong-v5")
     images = Task(Settings("ALE/Pong-v5", 2, 2, 1), spec, 8, "network")
     with pytest.raises(SpecError, match="vector observations, got env_id 'ALE/Pong-v5'"):
-        bench_peers.RLlibRunner(images, 2)
+        ray_peers.RLlibRunner(images, 2)

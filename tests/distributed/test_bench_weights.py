@@ -11,7 +11,7 @@ import pytest
 
 def test_each_way_stores_its_share_of_the_bytes() -> None:
     pytest.importorskip("ray")
-    command = [sys.executable, "-m", "rollouts.distributed.bench_weights"]
+    command = [sys.executable, "-m", "rollouts.bench.weights"]
     result = subprocess.run(
         [*command, "--mb", "2", "--repeats", "1"],
         capture_output=True,

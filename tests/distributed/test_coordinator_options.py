@@ -13,9 +13,9 @@ import pytest
 from counter_world import CounterCollector, make_policy, weights
 from inference_world import ActorCritic, make_torch_policy, spec
 
+from rollouts.cluster.ray_runner import _shared_spec
 from rollouts.distributed import RolloutCoordinator
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.ray_runner import _shared_spec
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import SpecError, WorkerError
 from rollouts.machine.numa import SYSFS, node_cpus

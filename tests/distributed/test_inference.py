@@ -23,9 +23,10 @@ from inference_world import (
     spec,
 )
 
+from rollouts.cluster.ray_weights import ray_offer
 from rollouts.distributed import WeightStore
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.weights import local_offer, ray_offer
+from rollouts.distributed.weights import local_offer
 from rollouts.errors import WorkerError
 from rollouts.policy import TorchPolicy
 
@@ -38,7 +39,7 @@ Start = Callable[..., Any]
 @pytest.fixture
 def start(ray_session: Any) -> Iterator[Start]:
     """Starts inference servers and closes them."""
-    from rollouts.distributed.inference import InferenceServer
+    from rollouts.cluster.inference import InferenceServer
 
     opened = []
 
@@ -196,7 +197,7 @@ def test_request_survives_a_restart_with_its_weights(start: Start, tmp_path: Pat
 
 
 def test_server_that_does_not_answer_is_a_worker_error(start: Start, tmp_path: Path) -> None:
-    from rollouts.distributed.remote_policy import RemotePolicy
+    from rollouts.cluster.remote_policy import RemotePolicy
 
     make = functools.partial(make_hanging_policy, tmp_path / "pid")
     server = start(make)

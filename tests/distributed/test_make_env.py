@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts.cluster.inference import BatchRule
 from rollouts.distributed import RolloutCoordinator
-from rollouts.distributed.inference import BatchRule
 from rollouts.policy import PolicyOutput
 
 HANG_S = 300.0

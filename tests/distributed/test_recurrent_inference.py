@@ -105,7 +105,7 @@ def test_workers_begin_new_episodes_where_the_server_lost_their_states(
 
 
 def test_act_without_rows_is_refused_where_it_is_called(ray_session: object) -> None:
-    from rollouts.distributed.inference import InferenceServer
+    from rollouts.cluster.inference import InferenceServer
 
     server = InferenceServer(make_lstm_policy, spec(), request_timeout_s=TIMEOUT_S)
     try:

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts.cluster.ray_address import check_address
 from rollouts.distributed import PolicySpec, RolloutCoordinator, WorkerConfig
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.ray_address import check_address
 from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
 

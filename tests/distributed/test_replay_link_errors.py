@@ -9,7 +9,7 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayTaskError
 
-from rollouts.distributed.replay_link import shard_error
+from rollouts.cluster.replay_link import shard_error
 from rollouts.errors import SpecError, WorkerError
 
 TRACEBACK = 'File "shard.py", line 7, in load'

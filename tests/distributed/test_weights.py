@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from rollouts.cluster.ray_weights import ray_offer
 from rollouts.distributed.weight_transport import Narrowed, from_stored, to_stored
 from rollouts.distributed.weights import (
     DeltaParts,
     LocalWeights,
     WeightStore,
     local_offer,
-    ray_offer,
     take_over,
 )
 from rollouts.errors import SpecError

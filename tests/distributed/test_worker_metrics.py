@@ -146,9 +146,9 @@ PROMETHEUS = """
 import http.client, threading, time, urllib.request
 import psutil
 import ray
-from rollouts.distributed.placement import Placement
-from rollouts.distributed.ray_metrics import RayMetricsSink
-from rollouts.distributed.ray_session import RaySession
+from rollouts.cluster.placement import Placement
+from rollouts.cluster.ray_metrics import RayMetricsSink
+from rollouts.cluster.ray_session import RaySession
 from rollouts.metrics import MetricsReporter
 
 session = RaySession(None, Placement(num_cpus=1, max_workers=1))
@@ -233,7 +233,7 @@ def test_our_own_ray_with_its_endpoint_listens_on_loopback_only(prometheus: list
 def test_a_sink_without_ray_costs_only_the_metrics() -> None:
     code = """
 import sys
-from rollouts.distributed.ray_metrics import RayMetricsSink
+from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.metrics import MetricsReporter
 sys.modules["ray.util"] = None
 with MetricsReporter(lambda: {"queue_depth": 1}, [RayMetricsSink("x")], interval_s=None) as r:

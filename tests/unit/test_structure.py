@@ -92,9 +92,10 @@ def test_only_the_engines_load_foreign_libraries() -> None:
             assert "dlfcn.h" not in includes(source), source
 
 
-def test_only_rollouts_distributed_imports_ray() -> None:
+def test_only_cluster_and_its_benchmarks_import_ray() -> None:
+    benchmarks = {ROOT / "rollouts" / "bench" / name for name in ("ray_peers.py", "weights.py")}
     for path in python_files("rollouts"):
-        if (ROOT / "rollouts" / "distributed") not in path.parents:
+        if path.parent.name != "cluster" and path not in benchmarks:
             assert not {n for n in imported_modules(path) if n.split(".")[0] == "ray"}, path
 
 

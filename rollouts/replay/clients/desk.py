@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rollouts.support import at_exit
 from rollouts.errors import ClosedError
 from rollouts.replay.clients.asking import Ask, Mailbox, UnreachableError
+from rollouts.support import at_exit
 
 if TYPE_CHECKING:
     from rollouts.replay.shards.driver import Driver

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.support import at_exit
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.replay.clients.asking import Grant, News
 from rollouts.replay.config import TableConfig
@@ -27,9 +26,10 @@ from rollouts.replay.shards.saving import Checkpoint, Saving
 from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle, ShardLostError
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
+from rollouts.support import at_exit
 
 if TYPE_CHECKING:
-    from rollouts.distributed.coordinator import RolloutCoordinator
+    from rollouts.cluster.coordinator import RolloutCoordinator
 
 T = TypeVar("T")
 Array = NDArray[Any]

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import ray as _typed_ray
 
+from rollouts.cluster.ray_session import check_connected
+from rollouts.cluster.remote_policy import Asking, RemotePolicyMaker
 from rollouts.distributed.fragment import WorkerFailure
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request
 from rollouts.distributed.policy_server import PolicyServer
-from rollouts.distributed.ray_session import check_connected
-from rollouts.distributed.remote_policy import Asking, RemotePolicyMaker
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
 from rollouts.machine.torch_threads import threads_for
@@ -161,7 +161,7 @@ def _make_host_class() -> type:
 
             import ray
 
-            from rollouts.distributed.inference import build_server
+            from rollouts.cluster.inference import build_server
             from rollouts.distributed.worker import guarded
 
             context: Any = ray.get_runtime_context()
@@ -170,7 +170,7 @@ def _make_host_class() -> type:
             self._server: Any = guarded(lambda: build_server(recipe, incarnation))
 
         async def ask(self, *request: Any) -> Any:
-            from rollouts.distributed.inference import ask
+            from rollouts.cluster.inference import ask
 
             return await ask(self._server, *request)
 

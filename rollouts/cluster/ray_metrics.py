@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollouts.support.extras import needs
 from rollouts.metrics.sample import Sample
 from rollouts.metrics.table import Metric
+from rollouts.support.extras import needs
 
 
 class RayMetricsSink:

@@ -13,9 +13,9 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.distributed.placement import Placement
-from rollouts.distributed.ray_session import RaySession, RemotePayload, check_connected
-from rollouts.distributed.replay_link import NAMESPACE, as_future, shard_error
+from rollouts.cluster.placement import Placement
+from rollouts.cluster.ray_session import RaySession, RemotePayload, check_connected
+from rollouts.cluster.replay_link import NAMESPACE, as_future, shard_error
 from rollouts.replay.shards.shard import ShardConfig, ShardHandle
 
 ray: Any = _typed_ray

@@ -14,7 +14,7 @@ import ray as _typed_ray
 
 from rollouts.bench.collect import Task
 from rollouts.bench.peers import gymnasium_maker
-from rollouts.distributed.ray_session import check_connected
+from rollouts.cluster.ray_session import check_connected
 from rollouts.errors import EngineError, SpecError
 
 # ray annotates only half of what it exports

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import ray as _typed_ray
 
+from rollouts.cluster.placement import Placement, PlacementGroup
+from rollouts.cluster.ray_address import check_address
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
-from rollouts.distributed.placement import Placement, PlacementGroup
-from rollouts.distributed.ray_address import check_address
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
 from rollouts.errors import SpecError, WorkerError

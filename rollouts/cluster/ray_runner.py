@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rollouts.cluster.inference import InferenceServer
+from rollouts.cluster.placement import Placement
+from rollouts.cluster.ray_session import RaySession, check_connected
 from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.inference import InferenceServer
-from rollouts.distributed.placement import Placement
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.ray_session import RaySession, check_connected
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
+from rollouts.cluster.placement import Placement, Strategy
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
@@ -16,17 +17,16 @@ from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagPolicy, LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.merge import MergeOrder
-from rollouts.distributed.placement import Placement, Strategy
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.runner import Runner
 from rollouts.distributed.taking import Taken, Taking
 from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import Array
-from rollouts.distributed.weights import WeightStore, local_offer, ray_offer
+from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
-from rollouts.support.extras import needs
 from rollouts.machine.torch_threads import check_threads
+from rollouts.support.extras import needs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -207,7 +207,7 @@ class RolloutCoordinator:
         self._taking = Taking(lag)
         self._close_lock = threading.Lock()
         self._weights = WeightStore(
-            ray_offer if num_workers else local_offer,
+            _ray_offer if num_workers else local_offer,
             dtype=weights_dtype,
             delta=weights_delta,
             first_version=first_policy_version,
@@ -247,7 +247,7 @@ class RolloutCoordinator:
             return
         # only here is Ray needed
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
-            from rollouts.distributed.ray_runner import InferenceOptions, RayRunner
+            from rollouts.cluster.ray_runner import InferenceOptions, RayRunner
         # elsewhere it may need a GPU that this process has not, or spaces that are not known here
         if (
             make_collector is None
@@ -432,3 +432,10 @@ class RolloutCoordinator:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _ray_offer(version: int, weights: Weights) -> WeightOffer:
+    # a coordinator without workers does without Ray
+    from rollouts.cluster.ray_weights import ray_offer
+
+    return ray_offer(version, weights)
