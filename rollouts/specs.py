@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from rollouts.pool.option_help import option_help
+from rollouts.support.option_help import option_help
 
 OptionValue = bool | int | float | str
 # of several environments: one value for all, or one for each

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from rollouts.errors import SpecError
-from rollouts.pool.option_help import option_help
+from rollouts.support.option_help import option_help
 
 # what belongs elsewhere, and where
 _ELSEWHERE = {

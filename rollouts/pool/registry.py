@@ -18,10 +18,10 @@ from rollouts.errors import SpecError
 from rollouts.families import atari, dm_control
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.options import split_functions
-from rollouts.pool.option_help import explained
 from rollouts.pool.option_names import did_you_mean, unknown_option
 from rollouts.rendering.options import split_options
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
+from rollouts.support.option_help import explained
 
 # options that name files of an engine; rollouts fills them in, users do not
 _INTERNAL_OPTIONS = frozenset({"rom_path", "assets", "suite_model", "suite_task"})

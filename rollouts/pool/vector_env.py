@@ -32,13 +32,13 @@ from rollouts.machine.cpu_count import usable_cpus
 from rollouts.machine.placement import worker_cpus
 from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_functions
 from rollouts.pool.observation_parts import ObservationParts
-from rollouts.pool.option_help import explained
 from rollouts.pool.recipe import read_ids, resolve_pool
 from rollouts.pool.reset_options import read_reset_options
 from rollouts.pool.send_recv import SendRecv
 from rollouts.rendering import FrameSource, split_options
 from rollouts.rendering.options import read_mode
 from rollouts.specs import EnvSpec, OptionValue
+from rollouts.support.option_help import explained
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]

@@ -17,7 +17,7 @@ from torch import nn
 import rollouts
 from rollouts.device_queue import DeviceQueue
 from rollouts.errors import SpecError, WorkerError
-from rollouts.pool.option_help import option_help
+from rollouts.support.option_help import option_help
 
 
 def test_every_option_of_every_id_has_help() -> None:

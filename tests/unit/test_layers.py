@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of rollouts/ in an order: each imports only what stands before it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rollouts
+
+PACKAGE = Path(rollouts.__file__).parent
+# folders, and modules of the root
+ORDER = [
+    *("errors", "support", "batch", "specs", "checks", "machine", "metrics"),
+    *("families", "mujoco", "own_model", "rendering", "pool", "env_fns"),
+    *("policies", "policy", "recurrent", "returns", "returns_torch"),
+    *("collecting", "learner", "learner_shards", "device_queue", "replay"),
+    *("distributed", "cluster", "bench", "cli", "__main__"),
+]
+# modules under the name by which they are documented, which lie elsewhere now
+DOORS = {"vector_env": "pool", "collector": "collecting", "learner_queue": "learner"}
+# what is imported against the order, when it is first used
+LAZY = {
+    ("rollouts.distributed", "rollouts.cluster.coordinator"),
+    ("rollouts.distributed.bench_weights", "rollouts.bench.weights"),
+    ("rollouts.replay.service", "rollouts.cluster.placement"),
+    ("rollouts.replay.service", "rollouts.cluster.replay_link"),
+    ("rollouts.replay.service", "rollouts.cluster.replay_shards"),
+}
+DOCUMENTED = [
+    *("errors", "policy", "recurrent", "returns", "returns_torch", "mujoco", "own_model"),
+    *("metrics", "replay", "distributed", "device_queue", "learner_shards", "env_fns", *DOORS),
+]
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Modules of ours that are imported below the node; what only type checkers read aside."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names if alias.name in MODULES)
+        elif isinstance(child, ast.ImportFrom) and child.module in MODULES:
+            for alias in child.names:
+                full = f"{child.module}.{alias.name}"
+                yield full if full in MODULES else child.module
+        else:
+            yield from imports(child)
+
+
+def place(module: str) -> int:
+    first = module.split(".")[1]
+    return ORDER.index(DOORS.get(first, first))
+
+
+def test_every_module_has_a_place() -> None:
+    firsts = {name.split(".")[1] for name in MODULES if name != "rollouts"}
+    assert firsts == {*ORDER, *DOORS}
+
+
+def test_imports_follow_the_order() -> None:
+    back = {
+        (name, imported)
+        for name, path in MODULES.items()
+        for imported in imports(ast.parse(path.read_text()))
+        # the package itself gives everything that users import
+        if "rollouts" not in (name, imported) and place(imported) > place(name)
+    }
+    assert back == LAZY
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_modules_can_be_imported(name: str) -> None:
+    importlib.import_module(f"rollouts.{name}")
