@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of what was produced."""
+"""Account: counts what was produced, delivered or discarded."""
 
 from __future__ import annotations
 
