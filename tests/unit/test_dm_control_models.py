@@ -53,7 +53,7 @@ def test_ids_are_listed_without_importing_dm_control() -> None:
 
 
 PENDULUM = "PendulumSwingup-v1", "envs/dm_control/pendulum.h"
-FIND = f"from rollouts import dm_control; print(dm_control.model_file(*{PENDULUM}))"
+FIND = f"from rollouts.families import dm_control; print(dm_control.model_file(*{PENDULUM}))"
 
 
 @pytest.fixture
