@@ -26,6 +26,7 @@ from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, loca
 from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.machine.torch_threads import check_threads
+from rollouts.support import at_exit
 from rollouts.support.extras import needs
 
 if TYPE_CHECKING:
@@ -325,11 +326,12 @@ class RolloutCoordinator:
         num_fragments: int,
         timeout_s: float | None,
     ) -> list[Taken]:
-        if self._runner.queue.closed:
-            raise ClosedError("the coordinator is closed")
-        if self._weights.latest is None:
-            raise ProtocolError("no weights yet: call publish_weights() before get()")
-        return self._taking.take(get, num_fragments, timeout_s, lambda: self._weights.version)
+        with at_exit.silent_at_exit():
+            if self._runner.queue.closed:
+                raise ClosedError("the coordinator is closed")
+            if self._weights.latest is None:
+                raise ProtocolError("no weights yet: call publish_weights() before get()")
+            return self._taking.take(get, num_fragments, timeout_s, lambda: self._weights.version)
 
     def scale_to(self, num_workers: int) -> None:
         """Makes workers 0 to num_workers - 1 those that collect; returns at once.

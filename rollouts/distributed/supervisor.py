@@ -169,8 +169,7 @@ class Supervisor:
     @contextmanager
     def _told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
         try:
-            with at_exit.silent_at_exit():
-                yield
+            yield
         except TimeoutError as error:
             states = ", ".join(f"{w['worker_id']} {w['state']}" for w in self.stats()["workers"])
             raise TimeoutError(f"{error} ({timeout_s} s); workers: {states}") from None

@@ -65,6 +65,37 @@ DeviceQueue(source)
 asked.wait()
 """
 
+LATE_GET = """
+import atexit, threading
+from counter_world import CounterCollector, make_policy, weights
+from rollouts import RolloutCoordinator
+from rollouts.support.at_exit import call_at_exit
+
+coordinator = RolloutCoordinator(
+    "Counter",
+    make_policy,
+    make_collector=CounterCollector,
+    num_workers=0,
+    num_envs_per_worker=1,
+    rollout_length=4,
+)
+closed = threading.Event()
+
+def learn():
+    closed.wait()
+    coordinator.get_fragments(1)
+
+def look():  # after what call_at_exit calls
+    closed.set()
+    learner.join(1)
+    print(learner.is_alive())
+
+atexit.register(look)
+call_at_exit(coordinator.close)
+learner = threading.Thread(target=learn, daemon=True)
+learner.start()
+"""
+
 METRICS = """
 from rollouts.metrics import MetricsReporter
 
@@ -111,6 +142,11 @@ def test_the_thread_of_a_device_queue_ends_with_the_program() -> None:
     pytest.importorskip("torch")
     result = run(DEVICE_QUEUE)
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
+def test_a_daemon_thread_that_gets_from_what_the_exit_has_closed_says_nothing() -> None:
+    result = run(LATE_GET)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
 
 
 def test_a_reporter_left_open_writes_its_last_sample_at_exit() -> None:
