@@ -46,11 +46,11 @@ class InferenceServer:
 
     When the process dies, Ray starts it again, at most `max_restarts` times. Requests in flight are
     asked again, for a policy's answer changes no environment; the first one brings the newest
-    weights that its worker was offered. The new life samples with another seed.
+    weights that its worker was offered. The new incarnation samples with another seed.
 
     A RecurrentPolicy keeps its states here, one per environment, by its env_id. They begin anew
-    with each episode and with each life of a worker. With the server's process they are lost, so
-    that the workers, too, are started again.
+    with each episode and with each incarnation of a worker. With the server's process they are
+    lost, so that the workers, too, are started again.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class InferenceServer:
         self._actor.offer.remote(offer)
 
     def stats(self, timeout_s: float = 10.0) -> dict[str, int]:
-        """Returns what PolicyServer.stats does, of the present life of the actor.
+        """Returns what PolicyServer.stats does, of the actor's present incarnation.
 
         Raises:
           WorkerError: the policy could not be made, the server died or does not answer.

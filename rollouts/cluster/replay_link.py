@@ -193,7 +193,7 @@ def _make_mailbox_class() -> type:
             import asyncio
             import uuid
 
-            # another one after a restart: answers to its former life find nobody
+            # another one after a restart: answers to its former incarnation find nobody
             self._life = uuid.uuid4().hex
             self._count = 0
             self._asks: list[Any] = []

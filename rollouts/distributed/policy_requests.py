@@ -48,14 +48,14 @@ class BatchRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsOf:
-    """Whose observations a recurrent policy is asked about, and by which life of which worker.
+    """Whose observations a recurrent policy is asked about, and by which worker's incarnation.
 
     Attributes:
       rows         (B,) intp   global env_ids, none twice
       begins       (B,) bool   the observation is the first of an episode
       worker_id, incarnation   see `FragmentInfo`
-      number       counts the requests of this life; one that comes again is not carried out again
-      server_life  the life of the server that has the states of these episodes; 0 for none yet
+      number       counts the incarnation's requests; one that comes again is not carried out again
+      server_life  the server's incarnation that has the states of these episodes; 0 for none yet
     """
 
     rows: NDArray[np.intp]
@@ -94,7 +94,7 @@ class Reply:
       policy_version  version of the weights that found it
       needs_offer     nothing was found: the server does not know the version that was asked for
       failure         nothing was found: the policy raised, or the request was refused
-      server_life     the life of the server that has the states
+      server_life     the server's incarnation that has the states
     """
 
     arrays: dict[str, Array]

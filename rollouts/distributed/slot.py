@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver knows of one worker: its calls, its present life, and why former ones ended."""
+"""Slot: what the driver knows of one worker: its calls, its incarnation, why former ones ended."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Slot:
         return self.state == "running" and all(call.is_reported for call in self.calls)
 
     def report(self, future: Future[Any], now: float) -> None:
-        """Marks the call that `future` belongs to; news of a former life finds none."""
+        """Marks the call that `future` belongs to; a former incarnation's belongs to none."""
         for call in self.calls:
             if call.future is future:
                 call.is_reported = True

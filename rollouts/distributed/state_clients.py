@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which life of which worker a recurrent policy's states belong to, inside a PolicyServer."""
+"""StateClients: tells to which worker's incarnation a recurrent policy's states belong."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rollouts.distributed.policy_requests import Reply, RowsOf
 class StateClients:
     """Tells requests that go on with an episode from those that cannot.
 
-    A state belongs to one life of a worker and to one life of the server. A worker that was started
-    again begins new episodes, and what its former life still asks is refused; a server that was
-    started again refuses to go on with episodes whose states it never had, so that their worker is
-    started again too. Nothing is ever stitched across a crash. Not thread-safe, except that
-    `begins_of` may run beside the rest.
+    A state belongs to one incarnation of a worker and to one of the server. A worker that was
+    started again begins new episodes, and what its former incarnation still asks is refused; a
+    server that was started again refuses to go on with episodes whose states it never had, so that
+    their worker is started again too. Nothing is ever stitched across a crash. Not thread-safe,
+    except that `begins_of` may run beside the rest.
     """
 
     def __init__(self, life: int) -> None:
@@ -26,7 +26,7 @@ class StateClients:
         self.life = life
         self._incarnations: dict[int, int] = {}
         self._last: dict[int, tuple[int, Future[Reply]]] = {}
-        # by row, the life of the worker that its state is of; -1: of none
+        # by row, the incarnation of the worker that its state is of; -1: of none
         self._owners = np.empty(0, np.int64)
 
     def problem_of(self, of: RowsOf | None) -> str | None:
@@ -62,11 +62,11 @@ class StateClients:
         return None
 
     def begins_of(self, of: RowsOf, *, moves_on: bool) -> NDArray[np.bool_]:
-        """Returns `begins`, and True where the row's state is another life's.
+        """Returns `begins`, and True where the row's state is another incarnation's.
 
         Args:
           of: Whose rows.
-          moves_on: Whether the request leaves states of this life behind.
+          moves_on: Whether the request leaves states of this incarnation behind.
         """
         missing = int(of.rows.max(initial=-1)) + 1 - len(self._owners)
         if missing > 0:

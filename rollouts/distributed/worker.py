@@ -69,7 +69,7 @@ class WorkerConfig:
 
     @property
     def env_seed(self) -> int:
-        """The pool's seed: the run's own for the first life, a fresh one for every later life.
+        """The pool's seed: the run's own for incarnation 0, a fresh one for every later one.
 
         So unbroken workers together produce the data of one pool of all their environments, and a
         worker that was started again never repeats an episode.

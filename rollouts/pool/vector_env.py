@@ -216,7 +216,6 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         Example:
           env.reset(options={"reset_mask": info["episode_length"] > 100, "gravity": 12.0})
-
           mass = env.model_field("body_mass")  # (N, nbody)
           env.reset(options={"model": {"body_mass": mass * rng.uniform(0.8, 1.2, mass.shape)}})
           env.reset(options={"model": {"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)}})
@@ -251,8 +250,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
 
         Args:
           actions: (B, *action_shape), one row per environment stepped.
-          env_id: As for `send`.
-          out: As for `send`.
+          env_id, out: As for `send`.
 
         Returns:
           obs (B, *obs_shape), reward (B,) float64, terminated (B,) bool, truncated (B,)

@@ -59,7 +59,7 @@ class ReplayService(SampledReplay):
 
     A fragment is inserted once. A shard that dies is started again from the last checkpoint, or
     empty; what was on its way is inserted then, what it held besides is lost and counted. A worker
-    that dies leaves whole items only: its next life's steps are never joined to the last.
+    that dies leaves whole items only: its next incarnation's steps are never joined to the last.
 
     A rate limiter is that of one table, whatever the number of shards: samples are admitted
     exactly, inserts by whole fragments. A batch is drawn from all shards in proportion to their

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys that say where an item is: in which shard, in which of its lives, and its key there."""
+"""Keys that say where an item is: shard, the shard's incarnation, and its key there."""
 
 from __future__ import annotations
 

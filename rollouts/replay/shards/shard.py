@@ -243,7 +243,7 @@ class ReplayShard:
     def update_priorities(
         self, table: str, keys: Array, priorities: Array, incarnation: int
     ) -> bool:
-        """Sets the priorities of items that are still there; False: they are another life's."""
+        """Sets priorities of items that are still there; False: they are another incarnation's."""
         if incarnation != self._incarnation:
             return False
         self._buffer.update_priorities(keys, priorities, table=table)

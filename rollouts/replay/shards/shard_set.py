@@ -121,7 +121,7 @@ class ShardSet:
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
         self.checkpoint: Checkpoint | None = None  # that shards which die start from
-        # of the last fragments with such, in case nobody asks
+        # bounded: whoever reads them may have stopped
         self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
         self.first_incarnation = self.newest_incarnation = 0
