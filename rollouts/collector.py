@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollouts of a pool: `rollouts.Collector`."""
+"""Door to `rollouts.collecting.collector`."""
 
-from rollouts.collecting.collector import Collector
+from rollouts.collecting.collector import BatchedEnv, Collector
 
-__all__ = ["Collector"]
+__all__ = ["BatchedEnv", "Collector"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner takes: `rollouts.LearnerQueue`."""
+"""Door to `rollouts.learner.queue`."""
 
-from rollouts.learner.queue import LearnerQueue
+from rollouts.learner.queue import LearnerQueue, QueueLevels
 
-__all__ = ["LearnerQueue"]
+__all__ = ["LearnerQueue", "QueueLevels"]

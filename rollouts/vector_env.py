@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of environments: `rollouts.VectorEnv`."""
+"""Door to `rollouts.pool.vector_env`."""
 
 from rollouts.pool.vector_env import VectorEnv
 

@@ -254,8 +254,8 @@ def _check_resources(placement: Placement, num_cpus: float, inference_num_gpus: 
 def _start_ray(num_cpus: int) -> None:
     """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
     quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
-    # the log monitor lists the session's files ten times a second, for a driver that is to see
-    # them: with these numbers, never
+    # the log monitor would list the session's files ten times a second, for drivers that show
+    # logs; this one does not, and with these numbers the monitor never lists them
     quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
     # the switch that Ray uses on Windows and macOS to stay on loopback; its processes read the
     # variable, and this process the constant, which may have been imported long ago

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m rollouts.distributed.bench_weights`: what it costs to hand out weights."""
+"""Door to `rollouts.bench.weights`, for `python -m rollouts.distributed.bench_weights`."""
 
 from rollouts.bench.weights import main
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every other folder uses and no user sees."""
+"""Support: missing packages, the end of a process, warnings and options' help, for all folders."""
