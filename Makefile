@@ -16,7 +16,8 @@ PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
   $(addprefix tests/oracle/test_,classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
-  $(addprefix tests/integrations/test_,env_fns_failures.py env_fns_processes.py env_fns_steps.py gymnasium_ids.py host_examples.py)
+  $(addprefix tests/env_fns/test_env_fns_,failures.py processes.py steps.py) \
+  tests/pool/test_gymnasium_ids.py tests/examples/test_host_examples.py
 PY := $(VENV)/bin/python
 EXTRA_REQUIREMENTS := tests/packaging/extra_requirements.py
 # pip compiles no bytecode: of all files that takes longer than the downloads, and Python does it for

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# the worlds and helpers of tests/distributed, which other folders' tests use too; Ray's workers
-# import them as well: they take over this process's path
-sys.path.insert(0, str(Path(__file__).parent / "distributed"))
+# what tests of several folders share; Ray's workers, which take over this process's path, import
+# from there as well
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 # Threads of torch that wait sleep, here and in what tests start: they would spin beside the other
 # processes of a run, which share the cores. libgomp reads it when torch is imported.
@@ -52,7 +52,7 @@ def ray_session() -> Iterator[Any]:
 
 # Where several processes share the files, these folders' come first: they have the long ones, and
 # the short ones of the others fill the end.
-LONG_FIRST = ("native", "packaging", "examples", "distributed", "integrations", "oracle")
+LONG_FIRST = ("native", "packaging", "examples", "cluster", "integrations", "oracle")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

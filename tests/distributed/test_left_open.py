@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 from acted_worker import ActedWorker, worker_config
 from counter_world import weights
+from processes import environ_with_path
 
 from rollouts.distributed import WeightStore, WorkerConfig
 from rollouts.distributed.fleet import FleetRules
@@ -119,14 +118,12 @@ ENDS = {
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    here = str(Path(__file__).parent)
-    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environ_with_path(),
         check=False,
     )
 

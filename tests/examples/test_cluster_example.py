@@ -184,7 +184,7 @@ def cluster() -> Iterator[tuple[str, str]]:
     pytest.importorskip("ray")
     token = secrets.token_hex(32)
     process = subprocess.Popen(
-        [sys.executable, "-c", NODES, str(Path(__file__).parents[1] / "distributed")],
+        [sys.executable, "-c", NODES, str(Path(__file__).parents[1] / "helpers")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counter_world import wait_until, weights
+from processes import environ_with_path
 from replay_world import (
     STEP,
     TABLE,
@@ -81,7 +82,9 @@ def restore(directory: Path) -> list[Any]:
 def restore_elsewhere(directory: Path) -> list[Any]:
     """Does what `restore` does in a process of its own, with a Ray of its own."""
     command = [sys.executable, __file__, str(directory)]
-    there = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    there = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=environ_with_path()
+    )
     assert there.returncode == 0, there.stderr
     found: list[Any] = json.loads(there.stdout.splitlines()[-1])
     return found

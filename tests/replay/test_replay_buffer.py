@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from processes import environ_with_path
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, TRUNCATED, World
 from torch.utils.data import DataLoader
 
@@ -114,7 +115,6 @@ def test_fragments_are_added_once_and_a_gap_cuts() -> None:
 
 CONTINUE = """
 import sys
-sys.path.insert(0, sys.argv[2])
 from test_replay_buffer import fingerprint, make_buffer, make_world
 from rollouts.replay import NStep, Sequences, TableConfig
 buffer = make_buffer(TableConfig(items=NStep(2, 0.5), sampler="prioritized"),
@@ -147,11 +147,12 @@ def test_a_loaded_buffer_goes_on_identically_in_a_new_process(tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == ["replay"]
     here = fingerprint(buffer, world)
     result = subprocess.run(
-        [sys.executable, "-c", CONTINUE, str(path), str(Path(__file__).parent)],
+        [sys.executable, "-c", CONTINUE, str(path)],
         capture_output=True,
         text=True,
         check=True,
         timeout=HANG_S,
+        env=environ_with_path(),
     )
     assert result.stdout.strip() == here
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import environ_with_path
 
 import rollouts
 from rollouts.cluster.ray_address import check_address
@@ -384,7 +385,7 @@ except SpecError as error:
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
-        cwd=__file__.rpartition("/")[0],
+        env=environ_with_path(),
         check=True,
     )
     assert result.stdout.startswith(f"no Ray answers at ray_address '{address}'")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "chaos.py"
+SCRIPT = Path(__file__).parents[1] / "helpers" / "chaos.py"
 # for starting nodes and workers and for what is waited for: a hang limit
 SETUP_LIMIT_S = 1800
 

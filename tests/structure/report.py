@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints how the code is laid out: `python tests/structure_report.py`.
+"""Prints how the code is laid out: `python tests/structure/report.py`.
 
 Lines are counted as they stand, blank ones and comments too, where nothing else is said.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ("rollouts", "integrations", "examples", "native")
 MOST_FILES = 25
 # classes and functions of many arguments
@@ -88,7 +88,7 @@ def report() -> dict[str, object]:
 def main() -> None:
     for name, value in report().items():
         print(f"{name}: {value}")
-    print("arrows against the order of folders: see tests/unit/test_layers.py, which holds them")
+    print("arrows against the order of folders: held by tests/structure/test_layers.py")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from counter_world import wait_until
 from learner_world import TIMEOUT_S, start_learners
+from processes import environ_with_path
 from replay_world import (
     TABLE,
     Start,
@@ -267,7 +268,7 @@ def test_another_driver_of_the_same_ray_samples_too(start: Start, tmp_path: Path
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, __file__, str(path), address]
     # as the first one, which listens on loopback only
-    env = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    env = {**environ_with_path(), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     there = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
     assert there.returncode == 0, there.stderr[-3000:]
     wait_until(lambda: clients_account(replay) == (10 * 32, 10 * 32))

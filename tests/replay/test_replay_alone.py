@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from processes import environ_with_path
 
 HANG_S = 300.0
 
 BEGIN = """
 import sys, threading
-sys.path.insert(0, sys.argv[1])
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 from rollouts.errors import ClosedError, ProtocolError
 from rollouts.replay import MinSize, NStep, Queue, ReplayBuffer, TableConfig
@@ -125,10 +124,11 @@ except (ClosedError, ProtocolError):
 def test_only_who_waits_for_itself_gets_an_error(case: str) -> None:
     script = BEGIN + {**ERRORS, **WAITS}[case]
     result = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=HANG_S,
+        env=environ_with_path(),
         check=False,
     )
     assert result.returncode == 0, result.stderr

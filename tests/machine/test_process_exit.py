@@ -12,17 +12,13 @@ from pathlib import Path
 
 import pytest
 from exit_programs import EXIT_CODES, OF_RAY, PROGRAMS
+from processes import environ_with_path
 
 PROGRAM_FILE = Path(__file__).with_name("exit_programs.py")
 HANG_S = 3600
 HERE = [program for program in PROGRAMS if program not in OF_RAY]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the programs fork")
-
-
-def own_environment() -> dict[str, str]:
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return os.environ | {"PYTHONPATH": path}
 
 
 def exit_codes(
@@ -36,7 +32,7 @@ def exit_codes(
         text=True,
         timeout=HANG_S,
         check=False,
-        env=own_environment(),
+        env=environ_with_path(),
     )
     assert done.returncode == 0, done.stderr
     # nothing but the program's own error is told; no "terminate called", no FATAL
@@ -72,7 +68,7 @@ def ray_address() -> Iterator[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=own_environment(),
+        env=environ_with_path(),
     )
     assert process.stdout is not None
     yield process.stdout.readline().strip()

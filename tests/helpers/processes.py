@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 HANG_S = 600.0
+
+
+def environ_with_path() -> dict[str, str]:
+    """Environment variables of a process that imports what this one can, helpers of tests too."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return os.environ | {"PYTHONPATH": path}
 
 
 def run_in_child(body: Callable[..., None], *arguments: object) -> None:
