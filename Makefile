@@ -28,23 +28,29 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-all test-newest-gymnasium lint bench wheel wheels test-wheels clean setup
+.PHONY: demo test test-system test-all test-newest-gymnasium lint bench wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
 	$(PY) examples/ppo.py --run-dir $(RUN_DIR)
 
-# All tests: the native core, the Python layers, Ray, the examples, the built wheel, and with the
-# newest Gymnasium what changes with it.
+# The native core, the Python layers, the adapters, workers in a Ray of this machine, the built wheel,
+# and with the newest Gymnasium what changes with it.
 test: setup $(NEWEST)/.gymnasium
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) $(PYTEST)
+	$(PY) $(PYTEST) -m "not system and not slow and not wheels"
 	$(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
 
-# Those that learn for minutes, too, and the long forms of others.
+# The system: clusters of Ray whose workers, shards and nodes die, and examples from end to end.
+# They start some 300 processes of Ray, which takes longer than all of the above.
+test-system: setup
+	$(PY) $(PYTEST) -m "system and not slow and not wheels"
+
+# All of these, those that learn for minutes, and the long forms of others.
 test-all: test
+	$(MAKE) test-system
 	$(PY) -m pytest -m slow
 
 test-newest-gymnasium: setup $(NEWEST)/.gymnasium

@@ -25,6 +25,8 @@ from rollouts.cli import main as cli
 from rollouts.errors import EngineError, SpecError, WorkerError
 from rollouts.pool.registry import env_spec
 
+pytestmark = pytest.mark.system
+
 
 class FakeStream:
     """Writes down what is called."""

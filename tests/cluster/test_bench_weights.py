@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 
 def test_each_way_stores_its_share_of_the_bytes() -> None:
     pytest.importorskip("ray")

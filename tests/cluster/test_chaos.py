@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 SCRIPT = Path(__file__).parents[1] / "helpers" / "chaos.py"
 # for starting nodes and workers and for what is waited for: a hang limit
 SETUP_LIMIT_S = 1800

@@ -15,6 +15,8 @@ from test_own_ray import run_script
 
 pytest.importorskip("ray")
 
+pytestmark = pytest.mark.system
+
 CLUSTER = """
 import os
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}

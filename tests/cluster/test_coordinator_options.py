@@ -21,6 +21,8 @@ from rollouts.errors import SpecError, WorkerError
 from rollouts.machine.numa import SYSFS, node_cpus
 from rollouts.policy import TorchPolicy
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 
 

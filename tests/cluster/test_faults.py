@@ -18,6 +18,8 @@ from counter_world import StepChecker, assert_balanced, assert_exactly_once, wai
 from rollouts.distributed import Fragment, RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 # far beyond what a healthy worker takes for a fragment of a millisecond, on any machine
 HANG_S = 30.0

@@ -30,6 +30,8 @@ from rollouts.distributed.weights import local_offer
 from rollouts.errors import WorkerError
 from rollouts.policy import TorchPolicy
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300
 FOREVER_S = 3600.0
 

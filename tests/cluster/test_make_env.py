@@ -15,6 +15,8 @@ from rollouts.cluster.inference import BatchRule
 from rollouts.distributed import RolloutCoordinator
 from rollouts.policy import PolicyOutput
 
+pytestmark = pytest.mark.system
+
 HANG_S = 300.0
 
 

@@ -21,6 +21,8 @@ from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 STEP_S = 0.02  # of CartPole
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 COMMON = """
 import sys
 from counter_world import CounterCollector, make_policy, weights

@@ -19,6 +19,8 @@ from rollouts.policy import PolicyOutput
 
 pytest.importorskip("ale_py")
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 # a short limit, so that episodes are cut, valued and begun within every fragment
 OPTIONS: dict[str, Any] = {"max_episode_steps": 13, "noop_max": 5}

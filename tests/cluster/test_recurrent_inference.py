@@ -19,6 +19,8 @@ from rollouts.distributed import Fragment, RolloutCoordinator
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.errors import ProtocolError
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 
 

@@ -30,6 +30,8 @@ from replay_world import (
 from rollouts.errors import SpecError
 from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, TableConfig
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 # with a ratio a coordinator without workers collects nothing as long as there is enough
 LIMITER = SampleToInsertRatio(1.0, min_size=10, error_buffer=1e6)

@@ -32,6 +32,8 @@ from replay_world import (
 from rollouts.errors import ClosedError, SpecError
 from rollouts.replay import ReplayService, SampleToInsertRatio, TableConfig
 
+pytestmark = pytest.mark.system
+
 # fewer processes, where more would show nothing
 ONE_WORKER = {"num_workers": 1}
 LIMITER = SampleToInsertRatio(2.0, min_size=50, error_buffer=400.0)

@@ -40,6 +40,8 @@ from rollouts.replay import (
 )
 from rollouts.replay.items import most_items
 
+pytestmark = pytest.mark.system
+
 SEQUENCES = TableConfig("sequences", items=Sequences(4, period=2, burn_in=1))
 
 

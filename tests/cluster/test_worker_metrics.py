@@ -22,6 +22,8 @@ from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, read_status
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 STEPS = 8 * 3  # of one fragment
 

@@ -22,6 +22,8 @@ import pytest
 from rollouts.metrics import METRICS
 from rollouts.metrics.status import FILE_NAME, read_status
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CLUSTER = EXAMPLES / "cluster"
 CONFIGS = sorted(path.name for path in CLUSTER.glob("*.yaml"))

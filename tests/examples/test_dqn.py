@@ -15,6 +15,8 @@ from warm_python import run_in_new_python, run_script
 import rollouts
 from rollouts.distributed import PolicySpec
 
+pytestmark = pytest.mark.system
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "dqn.py"
 IN_PROCESS = ("--num-workers", 0, "--num-shards", 0, "--num-envs", 16)
 LIMIT_S = 600

@@ -7,8 +7,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import torch
 from warm_python import run_in_new_python, run_script
+
+pytestmark = pytest.mark.system
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "impala.py"
 LIMIT_S = 600

@@ -22,6 +22,8 @@ from warm_python import Script, run_in_new_python, run_script
 
 from rollouts.metrics.status import FILE_NAME, read_status
 
+pytestmark = pytest.mark.system
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "ppo.py"
 IN_PROCESS = ("--num-workers", "0", "--num-envs", "16")
 # within reach of a policy that has just begun to learn

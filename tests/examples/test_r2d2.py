@@ -17,6 +17,8 @@ import rollouts
 from rollouts.collecting.collector import Collector
 from rollouts.replay import ReplayBuffer, SequenceBatch, Sequences, TableConfig
 
+pytestmark = pytest.mark.system
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "r2d2.py"
 LIMIT_S = 600
 

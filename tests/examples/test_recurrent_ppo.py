@@ -11,6 +11,8 @@ import pytest
 import torch
 from warm_python import run_in_new_python, run_script
 
+pytestmark = pytest.mark.system
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "recurrent_ppo.py"
 LIMIT_S = 600
 

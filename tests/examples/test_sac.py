@@ -20,6 +20,8 @@ import rollouts
 from rollouts.collecting.collector import Collector
 from rollouts.replay import NStep, ReplayBuffer, TableConfig, TransitionBatch
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PENDULUM = ("--env-id", "Pendulum-v1", "--num-envs", 2)
 LIMIT_S = 600

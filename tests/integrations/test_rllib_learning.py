@@ -23,6 +23,8 @@ from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from rollouts.integrations.rllib import RolloutsEnvRunner
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
 RANDOM_CARTPOLE = 22.0  # mean return of random actions
 RANDOM_PENDULUM = -1200.0

@@ -25,6 +25,8 @@ from stable_baselines3.common.utils import obs_as_tensor
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 NUM_ENVS, NUM_STEPS = 6, 32
 
 
