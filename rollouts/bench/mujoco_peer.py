@@ -15,6 +15,8 @@ from rollouts import mujoco
 from rollouts.bench.measurement import Settings
 from rollouts.bench.peers import OpenEnv
 from rollouts.errors import EngineError, SpecError
+from rollouts.families.mujoco_engine import FAMILY as MUJOCO
+from rollouts.families.table import family_of
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -91,7 +93,7 @@ def _opened(
 
 
 def _check_id(peer: str, spec: EnvSpec) -> None:
-    if not spec.header.startswith(mujoco.HEADERS):
+    if family_of(spec.header) is not MUJOCO:
         raise SpecError(
             f"peer {peer!r} has MuJoCo's environments only, got env_id {spec.id!r}: "
             "measure an id such as 'Ant-v5', or leave this peer out"

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from rollouts import _native
 from rollouts.errors import EngineError, SpecError
+from rollouts.families.family import Family
 
-FAMILY = "ALE/*"  # the id of all games together in native/envs.cmake
+_ENTRY = "ALE/*"  # the id of all games together in native/envs.cmake
 PREFIX = "ALE/"
 
 # ale-py keeps no stable ABI: these are the versions the native side was tested with
@@ -128,3 +129,14 @@ def _rom_hashes() -> dict[str, str]:
     table = json.loads((_package_dir() / "roms" / "md5.json").read_text(encoding="utf-8"))
     hashes = {str(file).removesuffix(".bin"): str(md5) for file, md5 in table.items()}
     return {rom: md5 for rom, md5 in hashes.items() if rom not in _MULTI_PLAYER_ONLY}
+
+
+FAMILY = Family(
+    headers="envs/atari/",
+    drawer="engine",
+    ids=lambda _: ale_game_ids(),
+    prefix=PREFIX,
+    entry=_ENTRY,
+    load=lambda env_id, _: {"rom_path": str(rom_path(env_id))},
+    internal=frozenset({"rom_path"}),
+)

@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from rollouts import _native
 from rollouts.errors import EngineError
-
-HEADERS = "envs/dm_control/"  # where the headers of its tasks are
+from rollouts.families import mujoco_engine
+from rollouts.families.family import Family
 
 _INSTALL = "pip install 'rollouts[dm-control]'"
 _MODULES = {"humanoid_cmu": "humanoid_CMU"}  # whose names are not those of our headers
@@ -63,7 +63,8 @@ _WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def task_ids() -> list[str]:
     """Ids of all tasks, in the registry's order, whether dm-control is installed or not."""
-    return [entry["id"] for entry in _native.registry() if entry["header"].startswith(HEADERS)]
+    found = _native.registry()
+    return [entry["id"] for entry in found if entry["header"].startswith(FAMILY.headers)]
 
 
 def installed() -> bool:
@@ -182,3 +183,18 @@ def _folder() -> Path:
             "models are kept there: remove it, or set TMPDIR to another folder"
         )
     return folder
+
+
+def _load(env_id: str, header: str) -> dict[str, str]:
+    mujoco_engine.load_engine()
+    return {"suite_model": str(model_file(env_id, header)), "suite_task": env_id}
+
+
+FAMILY = Family(
+    headers="envs/dm_control/",
+    drawer="mujoco",
+    ids=lambda task: [task] if installed() else [],
+    load=_load,
+    internal=frozenset({"suite_model", "suite_task"}),
+    model_file=lambda options: str(options["suite_model"]),
+)

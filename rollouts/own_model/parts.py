@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rollouts import _native, mujoco
+from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.families import mujoco_engine
 from rollouts.specs import OptionValue
 
 Array = npt.NDArray[Any]
@@ -45,7 +46,7 @@ class Layout:
         Raises:
           SpecError: A name means nothing in it. EngineError: it cannot be read.
         """
-        mujoco.load_engine()
+        mujoco_engine.load_engine()
         path = _model_path(str(options["xml_file"]))
         return cls(
             *(
@@ -112,4 +113,4 @@ def _model_path(xml_file: str) -> str:
     """The path that the native core reads; own_model.options has made users' paths absolute."""
     if xml_file.startswith(("/", ".")):
         return xml_file
-    return str(mujoco.assets_dir() / Path(xml_file).expanduser())
+    return str(mujoco_engine.assets_dir() / Path(xml_file).expanduser())

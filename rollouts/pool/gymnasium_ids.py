@@ -9,7 +9,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from rollouts import _native
-from rollouts.families import atari
+from rollouts.families.table import family_of
 
 NAMESPACE = "rollouts"
 
@@ -34,7 +34,8 @@ def register_ids() -> None:
     for each of them, and warns when it is done twice.
     """
     for entry in _native.registry():
-        ids = atari.ale_game_ids() if entry["id"] == atari.FAMILY else [entry["id"]]
+        family = family_of(entry["header"])
+        ids = family.ids(entry["id"]) if family.entry else [entry["id"]]
         threshold = entry["reward_threshold"]
         for env_id in ids:
             spec = EnvSpec(

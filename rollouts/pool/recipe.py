@@ -13,11 +13,10 @@ import numpy as np
 from rollouts.checks import int_between
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
+from rollouts.pool.options import Columns
 from rollouts.pool.registry import Recipe, describe, resolve
 from rollouts.specs import EnvSpec, OptionValue
 
-# one value for all environments, or a list with one for each
-Columns = Mapping[str, OptionValue | list[OptionValue]]
 Segment = tuple[str, int, int, dict[str, OptionValue | list[OptionValue]]]
 
 
@@ -154,11 +153,11 @@ def _segments(
     first = 0
     for (native_id, limit), group in itertools.groupby(runs, shared):
         members = list(group)
-        internal: dict[str, OptionValue | list[OptionValue]] = dict(recipes[members[0][0]].internal)
+        internal: dict[str, OptionValue | list[OptionValue]] = {**recipes[members[0][0]].internal}
         if len(members) > 1:
             # columns are indexed by the pool's rows, whichever segment reads them
             for name, value in recipes[members[0][0]].internal.items():
-                rows = [value] * first
+                rows: list[OptionValue] = [value] * first
                 for one, count in members:
                     rows += [recipes[one].internal[name]] * count
                 internal[name] = rows + [value] * (num_envs - len(rows))

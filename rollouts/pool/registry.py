@@ -12,19 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts import _native, mujoco
-from rollouts.checks import first_value
+from rollouts import _native
 from rollouts.errors import SpecError
-from rollouts.families import atari, dm_control
+from rollouts.families import atari
+from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, installed_ids
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
-from rollouts.own_model.options import split_functions
 from rollouts.pool.option_names import did_you_mean, unknown_option
-from rollouts.rendering.options import split_options
+from rollouts.pool.options import first_options
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 from rollouts.support.option_help import explained
-
-# options that name files of an engine; rollouts fills them in, users do not
-_INTERNAL_OPTIONS = frozenset({"rom_path", "assets", "suite_model", "suite_task"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +37,13 @@ class Recipe:
 
     native_id: str
     options: dict[str, OptionValue]
-    internal: dict[str, OptionValue]
+    internal: Mapping[str, str]
     max_episode_steps: int
     entry: Mapping[str, Any]
 
     def option_names(self) -> list[str]:
         """Names of the options that users may give."""
-        return sorted(set(self.entry["options"]) - _INTERNAL_OPTIONS)
+        return sorted(set(self.entry["options"]) - INTERNAL_OPTIONS)
 
     def native_spec(self) -> dict[str, Any]:
         """Spaces and info columns as the native core describes them."""
@@ -64,13 +60,8 @@ def env_ids() -> list[str]:
       Ids; Atari games are listed when the ale-py package is installed, tasks of the DeepMind
       Control Suite when dm-control is.
     """
-    ids: list[str] = []
-    suite = dm_control.installed()
-    for entry in _native.registry():
-        if entry["id"] == atari.FAMILY:
-            ids += atari.ale_game_ids()
-        elif suite or not entry["header"].startswith(dm_control.HEADERS):
-            ids.append(entry["id"])
+    entries = _native.registry()
+    ids = [one for each in entries for one in installed_ids(each["id"], each["header"])]
     ids.remove(OWN_MODEL)
     return ids
 
@@ -97,13 +88,7 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
-    _, given = split_options(env_options)
-    given.pop("model", None)
-    plain, _ = split_functions(given, env_id == OWN_MODEL)
-    options = {
-        name: first_value(name, value)
-        for name, value in mujoco.plain_options(plain, num_envs=None).items()
-    }
+    options = first_options(env_options, own_model=env_id == OWN_MODEL)
     return describe(env_id, resolve(env_id, max_episode_steps, options))
 
 
@@ -135,31 +120,17 @@ def resolve(
     """
     if not isinstance(env_id, str):
         raise SpecError(f"env_id must be a str such as 'CartPole-v1', got {env_id!r}")
-    entries = _entries()
-    options = dict(env_options)
-    if env_id.startswith(atari.PREFIX):
-        entry = entries[atari.FAMILY]
-    elif env_id in entries:
-        entry = entries[env_id]
-    else:
+    entry = _entries().get(entry_id(env_id))
+    if entry is None:
         raise SpecError(f"unknown env_id {env_id!r}.{_suggestion(env_id)}")
+    options = dict(env_options)
 
     # an option that does not exist is named before anything expensive happens
-    known = set(entry["options"]) - _INTERNAL_OPTIONS
+    known = set(entry["options"]) - INTERNAL_OPTIONS
     for name in options:
         if name not in known:
             raise unknown_option(env_id, entry["header"], name, known)
-    internal: dict[str, OptionValue] = {}
-    if env_id.startswith(atari.PREFIX):
-        internal["rom_path"] = str(atari.rom_path(env_id))
-    elif entry["header"].startswith(mujoco.HEADERS):
-        mujoco.load_engine()
-        internal["assets"] = str(mujoco.assets_dir())
-    elif entry["header"].startswith(dm_control.HEADERS):
-        mujoco.load_engine()
-        internal["suite_model"] = str(dm_control.model_file(env_id, entry["header"]))
-        internal["suite_task"] = env_id
-
+    internal = family_of(entry["header"]).load(env_id, entry["header"])
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     return Recipe(entry["id"], options, internal, _time_limit(limit), entry)
 

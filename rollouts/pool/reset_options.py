@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts import _native, mujoco
-from rollouts.checks import option_columns, options_dict
+from rollouts import _native
+from rollouts.checks import options_dict
 from rollouts.errors import DTypeError, SpecError
 from rollouts.families.model_fields import Column, Scaled, model_columns
-from rollouts.own_model import split_functions
 from rollouts.pool.option_names import did_you_mean
+from rollouts.pool.options import Columns, read_options
 from rollouts.pool.recipe import PoolRecipe
-from rollouts.specs import OptionValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class ResetOptions:
     """
 
     mask: npt.NDArray[np.bool_] | None
-    env_options: dict[str, OptionValue | list[OptionValue]]
+    env_options: Columns
     model: list[Column]
 
 
@@ -58,13 +57,12 @@ def read_reset_options(
     """
     named = options_dict(options)
     _check_names(named)
-    plain, functions = split_functions(named, recipe.is_own_model)
-    given = mujoco.plain_options(plain, num_envs)
-    fields = given.pop("model", None)
     mask = None
-    if "reset_mask" in given:
-        mask = _read_mask(given.pop("reset_mask"), num_envs, batch_size)
-    unknown = sorted((set(given) - recipe.option_names) | set(functions))
+    if "reset_mask" in named:
+        mask = _read_mask(named["reset_mask"], num_envs, batch_size)
+    given = {name: value for name, value in named.items() if name != "reset_mask"}
+    read = read_options(given, num_envs, own_model=recipe.is_own_model)
+    unknown = sorted({*read.native, *read.functions, *read.frames} - recipe.option_names)
     if unknown:
         expected = ["reset_mask", "model", *sorted(recipe.option_names)]
         close = difflib.get_close_matches(unknown[0], expected, n=1)
@@ -74,15 +72,15 @@ def read_reset_options(
             + did_you_mean(close)
         )
     model: list[Column] = []
-    if fields is not None:
-        _check_files(given, fields)
+    if read.model is not None:
+        _check_files(read.native, read.model)
         # environments in flight have no model to read
         if mask is None:
             pool.discard(None)
         else:
             pool.check_reset(mask)
-        model = model_columns(fields, pool, num_envs, mask)
-    return ResetOptions(mask, option_columns(given, num_envs), model)
+        model = model_columns(read.model, pool, num_envs, mask)
+    return ResetOptions(mask, read.native, model)
 
 
 def _check_names(options: Mapping[Any, Any]) -> None:

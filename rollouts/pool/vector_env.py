@@ -15,13 +15,12 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rollouts import _native, mujoco
+from rollouts import _native
 from rollouts.checks import (
     flag,
     int_between,
     one_of,
     option_array,
-    option_columns,
     seed_list,
     seed_value,
     to_autoreset_mode,
@@ -30,12 +29,13 @@ from rollouts.errors import SpecError
 from rollouts.families.model_fields import model_columns, read_field
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.machine.placement import worker_cpus
-from rollouts.own_model import FunctionPool, common_layout, is_own_model, split_functions
+from rollouts.own_model import FunctionPool, common_layout, is_own_model
 from rollouts.pool.observation_parts import ObservationParts
+from rollouts.pool.options import Options, read_options
 from rollouts.pool.recipe import read_ids, resolve_pool
 from rollouts.pool.reset_options import read_reset_options
 from rollouts.pool.send_recv import SendRecv
-from rollouts.rendering import FrameSource, split_options
+from rollouts.rendering import FrameSource
 from rollouts.rendering.options import read_mode
 from rollouts.specs import EnvSpec, OptionValue
 from rollouts.support.option_help import explained
@@ -43,12 +43,8 @@ from rollouts.support.option_help import explained
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
-# values of the native enum AutoresetMode
-_NATIVE_AUTORESET = {
-    AutoresetMode.NEXT_STEP: 0,
-    AutoresetMode.SAME_STEP: 1,
-    AutoresetMode.DISABLED: 2,
-}
+# in the order of the native enum
+_AUTORESET = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
 
 class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
@@ -90,11 +86,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self.closed = True  # until there is something to close
         ids, num_envs = read_ids(env_id, num_envs)
         own_model = is_own_model(ids)
-        frame_options, given = split_options(env_options or {})
-        model = given.pop("model", None)
-        changes = {} if model is None else {"model": model}
-        given, functions = split_functions(given, own_model)
-        options = option_columns(mujoco.plain_options(given, num_envs), num_envs)
+        options = read_options(env_options or {}, num_envs, own_model=own_model)
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
         self.batch_size = int_between("batch_size", rows, 1, num_envs)
@@ -106,18 +98,12 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         self.render_mode = read_mode(render_mode)
 
-        recipe = resolve_pool(ids, num_envs, max_episode_steps, options)
+        recipe = resolve_pool(ids, num_envs, max_episode_steps, options.native)
         self.env_spec = recipe.specs[ids[0]]
         self._recipe = recipe
-        self.single_observation_space = self.env_spec.single_observation_space
-        self.single_action_space = self.env_spec.single_action_space
-        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         is_flat = flag("flatten_observation", flatten_observation)
         self._parts = None if is_flat else ObservationParts.of_pool(recipe.specs)
-        if self._parts is not None:
-            self.single_observation_space = self._parts.space()
-            self.observation_space = self._parts.space(self.batch_size)
-        self.action_space = batch_space(self.single_action_space, self.batch_size)
+        self._set_spaces()
 
         # what makes this environment again in another process
         self._env_id = ids[0] if len(ids) == 1 else ids
@@ -132,40 +118,19 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             "flatten_observation": is_flat,
             "pin_threads": pin_threads if isinstance(pin_threads, bool) else cpus,
             "render_mode": render_mode,
-            "env_options": {**options, **functions, **frame_options, **changes},
+            "env_options": options.as_given(),
         }
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._final_rows = _native.FinalRows() if same_step else None
-        make_pool = _native.CpuPool
-        if own_model:
-            make_pool = functools.partial(  # type: ignore[assignment]
-                FunctionPool,
-                layout=common_layout(self.env_spec.options, options),
-                functions=functions,
-                same_step=same_step,
-                single_observation_space=self.single_observation_space,
-            )
-        with explained(recipe.headers, options):
-            self._pool = make_pool(
-                segments=recipe.segments,
-                env_options=options,
-                num_envs=self.num_envs,
-                batch_size=self.batch_size,
-                num_threads=self.num_threads,
-                env_id_offset=self.env_id_offset,
-                seed=secrets.randbits(64) if seed is None else seed_value(seed),
-                autoreset_mode=_NATIVE_AUTORESET[self.autoreset_mode],
-                on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
-                pin_cpus=cpus,
-            )
-        if model is not None:
-            fields = model_columns(model, self._pool, self.num_envs, mask=None)
+        self._pool = self._start_pool(options, own_model, cpus)
+        if options.model is not None:
+            fields = model_columns(options.model, self._pool, self.num_envs, mask=None)
             self._pool.change(None, {}, fields)
         self._info_names: tuple[str, ...] = self._pool.info_names
         self._reports_errors = on_env_error == "reset"
         self._last_env_id: Array | None = None
         self._frames = FrameSource(
-            self._pool, recipe.runs, recipe.specs, env_id_offset, frame_options
+            self._pool, recipe.runs, recipe.specs, env_id_offset, options.frames
         )
         self.metadata = {
             **self.metadata,
@@ -173,6 +138,44 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             **self._frames.metadata(self.render_mode),
         }
         self.closed = False
+
+    def _set_spaces(self) -> None:
+        spec, parts = self.env_spec, self._parts
+        self.single_action_space = spec.single_action_space
+        self.action_space = batch_space(spec.single_action_space, self.batch_size)
+        if parts is None:
+            self.single_observation_space = spec.single_observation_space
+            self.observation_space = batch_space(spec.single_observation_space, self.batch_size)
+        else:
+            self.single_observation_space = parts.space()
+            self.observation_space = parts.space(self.batch_size)
+
+    def _start_pool(
+        self, options: Options, own_model: bool, cpus: tuple[int, ...]
+    ) -> _native.CpuPool:
+        seed, on_env_error = self._arguments["seed"], self._arguments["on_env_error"]
+        make_pool = _native.CpuPool
+        if own_model:
+            make_pool = functools.partial(  # type: ignore[assignment]
+                FunctionPool,
+                layout=common_layout(self.env_spec.options, options.native),
+                functions=options.functions,
+                same_step=self._final_rows is not None,
+                single_observation_space=self.single_observation_space,
+            )
+        with explained(self._recipe.headers, options.native):
+            return make_pool(
+                segments=self._recipe.segments,
+                env_options=options.native,
+                num_envs=self.num_envs,
+                batch_size=self.batch_size,
+                num_threads=self.num_threads,
+                env_id_offset=self.env_id_offset,
+                seed=secrets.randbits(64) if seed is None else seed_value(seed),
+                autoreset_mode=_AUTORESET.index(self.autoreset_mode),
+                on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
+                pin_cpus=cpus,
+            )
 
     # -- Gymnasium -----------------------------------------------------------------
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from rollouts.errors import EngineError
 from rollouts.mujoco import state_offset
 
-HEADERS = "envs/classic/"  # where the headers of its environments are
-
 # our option -> the attribute of Gymnasium's environment that is drawn
 _DRAWN_OPTIONS = {"pole_half_length": "length"}
 

@@ -7,7 +7,7 @@ import functools
 import importlib
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy.typing as npt
 from rollouts import _native, mujoco
 from rollouts.errors import DTypeError, SpecError
 from rollouts.families import dm_control
-from rollouts.rendering import classic
+from rollouts.families.family import Drawer
+from rollouts.families.table import family_of
 from rollouts.rendering.classic import ClassicRenderer
 from rollouts.rendering.mujoco_scene import MujocoScene
 from rollouts.rendering.opengl import gl_thread
@@ -24,8 +25,9 @@ from rollouts.rendering.options import MODES, RenderOptions, read_options
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
+# (rows of environments, camera) -> their frames
+Draw = Callable[[Sequence[int], int | str | None], list[Array]]
 
-_ATARI = "envs/atari/"  # where the header is
 _ATARI_FRAMES_PER_S = 60
 # what of a model may be an environment's own and is seen
 _VISIBLE = (
@@ -87,7 +89,7 @@ class FrameSource:
         self._pool = pool
         self._first = first_env_id
         self._specs = [specs[one] for one, count in runs for _ in range(count)]
-        if options and not any(_is_mujoco(spec) for spec in specs.values()):
+        if options and not any(_drawer(spec) == "mujoco" for spec in specs.values()):
             raise SpecError(
                 f"{', '.join(specs)} has no options {', '.join(sorted(options))}: only frames of "
                 "MuJoCo environments can be given a size, a camera or flags"
@@ -104,16 +106,15 @@ class FrameSource:
         envs = self._rows(env_ids)
         specs = [self._specs[env] for env in envs]
         frames: list[Array] = [np.empty(0)] * len(envs)
-        for draw, fits in (
-            (self._draw_mujoco, _is_mujoco),
-            (self._draw_atari, _is_atari),
-            (self._draw_classic, _is_classic),
-            (self._refuse, _is_other),
-        ):
-            at = [i for i, spec in enumerate(specs) if fits(spec)]
-            if not at:
-                continue
-            for i, frame in zip(at, draw([envs[i] for i in at], camera), strict=True):
+        draw: dict[Drawer | None, Draw] = {
+            "mujoco": self._draw_mujoco,
+            "engine": self._draw_by_engine,
+            "gymnasium": self._draw_classic,
+            None: self._refuse,
+        }
+        for drawer in {_drawer(spec) for spec in specs}:
+            at = [i for i, spec in enumerate(specs) if _drawer(spec) == drawer]
+            for i, frame in zip(at, draw[drawer]([envs[i] for i in at], camera), strict=True):
                 frames[i] = frame
         return tuple(frames)
 
@@ -123,7 +124,7 @@ class FrameSource:
         Raises:
           SpecError: There is a render_mode, and an environment that nothing draws.
         """
-        others = [env for env, spec in enumerate(self._specs) if _is_other(spec)]
+        others = [env for env, spec in enumerate(self._specs) if _drawer(spec) is None]
         if render_mode is None:
             return {"render_modes": [] if others else list(MODES)}
         if others:
@@ -133,9 +134,9 @@ class FrameSource:
     def frames_per_s(self) -> int:
         """Steps of the first environment in a second of its time, as Gymnasium has them."""
         spec = self._specs[0]
-        if _is_atari(spec):
+        if _drawer(spec) == "engine":
             return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
-        if _is_classic(spec):
+        if _drawer(spec) == "gymnasium":
             return self._classic(spec.id).frames_per_s
         timestep = float(self._model(self._model_path(0)).opt.timestep)
         substeps = int(spec.options["frame_skip"])
@@ -170,7 +171,7 @@ class FrameSource:
             raise SpecError(f"env_ids has {wrong}, expected ids from {self._first} to {last}")
         return [int(one) - self._first for one in ids]
 
-    def _draw_atari(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+    def _draw_by_engine(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         if camera is not None:
             raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
         return list(self._pool.render(self._ids(envs)))
@@ -247,28 +248,14 @@ class FrameSource:
         if env not in self._paths:
             columns = self._pool.env_options()
             for row in range(len(self._specs)):
-                if self._specs[row].header.startswith(dm_control.HEADERS):
-                    self._paths[row] = str(columns["suite_model"][row])
-                elif _is_mujoco(self._specs[row]):
-                    options = {name: columns[name][row] for name in mujoco.PATH_OPTIONS}
-                    self._paths[row] = mujoco.model_path(options)
+                find = family_of(self._specs[row].header).model_file
+                if find is not None:
+                    self._paths[row] = find({name: column[row] for name, column in columns.items()})
         return self._paths[env]
 
 
-def _is_mujoco(spec: EnvSpec) -> bool:
-    return spec.header.startswith((mujoco.HEADERS, dm_control.HEADERS))
-
-
-def _is_atari(spec: EnvSpec) -> bool:
-    return spec.header.startswith(_ATARI)
-
-
-def _is_classic(spec: EnvSpec) -> bool:
-    return spec.header.startswith(classic.HEADERS)
-
-
-def _is_other(spec: EnvSpec) -> bool:
-    return not (_is_mujoco(spec) or _is_atari(spec) or _is_classic(spec))
+def _drawer(spec: EnvSpec) -> Drawer | None:
+    return family_of(spec.header).drawer
 
 
 def _free(scenes: dict[tuple[str, str], MujocoScene]) -> None:

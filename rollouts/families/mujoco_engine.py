@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MuJoCo's library and Gymnasium's models.
+
+Nothing here imports mujoco before one of its environments is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rollouts import _native
+from rollouts.errors import EngineError
+from rollouts.families.family import Family
+
+
+@functools.cache
+def load_engine() -> None:
+    """Imports mujoco and hands its library to our native core; once per process.
+
+    Raises:
+      EngineError: mujoco is missing, or is of a release that is not supported.
+    """
+    install = f'pip install "{requirement()}"'
+    try:
+        module = importlib.import_module("mujoco")
+    except ImportError as error:
+        raise EngineError(
+            f"this environment needs the mujoco package, which cannot be imported ({error}): "
+            f"{install}"
+        ) from error
+    except Exception as error:  # of PyOpenGL, or of mujoco itself
+        raise EngineError(
+            f"this environment needs the mujoco package, which cannot be imported "
+            f"({type(error).__name__}: {error}) while MUJOCO_GL is "
+            f"{os.environ.get('MUJOCO_GL')!r}: mujoco loads OpenGL by it. Unset it to step "
+            "without OpenGL; rollouts chooses one with the first frame that is rendered"
+        ) from error
+    folder = Path(str(module.__file__)).parent
+    libraries = [*sorted(folder.glob("libmujoco.*")), *sorted(folder.glob("mujoco.dll"))]
+    if not libraries:
+        raise EngineError(f"no libmujoco in {folder}: {install} --force-reinstall")
+    _native.load_mujoco(str(libraries[0]), importlib.metadata.version("mujoco"))
+
+
+def requirement() -> str:
+    """The supported releases as pip takes them, such as "mujoco>=3.14,<4.1"."""
+    first, last = _native.MUJOCO_RELEASES[0], _native.MUJOCO_RELEASES[-1]
+    major, minor = (int(part) for part in last.split("."))
+    return f"mujoco>={first},<{major}.{minor + 1}"
+
+
+@functools.cache
+def assets_dir() -> Path:
+    """The folder with Gymnasium's XML files.
+
+    Raises:
+      EngineError: This Gymnasium carries none.
+    """
+    # finding a top-level package does not import it, and Gymnasium's MuJoCo package is slow
+    spec = importlib.util.find_spec("gymnasium")
+    origin = spec.origin if spec is not None else None
+    folder = Path(str(origin)).parent / "envs" / "mujoco" / "assets"
+    if not folder.is_dir():
+        raise EngineError(
+            f"no models of Gymnasium in {folder}: pip install --force-reinstall gymnasium"
+        )
+    return folder
+
+
+def _model_file(options: Mapping[str, Any]) -> str:
+    """The file that an environment's model was made of, as the native core finds it."""
+    file = str(options["xml_file"])
+    if file.startswith(("/", ".")):
+        return file
+    if file.startswith("~/") and "HOME" in os.environ:
+        return os.environ["HOME"] + file[1:]
+    return f"{options['assets']}/{file}"
+
+
+def _load(env_id: str, header: str) -> dict[str, str]:
+    load_engine()
+    return {"assets": str(assets_dir())}
+
+
+FAMILY = Family(
+    headers="envs/mujoco/",
+    drawer="mujoco",
+    load=_load,
+    internal=frozenset({"assets"}),
+    model_file=_model_file,
+)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of environments as users write them, read once for `make_vec`, `env_spec` and `reset`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rollouts.checks import first_value, option_columns
+from rollouts.errors import SpecError
+from rollouts.own_model.options import PortableFunction, split_functions
+from rollouts.rendering.options import split_options
+from rollouts.specs import OptionValue
+
+_RANGE = "_range"
+
+
+# one value for all environments, or a list with one for each
+Columns = Mapping[str, OptionValue | list[OptionValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of environments, by who reads them.
+
+    Attributes:
+      native: Of the native core: one value for all environments, or a list of N.
+      functions: MuJoCo-v0's, which run once per batch.
+      frames: What frames look like, by Gymnasium's names.
+      model: Fields of MuJoCo's model that differ from its file; None where they are not given.
+    """
+
+    native: Columns
+    functions: dict[str, PortableFunction]
+    frames: dict[str, Any]
+    model: Any = None
+
+    def as_given(self) -> dict[str, Any]:
+        """Options that are read to the same again."""
+        model = {} if self.model is None else {"model": self.model}
+        return {**self.native, **self.functions, **self.frames, **model}
+
+
+def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) -> Options:
+    """Sorts options by their readers and writes each as its reader has it.
+
+    Args:
+      given: By name, in Gymnasium's or EnvPool's words.
+      num_envs: N.
+      own_model: Whether they are MuJoCo-v0's.
+
+    Raises:
+      SpecError: Not one value or N, a range that is no pair, or one thing said twice.
+      DTypeError: A function of MuJoCo-v0 that cannot be called, or names that are no str.
+    """
+    read = _sorted(given, num_envs, own_model)
+    return replace(read, native=option_columns(read.native, num_envs))
+
+
+def first_options(given: Mapping[str, Any], *, own_model: bool) -> dict[str, OptionValue]:
+    """The native options of the first of any number of environments. Otherwise as read_options."""
+    read = _sorted(given, None, own_model)
+    return {name: first_value(name, value) for name, value in read.native.items()}
+
+
+def _sorted(given: Mapping[str, Any], num_envs: int | None, own_model: bool) -> Options:
+    frames, others = split_options(given)
+    model = others.pop("model", None)
+    plain, functions = split_functions(others, own_model)
+    return Options(_without_ranges(plain, num_envs), functions, frames, model)
+
+
+def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[str, Any]:
+    """Writes options as the native core has them: one value each.
+
+    Gymnasium's `healthy_z_range=(0.2, 1.0)` becomes `healthy_z_min=0.2, healthy_z_max=1.0`, and its
+    `main_body=1` becomes "1". A range is a pair (low, high), or one for each environment: an (N, 2)
+    array or a sequence of N pairs.
+    """
+    result: dict[str, Any] = {}
+    for name, value in options.items():
+        if name.endswith(_RANGE):
+            stem = name.removesuffix(_RANGE)
+            low, high = _low_and_high(name, value, num_envs)
+            for half, part in ((f"{stem}_min", low), (f"{stem}_max", high)):
+                if half in options:
+                    raise SpecError(f"options {name!r} and {half!r} say the same: leave out one")
+                result[half] = part
+        elif name == "main_body":
+            result[name] = _as_text(value)
+        else:
+            result[name] = value
+    return result
+
+
+def _low_and_high(name: str, value: Any, num_envs: int | None) -> tuple[Any, Any]:
+    """The halves of a range, or of a range for each environment."""
+    try:
+        pairs = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        pairs = np.empty(0)
+    if pairs.shape == (2,):
+        return float(pairs[0]), float(pairs[1])
+    if pairs.ndim == 2 and pairs.shape[1] == 2 and num_envs in (None, len(pairs)):
+        return pairs[:, 0], pairs[:, 1]
+    count = "N" if num_envs is None else num_envs
+    raise SpecError(
+        f"option {name!r} must be a pair (low, high), or one pair for each of the {count} "
+        f"environments, got {value!r}"
+    )
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers of bodies as the text that the native core reads; lists element by element."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_as_text(each) for each in value]
+    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return str(value) if is_number else value
