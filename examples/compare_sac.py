@@ -21,7 +21,8 @@ from typing import Any
 
 import gymnasium
 import torch
-from evaluation import Evaluation, EvaluationLog, evaluate, read_evaluations
+from common.evaluation import Evaluation, EvaluationLog, evaluate, read_evaluations
+from common.training import run_dir, stop_on_interrupt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -30,7 +31,6 @@ from numpy.typing import NDArray
 from sac import parse_args
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
-from training import run_dir, stop_on_interrupt
 
 LIBRARY = "Stable-Baselines3"
 

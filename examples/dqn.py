@@ -20,9 +20,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from numpy.typing import NDArray
-from ppo import Agent
-from replay_training import (
+from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,
     explore,
@@ -30,8 +28,10 @@ from replay_training import (
     make_table,
     run,
 )
+from common.training import add_run_arguments, chosen_env_id
+from numpy.typing import NDArray
+from ppo import Agent
 from torch import Tensor, nn
-from training import add_run_arguments, chosen_env_id
 
 import rollouts
 from rollouts.distributed import PolicySpec

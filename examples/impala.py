@@ -18,10 +18,10 @@ import sys
 from typing import Any
 
 import torch
+from common.training import add_run_arguments, chosen_env_id, run
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
-from training import add_run_arguments, chosen_env_id, run
 
 import rollouts
 from rollouts.distributed import PolicySpec

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PPO, from top to bottom in one file, fed by Ray workers that each host a native batch of envs.
+"""PPO, from network to loss, fed by Ray workers that each host a native batch of environments.
+
+The loop around it, its checkpoints and pictures are in common/, as for the other programs.
 
     python examples/ppo.py                              CartPole-v1, two Ray workers
     python examples/ppo.py --env-id ALE/Pong-v5         Atari, the same path with a CNN
@@ -22,9 +24,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from plotting import save_frames
+from common.plotting import save_frames
+from common.training import Training, add_run_arguments, chosen_env_id, run
 from torch import Tensor, nn
-from training import Training, add_run_arguments, chosen_env_id, run
 
 import rollouts
 from rollouts.distributed import PolicySpec

@@ -22,9 +22,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from numpy.typing import NDArray
-from ppo import layer
-from replay_training import (
+from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,
     explore,
@@ -32,8 +30,10 @@ from replay_training import (
     make_table,
     run,
 )
+from common.training import add_run_arguments
+from numpy.typing import NDArray
+from ppo import layer
 from torch import Tensor, nn
-from training import add_run_arguments
 
 import rollouts
 from rollouts.distributed import PolicySpec

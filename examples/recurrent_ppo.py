@@ -21,9 +21,9 @@ from typing import Any
 
 import gymnasium
 import torch
+from common.training import add_run_arguments, run
 from ppo import layer
 from torch import Tensor, nn
-from training import add_run_arguments, run
 
 import rollouts
 from rollouts.distributed import PolicySpec

@@ -25,14 +25,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from evaluation import Evaluation, EvaluationLog, evaluate
+from common.evaluation import Evaluation, EvaluationLog, evaluate
+from common.plotting import save_training_curves
+from common.replay_training import ReplayTraining, add_replay_arguments, make_table, run
+from common.training import add_run_arguments, chosen_env_id
 from numpy.typing import NDArray
-from plotting import save_training_curves
-from replay_training import ReplayTraining, add_replay_arguments, make_table, run
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.optim.swa_utils import get_ema_multi_avg_fn
-from training import add_run_arguments, chosen_env_id
 
 import rollouts
 from rollouts.distributed import PolicySpec

@@ -40,8 +40,8 @@ from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 from rollouts.pool.vector_env import VectorEnv
 
-from .episodes import Episode, EpisodeStatistics
-from .info_rows import info_rows
+from .shared.episodes import Episode, EpisodeStatistics
+from .shared.info_rows import info_rows
 
 Array = NDArray[Any]
 Info = dict[str, Any]

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from rollouts.integrations.missing import needs
+from rollouts.integrations.shared.missing import needs
 
 from rollouts import make_vec
 from rollouts.batch import StepBatch

@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from rollouts.integrations.missing import needs
+from rollouts.integrations.shared.missing import needs
 
 from rollouts import _native
 from rollouts.batch import StepBatch

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from rollouts.integrations.missing import needs
+from rollouts.integrations.shared.missing import needs
 
 from rollouts import make_vec
 from rollouts.errors import SpecError

@@ -40,7 +40,7 @@ import rollouts
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.specs import OptionColumn
 
-from .missing import needs
+from .shared.missing import needs
 
 try:
     import torch

@@ -25,8 +25,8 @@ from ray.tune.registry import register_env
 
 from rollouts.bench.adapters import Case, Contestant
 
-from ..missing import needs
 from ..rllib import RolloutsEnvRunner, image_module, register
+from ..shared.missing import needs
 
 _ATARI = "ALE/"
 # rllib/examples/algorithms/ppo/atari_ppo.py

@@ -11,8 +11,8 @@ from typing import Any
 
 from rollouts.bench.adapters import Case, Contestant
 
-from ..missing import needs
 from ..sb3 import RolloutsPPO, RolloutsVecEnv
+from ..shared.missing import needs
 
 try:
     from stable_baselines3 import PPO

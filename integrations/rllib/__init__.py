@@ -33,7 +33,7 @@ the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames). Multi-ag
 supported.
 """
 
-from ..missing import needs
+from ..shared.missing import needs
 
 try:
     import ray.rllib  # noqa: F401

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..missing import needs
+from ..shared.missing import needs
 
 try:
     from stable_baselines3.common import callbacks

@@ -17,9 +17,9 @@ import rollouts
 from rollouts.env_fns.infos import OWN_PREFIX
 from rollouts.errors import EnvError
 
-from ..hosted_env import EnvFn, MakeHosted, Missing
-from ..info_rows import info_rows
-from ..missing import needs
+from ..shared.hosted_env import EnvFn, MakeHosted, Missing
+from ..shared.info_rows import info_rows
+from ..shared.missing import needs
 from .vec_env import Indices, Infos, RolloutsVecEnv
 
 try:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rollouts.batch import StepBatch
 from rollouts.machine.torch_threads import beside_a_pool
 
-from ..missing import needs
+from ..shared.missing import needs
 from .callbacks import reads_locals
 from .on_policy import is_direct
 from .random_actions import can_sample_rows, sample_rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rollouts.batch import StepBatch
 from rollouts.machine.torch_threads import beside_a_pool
 
-from ..missing import needs
+from ..shared.missing import needs
 from .callbacks import reads_locals
 from .policy_forward import ActorCriticForward
 from .remote import RemoteRollouts, WorkerOptions

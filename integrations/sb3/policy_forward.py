@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
-from ..missing import needs
+from ..shared.missing import needs
 
 try:
     from stable_baselines3.common.distributions import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rollouts.errors import SpecError
 from rollouts.policy import PolicyOutput, as_tensor
 
-from ..missing import needs
+from ..shared.missing import needs
 from .callbacks import reads_locals
 from .random_actions import can_sample_rows, sample_rows
 from .remote import check_remote, episodes_of, no_learning_rate, start_coordinator

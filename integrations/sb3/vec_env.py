@@ -17,8 +17,8 @@ from rollouts.errors import SpecError
 from rollouts.pool.make import make_vec
 from rollouts.pool.vector_env import VectorEnv
 
-from ..episodes import Episode, EpisodeStatistics
-from ..missing import needs
+from ..shared.episodes import Episode, EpisodeStatistics
+from ..shared.missing import needs
 from .native_env import NativeEnv, option_rows
 
 try:

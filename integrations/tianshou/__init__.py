@@ -27,7 +27,7 @@ Tianshou's own loop runs where there is a step hook, rendering, a single `Replay
 with another `add` (HER, cached), or statistics with other `update_at_...`.
 """
 
-from ..missing import needs
+from ..shared.missing import needs
 
 try:
     import tianshou  # noqa: F401

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`examples/evaluation.py`: whole episodes, each once, and a log that survives its process."""
+"""`examples/common/evaluation.py`: whole episodes, each once; a log that survives its process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example as a module."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    import evaluation
+    from common import evaluation
 
     module: ModuleType = evaluation
     return module

@@ -54,7 +54,7 @@ def test_a_missed_target_is_said(tmp_path: Path, module: Callable[[str], ModuleT
 def test_a_short_run_learns_and_ends_where_it_was_told_to(
     tmp_path: Path, module: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sac, checkpoint = module("sac"), module("checkpoint")
+    sac, checkpoint = module("sac"), module("common.checkpoint")
     arguments = ["--env-id", "Pendulum-v1", "--num-workers", "0", "--eval-interval", "0"]
     sizes = ["--total-steps", "600", "--min-size", "10000", "--batch-size", "16"]
     patched = pytest.MonkeyPatch()
@@ -82,7 +82,9 @@ def test_pictures_say_why_there_is_no_curve(
         [{**row, "mean_return": 3.0}],
     ]
     for history in histories:
-        module("plotting").save_training_curves(tmp_path / "x.png", history, title="", target=None)
+        module("common.plotting").save_training_curves(
+            tmp_path / "x.png", history, title="", target=None
+        )
     said = [[text.get_text() for axes in one.axes for text in axes.texts] for one in drawn]
     assert said == [["no episode has ended", "no update was made"], ["no episode has ended"], []]
 

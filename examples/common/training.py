@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
-from plotting import save_training_curves
-from progress import Progress, report
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import rollouts
+from common.checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
+from common.plotting import save_training_curves
+from common.progress import Progress, report
 from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.distributed import PolicySpec
 from rollouts.distributed.lag import LagPolicy

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from progress import report
 from torch import Tensor
-from training import Run, Trained, stop_on_interrupt
 
 import rollouts
+from common.progress import report
+from common.training import Run, Trained, stop_on_interrupt
 from rollouts.distributed import PolicySpec
 from rollouts.replay import (
     ReplayService,

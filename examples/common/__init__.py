@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs of this folder share: runs, checkpoints, the replay loop, evaluation, pictures."""
