@@ -38,6 +38,7 @@ def test_help_shows_the_target_that_the_environment_has(
         assert f"100 episodes (default: {shown})" in said
 
 
+@pytest.mark.system
 def test_a_missed_target_is_said(tmp_path: Path, module: Callable[[str], ModuleType]) -> None:
     arguments = ["--num-workers", "0", "--total-steps", "512", "--run-dir", str(tmp_path)]
     done = subprocess.run(
@@ -51,6 +52,7 @@ def test_a_missed_target_is_said(tmp_path: Path, module: Callable[[str], ModuleT
     assert "the target was missed: no 100 episodes had a mean return of 475" in done.stderr
 
 
+@pytest.mark.system
 def test_a_short_run_learns_and_ends_where_it_was_told_to(
     tmp_path: Path, module: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:

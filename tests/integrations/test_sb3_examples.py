@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "integrations"
 
 

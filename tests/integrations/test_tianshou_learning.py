@@ -23,6 +23,8 @@ from tianshou.trainer import OnPolicyTrainerParams
 from tianshou.utils.net.common import ActorCritic, Net
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 
+pytestmark = pytest.mark.system
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "tianshou_dqn.py"
 
 

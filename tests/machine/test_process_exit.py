@@ -87,6 +87,7 @@ def codes_with_ray(ray_address: str) -> dict[str, int]:
     return EXIT_CODES | {ending: codes[0] for ending, codes in alone.items()}
 
 
+@pytest.mark.system
 def test_exit_code_beside_a_coordinator_is_the_programs_own(ray_address: str) -> None:
     codes = codes_with_ray(ray_address)
     endings = ["normal", "interrupt"]

@@ -42,6 +42,7 @@ print(rollouts.__file__)
     assert str(ROOT) not in where
 
 
+@pytest.mark.system
 def test_installed_wheel_collects_through_ray(python: Path, tmp_path: Path) -> None:
     script = tmp_path / "collect.py"
     script.write_text(
