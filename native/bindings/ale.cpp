@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 #include "rollouts/envs/atari/area_resize.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 

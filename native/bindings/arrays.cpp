@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arrays.h"
+#include "bindings/arrays.h"
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "bindings.h"
-#include "gil.h"
-#include "rollouts/pool/errors.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/pybind11.h>
 
-#include "bindings.h"
-#include "rollouts/pool/errors.h"
+#include "bindings/bindings.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 

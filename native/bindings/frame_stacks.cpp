@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "arrays.h"
-#include "bindings.h"
-#include "gil.h"
-#include "rollouts/pool/errors.h"
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gil.h"
+#include "bindings/gil.h"
 
 #include <chrono>
 #include <thread>

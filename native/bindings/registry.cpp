@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollouts/pool/registry.h"
+#include "rollouts/registry/registry.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace py = pybind11;
 

@@ -5,13 +5,13 @@
 #include <initializer_list>
 #include <string>
 
-#include "arrays.h"
-#include "bindings.h"
-#include "gil.h"
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "rollouts/data/gae.h"
 #include "rollouts/data/nstep.h"
 #include "rollouts/data/vtrace.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rollouts/replay/chunk.h"
-#include "rollouts/replay/huge_pages.h"
+#include "rollouts/support/huge_pages.h"
 
 namespace {
 constexpr std::uintptr_t kPage = 64 << 10;

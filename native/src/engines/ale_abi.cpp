@@ -13,7 +13,7 @@
 #include <optional>
 #include <sstream>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mujoco_native.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "mujoco_native.h"
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/state.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mujoco_library.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {

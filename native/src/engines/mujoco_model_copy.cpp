@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "mujoco_lib.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "mujoco_native.h"
-#include "rollouts/envs/mujoco/physics.h"
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/state.h"
+#include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts {
 namespace {

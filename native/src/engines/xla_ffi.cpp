@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {

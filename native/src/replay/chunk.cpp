@@ -10,8 +10,8 @@
 #include <cstring>
 #include <new>
 
-#include "rollouts/pool/errors.h"
-#include "rollouts/replay/huge_pages.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/huge_pages.h"
 
 namespace rollouts::replay {
 namespace {

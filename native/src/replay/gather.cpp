@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
 #include "rollouts/replay/sum_tree.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "rollouts/pool/state.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 namespace {

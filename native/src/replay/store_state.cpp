@@ -12,11 +12,11 @@
 #include <mutex>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/state.h"
 #include "rollouts/replay/replay_store.h"
 #include "rollouts/replay/state_parts.h"
 #include "rollouts/replay/state_snapshot.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 namespace {

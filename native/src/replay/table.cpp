@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving and loading environments of a CpuPool; cpu_pool.cpp steps them.
+#include <algorithm>
+
+#include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/state.h"
+
+namespace rollouts {
+
+std::vector<std::uint8_t> CpuPool::SaveState(std::int32_t env) {
+  const auto lock = LockOpen(send_mutex_);
+  if (InFlight(env)) {
+    throw ProtocolError(Describe(env) + " is in flight; call recv before you save its state");
+  }
+  if (!started_[env]) {
+    throw ProtocolError(Describe(env) + " was never reset and has no state to save");
+  }
+  return SaveIdle(env);
+}
+
+Frame CpuPool::Render(std::int32_t env) {
+  const auto lock = LockOpen(send_mutex_);
+  if (InFlight(env)) {
+    throw ProtocolError(Describe(env) + " is in flight; call recv before you render it");
+  }
+  if (!started_[env]) {
+    throw ProtocolError(Describe(env) + " was never reset and shows nothing: call reset first");
+  }
+  return envs_->Render(env);
+}
+
+// Called with send_mutex_ held, like the functions below.
+std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
+  std::vector<std::uint8_t> state;
+  StateWriter writer(state);
+  PutClock(writer, envs_->clock(env));
+  envs_->SaveState(env, state);
+  return state;
+}
+
+CpuPool::Before CpuPool::SaveToPutBack(std::int32_t env) const {
+  Before before{envs_->clock(env), {}};
+  try {
+    envs_->SaveState(env, before.state);
+  } catch (const EngineError&) {
+    before.state.clear();
+  }
+  return before;
+}
+
+// An engine that failed may refuse what it was, and is to begin an episode next.
+void CpuPool::PutBack(std::int32_t env, const Before& before) {
+  envs_->clock(env) = before.clock;
+  if (before.state.empty()) return;
+  try {
+    envs_->LoadState(env, before.state);
+  } catch (const EngineError&) {
+  }
+}
+
+void CpuPool::LoadIdle(std::int32_t env, std::span<const std::uint8_t> state) {
+  StateReader reader(state);
+  EpisodeClock& clock = envs_->clock(env);
+  const EpisodeClock loaded = GetClock(reader, clock.env_id);
+  envs_->LoadState(env, reader.rest());
+  clock = loaded;
+}
+
+void CpuPool::CheckLoadable(std::span<const std::int32_t> envs) const {
+  std::vector<std::uint8_t> listed(options_.num_envs, 0);
+  for (const std::int32_t env : envs) {
+    if (InFlight(env)) {
+      throw ProtocolError(Describe(env) + " is in flight; call recv before you set its state");
+    }
+    if (listed[env]) throw ProtocolError(Describe(env) + " is listed twice");
+    listed[env] = 1;
+  }
+}
+
+void CpuPool::LoadStates(std::span<const std::int32_t> envs,
+                         std::span<const std::span<const std::uint8_t>> states) {
+  const auto lock = LockOpen(send_mutex_);
+  CheckLoadable(envs);
+  std::size_t at = 0;
+  std::vector<Before> before;
+  try {
+    for (; at < envs.size(); ++at) {
+      StateReader reader(states[at]);
+      GetClock(reader, 0);
+      envs_->CheckState(envs[at], reader.rest());
+    }
+    // an engine may yet refuse a state: then those before it are put back
+    for (at = 0; at < envs.size(); ++at) {
+      before.push_back(SaveToPutBack(envs[at]));
+      LoadIdle(envs[at], states[at]);
+    }
+  } catch (const std::exception& error) {
+    for (std::size_t i = 0; i < before.size(); ++i) PutBack(envs[i], before[i]);
+    throw SpecError("state " + std::to_string(at) + " for " + Describe(envs[at]) + ": " +
+                    error.what());
+  }
+  for (const std::int32_t env : envs) started_[env] = 1;
+  all_started_ = std::find(started_.begin(), started_.end(), 0) == started_.end();
+}
+
+}  // namespace rollouts

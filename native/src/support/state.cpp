@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/support/state.h"
+
+#include <bit>
+#include <cstddef>
+
+namespace rollouts {
+namespace {
+
+constexpr char kMagic[8] = {'r', 'o', 'l', 'l', 'o', 'u', 't', 's'};
+constexpr std::uint32_t kVersion = 1;
+
+struct Header {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t type_bytes;
+  std::uint64_t fingerprint;
+  std::uint64_t state_bytes;
+  std::uint64_t checksum;
+};
+static_assert(sizeof(Header) == 40);
+static_assert(std::endian::native == std::endian::little, "states are little-endian");
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo). Every change within one byte changes it.
+class Hash {
+ public:
+  void Add(std::span<const std::uint8_t> bytes) {
+    for (const std::uint8_t byte : bytes) value_ = (value_ ^ byte) * 0x100000001B3u;
+  }
+  void Add(const std::string& text) {
+    const std::uint64_t size = text.size();
+    Add({reinterpret_cast<const std::uint8_t*>(&size), sizeof(size)});
+    Add({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+std::uint64_t Checksum(std::span<const std::uint8_t> sealed) {
+  constexpr std::size_t kBefore = offsetof(Header, checksum);
+  Hash hash;
+  hash.Add(sealed.first(kBefore));
+  hash.Add(sealed.subspan(sizeof(Header)));
+  return hash.value();
+}
+
+std::string Text(const OptionValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    return text->substr(text->find_last_of('/') + 1);  // npos + 1 is 0
+  }
+  if (const auto* number = std::get_if<double>(&value)) {
+    return std::to_string(std::bit_cast<std::uint64_t>(*number));
+  }
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+  return std::get<bool>(value) ? "true" : "false";
+}
+
+}  // namespace
+
+StateKind MakeStateKind(const std::string& type, const Options& options) {
+  Hash hash;
+  for (const auto& [name, value] : options) {
+    hash.Add(name);
+    hash.Add(Text(value));
+  }
+  return {type, hash.value()};
+}
+
+std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::uint8_t> state) {
+  Header header{{}, kVersion, static_cast<std::uint32_t>(kind.type.size()), kind.fingerprint,
+                state.size(), 0};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::vector<std::uint8_t> sealed(sizeof(Header));
+  sealed.reserve(sizeof(Header) + kind.type.size() + state.size());
+  std::memcpy(sealed.data(), &header, sizeof(header));
+  sealed.insert(sealed.end(), kind.type.begin(), kind.type.end());
+  sealed.insert(sealed.end(), state.begin(), state.end());
+
+  header.checksum = Checksum(sealed);
+  std::memcpy(sealed.data(), &header, sizeof(header));
+  return sealed;
+}
+
+std::span<const std::uint8_t> OpenState(const StateKind& kind,
+                                        std::span<const std::uint8_t> sealed) {
+  if (sealed.size() >= sizeof(kMagic) && std::memcmp(sealed.data(), kMagic, sizeof(kMagic)) != 0) {
+    throw SpecError("is not a state: expected bytes that get_state returned");
+  }
+  if (sealed.size() < sizeof(Header)) {
+    throw SpecError("is truncated: it has " + std::to_string(sealed.size()) +
+                    " bytes, its header alone has " + std::to_string(sizeof(Header)));
+  }
+  Header header;
+  std::memcpy(&header, sealed.data(), sizeof(header));
+  if (header.version != kVersion) {
+    throw SpecError("has format version " + std::to_string(header.version) +
+                    ", this version of rollouts reads " + std::to_string(kVersion));
+  }
+  const std::span body = sealed.subspan(sizeof(header));
+  if (header.type_bytes > body.size() || header.state_bytes != body.size() - header.type_bytes) {
+    throw SpecError("is truncated or damaged: it has " + std::to_string(sealed.size()) +
+                    " bytes, its header says otherwise");
+  }
+  if (header.checksum != Checksum(sealed)) throw SpecError("is damaged: its checksum is wrong");
+
+  const std::string type(body.begin(), body.begin() + header.type_bytes);
+  if (type != kind.type) {
+    throw SpecError("is of a " + type + " environment, expected one of " + kind.type);
+  }
+  if (header.fingerprint != kind.fingerprint) {
+    throw SpecError("is of a " + type + " environment with other options than this one's");
+  }
+  return body.subspan(header.type_bytes);
+}
+
+void PutClock(StateWriter& writer, const EpisodeClock& clock) {
+  writer.Put(clock.seed);
+  writer.Put(clock.stream_id);
+  writer.Put(clock.next_episode);
+  writer.Put(clock.draws);
+  writer.Put(clock.elapsed_steps);
+  writer.Put(clock.episode_return);
+  writer.Put(static_cast<std::uint8_t>(clock.ended));
+}
+
+EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
+  EpisodeClock clock;
+  clock.env_id = env_id;
+  clock.seed = reader.Get<std::uint64_t>();
+  clock.stream_id = reader.Get<std::uint32_t>();
+  clock.next_episode = reader.Get<std::uint32_t>();
+  clock.draws = reader.Get<std::uint32_t>();
+  clock.elapsed_steps = reader.Get<std::int32_t>();
+  clock.episode_return = reader.Get<double>();
+  const auto ended = reader.Get<std::uint8_t>();
+  if (clock.elapsed_steps < 0 || clock.next_episode == 0 || ended > 1) {
+    throw SpecError("has no episode that could be");
+  }
+  clock.ended = ended != 0;
+  return clock;
+}
+
+}  // namespace rollouts
