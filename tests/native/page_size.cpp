@@ -57,6 +57,7 @@ int __wrap_munmap(void* memory, std::size_t bytes) {
 
 namespace {
 
+using namespace rollouts;
 using namespace rollouts::replay;
 
 // Chunks of no whole number of pages, so many that they take several slabs.

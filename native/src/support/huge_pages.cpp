@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace rollouts::replay {
+namespace rollouts {
 
 std::size_t PageBytes() {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -35,4 +35,4 @@ std::uint8_t* MapPages(std::size_t bytes) {
 
 void UnmapPages(std::uint8_t* memory, std::size_t bytes) { munmap(memory, bytes); }
 
-}  // namespace rollouts::replay
+}  // namespace rollouts

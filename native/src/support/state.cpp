@@ -115,31 +115,4 @@ std::span<const std::uint8_t> OpenState(const StateKind& kind,
   return body.subspan(header.type_bytes);
 }
 
-void PutClock(StateWriter& writer, const EpisodeClock& clock) {
-  writer.Put(clock.seed);
-  writer.Put(clock.stream_id);
-  writer.Put(clock.next_episode);
-  writer.Put(clock.draws);
-  writer.Put(clock.elapsed_steps);
-  writer.Put(clock.episode_return);
-  writer.Put(static_cast<std::uint8_t>(clock.ended));
-}
-
-EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
-  EpisodeClock clock;
-  clock.env_id = env_id;
-  clock.seed = reader.Get<std::uint64_t>();
-  clock.stream_id = reader.Get<std::uint32_t>();
-  clock.next_episode = reader.Get<std::uint32_t>();
-  clock.draws = reader.Get<std::uint32_t>();
-  clock.elapsed_steps = reader.Get<std::int32_t>();
-  clock.episode_return = reader.Get<double>();
-  const auto ended = reader.Get<std::uint8_t>();
-  if (clock.elapsed_steps < 0 || clock.next_episode == 0 || ended > 1) {
-    throw SpecError("has no episode that could be");
-  }
-  clock.ended = ended != 0;
-  return clock;
-}
-
 }  // namespace rollouts

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <new>
 
-namespace rollouts::replay {
+namespace rollouts {
 
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
@@ -42,4 +42,4 @@ struct HugePageAllocator {
   bool operator==(const HugePageAllocator&) const { return true; }
 };
 
-}  // namespace rollouts::replay
+}  // namespace rollouts

@@ -17,7 +17,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "rollouts/core/step.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/options.h"
 
@@ -83,10 +82,5 @@ class StateReader {
  private:
   std::span<const std::uint8_t> rest_;
 };
-
-// An environment's episode; its env_id is not part of the state.
-void PutClock(StateWriter& writer, const EpisodeClock& clock);
-// Throws SpecError for what no clock can be.
-EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id);
 
 }  // namespace rollouts
