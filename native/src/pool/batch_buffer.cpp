@@ -20,6 +20,7 @@ std::int64_t Aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 template <typename Visit>
 void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
   const std::int64_t obs_bytes = spec_.observation.bytes();
+  // the largest first; each begins at a cache line
   visit(view.obs, obs_bytes);
   if (layout_.with_final_obs) visit(view.final_obs, obs_bytes);
   visit(view.reward, 8);
@@ -38,6 +39,7 @@ void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
 BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
     : spec_(spec), layout_(layout) {
   view_.obs_bytes = spec.observation.bytes();
+  // once over the arrays for their size, once more to place them one after the other
   VisitArrays(view_, [&](auto*&, std::int64_t row_bytes) {
     bytes_ += Aligned(layout.rows * row_bytes);
   });
@@ -47,17 +49,20 @@ BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
     next += Aligned(layout.rows * row_bytes);
   });
   target_ = view_;
+  // zero: that row is not finished
   if (layout.out_of_order) {
     ready_ = std::make_unique<std::atomic<std::int32_t>[]>(static_cast<std::size_t>(layout.rows));
   }
 }
 
 void BatchBuffer::Begin() {
+  // a caller's arrays are for one batch only
   target_ = view_;
   written_.store(0, std::memory_order_relaxed);
 }
 
 void BatchBuffer::Discard() {
+  // Begin does not clear them: Take has, row by row, for all that was received
   for (std::int32_t row = 0; ready_ && row < layout_.rows; ++row) {
     ready_[row].store(0, std::memory_order_relaxed);
   }
@@ -79,6 +84,7 @@ void BatchBuffer::Redirect(const BatchView& arrays) {
 
 void BatchBuffer::CopyRows(const BatchBuffer& other, std::int32_t from, std::int32_t count,
                            std::int32_t to) {
+  // where the rows were written, which may be a caller's arrays
   BatchView source = other.target_;
   std::vector<const std::uint8_t*> arrays;
   VisitArrays(source, [&](auto*& array, std::int64_t row_bytes) {
@@ -93,6 +99,7 @@ void BatchBuffer::CopyRows(const BatchBuffer& other, std::int32_t from, std::int
 
 void BatchBuffer::Take(std::int64_t row, std::int32_t count) {
   while (count > 0) {
+    // relaxed: Recv has seen these rows as Ready before it takes them
     const std::int32_t chunk = ready_[row].load(std::memory_order_relaxed);
     const std::int32_t taken = std::min(chunk, count);
     ready_[row].store(0, std::memory_order_relaxed);

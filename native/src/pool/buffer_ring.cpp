@@ -13,9 +13,11 @@ constexpr std::size_t kKeptSlots = 4;
 
 void BufferRing::Open(std::int64_t last_sequence) {
   for (; opened_ <= last_sequence; ++opened_) {
+    // one whose arrays somebody outside still holds is not idle
     auto slot = std::find_if(slots_.begin(), slots_.end(),
                              [](const Slot& candidate) { return candidate.Idle(); });
     if (slot == slots_.end()) {
+      // somebody holds all there are, or the pool has just begun
       slots_.push_back({std::make_shared<BatchBuffer>(spec_, layout_)});
       slot = slots_.end() - 1;
     } else {
@@ -23,6 +25,7 @@ void BufferRing::Open(std::int64_t last_sequence) {
     }
     slot->open = true;
     slot->buffer->Begin();
+    // release: a worker that finds the buffer sees it begun
     open_[opened_ % open_.size()].store(slot->buffer.get(), std::memory_order_release);
   }
 }
@@ -33,6 +36,7 @@ void BufferRing::FreeIdle(std::vector<Slot>::iterator& next) {
   if (slots_.size() <= kKeptSlots) return;
   const BatchBuffer* const keep = next->buffer.get();
   std::int32_t idle = 0;
+  // the one in use next, all that are held, and the first of the idle ones stay
   std::erase_if(slots_, [&](const Slot& slot) {
     if (slot.buffer.get() == keep || !slot.Idle() || ++idle == 1) return false;
     slot.buffer->users.reset();  // the users hold the buffer, as the buffer holds them
@@ -54,12 +58,14 @@ std::shared_ptr<BatchBuffer> BufferRing::HandOut(const BatchBuffer* buffer) {
 
 void BufferRing::Release(const BatchBuffer* buffer) {
   const auto slot = Find(buffer);
+  // Clear may have forgotten it meanwhile
   if (slot != slots_.end()) --slot->handed_out;
 }
 
 void BufferRing::Discard(std::int64_t sequence) {
   for (; sequence < opened_; ++sequence) {
     const auto slot = Find(Of(sequence));
+    // the next batch in it must not take old rows for finished ones
     slot->buffer->Discard();
     slot->open = false;
   }
@@ -68,6 +74,7 @@ void BufferRing::Discard(std::int64_t sequence) {
 std::vector<std::shared_ptr<BatchBuffer>> BufferRing::Clear() {
   std::vector<std::shared_ptr<BatchBuffer>> buffers;
   for (Slot& slot : slots_) {
+    // those handed out stay with their receivers, whose Release resets them
     if (slot.handed_out == 0) buffers.push_back(std::move(slot.buffer));
   }
   slots_.clear();

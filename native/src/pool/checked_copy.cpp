@@ -14,6 +14,7 @@ inline bool Copy(const Int* from, std::int64_t count, std::int32_t n, std::int32
   std::uint64_t high_bits = 0;
   std::uint32_t bad = 0;
   for (std::int64_t i = 0; i < count; ++i) {
+    // negative values have high bits too, and are above any n without a sign
     const auto low_bits = static_cast<std::uint32_t>(from[i]);
     high_bits |= static_cast<std::uint64_t>(from[i]) ^ low_bits;
     bad |= low_bits >= static_cast<std::uint32_t>(n);
@@ -22,6 +23,7 @@ inline bool Copy(const Int* from, std::int64_t count, std::int32_t n, std::int32
   return bad == 0 && high_bits == 0;
 }
 
+// target_clones works on plain functions only, hence one for each type
 ROLLOUTS_CLONES bool Copy32(const std::int32_t* from, std::int64_t count, std::int32_t n,
                             std::int32_t* to) {
   return Copy(from, count, n, to);

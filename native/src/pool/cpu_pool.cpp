@@ -12,14 +12,18 @@
 namespace rollouts {
 namespace {
 
+// Most that one claim takes: a worker's list of what it claimed lies on its stack.
 constexpr std::int32_t kMaxChunk = 1024;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Rows of one-byte arrays that share a cache line.
 constexpr std::int32_t kRowsPerLine = 64;
 
+// How many forks lie between the first process and this one: a pool of another generation has no
+// threads here.
 std::atomic<int> fork_generation{0};
 
 int CurrentForkGeneration() {
+  // the handler stays for the process' life, so it is set once, by the first pool
   static const int registered = pthread_atfork(
       nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
@@ -54,6 +58,7 @@ class CpuPool::ChunkRows final : public RowSource {
   RowSource::Rows Take(std::int32_t count) override {
     const std::int32_t batch = pool_.options_.batch_size;
     if (pool_.synchronous()) {
+      // a round has one buffer, and a row is a place in what was sent
       BatchBuffer* buffer = pool_.buffers_.Of(pool_.recv_sequence_.load(std::memory_order_acquire));
       const RowSource::Rows rows{buffer->target(), next_, count, buffer};
       next_ += count;
@@ -62,6 +67,7 @@ class CpuPool::ChunkRows final : public RowSource {
     std::int64_t row = pool_.next_row_.load(std::memory_order_relaxed);
     std::int32_t taken;
     do {
+      // no more than its buffer has left: the caller asks again for the rest
       taken = static_cast<std::int32_t>(std::min<std::int64_t>(count, batch - row % batch));
       // acquire what the takers of earlier rows saw: that this row's buffer is open
     } while (!pool_.next_row_.compare_exchange_weak(row, row + taken, std::memory_order_acq_rel,
@@ -108,10 +114,12 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
       reserve_limit_(HasReserve() ? kReserveNs / std::max(spec_.step_cost_ns, 1) : kNever),
       stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns) {
   std::iota(all_envs_.begin(), all_envs_.end(), 0);
+  // room for all, so that Send allocates nothing
   inline_envs_.reserve(options.num_envs);
   try {
     StartWorkers();
   } catch (...) {
+    // no destructor runs for what was not made: the threads that did start are joined here
     Close();
     throw;
   }
@@ -180,6 +188,7 @@ void CpuPool::RunInline() {
   ChunkRows rows(*this, CallerParticipant(), envs, 0, whole_inline_);
   envs_->Run(envs, CurrentWork(), rows);
   const std::lock_guard lock(send_mutex_);
+  // only now: `envs` may refer to inline_envs_
   whole_inline_ = false;
   inline_envs_.clear();
 }
@@ -196,6 +205,7 @@ void CpuPool::WorkUntil(Clock::time_point deadline, const std::function<bool()>&
 bool CpuPool::RunChunk(std::int32_t participant) {
   const EnvRange range = ranges_.TryClaim(participant, whole_chunk_);
   if (range.count > 0) {
+    // the ranges may be those of ForAllRows, in which actions are copied and nothing is stepped
     if (const RowTask* task = row_task_.load(std::memory_order_acquire)) {
       RunRowTask(*task, range);
       return true;
@@ -205,11 +215,13 @@ bool CpuPool::RunChunk(std::int32_t participant) {
     envs_->Run(envs, CurrentWork(), rows);
     return true;
   }
+  // less than a whole round, or asynchronous: environments come one by one out of the queue
   std::int32_t storage[kMaxChunk];
   const std::int32_t limit = chunk_.load(std::memory_order_relaxed);
   const WorkQueue::Claim claim = queue_.TryClaim({storage, static_cast<std::size_t>(limit)});
   if (claim.count == 0) return false;
   const std::span<const std::int32_t> envs{storage, static_cast<std::size_t>(claim.count)};
+  // synchronous rows are queue positions, counted from the round's first; else Take ignores them
   const std::int64_t first_row = claim.position - round_position_.load(std::memory_order_acquire);
   ChunkRows rows(*this, participant, envs, first_row, /*whole=*/false);
   envs_->Run(envs, CurrentWork(), rows);
@@ -218,11 +230,13 @@ bool CpuPool::RunChunk(std::int32_t participant) {
 
 void CpuPool::WorkerLoop(std::int32_t worker) {
   const std::int32_t participant = WorkerParticipant(worker);
+  // the last worker wakes for long queues alone: the caller of Recv works in its place
   const bool reserve = HasReserve() && worker == options_.num_threads - 1;
   Event& event = reserve ? reserve_event_ : work_event_;
   const std::int64_t least = reserve ? reserve_limit_ : 0;
   const auto has_work = [&] { return closed() || !ranges_.Empty() || queue_.size() > least; };
   while (true) {
+    // the hour is no limit: nothing is lost when it wakes for nothing
     event.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
     if (closed()) return;
     RunChunk(participant);
@@ -230,9 +244,11 @@ void CpuPool::WorkerLoop(std::int32_t worker) {
 }
 
 void CpuPool::Close() {
+  // first of all: from here on calls are refused, and those who wait find out why
   stop_.store(true, std::memory_order_release);
   if (CurrentForkGeneration() != fork_generation_) {
-    // a forked child: the threads exist only in the parent, so they cannot be joined
+    // a forked child: the threads exist only in the parent, so they cannot be joined, and
+    // destroying a thread that was not joined would end the process
     if (!threads_.empty()) new std::vector<std::thread>(std::move(threads_));
     return;
   }
@@ -270,6 +286,7 @@ std::int64_t CpuPool::buffer_bytes() const {
 
 std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
   const auto lock = LockOpen(send_mutex_);
+  // a worker may be writing the bytes of one in flight
   if (env < 0 || env >= options_.num_envs || InFlight(env)) {
     throw ProtocolError(Describe(env) + " is unknown or in flight");
   }

@@ -38,6 +38,7 @@ void CpuPool::AddFailure(std::int32_t env, const std::string& message) {
 void CpuPool::CheckIdle(std::span<const std::int32_t> envs) const {
   for (const std::int32_t env : envs) {
     if (InFlight(env)) {
+      // received rows are at rest until the next send, which only another thread can have made
       throw ProtocolError(Describe(env) + " is in flight: another thread sent it before the one "
                           "that received it was done");
     }
@@ -50,6 +51,7 @@ void CpuPool::EndSteps(std::span<const std::int32_t> envs, const double* reward,
   CheckIdle(envs);
   for (std::size_t i = 0; i < envs.size(); ++i) {
     EpisodeClock& clock = envs_->clock(envs[i]);
+    // as if the step had said so: the autoreset mode does the rest with the next send
     clock.episode_return += reward[i];
     if (terminated[i]) clock.ended = true;
   }
@@ -60,12 +62,14 @@ CpuPool::Received CpuPool::ShowIdle(std::span<const std::int32_t> envs, bool beg
   CheckIdle(envs);
   const auto rows = static_cast<std::int32_t>(envs.size());
   const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
+  // memory of its own: the pool's buffers are for rows in flight
   const auto buffer = std::make_shared<BatchBuffer>(
       spec_, BatchLayout{.rows = rows, .with_final_obs = final_obs});
   // a step of an environment whose episode is over begins the next one
   for (const std::int32_t env : envs) {
     commands_[env] = begin && envs_->clock(env).ended ? Command::kStep : Command::kObserve;
   }
+  // on this thread, under the send lock: nobody else may step them meanwhile
   IdleRows shown(*this, *buffer);
   envs_->Run(envs, CurrentWork(), shown);
   return {buffer, 0, rows, /*pooled=*/false};

@@ -25,10 +25,12 @@ std::vector<std::string> CpuPool::ModelFields(std::int32_t env) {
 void CpuPool::Change(const std::uint8_t* mask, const EnvChanges& changes) {
   const auto lock = LockOpen(send_mutex_);
   CheckResettable(mask);
+  // as in SendReset: no mask stands for all
   std::vector<std::int32_t> envs;
   for (std::int32_t env = 0; env < options_.num_envs; ++env) {
     if (!mask || mask[env]) envs.push_back(env);
   }
+  // all that can fail happens first, to copies; what follows cannot
   const auto put_in_place = envs_->Prepare(envs, changes, /*first_row=*/0);
   put_in_place();
   // a rebuilt engine has no episode to step

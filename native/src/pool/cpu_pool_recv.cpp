@@ -60,6 +60,7 @@ CpuPool::Received CpuPool::RecvRows(Clock::time_point deadline, Rows rows) {
 CpuPool::Received CpuPool::RecvAll(Clock::time_point deadline) {
   const auto lock = LockOpen(recv_mutex_);
   const std::int32_t pending = num_in_flight();
+  // a batch of no rows, with the arrays of one
   if (pending == 0) return Copied(NextReceived(), 0);
   if (synchronous()) return RecvRound(deadline);
   return RecvOutOfOrder(deadline, {pending, pending});
@@ -77,10 +78,13 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
   // the caller works too: first what waits for it alone, then whatever is left
   WorkUntil(deadline, [] { return false; });
+  // what the workers have claimed may last longer than what the caller found
   const bool ready = done_event_.WaitUntil(
       [&] { return buffer->written() >= rows || closed(); }, deadline, kSpin);
   if (closed()) throw ClosedError("the pool was closed while recv waited");
+  // past the deadline nothing is lost: the next call waits for the same rows
   if (!ready) return {};
+  // before the rows are taken, so that the next call returns them
   ThrowIfFailed();
   timer.Received();
 
@@ -88,6 +92,7 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   Received received{buffers_.HandOut(buffer), 0, rows};
   buffers_.CloseBatch(buffer);
   MarkReceived(received);
+  // the round is over: from here on the next send opens a buffer
   recv_sequence_.fetch_add(1, std::memory_order_release);
   return received;
 }
@@ -103,6 +108,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   const std::int64_t first = NextReceived();
   const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
   {
+    // not whole buffers: each finished chunk may be the one that was missing
     const EagerFlag eager(*this, recv_row_ != 0 || rows.min != options_.batch_size);
     if (CallerWorks()) WorkUntil(deadline, enough);
     const bool ready =
@@ -116,6 +122,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   const std::lock_guard lock(send_mutex_);
   const std::int32_t ready = ReadyRows(first, std::min(rows.max, pending));
   const std::int32_t in_buffer = std::min(ready, options_.batch_size - recv_row_);
+  // a view where one buffer has enough rows; else rows of two buffers, copied
   Received received = in_buffer >= rows.min
                           ? Received{nullptr, recv_row_, in_buffer}
                           : Copied(first, ready);
@@ -157,6 +164,7 @@ std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
 
 // Finished rows from number `first` on as one batch of their own.
 CpuPool::Received CpuPool::Copied(std::int64_t first, std::int32_t rows) const {
+  // a layout as the buffers have, but in order: all its rows are finished
   const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
   const auto copy = std::make_shared<BatchBuffer>(
       spec_, BatchLayout{.rows = rows, .with_final_obs = final_obs});
@@ -174,6 +182,7 @@ CpuPool::Received CpuPool::Copied(std::int64_t first, std::int32_t rows) const {
 void CpuPool::MarkReceived(Received& received) {
   received_ += received.rows;
   const std::int32_t* ids = received.buffer->target().env_id + received.first;
+  // a whole round set no marks
   for (std::int32_t i = 0; i < received.rows && !whole_round_; ++i) {
     in_flight_[ids[i] - options_.env_id_offset].store(0, std::memory_order_relaxed);
   }
@@ -189,10 +198,12 @@ void CpuPool::Release(BatchBuffer* buffer) {
 
 bool CpuPool::Drain(Clock::time_point deadline) {
   const auto recv_lock = LockOpen(recv_mutex_);
+  // workers notify for every chunk while it is up: no full batch may ever come
   const DrainingFlag draining(*this);
   if (synchronous() || CallerWorks()) WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
     const std::lock_guard lock(send_mutex_);
+    // of the batch that Recv is in the middle of, those rows count as received
     std::int64_t written = -recv_row_;
     for (auto sequence = recv_sequence_.load(); sequence < buffers_.opened(); ++sequence) {
       written += buffers_.Of(sequence)->written();
@@ -212,6 +223,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   ClearFailures();
   recv_row_ = 0;
   recv_sequence_.store(buffers_.opened(), std::memory_order_release);
+  // rows go on at the first of a buffer that nobody has opened yet
   next_row_.store(buffers_.opened() * options_.batch_size, std::memory_order_release);
   return true;
 }
@@ -220,8 +232,10 @@ void CpuPool::ThrowIfFailed() {
   if (options_.on_env_error == OnEnvError::kReset) return;
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(failure_mutex_);
+  // told once: the next recv delivers the batch
   failed_.store(false, std::memory_order_relaxed);
   std::string message = std::to_string(failures_.size()) + " environment(s) failed: ";
+  // a pool whose environments all fail would fill the screen
   for (std::size_t i = 0; i < failures_.size() && i < 4; ++i) {
     message += (i ? "; env_id " : "env_id ") + std::to_string(failures_[i].env_id) + ": " +
                failures_[i].message;
@@ -242,6 +256,7 @@ void CpuPool::TakeFailures(Received& received) {
     if (here) received.failures.push_back(std::move(failure));
     return here;
   });
+  // failures of rows that were not received yet stay
   failed_.store(!failures_.empty(), std::memory_order_relaxed);
 }
 
@@ -254,6 +269,7 @@ void CpuPool::ClearFailures() {
 // Publishes finished rows and wakes Recv when the batch is full; who waits for less
 // looks at every chunk.
 void CpuPool::FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count) {
+  // round_rows_ grows with a second send; a worker that still saw the first notifies once too often
   const std::int32_t target = synchronous() ? round_rows_.load(std::memory_order_acquire)
                                             : options_.batch_size;
   const std::int32_t written = buffer.Finish(first, count);

@@ -46,6 +46,7 @@ void CpuPool::CheckSend(std::span<const std::int32_t> envs) {
 
 void CpuPool::Send(std::span<const std::int32_t> envs, const BatchView* out) {
   const auto lock = LockOpen(send_mutex_);
+  // `out` is one array for the whole round, so nothing else may be in flight beside it
   if (out && !synchronous()) {
     throw ProtocolError("out needs batch_size == num_envs: in asynchronous mode rows are written "
                         "in the order in which environments finish");
@@ -54,6 +55,7 @@ void CpuPool::Send(std::span<const std::int32_t> envs, const BatchView* out) {
     throw ProtocolError("a send with out must be the only one before the next recv");
   }
   if (IsAll(envs)) {
+    // a reset before may have left other commands
     std::fill(commands_.begin(), commands_.end(), Command::kStep);
   } else {
     for (const std::int32_t env : envs) commands_[env] = Command::kStep;
@@ -73,6 +75,7 @@ void CpuPool::CheckResettable(const std::uint8_t* mask) const {
                         " environments are in flight; call recv before you reset");
   }
   for (std::int32_t env = 0; env < options_.num_envs; ++env) {
+    // an environment that is left out shows its observation again, and needs to have one
     if (mask && !mask[env] && !started_[env]) {
       throw ProtocolError(Describe(env) + " was never reset, so reset_mask may not leave it out");
     }
@@ -83,6 +86,7 @@ void CpuPool::SendReset(const std::uint8_t* mask) {
   const auto lock = LockOpen(send_mutex_);
   CheckResettable(mask);
   for (std::int32_t env = 0; env < options_.num_envs; ++env) {
+    // those left out show their observation: a reset returns a row of every environment
     const bool reset = !mask || mask[env];
     commands_[env] = reset ? Command::kReset : Command::kObserve;
     if (reset) started_[env] = 1;
@@ -95,14 +99,17 @@ void CpuPool::SendReset(const std::uint8_t* mask) {
 void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
   const auto count = static_cast<std::int32_t>(envs.size());
   if (count == 0) return;
+  // a synchronous round is complete when all that was sent is: it may not grow under Recv
   if (synchronous() && receiving_) {
     throw ProtocolError("another thread is in recv; with batch_size == num_envs send and recv take turns");
   }
+  // Drain counts all that was sent as received at its end
   if (draining_.load(std::memory_order_relaxed)) {
     throw ProtocolError("another thread resets; send after its reset has returned");
   }
   const std::int64_t pending = sent_ - received_;
   if (synchronous() && pending == 0) {
+    // the first send of a round opens its buffer, before any worker may look for it
     const std::int64_t sequence = recv_sequence_.load(std::memory_order_relaxed);
     buffers_.Open(sequence);
     redirected_ = out != nullptr;
@@ -112,6 +119,7 @@ void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
       return;
     }
   }
+  // from here on InFlight says so, and calls that need them idle refuse
   for (const std::int32_t env : envs) in_flight_[env].store(1, std::memory_order_relaxed);
   stats_.Sent(envs);
 
@@ -127,14 +135,17 @@ void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
     // row 0 of the round, as a queue position, so that positions tell rows
     const auto not_queued = static_cast<std::int64_t>(inline_envs_.size());
     round_position_.store(queue_.pushed() - (pending - not_queued), std::memory_order_release);
+    // too much for the caller alone: what it kept so far comes first, as it was sent
     queue_.Push(inline_envs_);
     inline_envs_.clear();
   } else {
     sent_ += count;
+    // all buffers up to that of the last row in flight; rows are numbered for ever
     buffers_.Open((NextReceived() + pending + count - 1) / options_.batch_size);
   }
   chunk_.store(ChunkSize(count), std::memory_order_relaxed);
   queue_.Push(envs);
+  // what is cheap the caller of an asynchronous Recv steps itself, without waking anybody
   if (synchronous() || !CallerWorks() || !IsCheap(queue_.size())) work_event_.Notify();
   if (queue_.size() > reserve_limit_) reserve_event_.Notify();
 }
@@ -150,6 +161,7 @@ void CpuPool::PushAll() {
     whole_inline_ = true;
     return;
   }
+  // publishes the round: commands, actions and buffer are written by now
   ranges_.Begin();
   work_event_.Notify();
 }

@@ -24,7 +24,9 @@ void CpuPool::StartWorkers() {
                     std::to_string(threads_.size()) + " (" + error.what() +
                     "); ask for less num_threads");
   }
+  // the caller of Recv is one of the threads, and has a range of its own
   if (synchronous()) MakeEnvs(CallerParticipant());
+  // rethrows here what a thread could not make
   for (std::future<void>& future : made) future.get();
 }
 
@@ -41,6 +43,7 @@ void CpuPool::MakeEnvs(std::int32_t participant) {
 // On the worker's own thread; false when it cannot work, and `made` says why.
 bool CpuPool::StartWorker(std::int32_t worker, std::promise<void>& made) {
   try {
+    // before the first write: pages lie where their thread runs then
     if (!options_.pin_cpus.empty()) PinThisThread(options_.pin_cpus[worker]);
     MakeEnvs(WorkerParticipant(worker));
   } catch (...) {

@@ -22,6 +22,7 @@ void PutClock(StateWriter& writer, const EpisodeClock& clock) {
 // Throws SpecError for what no clock can be.
 EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
   EpisodeClock clock;
+  // the environment's own: a state may come from another one
   clock.env_id = env_id;
   clock.seed = reader.Get<std::uint64_t>();
   clock.stream_id = reader.Get<std::uint32_t>();
@@ -30,6 +31,7 @@ EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
   clock.elapsed_steps = reader.Get<std::int32_t>();
   clock.episode_return = reader.Get<double>();
   const auto ended = reader.Get<std::uint8_t>();
+  // a clock that has begun counts the next episode, which is 1 at least
   if (clock.elapsed_steps < 0 || clock.next_episode == 0 || ended > 1) {
     throw SpecError("has no episode that could be");
   }
@@ -75,6 +77,7 @@ CpuPool::Before CpuPool::SaveToPutBack(std::int32_t env) const {
   try {
     envs_->SaveState(env, before.state);
   } catch (const EngineError&) {
+    // no engine yet: only its clock is put back
     before.state.clear();
   }
   return before;
@@ -93,6 +96,7 @@ void CpuPool::PutBack(std::int32_t env, const Before& before) {
 void CpuPool::LoadIdle(std::int32_t env, std::span<const std::uint8_t> state) {
   StateReader reader(state);
   EpisodeClock& clock = envs_->clock(env);
+  // the clock last: where the engine refuses the state, it stays
   const EpisodeClock loaded = GetClock(reader, clock.env_id);
   envs_->LoadState(env, reader.rest());
   clock = loaded;
@@ -104,6 +108,7 @@ void CpuPool::CheckLoadable(std::span<const std::int32_t> envs) const {
     if (InFlight(env)) {
       throw ProtocolError(Describe(env) + " is in flight; call recv before you set its state");
     }
+    // loaded twice, a failure could not put the first back
     if (listed[env]) throw ProtocolError(Describe(env) + " is listed twice");
     listed[env] = 1;
   }
@@ -118,6 +123,7 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
   try {
     for (; at < envs.size(); ++at) {
       StateReader reader(states[at]);
+      // a first pass changes nothing: it finds all that can be found without an engine
       GetClock(reader, 0);
       envs_->CheckState(envs[at], reader.rest());
     }
@@ -131,6 +137,7 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
     throw SpecError("state " + std::to_string(at) + " for " + Describe(envs[at]) + ": " +
                     error.what());
   }
+  // a loaded environment is in the middle of an episode, and needs no reset
   for (const std::int32_t env : envs) started_[env] = 1;
   all_started_ = std::find(started_.begin(), started_.end(), 0) == started_.end();
 }

@@ -16,6 +16,7 @@ std::vector<std::shared_ptr<const void>> Shared(const HeavyType& type,
                                                 const std::vector<AnyConfig>& configs) {
   std::vector<std::shared_ptr<const void>> shared;
   for (const AnyConfig& config : configs) {
+    // such as an mjModel: specs and environments find it in place of reading a file again
     if (auto held = type.share(config.get())) shared.push_back(std::move(held));
   }
   return shared;
@@ -32,6 +33,7 @@ EnvSpec CommonSpec(const HeavyType& type, const std::vector<AnyConfig>& configs)
                       std::string("environments 0 and ") + std::to_string(i) +
                       " make them differ in the " + difference);
     }
+    // the pool schedules all of them alike: by the one that takes longest
     common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
   }
   return common;
@@ -61,6 +63,7 @@ struct HeavyRef {
   StepResult Step(const Action* action, Rng& rng) { return env.Step(action, rng); }
   void Observe(Obs* obs) const { env.Observe(obs); }
   void WriteInfoRow(void* const* columns, std::int64_t row) const {
+    // begun episodes have columns in same-step autoreset alone
     if (!HasColumns(spec, columns)) return;
     double values[EnvSpec::kMaxInfoValues] = {};
     env.WriteInfo(values);
@@ -89,6 +92,7 @@ void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
 
 void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) {
   for (const std::int32_t env : envs) {
+    // taken when there is something to write: an engine may compute for long without holding a row
     RowSource::Rows rows;
     const auto take_row = [&] {
       if (rows.count == 0) rows = source.Take(1);
@@ -107,6 +111,7 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
 }
 
 void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {
+  // refuses kinds of environments that save nothing
   CheckState(env, {});
   envs_[env]->SaveState(out);
 }
@@ -135,6 +140,7 @@ Options HeavyEnvBatch::OptionsOf(std::int32_t env) const {
 
 std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
                                              const EnvChanges& given, std::int32_t first_row) {
+  // std::function copies what it holds, and changes cannot be copied
   const auto changes = std::make_shared<std::vector<Change>>();
   // before the change, which must not run out of memory
   if (!given.options.empty() && configs_.size() == 1) {
@@ -148,6 +154,7 @@ std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
   }
   return [this, changes] {
     for (Change& change : *changes) {
+      // swaps and moves alone: nothing here can fail halfway
       if (change.config) std::swap(configs_[change.env], change.config);
       if (change.built) std::swap(envs_[change.env], change.built);
       if (change.model) envs_[change.env]->SetModel(std::move(*change.model));
@@ -158,12 +165,14 @@ std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
 void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
                                   std::int32_t first_row) const {
   AnyConfig config = type_.read_config(given, first_row + change.env, ConfigOf(change.env));
+  // equal options do not cost an engine its life
   if (type_.list_options(config.get()) == OptionsOf(change.env)) return;
   const std::string difference = SpecDifference(spec_, type_.make_spec(config.get()));
   if (!difference.empty()) {
     throw SpecError("these options would change the " + difference +
                     "; make a new pool for them");
   }
+  // may throw, and nothing has changed yet
   change.built = type_.make(config.get());
   change.config = std::move(config);
 }
@@ -177,6 +186,7 @@ void HeavyEnvBatch::PrepareModel(Change& change, const ModelColumns& given,
   }
   if (given.empty() && !change.built) return;
   const HeavyEnv& before = *envs_[change.env];
+  // what is not named stays as it was given before
   ModelOverrides next = MergeOverrides(before.model_overrides(), given, first_row + change.env);
   try {
     (change.built ? *change.built : before).CheckOverrides(next);

@@ -13,6 +13,7 @@ constexpr std::int64_t kPicosecondsPerNs = 1'000;
 constexpr double kSecondsPerPicosecond = 1e-12;
 
 void AddTo(std::vector<std::int64_t>& counts, const TimeHistogram& histogram) {
+  // the first histogram finds an empty vector
   counts.resize(TimeHistogram::kBuckets);
   for (std::int32_t i = 0; i < TimeHistogram::kBuckets; ++i) counts[i] += histogram.Get(i);
 }
@@ -23,6 +24,7 @@ std::vector<std::int64_t> Since(const std::vector<std::int64_t>& base, std::vect
   return counts;
 }
 
+// NaN where nothing was timed.
 TimeSummary Summarize(const std::vector<std::int64_t>& counts) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   TimeSummary summary{0, kNone, kNone, kNone, kNone};
@@ -60,6 +62,7 @@ std::int32_t TimeHistogram::Bucket(std::int64_t picoseconds) {
 double TimeHistogram::Seconds(std::int32_t bucket) {
   if (bucket < kPerOctave) return bucket * kSecondsPerPicosecond;
   const std::int32_t shift = bucket / kPerOctave - 1;
+  // the bucket's middle stands for all that is in it
   const double first = bucket % kPerOctave + kPerOctave;
   return std::ldexp(first + 0.5, shift) * kSecondsPerPicosecond;
 }
@@ -79,9 +82,11 @@ void StepStats::AddTimes(std::int32_t participant, std::span<const std::int32_t>
   const std::int64_t end = Now();
   const std::ptrdiff_t rows = std::ssize(envs);
   Participant& own = by_participant_[participant];
+  // the wait of a chunk is that of each environment in it
   own.queue_wait.Add((begin - sent_at) * kPicosecondsPerNs, rows);
   // resets take another time than steps and are left out
   if (steps != rows) return;
+  // the clock is read once a chunk: its rows share the time evenly
   const std::int64_t each = (end - begin) * kPicosecondsPerNs / rows;
   own.step_time.Add(each, rows);
   for (const std::int32_t env : envs) {
@@ -94,6 +99,7 @@ void StepStats::AddRecv() {
   recvs_.Add(1);
   if (recv_timed_) batch_wait_.Add(waited_ns_ * kPicosecondsPerNs, 1);
   waited_ns_ = 0;
+  // the next one's clock readings are decided now, before it begins
   recv_timed_ = recv_sampler_.Next();
 }
 
@@ -121,6 +127,7 @@ StepStatsSnapshot StepStats::Read() const {
   const std::lock_guard lock(base_mutex_);
   const Totals now = Sum();
   StepStatsSnapshot result;
+  // writers count for ever: a reset only moved the base
   result.env_steps = now.steps - base_.steps;
   result.recvs = now.recvs - base_.recvs;
   result.env_errors = now.errors - base_.errors;
