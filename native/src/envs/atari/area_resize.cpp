@@ -48,6 +48,7 @@ AreaResize::AreaResize(std::int32_t src_height, std::int32_t src_width, std::int
                     ", the size of the game's screen: frames are only shrunk");
   }
 
+  // as OpenCV, which has an exact path for whole numbers of source elements
   const bool whole_cells = src_height % dst_height == 0 && src_width % dst_width == 0;
   if (whole_cells) {
     cell_height_ = src_height / dst_height;
@@ -106,6 +107,7 @@ std::vector<AreaResize::Term> AreaResize::MakeTerms(std::int32_t src_size,
 }
 
 void AreaResize::MakeColumnTaps(const std::vector<Term>& terms, std::int32_t channels) {
+  // results have different numbers of terms: the most of them, others get weight 0
   std::vector<std::int32_t> count(dst_row_elements_ / channels, 0);
   for (const Term& term : terms) num_taps_ = std::max(num_taps_, ++count[term.dst]);
 
@@ -142,7 +144,9 @@ void AreaResize::MakeGroups() {
           high = std::max(high, tap_src_[at]);
         }
       }
+      // no window reaches beyond the row's end
       group.window[half] = std::min(low, src_row_bytes_ - kWindow);
+      // cells too wide for one shuffle: no groups at all, and the plain loop
       if (high - group.window[half] >= kWindow) return;
     }
     for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
@@ -152,16 +156,19 @@ void AreaResize::MakeGroups() {
             tap_weight_[at] == 0.0f
                 ? 0x80  // the shuffle writes 0
                 : static_cast<std::uint8_t>(tap_src_[at] - group.window[lane / 4]);
+        // a byte to the low end of 32 bits, zeros above it
         masks.insert(masks.end(), {pick, 0x80, 0x80, 0x80});
       }
     }
     groups.push_back(group);
   }
+  // all or none: ComputeRow asks whether there are any
   groups_ = std::move(groups);
   group_mask_ = std::move(masks);
 }
 
 void AreaResize::AverageColumns(const std::uint8_t* src_row, float* out) const {
+  // the loop over elements is inside: it is the one that vectorises
   std::fill_n(out, padded_elements_, 0.0f);
   for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
     const std::int32_t* src = tap_src_.data() + tap * padded_elements_;
@@ -209,6 +216,7 @@ void AreaResize::ComputeWholeCells(const std::uint8_t* src, std::int32_t dst_y,
   const std::uint8_t* cell_rows = src + static_cast<std::ptrdiff_t>(dst_y) * cell_height_ *
                                             src_row_bytes_;
   for (std::int32_t x = 0; x < dst_row_elements_; ++x) {
+    // channels of an element are neighbours, elements of a cell are `channels_` apart
     const std::int32_t column = x / channels_ * cell_width_ * channels_ + x % channels_;
     std::int32_t sum = 0;
     for (std::int32_t i = 0; i < cell_height_; ++i) {

@@ -51,6 +51,7 @@ void CheckConfig(const Atari::Config& config) {
 }
 
 void CountUp(std::int32_t& count) {
+  // frames without an end: the count stops where it would overflow
   if (count < std::numeric_limits<std::int32_t>::max()) ++count;
 }
 
@@ -83,6 +84,7 @@ SpaceSpec DiscreteActions(const std::vector<AleAction>& actions) {
 struct Atari::Engine {
   explicit Engine(const Config& config)
       : game(AtariGame::Get(config.rom_path, config.mode, config.difficulty)),
+        // a joystick reaches every action
         actions(config.full_action_space || config.continuous ? game->legal_actions()
                                                               : game->minimal_actions()),
         screen(ScreenOptions(config, *game), game->palette()) {
@@ -99,16 +101,19 @@ struct Atari::Engine {
 
 EnvSpec Atari::MakeSpec(const Config& config) {
   CheckConfig(config);
+  // loads the game, if nobody has: the actions are the ROM's
   const Engine engine(config);
   EnvSpec spec;
   spec.observation.dtype = DType::kUint8;
   spec.observation.ndim = config.grayscale ? 3 : 4;
+  // gray frames have no axis of colours
   const std::int32_t shape[] = {config.stack_num, config.img_height, config.img_width, 3};
   std::copy_n(shape, spec.observation.ndim, spec.observation.shape);
   spec.observation.low[0] = 0;
   spec.observation.high[0] = 255;
   spec.action = config.continuous ? ContinuousActions() : DiscreteActions(engine.actions);
   spec.step_cost_ns = kFrameCostNs * config.frameskip;
+  // in the order of WriteInfo
   spec.num_infos = 4;
   spec.infos[0] = {"lives", DType::kInt32};
   spec.infos[1] = {"raw_reward", DType::kFloat64};
@@ -130,6 +135,7 @@ Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
   if (const auto* name = std::get_if<std::string>(&episodic_life)) {
     return *name == "restart" ? OnLifeLoss::kRestart : OnLifeLoss::kContinue;
   }
+  // True is EnvPool's rule, by which life loss ends an episode and not the game
   return std::get<bool>(episodic_life) ? OnLifeLoss::kContinue : OnLifeLoss::kNothing;
 }
 
@@ -151,6 +157,7 @@ void Atari::Reset(Rng& rng, bool forced) {
 void Atari::NewGame(Rng& rng) {
   Ale& ale = *engine_->ale;
   const AtariGame& game = *engine_->game;
+  // drawn first: the number does not depend on the game
   const std::int32_t noops =
       config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
 
@@ -162,9 +169,11 @@ void Atari::NewGame(Rng& rng) {
     EmulateFrame(kFire, rng);
     at_start = false;
   }
+  // FIRE was the first of them
   for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
     EmulateFrame(kNothing, rng);
     at_start = ale.GameOver();
+    // no-ops alone may end a game: it starts again, and goes on with what is left of them
     if (at_start) {
       game.Restart(ale);
       pressed_ = kNothing;
@@ -173,6 +182,7 @@ void Atari::NewGame(Rng& rng) {
   }
 
   engine_->screen.Clear();
+  // a saved state has no screen: that of the start was kept with the game
   engine_->screen.CaptureLast(at_start ? game.start_screen().data() : ale.screen().pixels);
   engine_->screen.Push();
   lives_ = ale.Lives();
@@ -182,7 +192,9 @@ void Atari::NewGame(Rng& rng) {
 
 void Atari::ContinueGame(Rng& rng) {
   EmulateStep(kNothing, rng);
+  // some games wait for FIRE after each life
   if (engine_->fires_at_start && !game_over_) EmulateStep(kFire, rng);
+  // the steps that were to continue the game may end it
   if (game_over_) NewGame(rng);
   life_lost_ = false;
 }
@@ -195,6 +207,7 @@ AtariPress Atari::Read(const Action* action) const {
     return PressOf(axes, static_cast<float>(config_.continuous_action_threshold));
   }
   std::int32_t index;
+  // an index into the game's actions, which the pool stores as int32
   std::memcpy(&index, action, sizeof(index));
   return {engine_->actions.at(static_cast<std::size_t>(index))};
 }
@@ -205,7 +218,9 @@ StepResult Atari::Step(const Action* action, Rng& rng) {
   StepResult result;
   result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
   result.terminated = game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_);
+  // told and not ended: the game goes on in every autoreset mode
   result.marks_end = config_.life_loss_info && life_lost_;
+  // statistics count what the game gave, clipped or not
   result.score = score;
   return result;
 }
@@ -219,9 +234,11 @@ double Atari::EmulateStep(const AtariPress& press, Rng& rng) {
     reward += EmulateFrame(press, rng);
     game_over_ = ale.GameOver();
     const std::int32_t lives = ale.Lives();
+    // some games count down to 0 at their end, which game_over_ says
     life_lost_ = lives > 0 && lives < lives_;
     // the frame that ends the step early is not shown, as in the reference
     if (game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_)) break;
+    // the last two frames are maximised: sprites flicker in turns
     if (frames_left == 2) engine_->screen.CaptureEarlier(ale.screen().pixels);
     if (frames_left == 1) engine_->screen.CaptureLast(ale.screen().pixels);
   }
@@ -257,6 +274,7 @@ std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const 
       at_start_ ? game.start_screen().data() : engine_->ale->screen().pixels;
   const std::array<std::int32_t, 2> size = {game.screen_height(), game.screen_width()};
   rgb.resize(3 * static_cast<std::size_t>(size[0]) * size[1]);
+  // in the game's own size and colours, whatever is observed
   for (std::size_t i = 0; 3 * i < rgb.size(); ++i) {
     std::copy_n(game.palette().rgb[pixels[i]].data(), 3, rgb.data() + 3 * i);
   }
@@ -274,6 +292,7 @@ void Atari::SaveState(std::vector<std::uint8_t>& out) const {
   writer.Put(episode_frame_number_);
   writer.Put(static_cast<std::uint8_t>(game_over_));
   writer.Put(static_cast<std::uint8_t>(life_lost_));
+  // ALE's own bytes, with the state of its generator
   const std::string emulator = engine_->ale->CloneState()->Serialize();
   writer.Put(static_cast<std::uint64_t>(emulator.size()));
   writer.PutBytes({reinterpret_cast<const std::uint8_t*>(emulator.data()), emulator.size()});
@@ -295,8 +314,10 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   const bool game_over = reader.Get<std::uint8_t>() != 0;
   const bool life_lost = reader.Get<std::uint8_t>() != 0;
   const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
+  // ALE may refuse it, and nothing has changed then
   const AleState ale_state(std::string(emulator.begin(), emulator.end()));
 
+  // a state may be loaded before the first reset
   if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
   engine_->screen.Load(reader);
   engine_->game->Resume(*engine_->ale, ale_state);

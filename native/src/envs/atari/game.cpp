@@ -23,6 +23,7 @@ struct FrameRecord {
 FrameRecord Record(Ale& ale, std::int32_t reward, bool with_screen) {
   const auto ram = ale.Ram();
   FrameRecord record{{ram.begin(), ram.end()}, reward, ale.Lives(), ale.GameOver()};
+  // the start state's own screen is not part of it
   if (with_screen) {
     const AleScreen screen = ale.screen();
     record.bytes.insert(record.bytes.end(), screen.pixels,
@@ -46,6 +47,7 @@ std::vector<FrameRecord> RecordStart(Ale& ale, const std::vector<AleAction>& act
 
 void Play(Ale& ale, const std::vector<AleAction>& actions, std::int32_t num_frames) {
   for (std::int32_t i = 0; i < num_frames && !ale.GameOver(); ++i) {
+    // each action for some frames, so that games get anywhere
     ale.Act(actions[static_cast<std::size_t>(i / 7) % actions.size()]);
   }
 }
@@ -73,6 +75,7 @@ std::shared_ptr<const AtariGame> AtariGame::Get(const std::string& rom_path, std
   static auto& games = *new std::map<Key, std::shared_ptr<const AtariGame>>;  // guarded by mutex
 
   const std::lock_guard<std::mutex> lock(mutex);
+  // made under the lock: environments of one game that start at once wait for one loading
   auto& game = games[Key{rom_path, mode, difficulty}];
   if (!game) game.reset(new AtariGame(rom_path, mode, difficulty));
   return game;
@@ -82,6 +85,7 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
     : rom_path_(rom_path), mode_(mode), difficulty_(difficulty) {
   AleLibrary::CheckRom(rom_path);
   std::unique_ptr<Ale> ale = LoadEmulator();
+  // the same for all emulators of this game: asked once
   minimal_actions_ = ale->MinimalActions();
   legal_actions_ = ale->LegalActions();
   palette_ = ale->Palette();
@@ -93,11 +97,13 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
   screen_width_ = screen.width;
   start_screen_.assign(screen.pixels, screen.pixels + screen.height * screen.width);
   start_state_ = ale->CloneState();
+  // the first environment takes it: loading another would take 70 ms
   spare_ = std::move(ale);
 }
 
 std::unique_ptr<Ale> AtariGame::NewEmulator() const {
   {
+    // for the move alone: a second emulator is loaded without the lock
     const std::lock_guard<std::mutex> lock(spare_mutex_);
     if (spare_) return std::move(spare_);
   }
@@ -109,6 +115,7 @@ std::unique_ptr<Ale> AtariGame::LoadEmulator() const {
   // randomness is ours: ALE's generator must not matter
   ale->SetInt("random_seed", 0);
   ale->SetFloat("repeat_action_probability", 0.0f);
+  // time limits are the pool's, too
   ale->SetInt("max_num_frames_per_episode", 0);
   // ALE ends the process on a ROM that is gone or is not one any more
   AleLibrary::CheckRom(rom_path_);
@@ -125,6 +132,7 @@ void AtariGame::ChooseMode(Ale& ale) const {
 }
 
 void AtariGame::Restart(Ale& ale) const {
+  // by the first environment, while others wait: a game is checked once in a process
   std::call_once(restart_checked_, [&] {
     RestartExactly(ale);
     restarts_fast_ = FastRestartIsExact(ale);
@@ -161,6 +169,7 @@ bool AtariGame::FastRestartIsExact(Ale& ale) const {
   for (const std::int32_t num_frames : {1, 2, 301, 600}) {
     Play(ale, minimal_actions_, num_frames);
     RestartFast(ale);
+    // one difference is enough to restart this game the slow way for ever
     if (RecordStart(ale, minimal_actions_) != expected) return false;
   }
   return true;

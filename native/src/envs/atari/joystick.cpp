@@ -26,6 +26,7 @@ AtariPress PressOf(const float* axes, float threshold) {
   // the nearest floats; ale-py has NumPy's, whose last bit depends on the machine
   const float x = radius * static_cast<float>(std::cos(static_cast<double>(axes[1])));
   const float y = radius * static_cast<float>(std::sin(static_cast<double>(axes[1])));
+  // a button has no direction: only above counts
   const bool fires = axes[2] > threshold;
   return {kActions[SideOf(x, threshold)][SideOf(y, threshold)][fires],
           std::min(std::abs(radius), kMaxStrength)};

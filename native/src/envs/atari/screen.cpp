@@ -36,6 +36,7 @@ AtariScreen::AtariScreen(const Options& options, const AlePalette& palette)
       pooled_dirty_(options.raw_height, 1),
       row_(2 * static_cast<std::size_t>(row_bytes_)),
       stack_(static_cast<std::size_t>(options.stack_num) * frame_bytes_) {
+  // raw screens are kept, so that a row that did not change costs one comparison
   for (Capture* capture : {&earlier_, &last_}) {
     capture->raw.resize(static_cast<std::size_t>(options.raw_height) * options.raw_width);
     capture->changed.resize(options.raw_height);
@@ -51,6 +52,7 @@ void AtariScreen::Clear() {
 }
 
 void AtariScreen::CaptureEarlier(const std::uint8_t* raw) {
+  // without maxpool it would be shown by nobody
   if (options_.maxpool) Take(raw, earlier_);
 }
 
@@ -58,6 +60,7 @@ void AtariScreen::CaptureLast(const std::uint8_t* raw) { Take(raw, last_); }
 
 void AtariScreen::Take(const std::uint8_t* raw, Capture& capture) {
   const std::size_t width = static_cast<std::size_t>(options_.raw_width);
+  // nothing to compare with: all of it is new
   if (!capture.valid) {
     std::memcpy(capture.raw.data(), raw, capture.raw.size());
     std::fill(capture.changed.begin(), capture.changed.end(), std::uint8_t{1});
@@ -73,6 +76,7 @@ void AtariScreen::Take(const std::uint8_t* raw, Capture& capture) {
 }
 
 void AtariScreen::Push() {
+  // a step that ended early has the earlier screen alone, or none
   if (last_.fresh) {
     PoolChangedRows();
   } else if (earlier_.fresh) {
@@ -80,6 +84,7 @@ void AtariScreen::Push() {
   }
   earlier_.fresh = last_.fresh = false;
 
+  // the ring's next slot is that of the oldest frame
   const std::uint8_t* const previous = stack_.data() + newest_ * frame_bytes_;
   newest_ = (newest_ + 1) % options_.stack_num;
   ResizeChangedRows(empty_ ? nullptr : previous, stack_.data() + newest_ * frame_bytes_);
@@ -103,6 +108,7 @@ void AtariScreen::PoolRow(std::int32_t y) {
   const std::uint8_t* const earlier = earlier_.raw.data() + y * width;
   std::uint8_t* const colours = row_.data();
   Colour(last, colours);
+  // of equal rows the maximum is either
   if (earlier_.fresh && Differ(last, earlier, width)) {
     std::uint8_t* const others = row_.data() + row_bytes_;
     Colour(earlier, others);
@@ -110,6 +116,7 @@ void AtariScreen::PoolRow(std::int32_t y) {
   }
 
   std::uint8_t* const pooled = pooled_.data() + static_cast<std::ptrdiff_t>(y) * row_bytes_;
+  // other palette indices may be of the same colour
   if (Differ(colours, pooled, row_bytes_)) {
     std::memcpy(pooled, colours, row_bytes_);
     pooled_dirty_[y] = 1;
@@ -134,6 +141,7 @@ void AtariScreen::PoolEarlierIntoPooled() {
     for (std::int32_t x = 0; x < row_bytes_; ++x) pooled[x] = std::max(pooled[x], row_[x]);
   }
   std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{1});
+  // the next step pools all rows: pooled_ is of three screens now
   earlier_.valid = last_.valid = false;
 }
 
@@ -144,12 +152,14 @@ void AtariScreen::ResizeChangedRows(const std::uint8_t* previous, std::uint8_t* 
   for (std::int32_t y = 0; y < options_.height; ++y) {
     const auto [first, last] = resize_.SourceRows(y);
     const auto begin = pooled_dirty_.begin();
+    // a row of the frame is computed if one of the rows that it averages has changed
     const bool dirty = !previous || std::find(begin + first, begin + last + 1, 1) !=
                                         begin + last + 1;
     std::uint8_t* const row = frame + static_cast<std::ptrdiff_t>(y) * row_bytes;
     if (dirty) {
       resize_.ComputeRow(pooled_.data(), y, row);
     } else if (row != previous + static_cast<std::ptrdiff_t>(y) * row_bytes) {
+      // not with stack_num 1: there the row is in its place already
       std::memcpy(row, previous + static_cast<std::ptrdiff_t>(y) * row_bytes, row_bytes);
     }
   }
@@ -176,9 +186,11 @@ void AtariScreen::Load(StateReader& reader) {
   const auto newest = reader.Get<std::int32_t>();
   const auto pooled = reader.GetBytes(pooled_.size());
   const auto stack = reader.GetBytes(stack_.size());
+  // of other options, such as another size
   if (newest < 0 || newest >= options_.stack_num || !reader.rest().empty()) {
     throw SpecError("does not fit the screen");
   }
+  // what was captured is not of this state
   Clear();
   newest_ = newest;
   std::copy(pooled.begin(), pooled.end(), pooled_.begin());

@@ -10,17 +10,21 @@
 namespace rollouts {
 namespace {
 
+// frame_skip, or as many as the task's control interval has.
 std::int32_t Substeps(const DmControlConfig& config, const dmc::TaskEntry& entry,
                       double timestep) {
   if (config.frame_skip > 0) return config.frame_skip;
+  // a task without its own: one step of physics
   if (entry.control_timestep == 0) return 1;
   return static_cast<std::int32_t>(std::lround(entry.control_timestep / timestep));
 }
 
+// The observation as dm_control names it, for dicts of its parts.
 void DescribeParts(const std::vector<dmc::Observation::Part>& parts, std::int32_t size,
                    EnvSpec& spec) {
   if (parts.size() > EnvSpec::kMaxParts) throw SpecError("has too many parts of observations");
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    // a part ends where the next one begins
     const std::int32_t end = i + 1 < parts.size() ? parts[i + 1].first : size;
     const std::int32_t length = end - parts[i].first;
     const std::int32_t columns = parts[i].columns;
@@ -36,6 +40,7 @@ void DescribeParts(const std::vector<dmc::Observation::Part>& parts, std::int32_
 }  // namespace
 
 EnvSpec DmControl::MakeSpec(const Config& config) {
+  // a whole simulation: how long an observation is only its task knows
   const DmControl env(config);
   std::vector<dmc::Observation::Part> parts;
   dmc::Observation counter(nullptr, false, &parts);
@@ -58,6 +63,7 @@ DmControl::DmControl(const Config& config)
 void DmControl::Reset(Rng& rng, bool /*forced*/) {
   // before anything is computed, so that a start does not depend on the episode before
   changes_.BeginEpisode(physics_, rng);
+  // what a task draws in the model comes before positions that depend on it
   task_->DrawModel(rng);
   physics_.ResetData();
   task_->DrawStart(rng);
@@ -81,6 +87,7 @@ void DmControl::Observe(Obs* obs) const {
 }
 
 std::int32_t DmControl::ObservationSize() const {
+  // without memory it counts and writes nothing
   dmc::Observation counter(nullptr, false);
   task_->Observe(counter);
   return counter.size();
@@ -92,6 +99,7 @@ void DmControl::SaveState(std::vector<std::uint8_t>& out) const {
   const std::span<double> remembered = task_->Memory();
   MujocoMemory memory{{remembered.begin(), remembered.end()}, {}, shown_, changes_};
   if (memory.shown.empty()) {
+    // as doubles, whatever is observed: nothing is rounded twice
     memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
     dmc::Observation writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
     task_->Observe(writer);

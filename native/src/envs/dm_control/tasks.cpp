@@ -72,6 +72,7 @@ void Normalize(double* values, std::int32_t count) {
 
 // A rotation by less than `limit` radians around any axis.
 void DrawLimitedRotation(Rng& rng, double limit, double* quaternion) {
+  // the direction of normal numbers is uniform
   double axis[3];
   for (double& value : axis) value = mujoco::StandardNormal(rng);
   Normalize(axis, 3);
@@ -91,6 +92,7 @@ const TaskEntry& FindTask(const std::string& id) {
 }
 
 double SmallControl(const double* controls, std::int32_t count) {
+  // in NumPy's order, so that rewards are dm_control's to the bit
   const double sum = mujoco::PairwiseSum<double>(
       [&](std::int32_t i) { return Tolerance(controls[i], {}, 1, Sigmoid::kQuadratic, 0); }, 0,
       count);
@@ -105,11 +107,13 @@ void DrawRotation(Rng& rng, double* quaternion) {
 void RandomizeJoints(Physics& physics, Rng& rng) {
   const ModelView& model = physics.model_view();
   for (std::int32_t joint = 0; joint < model.njnt; ++joint) {
+    // through start(): view() is read-only
     double* const qpos = physics.start().qpos + model.jnt_qposadr[joint];
     const double low = model.jnt_range[2 * joint];
     const double high = model.jnt_range[2 * joint + 1];
     const bool limited = physics.JointLimited(joint);
     switch (model.jnt_type[joint]) {
+      // as dm_control's randomizers: slides without limits have no natural range, and stay
       case kHingeJoint: *qpos = limited ? rng.Uniform(low, high) : rng.Uniform(-kPi, kPi); break;
       case kSlideJoint:
         if (limited) *qpos = rng.Uniform(low, high);
@@ -123,6 +127,7 @@ void RandomizeJoints(Physics& physics, Rng& rng) {
         break;
       case kFreeJoint:
         if (limited) break;
+        // uniform and not normal, as dm_control has it: not all rotations are as likely
         for (std::int32_t i = 3; i < 7; ++i) qpos[i] = rng.Uniform();
         Normalize(qpos + 3, 4);
         break;

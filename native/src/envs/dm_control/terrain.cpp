@@ -31,9 +31,11 @@ void ToCoefficients(std::vector<double>& values) {
     above[i] = 1 / pivot;
     values[i] = (6 * values[i] - below * values[i - 1]) / pivot;
   }
+  // backwards, now that each row has one neighbour left
   for (std::size_t i = n - 1; i-- > 0;) values[i] -= above[i] * values[i + 1];
 }
 
+// The spline at `at`, counted in coefficients from the first.
 double Evaluate(const std::vector<double>& coefficients, double at) {
   const auto last = static_cast<std::int32_t>(coefficients.size()) - 1;
   const auto cell = static_cast<std::int32_t>(std::floor(at));
@@ -43,6 +45,7 @@ double Evaluate(const std::vector<double>& coefficients, double at) {
   double sum = 0;
   for (std::int32_t i = 0; i < 4; ++i) {
     std::int32_t index = std::abs(cell - 1 + i);
+    // mirrored at both ends, as ToCoefficients has it
     if (index > last) index = 2 * last - index;
     sum += weights[i] * coefficients[static_cast<std::size_t>(index)];
   }
@@ -61,6 +64,7 @@ std::vector<double> Zoom(std::vector<double> values, std::int32_t size) {
 // How many bumps there are along one side.
 std::int32_t NumBumps(std::int32_t num_rows, double metres) {
   const double bumps = metres / kBumpMetres;
+  // also true for a size that is no number
   if (!(bumps >= kLeastBumps && bumps <= num_rows)) {
     throw EngineError("the height field is " + std::to_string(metres) +
                       " metres wide, twice its hfield_size, expected " +
@@ -88,6 +92,7 @@ void DrawTerrain(Rng& rng, std::int32_t num_rows, double metres, std::span<float
     for (const auto& row : half) line.push_back(row[static_cast<std::size_t>(column)]);
     line = Zoom(std::move(line), num_rows);
     for (std::int32_t row = 0; row < num_rows; ++row) {
+      // flat in the middle, where the robot starts, and at the rim
       const double radius = std::clamp(std::hypot(from_middle(row), from_middle(column)), 0.04, 1.0);
       const double bowl = 0.5 - std::cos(2 * kPi * radius) / 2;
       heights[static_cast<std::size_t>(row * num_rows + column)] =

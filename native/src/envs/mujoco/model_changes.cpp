@@ -21,6 +21,7 @@ std::string ShapeText(const PhysicsModel::Field& field) {
   throw SpecError("model field '" + one.field + "' " + why);
 }
 
+// int32 and bool fields are given as doubles, like all others.
 void CheckWhole(const ModelOverride& one, const PhysicsModel::Field& field) {
   const bool flag = field.type == ModelValue::kBool;
   constexpr double kMost = std::numeric_limits<std::int32_t>::max();
@@ -33,7 +34,9 @@ void CheckWhole(const ModelOverride& one, const PhysicsModel::Field& field) {
   if (one.drawn()) Refuse(one, "has whole numbers, which are not drawn between bounds");
 }
 
+// All that can be wrong with values, before any simulation gets them.
 void CheckOne(const PhysicsModel& model, const ModelOverride& one) {
+  // throws for fields that there are not, or that may not be set
   const PhysicsModel::Field field = model.SettableField(one.field);
   if (one.low.size() != field.size || (one.drawn() && one.high.size() != field.size)) {
     Refuse(one, "gets " + std::to_string(one.low.size()) + " values, the model " +
@@ -45,6 +48,7 @@ void CheckOne(const PhysicsModel& model, const ModelOverride& one) {
     if (!std::isfinite(one.low[i]) || !std::isfinite(high)) {
       Refuse(one, "has values that are not finite, the first is element " + std::to_string(i));
     }
+    // equal bounds are a value: nothing is drawn there
     if (one.low[i] > high) {
       Refuse(one, "has a low above its high, first in element " + std::to_string(i) + ": " +
                       std::to_string(one.low[i]) + " and " + std::to_string(high));
@@ -61,6 +65,7 @@ void PutValues(StateWriter& writer, const std::vector<double>& values) {
 
 std::vector<double> GetValues(StateReader& reader) {
   const auto size = reader.Get<std::uint64_t>();
+  // one by one: a damaged size runs into the end of the bytes before it takes memory
   std::vector<double> values;
   for (std::uint64_t i = 0; i < size; ++i) values.push_back(reader.Get<double>());
   return values;
@@ -85,24 +90,30 @@ ModelArray ModelChanges::Read(const Physics& physics, const std::string& field,
 
 void ModelChanges::Set(ModelOverrides overrides) {
   overrides_ = std::move(overrides);
+  // the running episode keeps what it has: the next one begins with these
   in_place_ = false;
 }
 
 void ModelChanges::BeginEpisode(Physics& physics, Rng& rng) {
   bool drawn = false;
   for (const ModelOverride& one : overrides_) drawn |= one.drawn();
+  // nothing new, and nothing to draw: the model is as it should be
   if (in_place_ && !drawn) [[likely]] return;
   in_place_ = false;
+  // a field that is no longer named gets the file's values
   physics.RestoreModel();
   bool makes_constants = false;
   for (const ModelOverride& one : overrides_) {
     std::vector<double> values = one.low;
     for (std::size_t i = 0; i < one.high.size(); ++i) {
+      // in the order of fields and elements: each draw takes from the episode's stream
       if (one.high[i] > one.low[i]) values[i] = rng.Uniform(one.low[i], one.high[i]);
     }
     makes_constants |= physics.SetField(one.field, values);
   }
+  // once, after all of them
   if (makes_constants) physics.DeriveConstants();
+  // last: where something threw, the next episode tries again
   in_place_ = true;
 }
 
@@ -125,6 +136,7 @@ void ModelChanges::Load(StateReader& reader, const PhysicsModel& model) {
     one.high = GetValues(reader);
     loaded.push_back(std::move(one));
   }
+  // bytes are not trusted: as if a user had given them
   Check(model, loaded);
   overrides_ = std::move(loaded);
   in_place_ = false;

@@ -12,6 +12,7 @@
 namespace rollouts {
 namespace {
 
+// A task's formulas read fixed elements: a model without them would be read beyond its end.
 void Need(const PhysicsModel& model, const char* what, std::int32_t has, std::int32_t needed) {
   if (has >= needed) return;
   throw SpecError("the model " + model.xml_path() + " has " + std::to_string(has) + " " + what +
@@ -23,8 +24,10 @@ void PutDoubles(StateWriter& writer, const std::vector<double>& values) {
   for (const double value : values) writer.Put(value);
 }
 
+// Into a vector whose size is the model's.
 void GetDoubles(StateReader& reader, std::vector<double>& values) {
   const auto size = reader.Get<std::uint64_t>();
+  // sizes are the model's, so they tell a state of another one
   if (size != values.size()) {
     throw SpecError("has " + std::to_string(size) + " values where this model has " +
                     std::to_string(values.size()));
@@ -55,6 +58,7 @@ std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
   std::int32_t number = 0;
   const char* const end = body.data() + body.size();
   const auto [stopped, error] = std::from_chars(body.data(), end, number);
+  // no whole number: a name
   if (error != std::errc() || stopped != end) return model.BodyId(body);
   if (number < 0 || number >= model.view().nbody) {
     throw SpecError(std::string("option '") + option + "' is " + body + ", the model " +
@@ -71,10 +75,12 @@ SpaceSpec ActionSpace(const PhysicsModel& model) {
   space.ndim = 1;
   const std::int32_t nu = model.view().nu;
   space.shape[0] = nu;
+  // more actuators than a spec has bounds for must share one pair
   space.elementwise = nu <= SpaceSpec::kMaxBounds;
   for (std::int32_t i = 0; i < nu; ++i) {
     const PhysicsModel::Range range = model.ControlRange(i);
     const std::int32_t at = space.elementwise ? i : 0;
+    // one pair of bounds stands for all of them only where they are equal
     if (at < i && (range.low != space.low[0] || range.high != space.high[0])) {
       throw SpecError("the model " + model.xml_path() + " has " + std::to_string(nu) +
                       " actuators of different ranges, expected at most " +
@@ -99,6 +105,7 @@ SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size) {
 
 std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps) {
   return static_cast<std::int32_t>(
+      // a second at most, which fits 32 bits
       std::min(std::int64_t{substep_ns} * substeps, std::int64_t{1'000'000'000}));
 }
 
@@ -113,6 +120,7 @@ EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
   for (const InfoSpec& info : infos) {
     InfoSpec& ours = spec.infos[spec.num_infos++];
     ours = info;
+    // a length that only the model knows
     if (ours.length == kPerTendon) ours.length = model.view().ntendon;
     values += ours.size();
   }
@@ -129,6 +137,7 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory,
                 std::vector<std::uint8_t>& out) {
   StateWriter writer(out);
   physics.Save(writer);
+  // what the simulation itself does not remember
   for (const double value : memory.before) writer.Put(value);
   PutDoubles(writer, memory.infos);
   PutDoubles(writer, memory.shown);
@@ -141,6 +150,7 @@ void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uin
   for (double& value : memory.before) value = reader.Get<double>();
   GetDoubles(reader, memory.infos);
   GetDoubles(reader, memory.shown);
+  // the next episode's; those of this one came with the simulation
   memory.changes.Load(reader, physics.model());
 }
 

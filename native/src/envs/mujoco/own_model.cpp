@@ -29,6 +29,7 @@ std::int32_t Count(const std::vector<ModelPart>& parts) {
 // Measured for models of 2 to 23 velocities: a substep takes 1 to 2 us for each of them.
 std::int32_t SubstepNs(const PhysicsModel& model) { return 1'000 + 1'500 * model.view().nv; }
 
+// Computed only where somebody looks at them: they cost a pass over all bodies.
 bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& config) {
   return NeedContactForces(FindParts(model, "observation", config.observation)) ||
          NeedContactForces(FindParts(model, "info", config.info));
@@ -45,6 +46,7 @@ EnvSpec OwnModel::MakeSpec(const Config& config) {
   if (observed == 0) {
     throw SpecError("option 'observation' is empty, expected names such as [\"qpos\", \"qvel\"]");
   }
+  // one column for all of them: Python knows which number is whose
   const std::int32_t values = kNumRowValues + Count(FindParts(*model, "info", config.info));
   if (values > EnvSpec::kMaxInfoValues) {
     throw SpecError("option 'info' names " + std::to_string(values - kNumRowValues) +
@@ -69,6 +71,7 @@ OwnModel::OwnModel(const Config& config)
 OwnModel::Sources OwnModel::Find(const std::vector<ModelPart>& parts) const {
   Sources sources{.parts = {}, .size = Count(parts)};
   for (const ModelPart& part : parts) {
+    // addresses stay the same for the life of the simulation
     sources.parts.push_back({PartData(physics_, part), static_cast<std::int32_t>(part.count)});
   }
   return sources;
@@ -78,14 +81,17 @@ void OwnModel::Reset(Rng& rng, bool /*forced*/) {
   changes_.BeginEpisode(physics_, rng);
   const ModelView& model = physics_.model_view();
   double* const qpos = start_.data();
+  // start_ has both, one behind the other
   double* const qvel = qpos + model.nq;
   if (keyframe_ == kNoKeyframe) {
+    // without a keyframe: the model's own positions, at rest
     std::copy_n(model.qpos0, model.nq, qpos);
     std::fill_n(qvel, model.nv, 0.0);
   } else {
     std::copy_n(model.key_qpos + std::ptrdiff_t{keyframe_} * model.nq, model.nq, qpos);
     std::copy_n(model.key_qvel + std::ptrdiff_t{keyframe_} * model.nv, model.nv, qvel);
   }
+  // 0 draws nothing: other numbers of the episode do not depend on it
   if (config_.reset_noise_scale != 0) {
     mujoco::AddUniform(rng, config_.reset_noise_scale, qpos, model.nq);
     if (config_.qvel_noise == "normal") {
@@ -103,6 +109,7 @@ StepResult OwnModel::Step(const Action* action, Rng& /*rng*/) {
   physics_.Step(action, config_.frame_skip, contact_forces_);
   shown_.clear();
   TakeInfos(/*stepped=*/true);
+  // rewards and ends are Python's, which tells the pool afterwards
   return StepResult::Of(0, false);
 }
 
@@ -115,6 +122,7 @@ void OwnModel::TakeInfos(bool stepped) {
 
 void OwnModel::Observe(Obs* obs) const {
   ObservationWriter writer(obs, config_.obs_dtype == "float32");
+  // a loaded state shows what it showed when it was saved, until the next step
   if (!shown_.empty()) {
     writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
     return;
