@@ -22,6 +22,7 @@ class Finder {
  public:
   explicit Finder(const FrameStacks& stacks)
       : depth_(stacks.depth), frame_bytes_(stacks.frame_bytes) {
+    // one new frame a step, and the first stacks whole: more only where episodes begin
     found_.reserve(static_cast<std::size_t>((stacks.steps + stacks.depth) * stacks.envs));
   }
 
@@ -33,6 +34,7 @@ class Finder {
   // A stack that mostly is `before` moved on by one frame.
   void AddNext(const Stack& now, const Stack& before) {
     const std::int64_t kept = depth_ - 1;
+    // one comparison for all frames that moved on
     if (Equal(now.frames, before.frames + frame_bytes_, kept * frame_bytes_)) {
       std::copy_n(before.index + 1, kept, now.index);
       AddFrame(now, kept, &before);
@@ -76,6 +78,7 @@ std::vector<const std::uint8_t*> FindFrames(const FrameStacks& stacks, std::int3
   for (std::int64_t t = 0; t <= stacks.steps; ++t) {
     for (std::int64_t env = 0; env < stacks.envs; ++env) {
       std::int32_t* const at = index + t * row + env * stacks.depth;
+      // environment by environment: a stack is looked for in its own past alone
       const Stack now{stacks.At(t, env), at};
       if (t == 0) {
         finder.AddFirst(now);

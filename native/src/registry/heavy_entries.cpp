@@ -20,9 +20,11 @@ EnvSpec HeavySpec(const OptionColumns& options) {
   return type.make_spec(type.read_config(options, 0, nullptr).get());
 }
 
+// No template: types of environments are data here, so this is compiled once.
 std::unique_ptr<EnvBatch> MakeHeavyBatch(const HeavyType& type, const OptionColumns& options,
                                          std::int32_t first_row, std::int32_t num_envs) {
   std::vector<AnyConfig> configs;
+  // one Config for all unless options differ
   const std::int32_t count = DifferByRow(options) ? num_envs : 1;
   for (std::int32_t i = 0; i < count; ++i) {
     configs.push_back(type.read_config(options, first_row + i, nullptr));

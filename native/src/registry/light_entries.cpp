@@ -30,6 +30,7 @@ template <typename Env>
 std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t first_row,
                                      std::int32_t num_envs) {
   auto configs = ReadConfigs<Env>(options, first_row, num_envs);
+  // the loader has picked the instruction set of these
   if constexpr (Vectorized<Env>) {
     const auto kernels = BestKernels(configs[0]);
     return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs, kernels);

@@ -24,9 +24,11 @@ class PlainLoopOf final : public PlainLoop {
               std::int32_t max_episode_steps, std::uint64_t seed)
       : PlainLoop(num_envs, Env::kSpec.observation.bytes()),
         config_(config),
+        // 0: no limit, or one that no episode reaches
         max_episode_steps_(max_episode_steps > 0 ? max_episode_steps
                                                  : std::numeric_limits<std::int32_t>::max()),
         seed_(seed),
+        // Begin gives each its own stream
         envs_(num_envs, One{{}, Rng(seed, 0, 0)}) {}
 
   const EnvSpec& spec() const override { return Env::kSpec; }
@@ -43,6 +45,7 @@ class PlainLoopOf final : public PlainLoop {
     const std::int32_t count = num_envs();
     for (std::int32_t i = 0; i < count; ++i) {
       One& env = envs_[i];
+      // next-step autoreset: the action is not used
       if (env.ended) {
         Begin(i);
         Write(i, 0, false, false);
@@ -50,6 +53,7 @@ class PlainLoopOf final : public PlainLoop {
       }
       const Action action = static_cast<Action>(given[i]);
       const StepResult result = Env::Step(config_, env.state, &action, env.rng);
+      // a time limit, as the simplest wrapper has it
       const bool truncated = ++env.elapsed_steps >= max_episode_steps_;
       env.ended = result.terminated || truncated;
       Write(i, result.reward, result.terminated, truncated);

@@ -9,6 +9,7 @@
 namespace rollouts {
 namespace {
 
+// Of numbers, all of which have the same message.
 void Require(bool condition, const char* name, double value, const char* expected) {
   if (condition) return;
   char given[32];
@@ -28,6 +29,7 @@ const OptionValue* OptionReader::Find(const char* name) {
   const auto found = given_.find(name);
   if (found == given_.end()) return nullptr;
   const auto& values = found->second;
+  // one value for all, or the row's own
   return &(values.size() == 1 ? values[0] : values[static_cast<std::size_t>(row_)]);
 }
 
@@ -42,6 +44,7 @@ void OptionReader::operator()(const char* name, bool& field) {
 void OptionReader::operator()(const char* name, std::int32_t& field) {
   const OptionValue* value = Find(name);
   if (!value) return;
+  // no conversion from float or bool: it would hide a mistake
   const auto* given = std::get_if<std::int64_t>(value);
   if (!given || !std::in_range<std::int32_t>(*given)) {
     ThrowType(name, *value, "an int that fits 32 bits");
@@ -55,6 +58,7 @@ void OptionReader::operator()(const char* name, double& field) {
   if (const auto* given = std::get_if<double>(value)) {
     field = *given;
   } else if (const auto* whole = std::get_if<std::int64_t>(value)) {
+    // a whole number is a float for Python, too
     field = static_cast<double>(*whole);
   } else {
     ThrowType(name, *value, "a float");
@@ -62,6 +66,7 @@ void OptionReader::operator()(const char* name, double& field) {
 }
 
 void OptionReader::operator()(const char* name, float& field) {
+  // options are double on their way; rounded here, once
   double wide = field;
   (*this)(name, wide);
   field = static_cast<float>(wide);
@@ -120,6 +125,7 @@ void OptionLister::operator()(const char* name, const Switch& field) {
 }
 
 void RethrowOfRow(const OptionColumns& given, std::int32_t row, const SpecError& error) {
+  // the very same exception: there is no row to name
   if (!DifferByRow(given)) throw;
   throw SpecError("options of row " + std::to_string(row) + ": " + error.what());
 }

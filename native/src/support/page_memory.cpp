@@ -17,6 +17,7 @@ std::uint8_t* Allocate(std::size_t bytes) {
     std::memset(memory, 0, bytes);
     return static_cast<std::uint8_t*>(memory);
   }
+  // zeroed by the kernel, page by page, when each is first touched
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   return static_cast<std::uint8_t*>(memory);

@@ -10,6 +10,7 @@ namespace {
 constexpr char kMagic[8] = {'r', 'o', 'l', 'l', 'o', 'u', 't', 's'};
 constexpr std::uint32_t kVersion = 1;
 
+// What state.h describes, as it lies in memory.
 struct Header {
   char magic[8];
   std::uint32_t version;
@@ -28,6 +29,7 @@ class Hash {
     for (const std::uint8_t byte : bytes) value_ = (value_ ^ byte) * 0x100000001B3u;
   }
   void Add(const std::string& text) {
+    // with its length, so that two texts never read as one
     const std::uint64_t size = text.size();
     Add({reinterpret_cast<const std::uint8_t*>(&size), sizeof(size)});
     Add({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
@@ -38,6 +40,7 @@ class Hash {
   std::uint64_t value_ = 0xCBF29CE484222325u;
 };
 
+// Of all bytes but its own.
 std::uint64_t Checksum(std::span<const std::uint8_t> sealed) {
   constexpr std::size_t kBefore = offsetof(Header, checksum);
   Hash hash;
@@ -46,11 +49,13 @@ std::uint64_t Checksum(std::span<const std::uint8_t> sealed) {
   return hash.value();
 }
 
+// Of an option, for the fingerprint.
 std::string Text(const OptionValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     return text->substr(text->find_last_of('/') + 1);  // npos + 1 is 0
   }
   if (const auto* number = std::get_if<double>(&value)) {
+    // by its bits: text would round it
     return std::to_string(std::bit_cast<std::uint64_t>(*number));
   }
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
@@ -72,6 +77,7 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
   Header header{{}, kVersion, static_cast<std::uint32_t>(kind.type.size()), kind.fingerprint,
                 state.size(), 0};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  // the header goes in twice: its checksum is over all the rest
   std::vector<std::uint8_t> sealed(sizeof(Header));
   sealed.reserve(sizeof(Header) + kind.type.size() + state.size());
   std::memcpy(sealed.data(), &header, sizeof(header));
