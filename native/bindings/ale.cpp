@@ -22,15 +22,19 @@ namespace {
 
 using Bytes = py::array_t<std::uint8_t, py::array::c_style>;
 
+// An emulator as the environments have it, but without their restarts.
 std::unique_ptr<Ale> LoadEmulator(const std::string& rom_path) {
+  // ALE ends the process over a file that it cannot read
   AleLibrary::CheckRom(rom_path);
   auto ale = std::make_unique<Ale>();
   ale->SetInt("random_seed", 0);
+  // deterministic, for comparisons with ale_py
   ale->SetFloat("repeat_action_probability", 0.0f);
   ale->LoadRom(rom_path);
   return ale;
 }
 
+// (height, width) of palette indices.
 Bytes CopyScreen(const Ale& ale) {
   const AleScreen screen = ale.screen();
   Bytes copy({screen.height, screen.width});

@@ -19,6 +19,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
+// Throws SpecError for arrays whose frames FindFrames could not compare.
 void Check(const py::array& obs, const py::array& last_obs) {
   const auto fail = [](const std::string& what) { throw SpecError(what); };
   if (obs.ndim() < 3) {
@@ -32,6 +33,7 @@ void Check(const py::array& obs, const py::array& last_obs) {
     fail("last_obs has shape " + ShapeString(last_obs) + ", expected that of a row of obs, " +
          ShapeString(obs) + ", and its dtype");
   }
+  // frames are compared and copied as bytes
   const int contiguous = py::array::c_style;
   if ((obs.flags() & contiguous) == 0 || (last_obs.flags() & contiguous) == 0) {
     fail("obs and last_obs must be C-contiguous: use np.ascontiguousarray");
@@ -59,10 +61,12 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
   std::vector<const std::uint8_t*> found;
   {
     const ReleaseGil no_gil;
+    // pointers into obs and last_obs, which the caller holds
     found = FindFrames(stacks, index_data);
   }
   std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(found.size())};
   for (py::ssize_t axis = 3; axis < obs.ndim(); ++axis) shape.push_back(obs.shape(axis));
+  // only now is it known how many frames differ; making the array needs the GIL
   py::array frames(obs.dtype(), shape);
   auto* out = static_cast<std::uint8_t*>(frames.mutable_data());
   {

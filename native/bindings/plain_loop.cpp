@@ -30,6 +30,7 @@ class PyPlainLoop {
   }
 
   py::tuple Step(const py::array& actions) {
+    // the loop reads them by pointer
     const bool fits = actions.dtype().equal(action_dtype_) && actions.size() == loop_->num_envs() &&
                       (actions.flags() & py::array::c_style);
     if (!fits) {
@@ -42,6 +43,7 @@ class PyPlainLoop {
 
  private:
   static py::tuple MakeArrays(const std::shared_ptr<PlainLoop>& loop) {
+    // each array keeps the loop alive, whose memory it shows
     const py::capsule owner(new std::shared_ptr<PlainLoop>(loop), [](void* pointer) {
       delete static_cast<std::shared_ptr<PlainLoop>*>(pointer);
     });

@@ -18,6 +18,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
+// What NumPy makes of anything; converting may run Python code.
 py::array AsArray(const py::object& actions) {
   auto array = py::array::ensure(actions);
   if (!array) {
@@ -25,12 +26,14 @@ py::array AsArray(const py::object& actions) {
     throw DTypeError("actions must be an array or a sequence of numbers, got " +
                      py::str(py::type::of(actions)).cast<std::string>());
   }
+  // a pool of one environment takes one row, too
   if (array.ndim() == 0) {
     throw DTypeError("actions is a scalar, expected an array with one row per environment");
   }
   return array;
 }
 
+// One row per environment, in the order in which they are sent.
 void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_rows) {
   const SpaceSpec& space = pool.spec().action;
   std::vector<py::ssize_t> expected{static_cast<py::ssize_t>(num_rows)};
@@ -43,12 +46,14 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
 }
 
 bool IsAll(const CpuPool& pool, std::span<const std::int32_t> envs) {
+  // the span itself, as Send asks for it: an equal list is sent as a list
   return envs.data() == pool.all_envs().data();
 }
 
 // Copies the actions of a whole pool with `copy(first_row, num_rows)`, which says if they are good.
 template <typename Copy>
 bool CopyAll(CpuPool& pool, Copy&& copy) {
+  // several threads copy and none may throw: what is wrong is looked up afterwards
   std::atomic<bool> good{true};
   pool.ForAllRows([&](std::int64_t first, std::int64_t count) {
     if (!copy(first, count)) good.store(false, std::memory_order_relaxed);
@@ -69,11 +74,13 @@ void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std
     });
   } else {
     for (std::size_t i = 0; i < envs.size(); ++i) {
+      // without a branch for each; one comparison without signs finds both ends
       good &= static_cast<std::uint64_t>(values[i]) < static_cast<std::uint64_t>(n);
       rows[envs[i]] = static_cast<std::int32_t>(values[i]);
     }
   }
   if (good) return;
+  // only now, for the message: which one it was
   const Int* first = std::find_if(values, values + envs.size(), [&](Int value) {
     return static_cast<std::uint64_t>(value) >= static_cast<std::uint64_t>(n);
   });
@@ -82,6 +89,7 @@ void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std
                   std::to_string(n - 1));
 }
 
+// Integers of any width: JAX gives int32, NumPy and Gymnasium int64.
 void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
                   const BatchView* out) {
   py::array actions = AsArray(given);
@@ -91,7 +99,9 @@ void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::i
                      ", expected an integer dtype (the action space is Discrete)");
   }
   CheckShape(pool, actions, envs.size());
+  // int32 and int64 are read where they lie, other integers converted to int64
   if (py::isinstance<py::array_t<std::int32_t, py::array::c_style>>(actions)) {
+    // after all that may run Python code, and before the first action row is written
     pool.CheckSend(envs);
     CopyDiscreteAs<std::int32_t>(pool, actions, envs);
   } else {
@@ -103,6 +113,7 @@ void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::i
   pool.Send(envs, out);
 }
 
+// Numbers of any kind become float32, which action spaces have.
 void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
              const BatchView* out) {
   py::array actions = AsArray(given);
@@ -113,6 +124,7 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
   }
   CheckShape(pool, actions, envs.size());
   using Float = py::array_t<float, py::array::c_style | py::array::forcecast>;
+  // makes a copy of what is not float32 in C order
   const auto rows = Float(actions);
   pool.CheckSend(envs);
   const auto size = static_cast<std::int64_t>(pool.spec().action.size());
@@ -131,6 +143,7 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
     }
   }
   if (!good) {
+    // only now, for the message: which one it was
     const auto is_bad = [](float value) { return !std::isfinite(value); };
     const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
     throw SpecError("action in row " + std::to_string(at / size) + ", element " +
@@ -144,6 +157,7 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
 
 void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::int32_t> envs,
                  const BatchView* out) {
+  // Discrete spaces have an n, Boxes have none
   if (pool.spec().action.n > 0) {
     SendDiscrete(pool, actions, envs, out);
   } else {

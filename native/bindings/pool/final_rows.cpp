@@ -32,12 +32,14 @@ constexpr py::ssize_t kMostCopiedBytes = 1024;
 class Names {
  public:
   static Names& All() {
+    // never freed: at the process' end there is no interpreter to give strings back to
     static Names& names = *new Names;
     return names;
   }
 
   // "_name": where Gymnasium puts the rows in which `name` is valid.
   py::handle MaskOf(const py::handle& name) {
+    // made once per name, and borrowed from masks_ ever after
     if (PyObject* found = PyDict_GetItemWithError(masks_.ptr(), name.ptr())) return found;
     const py::str mask("_" + py::str(name).cast<std::string>());
     masks_[name] = mask;
@@ -76,6 +78,7 @@ void Clear(const py::object& rows) {
   PyObject** const items = Objects(rows);
   const py::ssize_t num_rows = array_proxy(rows.ptr())->dimensions[0];
   for (py::ssize_t row = 0; row < num_rows; ++row) {
+    // most rows show nothing already
     if (items[row] != Py_None) Py_XSETREF(items[row], py::none().release().ptr());
   }
 }
@@ -84,6 +87,7 @@ void Clear(const py::object& rows) {
 bool HasDenseRows(const py::array& array) {
   py::ssize_t stride = array.itemsize();
   for (py::ssize_t axis = array.ndim() - 1; axis > 0; --axis) {
+    // an axis of one element may have any stride
     if (array.shape(axis) != 1 && array.strides(axis) != stride) return false;
     stride *= array.shape(axis);
   }
@@ -92,6 +96,7 @@ bool HasDenseRows(const py::array& array) {
 
 // Copies the rows that ended; the others are zeros.
 void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
+  // objects have reference counts, and rows with gaps are no blocks: NumPy copies those
   if (values.dtype().kind() == 'O' || !HasDenseRows(values)) {
     result[py::ellipsis()] = py::int_(0);
     for (const py::ssize_t row : ended) result[py::int_(row)] = values[py::int_(row)];
@@ -109,6 +114,7 @@ void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
 // Has the dtype and shape, and nobody but so many of ours holds it: it may be written anew.
 bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape,
             py::ssize_t holders = 1) {
+  // any other holder may still read an earlier step there
   if (!kept || Py_REFCNT(kept.ptr()) != holders) return false;
   const auto* const array = array_proxy(kept.ptr());
   constexpr int kFlags = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
@@ -127,6 +133,7 @@ void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_r
 void PutBegun(const py::dict& info, const py::dict& begun, const Rows& ended) {
   for (const auto& [name, values] : begun) {
     const auto from = py::cast<py::array>(values);
+    // info's own memory: the caller's batch shows what has begun from here on
     auto to = py::cast<py::array>(info[name]);
     if (!HasDenseRows(from) || !HasDenseRows(to) || from.nbytes() != to.nbytes() ||
         !from.dtype().equal(to.dtype())) {
@@ -143,6 +150,7 @@ void PutBegun(const py::dict& info, const py::dict& begun, const Rows& ended) {
 
 const bool* BoolRows(const char* name, const py::array& array, py::ssize_t num_rows) {
   CheckRows(py::str(name), array, num_rows);
+  // FindEnded reads eight rows as one word
   if (array.dtype().kind() != 'b' || array.ndim() != 1 || array.strides(0) != 1) {
     throw SpecError(std::string(name) + " is not a contiguous array of one bool per environment");
   }
@@ -160,14 +168,17 @@ class FinalRows {
     const py::ssize_t num_rows = terminated.shape(0);
     const bool* const terminated_rows = BoolRows("terminated", terminated, num_rows);
     const bool* const truncated_rows = BoolRows("truncated", truncated, num_rows);
+    // where nothing ended, nothing below is made or touched
     FindEnded(terminated_rows, truncated_rows, num_rows);
     if (ended_.empty()) return false;
 
     Names& names = Names::All();
     CheckRows(names.final_obs, final_obs, num_rows);
+    // in turn: the caller may still hold those of the last steps
     Kept& kept = kept_[next_++ % kept_.size()];
     const py::dtype of_mask = terminated.dtype();
     if (!HoldsAll(kept, info, of_mask, num_rows)) Renew(kept, info, of_mask, num_rows);
+    // one mask for all: it says which rows ended, whatever the column
     auto* const marks = reinterpret_cast<bool*>(array_proxy(kept.mask.ptr())->data);
     std::memset(marks, 0, static_cast<std::size_t>(num_rows));
     for (const py::ssize_t row : ended_) marks[row] = true;
@@ -181,6 +192,7 @@ class FinalRows {
     const PyObject* const before = kept.rows.ptr();
     const py::array rows = Take(kept.rows, objects, 1, &num_rows);
     if (rows.ptr() != before || kept.shows_rows) Clear(rows);
+    // before PutRows, which may throw: then Forget clears what was put
     kept.shows_rows = true;
     PutRows(final_obs, kept, Objects(rows));
     Put(info, names.final_obs, rows);
@@ -201,6 +213,7 @@ class FinalRows {
     bool shows_rows = false;
   };
 
+  // The kept array if nobody else holds it, else a new one in its place.
   static py::array Take(py::object& kept, const py::handle& dtype, int ndim,
                         const py::ssize_t* shape) {
     if (!IsFree(kept, dtype, ndim, shape)) kept = NewArray(dtype, ndim, shape);
@@ -214,7 +227,9 @@ class FinalRows {
     if (!kept.final_info || Py_REFCNT(kept.final_info.ptr()) != 1) return false;
     // its last holder may have changed it
     if (static_cast<py::ssize_t>(kept.columns.size()) != size) return false;
+    // each column and its mask
     if (PyDict_GET_SIZE(kept.final_info.ptr()) != 2 * size) return false;
+    // the mask's holders: this, and final_info once for each column
     if (!IsFree(kept.mask, of_mask, 1, &num_rows, 1 + size)) return false;
     auto column = kept.columns.begin();
     const auto is_there = [&](const py::handle& name, const py::object& value) {
@@ -223,12 +238,14 @@ class FinalRows {
     for (const auto& [name, values] : info) {
       const auto* const like = array_proxy(py::cast<py::array>(values).ptr());
       const py::array& mine = *column++;
+      // a column's holders: columns, and final_info
       if (!IsFree(mine, like->descr, like->nd, like->dimensions, 2)) return false;
       if (!is_there(name, mine) || !is_there(Names::All().MaskOf(name), kept.mask)) return false;
     }
     return true;
   }
 
+  // Makes final_info and its arrays anew, like `info`.
   static void Renew(Kept& kept, const py::dict& info, const py::dtype& of_mask,
                     py::ssize_t num_rows) {
     py::dict final_info;
@@ -257,6 +274,7 @@ class FinalRows {
       }
       return;
     }
+    // as many as ever ended at once
     if (kept.copies.size() < ended_.size()) kept.copies.resize(ended_.size());
     auto copy = kept.copies.begin();
     for (const py::ssize_t row : ended_) {
@@ -288,6 +306,7 @@ class FinalRows {
   // Lets go of the rows of a step that its caller has dropped, and so of the batch behind views.
   void Forget() {
     for (Kept& kept : kept_) {
+      // nothing is shown, or somebody still looks at it
       if (!kept.shows_rows || Py_REFCNT(kept.rows.ptr()) != 1) continue;
       Clear(kept.rows);
       kept.shows_rows = false;

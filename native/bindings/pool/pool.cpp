@@ -37,12 +37,14 @@ using DoubleArray = py::array_t<double, py::array::c_style>;
 // Signals (Ctrl-C) are looked at this often while a call waits.
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
+// One pool as Python sees it. Its methods hold the GIL but where they wait.
 class PyPool {
  public:
   PyPool(std::vector<Segment> segments, const OptionColumns& env_options,
          const PoolOptions& options)
       : segments_(std::move(segments)) {
     const ReleaseGil release;
+    // environments may take seconds to make
     pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options), options);
   }
 
@@ -56,11 +58,13 @@ class PyPool {
   CpuPool& pool() { return *pool_; }
 
   std::uint32_t XlaHandle() {
+    // made when it is first asked for: most pools never meet XLA
     if (xla_handle_ == 0) xla_handle_ = NumberForXla(pool_);
     return xla_handle_;
   }
 
   void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
+    // without ids all are sent, which the pool knows by the span's address
     std::vector<std::int32_t> ids;
     std::span<const std::int32_t> envs = pool_->all_envs();
     if (!env_id.is_none()) {
@@ -71,6 +75,7 @@ class PyPool {
     if (!out.is_none()) arrays.emplace(out, pool_->spec(), envs.size(), SameStep());
     // conversion may run Python code, which may use the pool: it comes before CheckSend
     SendActions(*pool_, actions, envs, arrays ? &arrays->view() : nullptr);
+    // threads write there until the batch is received: it is kept that long
     if (arrays && !envs.empty()) out_ = std::move(arrays);
   }
 
@@ -91,12 +96,14 @@ class PyPool {
 
   py::tuple Step(const py::object& actions, const py::object& env_id, const py::object& out) {
     Send(actions, env_id, out);
+    // one crossing from Python for both
     return Recv(std::nullopt);
   }
 
   // [(env_id, message)] of the rows received last; empty unless on_env_error is "reset".
   py::list TakeFailures() { return std::exchange(failures_, py::list()); }
 
+  // Before the caller changes anything that a reset which is refused would have to undo.
   void CheckReset(const std::optional<BoolArray>& mask) const {
     CheckMask(mask);
     pool_->CheckReset(MaskData(mask));
@@ -114,11 +121,14 @@ class PyPool {
                                    ReadModelColumns(model, pool_->options().num_envs)});
   }
 
+  // Waits until nothing is in flight, and forgets what was not received.
   void Discard(std::optional<double> timeout_s) {
     Wait(timeout_s, "reset", [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
+    // drained: no thread writes there any more
     out_.reset();
   }
 
+  // Raw bytes of a light environment, for tests.
   py::bytes GetState(std::int32_t env) {
     const auto state = pool_->StateBytes(env);
     return py::bytes(reinterpret_cast<const char*>(state.data()), state.size());
@@ -156,6 +166,7 @@ class PyPool {
       throw SpecError("got " + std::to_string(sealed.size()) + " states for " +
                       std::to_string(envs.size()) + " environments");
     }
+    // all are opened before the first is loaded
     std::vector<std::span<const std::uint8_t>> states;
     for (std::size_t i = 0; i < envs.size(); ++i) {
       const std::string_view bytes = sealed[i];
@@ -176,6 +187,7 @@ class PyPool {
   py::array ActionRows(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
     const auto size = static_cast<std::size_t>(pool_->action_bytes());
+    // Box actions alone, which rest as float32
     py::array_t<float> actions({envs.size(), size / sizeof(float)});
     auto* out = reinterpret_cast<std::uint8_t*>(actions.mutable_data());
     for (std::size_t i = 0; i < envs.size(); ++i) {
@@ -197,6 +209,7 @@ class PyPool {
     CpuPool::Received received;
     {
       const ReleaseGil release;
+      // beginning an episode may take an engine long
       received = pool_->ShowIdle(envs, begin);
     }
     return Rows(MakeArrays(received.buffer, pool_->spec()), received);
@@ -215,22 +228,27 @@ class PyPool {
     return pool_->options().rules.autoreset == AutoresetMode::kSameStep;
   }
 
+  // Waits for rows, and shows them as views of their buffer's arrays.
   template <typename Attempt>
   py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
     CpuPool::Received received;
     Wait(timeout_s, what, [&](Clock::time_point deadline) {
+      // no buffer: the attempt's time was up
       received = attempt(deadline);
       return received.buffer != nullptr;
     });
     for (const auto& failure : received.failures) {
       failures_.append(py::make_tuple(failure.env_id, failure.message));
     }
+    // a copy that the pool knows nothing of gets arrays of its own
     BatchBuffer& buffer = *received.buffer;
     if (!received.pooled) return Rows(MakeArrays(received.buffer, pool_->spec()), received);
+    // the first time that this buffer is handed out: its arrays are made once
     if (!buffer.users) {
       buffer.users = std::make_unique<NumpyUsers>(MakeArrays(received.buffer, pool_->spec()));
     }
     const py::tuple arrays = static_cast<NumpyUsers&>(*buffer.users).arrays();
+    // from here on the arrays' reference counts say whether the buffer is in use
     pool_->Release(&buffer);
     // fresh views: what the caller does to an array's shape or flags stays with the caller
     py::tuple rows = Rows(arrays, received);
@@ -241,6 +259,7 @@ class PyPool {
     return rows;
   }
 
+  // One mark for each environment of the pool.
   void CheckMask(const std::optional<BoolArray>& mask) const {
     if (mask && (mask->ndim() != 1 || mask->shape(0) != pool_->options().num_envs)) {
       throw SpecError("reset_mask has shape " + ShapeString(*mask) + ", expected (" +
@@ -275,8 +294,10 @@ class PyPool {
       bool finished;
       {
         const ReleaseGil release;
+        // in short attempts: signals are for the thread that has the GIL
         finished = attempt(std::min(end, Clock::now() + kSignalInterval));
       }
+      // a batch that came with Ctrl-C is not lost: it goes to the caller first
       if (finished) return;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       if (Clock::now() >= end) {
@@ -290,6 +311,7 @@ class PyPool {
     }
   }
 
+  // Views of the rows that were received, in the order of MakeArrays; None stays None.
   static py::tuple Rows(const py::tuple& arrays, const CpuPool::Received& received) {
     py::tuple result(arrays.size());
     for (std::size_t i = 0; i < arrays.size(); ++i) {

@@ -29,6 +29,7 @@ std::vector<Segment> ReadSegments(const py::list& given) {
 
 const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env) {
   std::int32_t end = 0;
+  // environments of a segment follow each other
   const auto own = std::find_if(segments.begin(), segments.end(), [&](const Segment& segment) {
     end += segment.num_envs;
     return env < end;
@@ -38,12 +39,14 @@ const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env
 
 py::dict OptionsByName(CpuPool& pool) {
   const auto num_envs = static_cast<std::size_t>(pool.options().num_envs);
+  // a list per option, with a value for each environment
   std::map<std::string, py::list> columns;
   for (std::size_t env = 0; env < num_envs; ++env) {
     for (const auto& [name, value] : pool.OptionsOf(static_cast<std::int32_t>(env))) {
       auto column = columns.find(name);
       if (column == columns.end()) {
         column = columns.emplace(name, py::list(num_envs)).first;
+        // None for environments of other ids, which do not have this option
         for (std::size_t i = 0; i < num_envs; ++i) column->second[i] = py::none();
       }
       column->second[env] = py::cast(value);
@@ -67,6 +70,7 @@ PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
   options.rules.max_episode_steps = max_episode_steps;
   options.on_env_error = static_cast<OnEnvError>(on_env_error);
   options.pin_cpus = pin_cpus;
+  // the caller's own thread is never pinned
   if (!pin_cpus.empty() && std::ssize(pin_cpus) != CpuPool::NumWorkers(options)) {
     throw SpecError("pin_cpus names " + std::to_string(pin_cpus.size()) + " CPUs, expected " +
                     std::to_string(CpuPool::NumWorkers(options)) + ": one per worker thread");
@@ -82,12 +86,14 @@ ModelColumns ReadModelColumns(const py::list& given, std::int32_t num_envs) {
         each.cast<std::tuple<std::string, bool, std::optional<Doubles>, std::optional<Doubles>>>();
     ModelColumn column;
     column.field = field;
+    // no values: back to those of the shared model
     column.shared = !low;
     column.by_env = by_env;
     const std::int64_t rows = by_env ? num_envs : 1;
     if (low) column.low.assign(low->data(), low->data() + low->size());
     if (high) column.high.assign(high->data(), high->data() + high->size());
     column.size = column.low.size() / static_cast<std::size_t>(rows);
+    // sizes are checked here, what the field is by its environment
     if (column.size * static_cast<std::size_t>(rows) != column.low.size() ||
         (high && high->size() != low->size())) {
       throw SpecError("model field '" + field + "' has not the same number of values for each " +
@@ -103,6 +109,7 @@ py::array ModelToArray(const ModelArray& model) {
   py::array_t<double> values(shape);
   std::copy(model.values.begin(), model.values.end(), values.mutable_data());
   constexpr const char* kDTypes[] = {"float64", "float32", "int32", "bool"};
+  // read as double, handed out as the model has them
   return values.attr("astype")(kDTypes[static_cast<std::size_t>(model.type)]);
 }
 

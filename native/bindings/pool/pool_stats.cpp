@@ -19,6 +19,7 @@ py::tuple SummaryTuple(const TimeSummary& summary) {
 py::dict StatsDict(const CpuPool& pool) {
   StepStatsSnapshot snapshot;
   {
+    // sums over all environments and threads
     const ReleaseGil release;
     snapshot = pool.stats();
   }

@@ -28,6 +28,7 @@ namespace {
 
 using Clock = CpuPool::Clock;
 
+// Pools by handle. A traced computation has the number alone, and may outlive the pool.
 struct Numbers {
   std::mutex mutex;
   std::map<std::uint32_t, std::weak_ptr<CpuPool>> pools;
@@ -73,6 +74,7 @@ struct Column {
 // All arrays of received rows, in the order of the results after the handle.
 std::vector<Column> ColumnsOf(const CpuPool& pool, const CpuPool::Received& received) {
   const EnvSpec& spec = pool.spec();
+  // target, not view: observations may have been written into XLA's memory
   const BatchView& view = received.buffer->target();
   const auto at = [&](const void* base, std::int64_t row_bytes) {
     return static_cast<const std::uint8_t*>(base) + received.first * row_bytes;
@@ -98,6 +100,7 @@ std::vector<Column> ColumnsOf(const CpuPool& pool, const CpuPool::Received& rece
   return columns;
 }
 
+// Element by element: results have the dtypes that JAX gives them, batches those of the pool.
 template <typename From, typename To>
 void CopyAs(const void* from, std::int64_t count, void* to) {
   const auto* values = static_cast<const From*>(from);
@@ -107,6 +110,7 @@ void CopyAs(const void* from, std::int64_t count, void* to) {
 
 template <typename From>
 void CopyTo(const void* from, std::int64_t count, const XlaArray& to) {
+  // JAX has no float64 unless it is asked for: rewards are cast on the way
   switch (to.dtype) {
     case XlaDType::kPred:
     case XlaDType::kU8: return CopyAs<From, std::uint8_t>(from, count, to.data);
@@ -143,8 +147,10 @@ std::int64_t RowsOf(const XlaArrays& results) {
   return results[1].shape[0];
 }
 
+// Copies a batch into the results of a call, once their numbers and shapes fit.
 void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const XlaArrays& results) {
   const std::vector<Column> columns = ColumnsOf(pool, received);
+  // shapes are XLA's, fixed when the computation was traced; what came is the pool's
   const std::int64_t rows = RowsOf(results);
   if (received.rows != rows) {
     throw SpecError("received " + std::to_string(received.rows) + " environments, expected " +
@@ -164,6 +170,7 @@ void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const Xla
   }
 }
 
+// Of actions, which are read through NumPy, as those of `send` are.
 py::dtype NumpyDTypeOf(XlaDType dtype) {
   switch (dtype) {
     case XlaDType::kS8: return py::dtype::of<std::int8_t>();
@@ -187,12 +194,14 @@ py::array AsNumpy(const XlaArray& array) {
   return py::array(NumpyDTypeOf(array.dtype), shape, array.data, py::none());
 }
 
+// Global ids as indices into the pool, without the GIL.
 std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const XlaArray& env_id) {
   if (env_id.dtype != XlaDType::kS32 || env_id.shape.size() != 1) {
     throw DTypeError("env_id must be a one-dimensional array of int32, such as recv returns");
   }
   const auto* ids = static_cast<const std::int32_t*>(env_id.data);
   std::vector<std::int32_t> envs(static_cast<std::size_t>(env_id.shape[0]));
+  // ids come as recv gave them, which are global
   const std::int32_t offset = pool.options().env_id_offset;
   for (std::size_t i = 0; i < envs.size(); ++i) {
     envs[i] = ids[i] - offset;
@@ -216,6 +225,7 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
   // also so that nobody else sends from here to the end
   const SpaceSpec& space = pool.spec().observation;
   bool direct = results.size() > 1 && pool.synchronous() && pool.num_in_flight() == 0;
+  // same number of elements and the same dtype: environments may write where XLA wants the result
   direct = direct && results[1].size() == std::ssize(envs) * space.size() &&
            ((results[1].dtype == XlaDType::kU8 && space.dtype == DType::kUint8) ||
             (results[1].dtype == XlaDType::kF32 && space.dtype == DType::kFloat32) ||
@@ -230,8 +240,10 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
   return direct;
 }
 
+// Blocks a thread of XLA until the batch is there.
 void Receive(CpuPool& pool, const XlaArrays& results) {
   CpuPool::Received received;
+  // no deadline of its own: Close ends it
   while (!received.buffer) received = pool.Recv(Clock::now() + std::chrono::hours(1));
   const auto release = [&] {
     // a closed pool's arrays go now
@@ -267,18 +279,22 @@ void Call(const XlaArrays& arguments, const XlaArrays& results) {
   }
   const PoolInUse pool(*static_cast<const std::uint32_t*>(arguments[0].data));
   bool direct = false;
+  // one handler for send, recv and step: which one it is the numbers of arrays tell
   if (arguments.size() > 1) direct = Send(*pool, arguments, results);
   if (results.size() > 1) {
     try {
       Receive(*pool, results);
     } catch (...) {
+      // XLA takes its memory back when this call returns, whatever happened
       if (direct) Settle(*pool);
       throw;
     }
   }
+  // the handle goes through, so that XLA keeps calls in their order
   std::memcpy(results[0].data, arguments[0].data, sizeof(std::uint32_t));
 }
 
+// What XLA calls: a plain function, of which there is one for all pools.
 void* Handler(void* frame) { return AnswerXla(frame, Call); }
 
 }  // namespace
@@ -286,6 +302,7 @@ void* Handler(void* frame) { return AnswerXla(frame, Call); }
 std::uint32_t NumberForXla(const std::shared_ptr<CpuPool>& pool) {
   Numbers& numbers = AllNumbers();
   const std::lock_guard lock(numbers.mutex);
+  // numbers of pools that are gone; they are not used again
   std::erase_if(numbers.pools, [](const auto& entry) { return entry.second.expired(); });
   if (++numbers.last == 0) throw SpecError("there were 2**32 handles, no number is left");
   numbers.pools[numbers.last] = pool;

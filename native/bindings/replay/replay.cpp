@@ -29,12 +29,14 @@ using replay::Clock;
 using replay::ReplayStore;
 using replay::Sampled;
 
+// Signals (Ctrl-C) are looked at this often while a call waits.
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
 // A time by which to be done, waited for in parts, so that signals are looked at.
 class Deadline {
  public:
   explicit Deadline(std::optional<double> timeout_s) {
+    // beyond that is for ever, and does not overflow the clock
     constexpr double kLongest = 1e9;  // s
     if (timeout_s && !(*timeout_s >= 0)) {
       throw SpecError("timeout_s is " + std::to_string(*timeout_s) + ", expected 0 or more seconds");
@@ -54,6 +56,7 @@ class Deadline {
   std::optional<Clock::time_point> end_;
 };
 
+// Ctrl-C raises KeyboardInterrupt here.
 void LookAtSignals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
@@ -66,6 +69,7 @@ struct Batch {
   std::vector<Sampled> items;
 };
 
+// A store as Python sees it: arguments are read with the GIL, the work is done without it.
 class PyReplayStore {
  public:
   PyReplayStore(const py::sequence& columns, const py::sequence& tables,
@@ -87,6 +91,7 @@ class PyReplayStore {
   py::array Append(const py::object& stream_id, const py::dict& columns, const py::object& first,
                    const py::object& ended, const py::object& final, const py::object& valid) {
     ReplayStore& store = this->store();
+    // owns the arrays: they stay while the GIL is given away
     const AppendArguments arguments(store.layout(), stream_id, columns, first, ended, final, valid);
     py::array_t<std::int64_t> rows(arguments.shape());
     const std::span<std::int64_t> to(rows.mutable_data(), static_cast<std::size_t>(rows.size()));
@@ -102,6 +107,7 @@ class PyReplayStore {
                    std::optional<double> timeout_s) {
     ReplayStore& store = this->store();
     const Deadline deadline(timeout_s);
+    // all arguments are read before rows are referenced
     const std::size_t table = store.TableIndex(name);
     const Int64Array streams = ReadIds(stream_id, "stream_id");
     const Int64Array starts = ReadIds(start, "start");
@@ -120,10 +126,12 @@ class PyReplayStore {
     for (;;) {
       {
         const ReleaseGil release;
+        // once: the rows may be too old to be referred to when the limiter admits the last of them
         if (!referred) store.Refer(table, Span(streams), Span(starts), lengths, runs);
         referred = true;
         store.Insert(table, runs, Span(priorities), deadline.next(), to);
       }
+      // one attempt is made even where the deadline has passed
       if (runs.taken() == count || deadline.passed()) break;
       LookAtSignals();
     }
@@ -139,6 +147,7 @@ class PyReplayStore {
     if (batch_size < 1) {
       throw SpecError("batch_size is " + std::to_string(batch_size) + ", expected 1 or more");
     }
+    // nothing is drawn for arrays that do not fit
     const py::dict given = CheckedOut(plan, out, batch_size);
 
     Batch batch(store);
@@ -148,6 +157,7 @@ class PyReplayStore {
       for (;;) {
         {
           const ReleaseGil release;
+          // what was drawn before the deadline stays with the table, for the next call
           if (table.Sample(batch_size, deadline.next(), batch.items)) break;
         }
         if (deadline.passed()) ThrowTimeout(table, batch_size, *timeout_s);
@@ -169,6 +179,7 @@ class PyReplayStore {
       const ReleaseGil release;
       store.table(store.TableIndex(name)).Look(Span(wanted), batch.items);
     }
+    // counted as no sample: the limiter knows nothing of it
     return Collect(plan, *plan.Arrays(std::ssize(batch.items)), batch, given);
   }
 
@@ -177,6 +188,7 @@ class PyReplayStore {
     ReplayStore& store = this->store();
     replay::Table& table = store.table(store.TableIndex(name));
     const Int64Array wanted = ReadIds(keys, "keys");
+    // in insert None is the highest there is; here it would be a mistake
     if (priority.is_none()) throw DTypeError("priority is None, expected an array of numbers");
     const DoubleArray priorities = ReadPriorities(priority, static_cast<std::size_t>(wanted.size()),
                                                   table.most_priority());
@@ -213,6 +225,7 @@ class PyReplayStore {
   static py::dict Collect(PyGatherPlan& plan, const BatchArrays& arrays, Batch& batch,
                           const py::dict& out) {
     py::dict result = arrays.Views(out);
+    // with the GIL: it looks into `out`
     const std::vector<std::uint8_t*> pointers = arrays.FieldPointers(out);
     const ReleaseGil release;
     arrays.WriteInfo(batch.items);
@@ -232,6 +245,7 @@ class PyReplayStore {
     throw py::error_already_set();
   }
 
+  // of the process that has the store's threads
   const pid_t pid_ = getpid();
   const std::shared_ptr<ReplayStore> store_;
 };
@@ -259,6 +273,7 @@ py::dict InfoDict(replay::Table& table) {
   return result;
 }
 
+// Of columns alone: items and selectors are not counted.
 py::dict MemoryDict(const ReplayStore& store) {
   const replay::MemoryUse use = store.memory();
   py::dict result;
@@ -331,9 +346,11 @@ void BindStore(py::module_& module) {
       .def("state_pieces", [](Self& self) {
         ReplayStore& store = self.store();
         const ReleaseGil release;
+        // pieces keep the store, which the caller may drop before the last of them
         return PyStatePieces(self.shared(), store.Snapshot());
       })
       .def("load_state", [](Self& self, const py::buffer& state) {
+        // read where it lies, such as in a mapped file
         const py::buffer_info view = state.request();
         if (view.ndim != 1 || view.itemsize != 1) {
           throw DTypeError("state must be bytes or a one-dimensional uint8 array");
@@ -359,6 +376,7 @@ void BindReplay(py::module_& module) {
     try {
       if (pending) std::rethrow_exception(pending);
     } catch (const replay::StoreFullError& error) {
+      // in place of a class of ours: Python has a word for it
       PyErr_SetString(PyExc_MemoryError, error.what());
     }
   });

@@ -35,6 +35,7 @@ std::vector<py::ssize_t> ValueShape(std::vector<py::ssize_t> lead, const ColumnS
   return lead;
 }
 
+// In C order, of the column's dtype: values are never converted on their way into the store.
 py::array ReadArray(const py::handle& given, const ColumnSpec& spec, const std::string& what) {
   if (!py::isinstance<py::array>(given)) {
     throw DTypeError(what + " must be a NumPy array, got " + Text(py::type::of(given)));
@@ -44,14 +45,17 @@ py::array ReadArray(const py::handle& given, const ColumnSpec& spec, const std::
     throw DTypeError(what + " has dtype " + Text(array.dtype()) + ", expected " +
                      Text(py::dtype(spec.dtype)));
   }
+  // copies only where the rows do not lie as C lays them out
   return py::array::ensure(array, py::array::c_style);
 }
 
+// Keys with a default may be left out.
 template <typename T>
 T Item(const py::dict& table, const char* key, const T& fallback) {
   return table.contains(key) ? table[key].cast<T>() : fallback;
 }
 
+// ("kind", numbers ...), as rollouts/replay makes it; also tells the table's order.
 replay::RateLimiterSpec ReadLimiter(const py::sequence& given, replay::TableSpec& spec) {
   using replay::RateLimiterSpec;
   const auto kind = given[0].cast<std::string>();
@@ -62,6 +66,7 @@ replay::RateLimiterSpec ReadLimiter(const py::sequence& given, replay::TableSpec
     return RateLimiterSpec::SampleToInsertRatio(number(1), integer(2), number(3), number(4));
   }
   if ((kind == "queue" || kind == "stack") && given.size() == 2) {
+    // the table checks that its selectors suit it
     spec.order = kind == "queue" ? replay::TableSpec::Order::kQueue : replay::TableSpec::Order::kStack;
     return RateLimiterSpec::Queue(integer(1));
   }
@@ -70,9 +75,11 @@ replay::RateLimiterSpec ReadLimiter(const py::sequence& given, replay::TableSpec
                   "min_size, min_diff, max_diff), ('queue', size) or ('stack', size)");
 }
 
+// A dict, of which each key must be known.
 replay::TableSpec ReadTable(const py::dict& given) {
   static const char* const kKeys[] = {"name", "max_size", "sampler", "remover", "sampler_exponent",
                                       "remover_exponent", "max_times_sampled", "seed", "limiter"};
+  // a misspelt key would else be a default without a word
   for (const auto& [key, value] : given) {
     const std::string name = Text(key);
     if (std::find(std::begin(kKeys), std::end(kKeys), name) == std::end(kKeys)) {
@@ -109,6 +116,7 @@ std::vector<ColumnSpec> ReadColumns(const py::sequence& columns) {
     ColumnSpec spec;
     spec.name = column[0].cast<std::string>();
     spec.dtype = Text(dtype.attr("str"));
+    // rows are stored, compared and saved as bytes
     if (std::string("biuf").find(dtype.kind()) == std::string::npos || spec.dtype[0] == '>') {
       throw DTypeError("column '" + spec.name + "' has dtype " + Text(dtype) +
                        ", expected bool, integers or floats of this machine's byte order");
@@ -134,6 +142,7 @@ std::vector<replay::TableSpec> ReadTables(const py::sequence& tables) {
 
 Int64Array ReadIds(const py::object& given, const char* what) {
   const auto array = py::array::ensure(given);
+  // an empty list is float64 for NumPy, and has no ids
   if (!array || array.ndim() != 1 || (array.size() > 0 && array.dtype().kind() != 'i' && array.dtype().kind() != 'u')) {
     PyErr_Clear();
     throw DTypeError(std::string(what) + " must be a one-dimensional array of whole numbers");
@@ -156,6 +165,7 @@ DoubleArray ReadPriorities(const py::object& given, std::size_t count, double mo
   DoubleArray priorities(static_cast<py::ssize_t>(count));
   double* const to = priorities.mutable_data();
   if (given.is_none()) {
+    // stands for the highest that the table has seen
     std::fill_n(to, count, std::numeric_limits<double>::quiet_NaN());
     return priorities;
   }
@@ -177,6 +187,7 @@ DoubleArray ReadPriorities(const py::object& given, std::size_t count, double mo
 }
 
 std::vector<std::int32_t> ReadLengths(const py::object& given, std::size_t count) {
+  // one for all items
   if (PyIndex_Check(given.ptr()) && !py::isinstance<py::array>(given)) {
     return std::vector<std::int32_t>(count, given.cast<std::int32_t>());
   }
@@ -188,6 +199,7 @@ std::vector<std::int32_t> ReadLengths(const py::object& given, std::size_t count
   std::vector<std::int32_t> lengths(count);
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   for (std::size_t i = 0; i < count; ++i) {
+    // out of range stays out of range, which Refer names
     lengths[i] = static_cast<std::int32_t>(std::clamp<std::int64_t>(array.data()[i], -1, kMost));
   }
   return lengths;
@@ -207,6 +219,7 @@ AppendArguments::AppendArguments(const replay::ChunkLayout& layout, const py::ob
   batch_.ended = ReadMask(ended, "ended");
   batch_.valid = ReadMask(valid, "valid");
 
+  // a final row for each end, so their number is checked here
   const auto marks = batch_.ended ? static_cast<std::size_t>(steps_ * streams_.size()) : 0;
   const auto num_ended = std::count_if(batch_.ended, batch_.ended + marks, [](auto mark) { return mark != 0; });
   if (num_ended == 0) return;
@@ -258,8 +271,10 @@ std::vector<AppendBatch::Values> AppendArguments::ReadValues(const py::dict& giv
                       (spec.stacked() ? " or " + ShapeText(ValueShape(lead, spec, true)) : ""));
     }
     values[c].data = static_cast<const std::uint8_t*>(array.data());
+    // a contiguous copy may be nobody's but ours
     owners_.push_back(array);
   }
+  // something is left over: say what
   if (found == given.size()) return values;
   for (const auto& [key, value] : given) {
     const std::string name = Text(key);

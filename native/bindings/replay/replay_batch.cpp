@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::size_t kMostKept = 8;  // sets of arrays of a plan
 
+// Marks are bool, row numbers int64, all else is as the column.
 py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field& field) {
   switch (field.source) {
     case GatherPlan::Source::kColumn:
@@ -30,9 +31,11 @@ py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field&
   }
 }
 
+// (B[, T], [stack,] *shape), or time first.
 std::vector<py::ssize_t> FieldShape(const replay::ChunkLayout& layout, const GatherPlan& plan,
                                     const GatherPlan::Field& field, std::int64_t batch_size) {
   std::vector<py::ssize_t> shape{batch_size};
+  // (B, T, ...) or (T, B, ...)
   if (field.spec.count > 0) shape.insert(plan.time_major() ? shape.begin() : shape.end(), field.spec.count);
   if (field.source == GatherPlan::Source::kColumn || field.source == GatherPlan::Source::kStack) {
     const replay::ColumnSpec& spec = layout.specs[field.column];
@@ -42,10 +45,12 @@ std::vector<py::ssize_t> FieldShape(const replay::ChunkLayout& layout, const Gat
   return shape;
 }
 
+// What a sample tells of its items beside the fields.
 struct Info {
   const char* name;
   char dtype;  // i int32, l int64, d float64
 };
+// In the order in which WriteInfo fills them.
 constexpr Info kInfos[] = {{"key", 'l'},           {"probability", 'd'}, {"priority", 'd'},
                            {"times_sampled", 'i'}, {"table_size", 'l'},  {"stream_id", 'l'},
                            {"start", 'l'},         {"length", 'i'},      {"insert_index", 'l'},
@@ -97,6 +102,7 @@ bool BatchArrays::Free() const {
 
 py::dict BatchArrays::Views(const py::dict& out) const {
   py::dict views;
+  // most calls have none: the names are not looked up then
   const bool any_out = !out.empty();
   for (const Column& column : columns_) {
     const py::object view = any_out && out.contains(column.name) ? py::object(out[column.name])
@@ -110,6 +116,7 @@ std::vector<std::uint8_t*> BatchArrays::FieldPointers(const py::dict& out) const
   std::vector<std::uint8_t*> pointers;
   pointers.reserve(num_fields_);
   for (std::size_t i = 0; i < num_fields_; ++i) {
+    // the plan's fields come first
     const Column& column = columns_[i];
     pointers.push_back(!out.empty() && out.contains(column.name)
                            ? static_cast<std::uint8_t*>(
@@ -139,6 +146,7 @@ void BatchArrays::WriteInfo(std::span<const Sampled> batch) const {
 
 namespace {
 
+// (name, column, offset, count); GatherPlan checks what they say.
 std::vector<FieldSpec> ReadFields(const py::sequence& fields) {
   std::vector<FieldSpec> specs;
   for (const auto& given : fields) {
@@ -161,6 +169,7 @@ PyGatherPlan::PyGatherPlan(std::shared_ptr<replay::ReplayStore> store, const py:
 
 std::shared_ptr<BatchArrays> PyGatherPlan::Arrays(std::int64_t batch_size) {
   for (const auto& arrays : kept_) {
+    // a sample in another thread may hold a set without a view of it yet
     if (arrays.use_count() == 1 && arrays->batch_size() == batch_size && arrays->Free()) return arrays;
   }
   // none fits: free ones of other sizes go first
@@ -168,6 +177,7 @@ std::shared_ptr<BatchArrays> PyGatherPlan::Arrays(std::int64_t batch_size) {
     return arrays.use_count() == 1 && arrays->batch_size() != batch_size && arrays->Free();
   });
   auto arrays = std::make_shared<BatchArrays>(store_->layout(), plan_, batch_size);
+  // beyond that they go with their views
   if (kept_.size() < kMostKept) kept_.push_back(arrays);
   return arrays;
 }
@@ -187,6 +197,7 @@ void PyGatherPlan::CheckOut(const py::dict& out, std::int64_t batch_size) const 
     const auto array = py::reinterpret_borrow<py::array>(value);
     const py::dtype dtype = FieldDType(store_->layout(), *found);
     const auto shape = FieldShape(store_->layout(), plan_, *found, batch_size);
+    // rows are written by pointer
     constexpr int kLayout =
         py::detail::npy_api::NPY_ARRAY_ALIGNED_ | py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_;
     const bool fits = array.dtype().equal(dtype) &&

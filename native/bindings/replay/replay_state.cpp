@@ -9,6 +9,7 @@ namespace py = pybind11;
 namespace rollouts {
 
 py::array AsArray(std::vector<std::uint8_t> bytes) {
+  // the array takes the bytes over: a state may be gigabytes
   auto owned = std::make_unique<std::vector<std::uint8_t>>(std::move(bytes));
   std::uint8_t* const data = owned->data();
   const auto size = static_cast<py::ssize_t>(owned->size());
@@ -22,6 +23,7 @@ py::array PyStatePieces::Next() {
   std::vector<std::uint8_t> piece;
   {
     const ReleaseGil release;
+    // after the GIL is given away: those who hold the mutex may wait for the GIL
     const std::lock_guard<std::mutex> lock(*mutex_);
     piece = snapshot_->Next();
   }

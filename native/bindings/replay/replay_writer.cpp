@@ -21,6 +21,7 @@ using replay::NewSteps;
 
 namespace {
 
+// Where a column is that the writer reads itself.
 std::size_t IndexOf(const replay::ChunkLayout& layout, const char* name) {
   const auto is = [&](const replay::ColumnSpec& spec) { return spec.name == name; };
   const auto found = std::ranges::find_if(layout.specs, is);
@@ -28,6 +29,7 @@ std::size_t IndexOf(const replay::ChunkLayout& layout, const char* name) {
   return static_cast<std::size_t>(found - layout.specs.begin());
 }
 
+// For `convert`, which tells it in messages.
 py::tuple ShapeTuple(std::span<const py::ssize_t> lead) {
   py::tuple shape(lead.size());
   for (std::size_t i = 0; i < lead.size(); ++i) shape[i] = py::int_(lead[i]);
@@ -40,11 +42,13 @@ bool Fits(const py::handle& value, const py::dtype& dtype, std::span<const py::s
   using py::detail::npy_api;
   if (!py::isinstance<py::array>(value)) return false;
   const auto* const proxy = py::detail::array_proxy(value.ptr());
+  // what the core reads by pointer alone
   constexpr int kLayout = npy_api::NPY_ARRAY_ALIGNED_ | npy_api::NPY_ARRAY_C_CONTIGUOUS_;
   if (static_cast<std::size_t>(proxy->nd) != lead.size() + shape.size()) return false;
   if ((proxy->flags & kLayout) != kLayout) return false;
   if (!std::equal(lead.begin(), lead.end(), proxy->dimensions)) return false;
   if (!std::equal(shape.begin(), shape.end(), proxy->dimensions + lead.size())) return false;
+  // most often the very same dtype object: no comparison by NumPy
   return proxy->descr == dtype.ptr() ||
          npy_api::get().PyArray_EquivTypes_(proxy->descr, dtype.ptr());
 }
@@ -80,6 +84,7 @@ PyReplayWriter::PyReplayWriter(std::shared_ptr<replay::ReplayStore> store,
       version_(IndexOf(store_->layout(), "policy_version")) {
   for (const replay::ColumnSpec& spec : store_->layout().specs) {
     Column column{py::str(spec.name), py::dtype(spec.dtype), {}, spec.stacked()};
+    // whole observations: a writer gets all frames of a stack
     if (spec.stacked()) column.shape.push_back(spec.stack);
     column.shape.insert(column.shape.end(), spec.shape.begin(), spec.shape.end());
     columns_.push_back(std::move(column));
@@ -92,12 +97,14 @@ const std::uint8_t* PyReplayWriter::Read(const py::handle& value, const Column& 
                                          const py::str& name, std::span<const py::ssize_t> lead) {
   py::object array = py::reinterpret_borrow<py::object>(value);
   if (!Fits(array, column.dtype, lead, column.shape)) {
+    // Python says what is wrong with it, or makes an array that fits
     array = convert_(name, value, ShapeTuple(lead), column.dtype, py::tuple(py::cast(column.shape)));
     if (!Fits(array, column.dtype, lead, column.shape)) {
       throw SpecError(name.cast<std::string>() + " was not converted");
     }
   }
   const void* const data = py::detail::array_proxy(array.ptr())->data;
+  // the arrays are read after the GIL is given away, when their caller may drop them
   owners_.push_back(std::move(array));
   return static_cast<const std::uint8_t*>(data);
 }
@@ -111,6 +118,7 @@ void PyReplayWriter::ReadColumns(const py::tuple& columns, std::span<const py::s
   steps.columns.resize(columns_.size());
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const Column& column = columns_[c];
+    // the only column that may be one number
     if (c == version_) {
       ReadVersions(columns[c], lead, steps);
     } else {
@@ -122,12 +130,15 @@ void PyReplayWriter::ReadColumns(const py::tuple& columns, std::span<const py::s
 // One number for all, or one for each.
 void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::ssize_t> lead,
                                   NewSteps& steps) {
+  // one version for each row, whatever was given
   std::size_t count = 1;
   for (const py::ssize_t extent : lead) count *= static_cast<std::size_t>(extent);
+  // one index for all is the usual case, and needs no array
   const bool is_array = py::isinstance<py::array>(given);
   if (PyIndex_Check(given.ptr()) &&
       (!is_array || py::detail::array_proxy(given.ptr())->nd == 0)) {
     const Py_ssize_t version = PyNumber_AsSsize_t(given.ptr(), PyExc_OverflowError);
+    // -1 may be a version as well as an error
     if (version != -1 || !PyErr_Occurred()) {
       versions_.assign(count, version);
       steps.columns[version_] = {reinterpret_cast<const std::uint8_t*>(versions_.data()), false};
@@ -147,6 +158,7 @@ void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::s
 
 void PyReplayWriter::ReadPriority(const py::object& given, NewSteps& steps) {
   if (given.is_none()) return;
+  // one for all, without an array
   if (PyFloat_Check(given.ptr())) {
     steps.priority = PyFloat_AS_DOUBLE(given.ptr());
     CheckPriority(steps.priority, 0, writer_.most_priority());
@@ -167,10 +179,12 @@ void PyReplayWriter::ReadPriority(const py::object& given, NewSteps& steps) {
 void PyReplayWriter::ReadEnvIds(const py::object& given, py::ssize_t count) {
   env_ids_.resize(static_cast<std::size_t>(count));
   if (given.is_none()) {
+    // environments are numbered by their rows then
     for (py::ssize_t b = 0; b < count; ++b) env_ids_[b] = b;
     return;
   }
   const auto array = py::array::ensure(given);
+  // an empty list is float64 for NumPy
   const bool is_whole = array && (array.dtype().kind() == 'i' || array.dtype().kind() == 'u');
   if (!array || array.ndim() != 1 || (array.size() > 0 && !is_whole)) {
     PyErr_Clear();
@@ -181,6 +195,7 @@ void PyReplayWriter::ReadEnvIds(const py::object& given, py::ssize_t count) {
     throw SpecError("env_id has shape (" + std::to_string(array.size()) + ",), expected (" +
                     std::to_string(count) + ",)");
   }
+  // of any width and sign: numbers below 0 are refused by Episodes::Find
   const py::array_t<std::int64_t, py::array::c_style | py::array::forcecast> ids(array);
   std::copy_n(ids.data(), count, env_ids_.begin());
 }
@@ -200,6 +215,7 @@ std::int64_t PyReplayWriter::MarkEnds(const NewSteps& steps, std::int64_t count,
   ended_.resize(static_cast<std::size_t>(count));
   std::int64_t num_ended = 0;
   for (std::int64_t i = 0; i < count; ++i) {
+    // a row that only resets, or failed, ends nothing: its marks are not the environment's
     const bool counts = (!valid || valid[i]) && !(failed && failed[i]);
     ended_[i] = counts && (terminated[i] || truncated[i]);
     num_ended += ended_[i];
@@ -209,6 +225,7 @@ std::int64_t PyReplayWriter::MarkEnds(const NewSteps& steps, std::int64_t count,
 
 const std::uint8_t* PyReplayWriter::FinalsOfNext(const std::uint8_t* next_obs, std::int64_t count) {
   const std::int64_t bytes = store_->layout().specs[0].value_bytes();
+  // packed, as the store takes them: one for each that ended
   final_obs_.resize(static_cast<std::size_t>(count * bytes));
   std::uint8_t* to = final_obs_.data();
   for (std::size_t b = 0; b < ended_.size(); ++b) {
@@ -233,6 +250,7 @@ const std::uint8_t* PyReplayWriter::FinalsOfInfo(const py::object& info, std::in
   const std::int64_t bytes = store_->layout().specs[0].value_bytes();
   final_obs_.resize(static_cast<std::size_t>(count * bytes));
   std::uint8_t* to = final_obs_.data();
+  // by Python's indexing: the array may be of objects
   const py::object item = finals.attr("__getitem__");
   for (std::size_t b = 0; b < ended_.size(); ++b) {
     if (!ended_[b]) continue;
@@ -248,6 +266,7 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
                                      const py::object& info, std::int32_t mode,
                                      const py::object& priority) {
   const DropOwners drop{owners_};
+  // the observations' first axis says how many environments there are
   const bool has_rows = columns.size() > 0 && py::isinstance<py::array>(columns[0]) &&
                         py::detail::array_proxy(py::object(columns[0]).ptr())->nd > 0;
   const py::ssize_t count = has_rows ? py::array(columns[0]).shape(0) : 0;
@@ -265,18 +284,22 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
     marks.failed = Read(failed, {"", py::dtype::of<bool>(), {}, false}, py::str("_env_error"), lead);
   }
   valid_.resize(static_cast<std::size_t>(count));
+  // what next-step autoreset answers to the step after an end is a reset and no step
   writer_.AwaitReset(step.env_ids, valid_);
   for (std::uint8_t& mark : valid_) mark = !mark;
   step.valid = valid_.data();
   const std::int64_t num_ended = MarkEnds(step, count, step.valid, marks.failed);
   step.ended = ended_.data();
   if (num_ended > 0) {
+    // same-step: next_obs is the next episode's already; else it is the final one
     step.final_obs = marks.mode == replay::Autoreset::kSameStep
                          ? FinalsOfInfo(info, num_ended)
                          : FinalsOfNext(step.next_obs, num_ended);
   }
+  // rows are copied, and items inserted, without Python
   const ReleaseGil release;
   writer_.AddStep(step, marks);
+  // what the rate limiter does not admit now waits for Insert
   return writer_.InsertNow();
 }
 
@@ -291,6 +314,7 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
       lead[axis] = obs.shape(axis);
     }
   }
+  // lead is (0, 0) where the first column is no array
   if (lead[0] == 0) throw SpecError("the batch has no steps, expected (T, B) with T of at least 1");
   NewSteps steps;
   steps.steps = lead[0];
@@ -307,6 +331,7 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
       throw SpecError("the batch has no final_obs, but " + std::to_string(num_ended) +
                       " episodes ended in it: collect with Collector(..., keep_final_obs=True)");
     }
+    // as Collector packs them: time first, then by environment
     const std::array<py::ssize_t, 1> finals{static_cast<py::ssize_t>(num_ended)};
     steps.final_obs = Read(final_obs, columns_[0], py::str("final_obs"), finals);
   }
@@ -320,6 +345,7 @@ void PyReplayWriter::EndEpisodes(const py::object& env_id) {
     const ReleaseGil release;
     return writer_.EndEpisodes(std::nullopt);
   }
+  // with the GIL: making an array may run Python code
   const Int64Array ids = ReadIds(env_id, "env_id");
   const ReleaseGil release;
   writer_.EndEpisodes(Span(ids));

@@ -16,7 +16,7 @@
 
 namespace rollouts {
 
-// Dicts {"steps", "period", "at_end"} as rollouts/replay/items.py makes them.
+// Tuples (steps, period, at_end) as rollouts/replay/items.py makes them.
 std::vector<replay::ItemKind> ReadItemKinds(const pybind11::sequence& kinds);
 
 // The caller locks. An array that has its column's dtype and shape is read where it lies; any

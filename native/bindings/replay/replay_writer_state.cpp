@@ -18,8 +18,10 @@ namespace {
 using replay::Episodes;
 using replay::PendingItems;
 
+// Absent where no priorities by step were ever given.
 constexpr const char* kPriority = "streams.start_priority";
 
+// One array out of a field of structs, or of all elements.
 template <typename To, typename From, typename Value>
 py::array_t<To> ArrayOf(const std::vector<From>& from, Value&& value) {
   py::array_t<To> array(static_cast<py::ssize_t>(from.size()));
@@ -30,14 +32,17 @@ py::array_t<To> ArrayOf(const std::vector<From>& from, Value&& value) {
 
 template <typename To, typename From>
 py::array_t<To> RestOf(const std::vector<From>& from, std::size_t taken) {
+  // items that were taken stay in front until all are: they are not saved
   const std::vector<From> rest(from.begin() + static_cast<std::ptrdiff_t>(taken), from.end());
   return ArrayOf<To>(rest, [](From value) { return value; });
 }
 
+// Arrays come from a file: names, dtypes and sizes are checked, here and in Episodes::Load.
 template <typename T>
 std::vector<T> Read(const py::dict& state, const std::string& name) {
   if (!state.contains(name)) throw SpecError("the saved replay buffer has no array '" + name + "'");
   const auto array = py::array::ensure(state[name.c_str()]);
+  // of exactly this dtype: a conversion could change numbers without a word
   if (!array || !array.dtype().is(py::dtype::of<T>())) {
     PyErr_Clear();
     throw SpecError("the saved replay buffer's array '" + name + "' has another dtype");
@@ -60,6 +65,7 @@ std::vector<std::uint8_t> ReadMarks(const py::dict& state, const std::string& na
   return {marks.begin(), marks.end()};
 }
 
+// What State() wrote about streams.
 Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs) {
   Episodes::Saved saved;
   saved.env_id = Read<std::int64_t>(state, "streams.env_id");
@@ -81,6 +87,7 @@ Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs
     throw SpecError("the saved replay buffer has no array 'streams.next_obs'");
   }
   const auto next_obs = py::array::ensure(state["streams.next_obs"], py::array::c_style);
+  // bytes are taken as they are, so the dtype must be the column's to the letter
   if (!next_obs || py::str(next_obs.dtype().attr("str")).cast<std::string>() != obs.dtype) {
     PyErr_Clear();
     throw SpecError("the saved replay buffer's array 'streams.next_obs' has another dtype");
@@ -95,12 +102,14 @@ Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs
   return saved;
 }
 
+// What State() wrote about one table's items that were not inserted yet.
 PendingItems ReadPending(const py::dict& state, std::size_t table) {
   const std::string prefix = "backlog." + std::to_string(table) + ".";
   PendingItems items;
   items.stream = Read<std::int64_t>(state, prefix + "stream");
   items.start = Read<std::int64_t>(state, prefix + "start");
   for (const std::int64_t length : Read<std::int64_t>(state, prefix + "length")) {
+    // saved as int64, as the numbers beside it
     items.length.push_back(static_cast<std::int32_t>(length));
   }
   items.priority = Read<double>(state, prefix + "priority");
@@ -127,10 +136,12 @@ py::dict PyReplayWriter::State() const {
       ArrayOf<bool>(saved.open, [](const Open& o) { return o.awaits_reset; });
   state["streams.is_cut"] = ArrayOf<bool>(saved.open, [](const Open& o) { return o.is_cut; });
   state["streams.is_known"] = ArrayOf<bool>(saved.open, [](const Open& o) { return o.is_known; });
+  // by stream, then by table
   state["streams.next_start"] = ArrayOf<std::int64_t>(saved.next_start, same)
                                     .reshape({count, std::ssize(writer_.pending())});
   std::vector<py::ssize_t> shape{count};
   shape.insert(shape.end(), columns_[0].shape.begin(), columns_[0].shape.end());
+  // as observations are, so that a file shows them
   py::array next_obs(columns_[0].dtype, shape);
   if (!saved.next_obs.empty()) {
     std::memcpy(next_obs.mutable_data(), saved.next_obs.data(), saved.next_obs.size());
@@ -153,6 +164,7 @@ py::dict PyReplayWriter::State() const {
 void PyReplayWriter::LoadState(const py::dict& state) {
   std::vector<PendingItems> pending;
   for (std::size_t table = 0; table < writer_.pending().size(); ++table) {
+    // all is read before Load changes anything
     pending.push_back(ReadPending(state, table));
   }
   writer_.Load(ReadStreams(state, store_->layout().specs[0]), std::move(pending));
