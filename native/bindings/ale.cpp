@@ -58,6 +58,7 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width) {
   std::vector<py::ssize_t> shape{height, width};
   if (image.ndim() == 3) shape.push_back(channels);
   Bytes result(shape);
+  // rows are kept from one result row to the next, within one image
   resize.BeginImage();
   for (std::int32_t y = 0; y < height; ++y) {
     resize.ComputeRow(image.data(), y, result.mutable_data() + y * width * channels);

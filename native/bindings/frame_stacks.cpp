@@ -46,6 +46,7 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
   Check(obs, last_obs);
   const std::int64_t steps = obs.shape(0), envs = obs.shape(1), depth = obs.shape(2);
   const std::int64_t num_frames = (steps + 1) * envs * depth;
+  // the index is of int32
   if (num_frames > std::numeric_limits<std::int32_t>::max()) {
     throw SpecError("obs has shape " + ShapeString(obs) +
                     ", expected fewer than 2**31 frames: make the rollouts shorter");

@@ -263,6 +263,7 @@ std::vector<AppendBatch::Values> AppendArguments::ReadValues(const py::dict& giv
     const std::string name = what + "['" + spec.name + "']";
     const py::array array = ReadArray(given[spec.name.c_str()], spec, name);
     const auto shape = ShapeOf(array);
+    // a frame, or all of them: the shape alone tells which
     values[c].whole_stack = spec.stacked() && shape == ValueShape(lead, spec, true);
     const auto expected = ValueShape(lead, spec, false);
     if (!values[c].whole_stack && shape != expected) {

@@ -113,6 +113,7 @@ py::dict BatchArrays::Views(const py::dict& out) const {
 }
 
 std::vector<std::uint8_t*> BatchArrays::FieldPointers(const py::dict& out) const {
+  // addresses are taken with the GIL, and written to without it
   std::vector<std::uint8_t*> pointers;
   pointers.reserve(num_fields_);
   for (std::size_t i = 0; i < num_fields_; ++i) {

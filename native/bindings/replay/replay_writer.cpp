@@ -320,6 +320,7 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
   steps.steps = lead[0];
   ReadColumns(columns, lead, steps);
   const std::array<py::ssize_t, 1> rows{lead[1]};
+  // with which open episodes are completed if the next batch does not go on from it
   steps.next_obs = Read(last_obs, columns_[0], py::str("last_obs"), rows);
   ReadEnvIds(env_id, lead[1]);
   steps.env_ids = env_ids_;
