@@ -165,4 +165,26 @@ void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::
   }
 }
 
+std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const py::object& env_id) {
+  const auto array = py::array::ensure(env_id);
+  if (!array || array.ndim() != 1 || (array.dtype().kind() != 'i' && array.dtype().kind() != 'u')) {
+    throw DTypeError("env_id must be a one-dimensional integer array, such as info['env_id']");
+  }
+  const auto ids = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>(array);
+  std::vector<std::int32_t> envs(static_cast<std::size_t>(ids.size()));
+  const std::int64_t offset = pool.options().env_id_offset;
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    // in 64 bits: no id wraps around into the pool
+    const std::int64_t env = ids.data()[i] - offset;
+    if (env < 0 || env >= pool.options().num_envs) {
+      throw SpecError("env_id " + std::to_string(ids.data()[i]) + " in row " +
+                      std::to_string(i) + " is not in this pool: its ids are " +
+                      std::to_string(offset) + " to " +
+                      std::to_string(offset + pool.options().num_envs - 1));
+    }
+    envs[i] = static_cast<std::int32_t>(env);
+  }
+  return envs;
+}
+
 }  // namespace rollouts

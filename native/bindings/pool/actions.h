@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Actions out of NumPy arrays.
+// Actions, and the environments that they are for, out of NumPy arrays.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "rollouts/pool/cpu_pool.h"
 
@@ -15,5 +16,8 @@ namespace rollouts {
 // or DTypeError, naming the row, and what CpuPool's CheckSend and Send throw; nothing is sent then.
 void SendActions(CpuPool& pool, const pybind11::object& actions,
                  std::span<const std::int32_t> envs, const BatchView* out);
+
+// Global ids as indices into the pool. Throws SpecError or DTypeError for what is none.
+std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const pybind11::object& env_id);
 
 }  // namespace rollouts

@@ -68,7 +68,7 @@ class PyPool {
     std::vector<std::int32_t> ids;
     std::span<const std::int32_t> envs = pool_->all_envs();
     if (!env_id.is_none()) {
-      ids = ReadEnvIds(env_id);
+      ids = ReadEnvIds(*pool_, env_id);
       envs = ids;
     }
     std::optional<OutArrays> arrays;
@@ -96,7 +96,6 @@ class PyPool {
 
   py::tuple Step(const py::object& actions, const py::object& env_id, const py::object& out) {
     Send(actions, env_id, out);
-    // one crossing from Python for both
     return Recv(std::nullopt);
   }
 
@@ -144,7 +143,7 @@ class PyPool {
   }
 
   py::list SaveStates(const py::object& env_id) {
-    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     py::list states;
     for (const std::int32_t env : envs) {
       const auto sealed = SealState(KindOf(env), pool_->SaveState(env));
@@ -155,13 +154,15 @@ class PyPool {
 
   py::list Render(const py::object& env_id) {
     py::list frames;
-    for (const std::int32_t env : ReadEnvIds(env_id)) frames.append(FrameArray(pool_->Render(env)));
+    for (const std::int32_t env : ReadEnvIds(*pool_, env_id)) {
+      frames.append(FrameArray(pool_->Render(env)));
+    }
     return frames;
   }
 
   // The caller's list keeps the bytes, which nobody can change, alive.
   void LoadStates(const py::object& env_id, const std::vector<py::bytes>& sealed) {
-    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     if (sealed.size() != envs.size()) {
       throw SpecError("got " + std::to_string(sealed.size()) + " states for " +
                       std::to_string(envs.size()) + " environments");
@@ -185,7 +186,7 @@ class PyPool {
 
   // The actions, (n, *action_shape), that environments at rest were sent last.
   py::array ActionRows(const py::object& env_id) {
-    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     const auto size = static_cast<std::size_t>(pool_->action_bytes());
     // Box actions alone, which rest as float32
     py::array_t<float> actions({envs.size(), size / sizeof(float)});
@@ -197,7 +198,7 @@ class PyPool {
   }
 
   void EndSteps(const py::object& env_id, const DoubleArray& reward, const BoolArray& terminated) {
-    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     if (reward.size() != std::ssize(envs) || terminated.size() != std::ssize(envs)) {
       throw SpecError("reward and terminated need one number for each environment");
     }
@@ -205,7 +206,7 @@ class PyPool {
   }
 
   py::tuple ShowIdle(const py::object& env_id, bool begin) {
-    const std::vector<std::int32_t> envs = ReadEnvIds(env_id);
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     CpuPool::Received received;
     {
       const ReleaseGil release;
@@ -321,29 +322,6 @@ class PyPool {
                                            received.rows);
     }
     return result;
-  }
-
-  // Global ids as indices into this pool.
-  std::vector<std::int32_t> ReadEnvIds(const py::object& env_id) const {
-    const auto array = py::array::ensure(env_id);
-    if (!array || array.ndim() != 1 || (array.dtype().kind() != 'i' && array.dtype().kind() != 'u')) {
-      throw DTypeError("env_id must be a one-dimensional integer array, such as info['env_id']");
-    }
-    const auto ids = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>(array);
-    std::vector<std::int32_t> envs(static_cast<std::size_t>(ids.size()));
-    const std::int64_t offset = pool_->options().env_id_offset;
-    for (std::size_t i = 0; i < envs.size(); ++i) {
-      // ids outside 32 bits become an index that CheckSend refuses by name
-      const std::int64_t env = ids.data()[i] - offset;
-      envs[i] = env >= 0 && env < pool_->options().num_envs ? static_cast<std::int32_t>(env) : -1;
-      if (envs[i] < 0) {
-        throw SpecError("env_id " + std::to_string(ids.data()[i]) + " in row " +
-                        std::to_string(i) + " is not in this pool: its ids are " +
-                        std::to_string(offset) + " to " +
-                        std::to_string(offset + pool_->options().num_envs - 1));
-      }
-    }
-    return envs;
   }
 
   std::optional<OutArrays> out_;  // outlives the pool's threads

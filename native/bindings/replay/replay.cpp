@@ -107,7 +107,6 @@ class PyReplayStore {
                    std::optional<double> timeout_s) {
     ReplayStore& store = this->store();
     const Deadline deadline(timeout_s);
-    // all arguments are read before rows are referenced
     const std::size_t table = store.TableIndex(name);
     const Int64Array streams = ReadIds(stream_id, "stream_id");
     const Int64Array starts = ReadIds(start, "start");
@@ -131,7 +130,6 @@ class PyReplayStore {
         referred = true;
         store.Insert(table, runs, Span(priorities), deadline.next(), to);
       }
-      // one attempt is made even where the deadline has passed
       if (runs.taken() == count || deadline.passed()) break;
       LookAtSignals();
     }
