@@ -89,6 +89,7 @@ py::tuple InfoNames(const EnvSpec& spec) {
 }
 
 py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec) {
+  // each array keeps the buffer, also when the pool has given it up
   const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
     delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);
   });

@@ -21,6 +21,7 @@ std::vector<Segment> ReadSegments(const py::list& given) {
   using Fields = std::tuple<std::string, std::int32_t, std::int32_t, py::dict>;
   std::vector<Segment> segments;
   for (const py::handle each : given) {
+    // `internal`: options that users do not give, such as a ROM's path
     const auto [id, num_envs, limit, internal] = each.cast<Fields>();
     segments.push_back({&FindEntry(id), num_envs, limit, OptionColumnsFromDict(internal)});
   }

@@ -187,6 +187,7 @@ void PyGatherPlan::CheckOut(const py::dict& out, std::int64_t batch_size) const 
   for (const auto& [key, value] : out) {
     const auto name = py::str(key).cast<std::string>();
     const auto is = [&](const GatherPlan::Field& field) { return field.spec.name == name; };
+    // fields alone: what a sample tells of its items has arrays of its own
     const auto found = std::find_if(plan_.fields().begin(), plan_.fields().end(), is);
     if (found == plan_.fields().end()) {
       throw SpecError("out has '" + name + "', which is no field of the plan");
