@@ -13,7 +13,7 @@ from rollouts.families.mujoco_engine import assets_dir, load_engine, requirement
 
 __all__ = ["Scaled", "Uniform", "assets_dir", "integration_state", "load_engine", "requirement"]
 
-# what a saved state begins with (native/include/rollouts/pool/state.h)
+# what a saved state begins with (native/include/rollouts/support/state.h)
 _SEAL = struct.Struct("<8sIIQQQ")  # magic, version, bytes of the type's name, three more
 _CLOCK = struct.Struct("<QIIIidB")
 _PHYSICS = struct.Struct("<iQ")  # MuJoCo's release, numbers that follow

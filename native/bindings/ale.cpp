@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 #include "rollouts/envs/atari/area_resize.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 
@@ -22,15 +22,19 @@ namespace {
 
 using Bytes = py::array_t<std::uint8_t, py::array::c_style>;
 
+// An emulator as the environments have it, but without their restarts.
 std::unique_ptr<Ale> LoadEmulator(const std::string& rom_path) {
+  // ALE ends the process over a file that it cannot read
   AleLibrary::CheckRom(rom_path);
   auto ale = std::make_unique<Ale>();
   ale->SetInt("random_seed", 0);
+  // deterministic, for comparisons with ale_py
   ale->SetFloat("repeat_action_probability", 0.0f);
   ale->LoadRom(rom_path);
   return ale;
 }
 
+// (height, width) of palette indices.
 Bytes CopyScreen(const Ale& ale) {
   const AleScreen screen = ale.screen();
   Bytes copy({screen.height, screen.width});
@@ -54,6 +58,7 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width) {
   std::vector<py::ssize_t> shape{height, width};
   if (image.ndim() == 3) shape.push_back(channels);
   Bytes result(shape);
+  // rows are kept from one result row to the next, within one image
   resize.BeginImage();
   for (std::int32_t y = 0; y < height; ++y) {
     resize.ComputeRow(image.data(), y, result.mutable_data() + y * width * channels);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arrays.h"
+#include "bindings/arrays.h"
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "bindings.h"
-#include "gil.h"
-#include "rollouts/pool/errors.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 
@@ -21,6 +21,7 @@ constexpr std::size_t kMostAxes = 64;  // NumPy's
 constexpr const char* kNames[] = {"obs",    "reward",         "terminated",     "truncated",
                                   "env_id", "episode_return", "episode_length", "final_obs"};
 
+// `field` is a number of kNames, here and below.
 py::dtype FieldDType(std::size_t field, const EnvSpec& spec) {
   switch (field) {
     case 1: case 5: return py::dtype::of<double>();
@@ -62,6 +63,7 @@ py::array NewArray(const py::handle& dtype, int ndim, const py::ssize_t* shape,
 
 py::array RowsOf(const py::array& array, py::ssize_t first, py::ssize_t count) {
   auto* const whole = py::detail::array_proxy(array.ptr());
+  // on the stack: each step makes a view of each array
   std::array<py::ssize_t, kMostAxes> shape;
   std::copy_n(whole->dimensions, whole->nd, shape.begin());
   shape[0] = count;
@@ -87,11 +89,14 @@ py::tuple InfoNames(const EnvSpec& spec) {
 }
 
 py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec) {
+  // each array keeps the buffer, also when the pool has given it up
   const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
     delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);
   });
+  // the buffer's own memory: what a caller gave as `out` is put in place of it later
   const BatchView& view = buffer->view();
   const auto pointers = Pointers(view);
+  // same-step autoreset: infos of the episode that began stand behind those of the step
   const bool with_begun = spec.reset_infos && view.final_obs;
   py::tuple arrays(pointers.size() + spec.num_infos * (with_begun ? 2 : 1));
   for (std::size_t field = 0; field < pointers.size(); ++field) {
@@ -105,6 +110,7 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
     const InfoSpec& info = spec.infos[i];
     std::vector<py::ssize_t> shape{buffer->rows()};
     if (info.length != InfoSpec::kNumber) shape.push_back(info.length);
+    // info columns follow the fields that all environments have
     const std::size_t at = pointers.size() + i;
     arrays[at] = py::array(NumpyDType(info.dtype), shape, {}, view.infos[i], owner);
     if (with_begun) {
@@ -117,10 +123,12 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 
 NumpyUsers::~NumpyUsers() {
   const AcquireGil gil;
+  // here and not with the members, which go when the GIL is given back
   arrays_ = py::tuple();
 }
 
 bool NumpyUsers::None() const {
+  // views hold their array, tensors and DLPack capsules hold a view
   if (Py_REFCNT(arrays_.ptr()) > 1) return false;
   return std::all_of(arrays_.begin(), arrays_.end(), [](const py::handle array) {
     return array.is_none() || Py_REFCNT(array.ptr()) == 1;
@@ -154,6 +162,7 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
     const bool fits = array.dtype().equal(dtype) &&
                       std::equal(shape.begin(), shape.end(), array.shape(),
                                  array.shape() + array.ndim());
+    // threads write rows by pointer
     constexpr int kLayout =
         py::detail::npy_api::NPY_ARRAY_ALIGNED_ | py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_;
     if (!fits || (array.flags() & kLayout) != kLayout || !array.writeable()) {
@@ -166,6 +175,7 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
     arrays_[field] = array;
   }
   const auto pointer = [&](std::size_t field) -> void* {
+    // not given: the pool's own array
     return arrays_[field] ? py::reinterpret_borrow<py::array>(arrays_[field]).mutable_data() : nullptr;
   };
   view_.obs = static_cast<std::uint8_t*>(pointer(0));

@@ -6,7 +6,7 @@
 #include <pybind11/pybind11.h>
 
 #include "rollouts/core/spec.h"
-#include "rollouts/pool/options.h"
+#include "rollouts/support/options.h"
 
 namespace rollouts {
 

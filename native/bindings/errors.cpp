@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/pybind11.h>
 
-#include "bindings.h"
-#include "rollouts/pool/errors.h"
+#include "bindings/bindings.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 
@@ -11,6 +11,7 @@ namespace {
 
 // Raises rollouts.errors.<name>(message).
 void Raise(const char* name, const std::exception& error) {
+  // imported when it is raised: while this module loads, the package may be half loaded
   const py::object type = py::module_::import("rollouts.errors").attr(name);
   PyErr_SetString(type.ptr(), error.what());
 }
@@ -18,6 +19,7 @@ void Raise(const char* name, const std::exception& error) {
 }  // namespace
 
 void BindErrors(py::module_&) {
+  // local: other extension modules keep theirs
   py::register_local_exception_translator([](std::exception_ptr pending) {
     try {
       if (pending) std::rethrow_exception(pending);

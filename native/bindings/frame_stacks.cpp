@@ -9,16 +9,17 @@
 #include <string>
 #include <vector>
 
-#include "arrays.h"
-#include "bindings.h"
-#include "gil.h"
-#include "rollouts/pool/errors.h"
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 
 namespace rollouts {
 namespace {
 
+// Throws SpecError for arrays whose frames FindFrames could not compare.
 void Check(const py::array& obs, const py::array& last_obs) {
   const auto fail = [](const std::string& what) { throw SpecError(what); };
   if (obs.ndim() < 3) {
@@ -32,6 +33,7 @@ void Check(const py::array& obs, const py::array& last_obs) {
     fail("last_obs has shape " + ShapeString(last_obs) + ", expected that of a row of obs, " +
          ShapeString(obs) + ", and its dtype");
   }
+  // frames are compared and copied as bytes
   const int contiguous = py::array::c_style;
   if ((obs.flags() & contiguous) == 0 || (last_obs.flags() & contiguous) == 0) {
     fail("obs and last_obs must be C-contiguous: use np.ascontiguousarray");
@@ -44,6 +46,7 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
   Check(obs, last_obs);
   const std::int64_t steps = obs.shape(0), envs = obs.shape(1), depth = obs.shape(2);
   const std::int64_t num_frames = (steps + 1) * envs * depth;
+  // the index is of int32
   if (num_frames > std::numeric_limits<std::int32_t>::max()) {
     throw SpecError("obs has shape " + ShapeString(obs) +
                     ", expected fewer than 2**31 frames: make the rollouts shorter");
@@ -59,10 +62,12 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
   std::vector<const std::uint8_t*> found;
   {
     const ReleaseGil no_gil;
+    // pointers into obs and last_obs, which the caller holds
     found = FindFrames(stacks, index_data);
   }
   std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(found.size())};
   for (py::ssize_t axis = 3; axis < obs.ndim(); ++axis) shape.push_back(obs.shape(axis));
+  // only now is it known how many frames differ; making the array needs the GIL
   py::array frames(obs.dtype(), shape);
   auto* out = static_cast<std::uint8_t*>(frames.mutable_data());
   {

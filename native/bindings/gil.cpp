@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gil.h"
+#include "bindings/gil.h"
 
 #include <chrono>
 #include <thread>
@@ -11,6 +11,7 @@ namespace {
 // had it.
 thread_local PyThreadState* t_released = nullptr;
 
+// For a thread that can never have the GIL again: code behind this would go on without it.
 [[noreturn]] void Park() {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(24));
 }
@@ -34,6 +35,7 @@ auto TakeOrPark(const Take& take) noexcept {
   }
 }
 
+// Remembered by thread, so that code further in can take the GIL back without knowing who gave it.
 PyThreadState* Give() noexcept { return t_released = PyEval_SaveThread(); }
 
 void TakeBack(PyThreadState* state) noexcept {
@@ -49,6 +51,7 @@ ReleaseGil::ReleaseGil() noexcept : state_(Give()) {}
 ReleaseGil::~ReleaseGil() { TakeBack(state_); }
 
 AcquireGil::AcquireGil() noexcept : released_(t_released) {
+  // this thread gave the GIL away further out: it takes the same state back
   if (released_) {
     TakeBack(released_);
     return;

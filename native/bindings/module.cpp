@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Native core of rollouts: environments, pools, engines. Use it through `rollouts`.";

@@ -5,8 +5,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "bindings.h"
-#include "rollouts/envs/mujoco/model_parts.h"
+#include "bindings/bindings.h"
+#include "rollouts/engines/mujoco_parts.h"
 
 namespace py = pybind11;
 

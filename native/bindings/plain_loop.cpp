@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollouts/pool/plain_loop.h"
+#include "rollouts/registry/plain_loop.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace py = pybind11;
 
@@ -30,6 +30,7 @@ class PyPlainLoop {
   }
 
   py::tuple Step(const py::array& actions) {
+    // the loop reads them by pointer
     const bool fits = actions.dtype().equal(action_dtype_) && actions.size() == loop_->num_envs() &&
                       (actions.flags() & py::array::c_style);
     if (!fits) {
@@ -42,6 +43,7 @@ class PyPlainLoop {
 
  private:
   static py::tuple MakeArrays(const std::shared_ptr<PlainLoop>& loop) {
+    // each array keeps the loop alive, whose memory it shows
     const py::capsule owner(new std::shared_ptr<PlainLoop>(loop), [](void* pointer) {
       delete static_cast<std::shared_ptr<PlainLoop>*>(pointer);
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollouts/pool/registry.h"
+#include "rollouts/registry/registry.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace py = pybind11;
 
@@ -21,6 +21,7 @@ py::dict SpaceToDict(const SpaceSpec& space) {
   result["n"] = space.n;
   result["dtype"] = NumpyDType(space.dtype);
   std::vector<std::int32_t> shape(space.shape, space.shape + space.ndim);
+  // one bound for all elements unless they differ
   const std::int64_t bounds = space.elementwise ? space.size() : 1;
   result["low"] = std::vector<double>(space.low, space.low + bounds);
   result["high"] = std::vector<double>(space.high, space.high + bounds);
@@ -30,6 +31,7 @@ py::dict SpaceToDict(const SpaceSpec& space) {
   return result;
 }
 
+// One line of envs.cmake.
 py::dict EntryToDict(const RegistryEntry& entry) {
   py::dict result;
   result["id"] = entry.id;
@@ -42,6 +44,7 @@ py::dict EntryToDict(const RegistryEntry& entry) {
   return result;
 }
 
+// With these options, on which spaces may depend.
 py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
   const EnvSpec spec = FindEntry(id).make_spec(OptionColumnsFromDict(options));
   py::dict result;
@@ -65,12 +68,14 @@ py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
   return result;
 }
 
+// NumPy's integers and floats count as Python's.
 OptionValue ToOptionValue(const std::string& name, const py::handle& value) {
   // bool first: in Python it is an int too
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
   if (py::isinstance<py::str>(value)) return value.cast<std::string>();
   if (PyIndex_Check(value.ptr())) {
     const auto number = py::int_(py::reinterpret_borrow<py::object>(value));
+    // -1 may be the number as well as an error
     const std::int64_t fits = PyLong_AsLongLong(number.ptr());
     if (fits == -1 && PyErr_Occurred()) {
       PyErr_Clear();
@@ -107,9 +112,11 @@ OptionColumns OptionColumnsFromDict(const py::dict& given) {
     const auto name = key.cast<std::string>();
     std::vector<OptionValue>& column = columns[name];
     if (!py::isinstance<py::list>(value)) {
+      // one for all environments
       column.push_back(ToOptionValue(name, value));
       continue;
     }
+    // a list has a value for each environment
     for (const py::handle each : py::reinterpret_borrow<py::list>(value)) {
       column.push_back(ToOptionValue(name, each));
     }

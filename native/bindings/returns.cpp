@@ -5,13 +5,13 @@
 #include <initializer_list>
 #include <string>
 
-#include "arrays.h"
-#include "bindings.h"
-#include "gil.h"
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "rollouts/data/gae.h"
 #include "rollouts/data/nstep.h"
 #include "rollouts/data/vtrace.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace py = pybind11;
 
@@ -21,6 +21,7 @@ namespace {
 template <typename T>
 using Contiguous = py::array_t<T, py::array::c_style>;
 
+// Arrays of steps are alike; estimators read them by one index.
 void CheckSameShape(const py::array& array, const py::array& reward) {
   const bool same = array.ndim() == 2 && array.shape(0) == reward.shape(0) &&
                     array.shape(1) == reward.shape(1);
@@ -47,11 +48,13 @@ class Call {
       throw SpecError("last_value has shape " + ShapeString(last_value) + ", expected (" +
                       std::to_string(reward.shape(1)) + ",): one per column");
     }
+    // pointers of the caller's arrays, which live as long as the call
     in_ = {reward.shape(0),        reward.shape(1),
            reward.data(),          value.data(),
            reinterpret_cast<const std::uint8_t*>(terminated.data()),
            reinterpret_cast<const std::uint8_t*>(truncated.data()),
            bootstrap_value.data(), last_value.data()};
+    // float32 also for float64 rewards
     advantage_ = py::array_t<float>({in_.steps, in_.envs});
     target_ = py::array_t<float>({in_.steps, in_.envs});
   }

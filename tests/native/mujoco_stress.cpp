@@ -22,9 +22,9 @@
 #include "rollouts/envs/mujoco/half_cheetah.h"
 #include "rollouts/envs/mujoco/humanoid.h"
 #include "rollouts/envs/mujoco/own_model.h"
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/options.h"
-#include "rollouts/pool/state.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/options.h"
+#include "rollouts/support/state.h"
 
 #define CHECK(condition)                                                        \
   do {                                                                          \

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rollouts/replay/chunk.h"
-#include "rollouts/replay/huge_pages.h"
+#include "rollouts/support/huge_pages.h"
 
 namespace {
 constexpr std::uintptr_t kPage = 64 << 10;
@@ -57,6 +57,7 @@ int __wrap_munmap(void* memory, std::size_t bytes) {
 
 namespace {
 
+using namespace rollouts;
 using namespace rollouts::replay;
 
 // Chunks of no whole number of pages, so many that they take several slabs.

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "rollouts/pool/errors.h"
 #include "rollouts/replay/replay_store.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {

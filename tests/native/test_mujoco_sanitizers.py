@@ -23,14 +23,10 @@ from rollouts.mujoco import assets_dir
 SOURCES = [
     HERE / "mujoco_stress.cpp",
     *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
-    NATIVE / "src" / "dm_control_env.cpp",
-    NATIVE / "src" / "dm_control_tasks.cpp",
-    NATIVE / "src" / "dm_control_terrain.cpp",
-    NATIVE / "src" / "mujoco_env.cpp",
-    NATIVE / "src" / "mujoco_model_changes.cpp",
-    NATIVE / "src" / "own_model.cpp",
-    NATIVE / "src" / "options.cpp",
-    NATIVE / "src" / "state.cpp",
+    *sorted((NATIVE / "src" / "envs" / "dm_control").glob("*.cpp")),
+    *sorted((NATIVE / "src" / "envs" / "mujoco").glob("*.cpp")),
+    NATIVE / "src" / "support" / "options.cpp",
+    NATIVE / "src" / "support" / "state.cpp",
 ]
 SCENARIOS = [
     "divergence_stays_apart",

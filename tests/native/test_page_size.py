@@ -17,8 +17,8 @@ GXX = shutil.which("g++")
 @pytest.mark.skipif(GXX is None, reason="needs the compiler g++")
 def test_replay_memory_keeps_to_pages_of_64_kib(tmp_path: Path) -> None:
     program = tmp_path / "page_size"
-    replay = NATIVE / "src" / "replay"
-    sources = [replay / name for name in ("chunk.cpp", "column.cpp", "huge_pages.cpp")]
+    names = ("replay/chunk.cpp", "replay/column.cpp", "support/huge_pages.cpp")
+    sources = [NATIVE / "src" / name for name in names]
     wrapped = [f"-Wl,--wrap={name}" for name in ("sysconf", "mmap", "munmap")]
     command = [GXX, "-std=c++20", "-O1", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
     subprocess.run(

@@ -11,8 +11,7 @@ from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, sce
 SOURCES = [
     HERE / "replay_stress.cpp",
     *sorted((NATIVE / "src" / "replay").glob("*.cpp")),
-    NATIVE / "src" / "page_memory.cpp",
-    NATIVE / "src" / "state.cpp",
+    *sorted((NATIVE / "src" / "support").glob("*.cpp")),
 ]
 SCENARIOS = [
     "close_wakes_everybody",

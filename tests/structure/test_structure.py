@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports and includes point one way: integrations, rollouts, _native, pool, envs, core."""
+"""Who may import or include what; the orders of folders are in test_layers, test_native_layers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
-INCLUDE = ROOT / "native" / "include" / "rollouts"
-
-# what the headers of a folder may include from rollouts/
-ALLOWED_INCLUDES = {
-    "core": {"core"},
-    "envs": {"core", "envs"},
-    "data": {"core", "data"},
-    "pool": {"core", "pool"},
-    "replay": {"core", "pool", "replay"},
-}
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -41,14 +29,6 @@ def python_files(*folders: str) -> list[Path]:
 
 def includes(path: Path) -> list[str]:
     return re.findall(r'^#include [<"]([^>"]+)[>"]', path.read_text(), flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("folder", sorted(ALLOWED_INCLUDES))
-def test_native_headers_include_only_what_lies_below_them(folder: str) -> None:
-    for header in (INCLUDE / folder).rglob("*.h"):
-        for name in includes(header):
-            if name.startswith("rollouts/"):
-                assert name.split("/")[1] in ALLOWED_INCLUDES[folder], (header, name)
 
 
 def defined_classes(header: Path) -> set[str]:
@@ -75,7 +55,7 @@ def test_no_two_native_headers_define_a_class_of_one_name() -> None:
 
 def test_only_the_bindings_know_pybind11() -> None:
     for source in [*(ROOT / "native").rglob("*.h"), *(ROOT / "native").rglob("*.cpp")]:
-        if source.parent.name != "bindings":
+        if "bindings" not in source.parts:
             assert not any("pybind11" in name for name in includes(source)), source
 
 

@@ -13,7 +13,7 @@
 #include <optional>
 #include <sstream>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 
@@ -93,6 +93,7 @@ class Resolver {
   explicit Resolver(void* handle) : handle_(handle) {}
   template <typename Function>
   void operator()(Function*& function, const std::string& name) {
+    // all are looked up, also behind a missing one: the message counts them
     function = reinterpret_cast<Function*>(dlsym(handle_, name.c_str()));
     if (!function) missing_.push_back(name);
   }
@@ -106,6 +107,7 @@ class Resolver {
 void ResolveAll(Resolver& resolve, AleSymbols& s) {
   const std::string ale = "_ZN3ale12ALEInterface";
   const std::string ale_const = "_ZNK3ale12ALEInterface";
+  // names as GCC and Clang mangle them, with libstdc++'s string and path
   const std::string text = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
   resolve(s.construct, ale + "C1Ev");
   resolve(s.destroy, ale + "D1Ev");
@@ -139,6 +141,7 @@ void ResolveAll(Resolver& resolve, AleSymbols& s) {
 // Number of bytes that `construct` writes into `bytes`, up to the last changed one.
 template <std::size_t kSize>
 std::size_t BytesWritten(void (*construct)(void*), std::array<std::byte, kSize>& bytes) {
+  // a size that no header tells: what the constructor leaves untouched is not the object's
   constexpr std::byte kPattern{0xA5};
   bytes.fill(kPattern);
   construct(bytes.data());
@@ -172,6 +175,7 @@ void CheckLayout(AleSymbols& symbols, std::size_t ale_bytes, std::size_t state_b
                       Advice(version));
   }
   const auto offset = FindEmptyString(probe.data(), state_bytes);
+  // this one is not destroyed: only its string owns memory, and it is empty
   if (!offset) throw EngineError("ale::ALEState holds no std::string" + Advice(version));
   symbols.state_string_offset = *offset;
 }
@@ -192,9 +196,11 @@ void RefusedAsError(Call&& call) {
 
 void AleLibrary::Load(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
+  // once in a process: pools of several threads may ask for it
   if (loaded_symbols.load()) return;
 
   // the handle is kept for the life of the process, like the module itself
+  // RTLD_NOLOAD: ale_py's own module, with the state that Python sees
   void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!handle) {
     const char* reason = dlerror();
@@ -202,6 +208,7 @@ void AleLibrary::Load(const std::string& so_path, const std::string& version) {
                       " after `import ale_py`" + (reason ? std::string(", got: ") + reason : ""));
   }
 
+  // stored only when all of it is known and checked: others read it without the lock
   auto symbols = std::make_unique<AleSymbols>();
   Resolver resolver(handle);
   ResolveAll(resolver, *symbols);
@@ -220,6 +227,7 @@ void AleLibrary::Load(const std::string& so_path, const std::string& version) {
 void AleLibrary::CheckRom(const std::string& rom_path) {
   const AleSymbols& symbols = Symbols();
   std::error_code ignored;
+  // ALE would end the process over a file that it cannot open
   if (!std::filesystem::is_regular_file(rom_path, ignored)) {
     throw EngineError("ROM file " + rom_path +
                       " does not exist: pip install --force-reinstall ale-py, which carries the "
@@ -245,6 +253,7 @@ AleState::AleState(const std::string& serialized) {
 std::string AleState::Serialize() const { return Symbols().serialize_state(storage_); }
 
 AleState::~AleState() {
+  // ALE exports no destructor of states: its string is all that is to be freed
   std::byte* text = storage_ + Symbols().state_string_offset;
   std::destroy_at(reinterpret_cast<std::string*>(text));
 }
@@ -262,8 +271,10 @@ void Ale::SetFloat(const std::string& key, float value) {
 
 void Ale::LoadRom(const std::string& rom_path) {
   Symbols().load_rom(storage_, Path(rom_path));
+  // its address stays the same for the life of the emulator: it is read directly from now on
   auto* screen = const_cast<ScreenLayout*>(
       static_cast<const ScreenLayout*>(Symbols().screen(storage_)));
+  // a layout other than ScreenLayout's would hardly have these numbers
   const bool plausible =
       screen->width == kScreenWidth && screen->height > 0 && screen->height <= kMaxScreenHeight &&
       screen->pixels.size() == static_cast<std::size_t>(screen->height) * kScreenWidth;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mujoco_native.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {
@@ -76,6 +76,7 @@ bool Physics::TryForwardUnactuated() {
 Physics::HeightFieldView Physics::HeightField() const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = native_->model;
+  // bumps are drawn in a square: other fields have no such terrain
   if (at.nhfield.In(model) < 1 || at.hfield_nrow.In(model)[0] != at.hfield_ncol.In(model)[0]) {
     throw SpecError("the model " + model_->xml_path() + " has no square height field");
   }
@@ -96,12 +97,14 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
       --whole;
     }
     for (std::int32_t i = 0; i < whole; ++i) api.step(model, data);
+    // the first half of the next step: what derives from the new positions
     api.step1(model, data);
   });
   ThrowWarnings();
 }
 
 void Physics::Refresh() {
+  // what depends on accelerations is not made anew
   Guarded([&] { Mujoco().step1(native_->model, native_->data.get()); });
   ThrowWarnings();
 }

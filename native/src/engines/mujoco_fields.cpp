@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "mujoco_native.h"
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/state.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts {
 namespace {
@@ -16,6 +16,7 @@ PhysicsModel::Field Describe(const ModelField& field) {
   described.type = field.type;
   described.size = static_cast<std::size_t>(field.rows * field.columns);
   described.shape = {field.rows};
+  // as NumPy shows them: (rows,), (rows, columns), or () for an option
   if (!field.flat) described.shape.push_back(field.columns);
   if (field.scalar()) described.shape.clear();
   return described;
@@ -42,12 +43,14 @@ PhysicsModel::Field PhysicsModel::SettableField(const std::string& name) const {
 std::vector<std::string> PhysicsModel::SettableFields() const {
   std::vector<std::string> names;
   for (const ModelField& field : native_->fields) {
+    // structure and what MuJoCo computes are known, to say why they cannot be set
     if (field.use == ModelField::Use::kValues) names.push_back(field.name);
   }
   return names;
 }
 
 ModelCopy& Physics::OwnedModel() {
+  // most simulations change nothing and share the model until here
   if (!native_->own) {
     const PhysicsModel::Native& shared = *model_->native_;
     native_->own = std::make_unique<ModelCopy>(shared.model.get(), shared.fields);
@@ -58,10 +61,12 @@ ModelCopy& Physics::OwnedModel() {
 
 std::span<std::uint8_t> Physics::OwnBytes(const std::string& name, ModelValue type) {
   const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
+  // the caller writes through a pointer to T, which converts nothing
   if (field.type != type) {
     throw SpecError("'" + name + "' of the model " + model_->xml_path() +
                     " has values of another type");
   }
+  // `keep`: the caller holds the address
   const std::span<std::uint8_t> values = OwnedModel().Own(field, /*keep=*/true);
   UpdateModelView();
   return values;
@@ -71,6 +76,7 @@ void Physics::UpdateModelView() { model_view_ = ViewOfModel(native_->model); }
 
 bool Physics::SetField(const std::string& name, std::span<const double> values) {
   const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
+  // its address may go again with the next change
   const std::span<std::uint8_t> bytes = OwnedModel().Own(field, /*keep=*/false);
   UpdateModelView();
   VisitType(field.type, [&](auto zero) {
@@ -84,6 +90,7 @@ bool Physics::SetField(const std::string& name, std::span<const double> values) 
 std::vector<double> Physics::ReadField(const std::string& name, bool of_file) const {
   const PhysicsModel::Native& shared = *model_->native_;
   const ModelField& field = FindField(shared.fields, name, model_->xml_path());
+  // the shared model is as the file was read
   const mjModel* const model = of_file ? shared.model.get() : native_->model;
   std::vector<double> values(static_cast<std::size_t>(field.rows * field.columns));
   VisitType(field.type, [&](auto zero) {
@@ -114,11 +121,13 @@ void Physics::SaveOwn(StateWriter& writer) const {
   if (native_->own) {
     native_->own->Save(writer);
   } else {
+    // as ModelCopy::Save of nothing
     writer.Put(std::uint64_t{0});
   }
 }
 
 void Physics::LoadOwn(StateReader& reader) {
+  // nothing of its own before and after: no copy is made for that
   if (!native_->own && ModelCopy::IsEmpty(reader)) {
     reader.Get<std::uint64_t>();
     return;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mujoco_library.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {
@@ -35,9 +35,11 @@ thread_local Trap trap;
 
 void OnLog(const MujocoLog* message) {
   if (message->level == kLogError) {
+    // copied: the message need not outlive the jump
     std::snprintf(trap.error, sizeof(trap.error), "%s", message->subject);
     std::longjmp(trap.jump, 1);
   }
+  // the first one says most: others follow from it
   if (message->level == kLogWarning && trap.warning[0] == 0) {
     std::snprintf(trap.warning, sizeof(trap.warning), "%s", message->subject);
   }
@@ -49,6 +51,7 @@ class Resolver {
   explicit Resolver(void* handle) : handle_(handle) {}
   template <typename Function>
   void operator()(Function& function, const char* name) {
+    // all are looked up, also behind a missing one: the message counts them
     function = reinterpret_cast<Function>(dlsym(handle_, name));
     if (!function) missing_.push_back(name);
   }
@@ -83,6 +86,7 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
 }
 
 const Loaded& GetLoaded() {
+  // acquire: with all that LoadMujoco has found
   const Loaded* const found = loaded.load(std::memory_order_acquire);
   if (!found) {
     throw EngineError(
@@ -112,6 +116,7 @@ std::string MujocoAdvice() {
   for (const MujocoRelease* release : releases) {
     names += (names.empty() ? "" : ", ") + std::string(release->name);
   }
+  // the first minor release that is not known any more
   const int last = releases.back()->number;
   return "this rollouts supports MuJoCo " + names + ": pip install \"mujoco>=" +
          releases.front()->name + ",<" + std::to_string(last / 1'000'000) + "." +
@@ -120,6 +125,7 @@ std::string MujocoAdvice() {
 
 void LoadMujoco(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
+  // once in a process: pools of several threads may ask for it
   if (loaded.load()) return;
 
   // the handle is kept for the life of the process, like the library itself
@@ -162,7 +168,9 @@ std::string LastMujocoWarning() { return trap.warning; }
 void RunGuarded(void (*call)(void*), void* context) {
   const MujocoApi& api = Mujoco();
   trap.warning[0] = 0;
+  // of this thread alone: the user's own handler is put back after the call
   const MujocoLogHandler before = api.set_thread_log_handler(&OnLog);
+  // nothing of C++ lies between here and the jump, so no destructor is skipped
   if (setjmp(trap.jump) == 0) {
     call(context);
     api.set_thread_log_handler(before);

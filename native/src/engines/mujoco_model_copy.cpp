@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "mujoco_lib.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {
@@ -33,6 +33,7 @@ Saved ReadSaved(StateReader& reader, const std::vector<ModelField>& fields) {
   const auto values = reader.GetBytes(reader.Get<std::uint64_t>());
   const auto field = std::find_if(fields.begin(), fields.end(),
                                   [&](const ModelField& one) { return name == one.name; });
+  // constants too: mj_setConst may have made them differ
   const bool may_differ = field != fields.end() &&
                           (field->use == ModelField::Use::kValues || field->is_constant);
   if (!may_differ || field->bytes() != values.size()) {
@@ -46,6 +47,7 @@ Saved ReadSaved(StateReader& reader, const std::vector<ModelField>& fields) {
 
 ModelStruct::ModelStruct(const mjModel* from)
     : bytes_(std::make_unique<std::uint8_t[]>(Release().model_bytes)) {
+  // shallow: the arrays stay the other model's
   std::memcpy(bytes_.get(), from, Release().model_bytes);
 }
 
@@ -54,6 +56,7 @@ const ModelField& FindField(const std::vector<ModelField>& fields, const std::st
   const auto field = std::find_if(fields.begin(), fields.end(),
                                   [&](const ModelField& one) { return name == one.name; });
   const std::string what = "the model " + xml_path;
+  // three reasons why not, each with what to do instead
   if (field == fields.end()) {
     throw SpecError(what + " has no field '" + name + "', or has it empty; fields are named as " +
                     "in MuJoCo's mjModel, those of its options as in 'opt.gravity'");
@@ -74,6 +77,7 @@ std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
   auto copy = std::find_if(own_fields_.begin(), own_fields_.end(),
                            [&](const OwnField& one) { return one.field == &field; });
   if (copy == own_fields_.end()) {
+    // options lie in the struct itself, which is a copy already; arrays are copied
     OwnField made{&field, keep, nullptr};
     if (!field.inside) {
       made.data.reset(Allocate(field.bytes()));
@@ -81,8 +85,10 @@ std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
     }
     own_fields_.push_back(std::move(made));
     copy = own_fields_.end() - 1;
+    // only now: what threw before has changed nothing
     if (copy->data) field.PointTo(own_.get(), copy->data.get());
   }
+  // once an address was given away it stays
   copy->keep |= keep;
   return {field.DataIn(own_.get()), field.bytes()};
 }
@@ -95,6 +101,7 @@ bool ModelCopy::Differs(const OwnField& copy) const {
 void ModelCopy::DropEqual() {
   std::erase_if(own_fields_, [&](const OwnField& copy) {
     if (copy.keep || Differs(copy)) return false;
+    // before its memory goes
     if (copy.data) copy.field->PointTo(own_.get(), copy.field->DataIn(shared_));
     return true;
   });
@@ -102,11 +109,13 @@ void ModelCopy::DropEqual() {
 
 void ModelCopy::DeriveConstants(mjData* scratch) {
   for (const ModelField& field : fields_) {
+    // mj_setConst writes them, and must not write into the shared model
     if (field.is_constant) Own(field, /*keep=*/false);
   }
   try {
     Guarded([&] { Mujoco().set_const(own_.get(), scratch); });
   } catch (...) {
+    // half of the constants may be written: none is better
     Restore();
     throw;
   }
@@ -121,6 +130,7 @@ void ModelCopy::Restore() {
 }
 
 void ModelCopy::Save(StateWriter& writer) const {
+  // arrays that are own but equal are as good as shared: a state does not have them
   const auto differ = std::count_if(own_fields_.begin(), own_fields_.end(),
                                     [&](const OwnField& copy) { return Differs(copy); });
   writer.Put(static_cast<std::uint64_t>(differ));
@@ -139,6 +149,7 @@ void ModelCopy::Load(StateReader& reader) {
   const auto count = reader.Get<std::uint64_t>();
   std::vector<Saved> saved;
   for (std::uint64_t i = 0; i < count; ++i) saved.push_back(ReadSaved(reader, fields_));
+  // fields of its own that the state lacks get the shared values
   Restore();
   for (const auto& [field, values] : saved) {
     const std::span<std::uint8_t> own = Own(*field, /*keep=*/false);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "mujoco_model_fields.h"
-#include "rollouts/pool/state.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts {
 

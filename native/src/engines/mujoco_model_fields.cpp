@@ -31,12 +31,14 @@ ModelField::Use UseAs(const ModelEntry& entry) {
   const auto is_name = [&](std::string_view one) { return name == one; };
   const auto begins_name = [&](std::string_view one) { return name.starts_with(one); };
   const bool integer = entry.type == ModelValue::kInt || entry.type == ModelValue::kBool;
+  // the table's word first, then types and names, then what mj_setConst does with it
   if (entry.kind == EntryKind::kDerived) return ModelField::Use::kDerived;
   if (entry.type == ModelValue::kOther ||
       std::any_of(std::begin(kStructures), std::end(kStructures), begins_name) ||
       (integer && std::none_of(std::begin(kIntegerValues), std::end(kIntegerValues), is_name))) {
     return ModelField::Use::kStructure;
   }
+  // only written by mj_setConst: a value that is set would be lost with the next call
   if (entry.written && !entry.read) return ModelField::Use::kDerived;
   return ModelField::Use::kValues;
 }
@@ -57,6 +59,7 @@ std::vector<ModelField> ModelFields(const mjModel* model) {
                            .rows = entry.rows.In(model),
                            .columns = entry.columns.In(model),
                            .flat = entry.columns.times == 1 && entry.columns.size < 0};
+    // an empty array is none: there is nothing to set
     if (field.bytes() > 0) fields.push_back(field);
   }
   return fields;

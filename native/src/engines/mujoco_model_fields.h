@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "mujoco_release.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "rollouts/engines/mujoco_physics.h"
 
 namespace rollouts {
 

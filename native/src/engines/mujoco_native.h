@@ -8,7 +8,7 @@
 #include "mujoco_lib.h"
 #include "mujoco_model_copy.h"
 #include "mujoco_model_fields.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "rollouts/engines/mujoco_physics.h"
 
 namespace rollouts {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollouts/envs/mujoco/model_parts.h"
+#include "rollouts/engines/mujoco_parts.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "mujoco_lib.h"
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {
@@ -88,6 +88,7 @@ struct Named {
 };
 
 Named NamesOf(const mjModel* model, Rows rows) {
+  // positions and velocities have the names of their joints, controls those of actuators
   const ModelPlaces& at = Release().model;
   switch (rows) {
     case Rows::kTime: return {kUnknownObject, "", 0};
@@ -108,6 +109,7 @@ Named NamesOf(const mjModel* model, Rows rows) {
   return {kUnknownObject, "", 0};
 }
 
+// Rows have numbers of their own where an object has several or none.
 std::int64_t NumRows(const mjModel* model, Rows rows) {
   const ModelPlaces& at = Release().model;
   switch (rows) {
@@ -134,6 +136,7 @@ Range RowsOf(const mjModel* model, Rows rows, int id) {
     case Rows::kControls: return {at.actuator_ctrladr.In(model)[id], at.actuator_ctrlnum.In(model)[id]};
     case Rows::kForces: return {at.actuator_outadr.In(model)[id], at.actuator_outnum.In(model)[id]};
     case Rows::kActivations:
+      // an actuator without a state
       if (at.actuator_actadr.In(model)[id] < 0) return {};
       return {at.actuator_actadr.In(model)[id], at.actuator_actnum.In(model)[id]};
     case Rows::kMocap:
@@ -148,6 +151,7 @@ Range RowsOf(const mjModel* model, Rows rows, int id) {
 
 using Names = std::vector<std::string>;
 
+// Objects may be without a name.
 Names NamesOfObjects(const mjModel* model, const Named& named) {
   Names names;
   for (int id = 0; id < named.count; ++id) {
@@ -162,6 +166,7 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (std::size_t i = 0; i < a.size(); ++i) {
+    // one row of the table at a time, each over the one before
     std::size_t diagonal = row[0]++;
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t replaced = diagonal + (a[i] != b[j]);
@@ -178,6 +183,7 @@ std::string Suggestion(const std::string& given, const Names& names) {
   const auto best = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     return distance(a) < distance(b);
   });
+  // farther than that it would be a guess
   if (best == names.end() || distance(*best) > std::max<std::size_t>(2, given.size() / 3)) return "";
   return " Did you mean '" + *best + "'?";
 }
@@ -188,6 +194,7 @@ std::string Joined(const Names& names) {
   return text.empty() ? "none with a name" : text;
 }
 
+// How messages begin: which option, which part, which model.
 std::string About(const PhysicsModel& model, const char* option, const std::string& part) {
   return std::string("option '") + option + "' names '" + part + "', and the model " +
          model.xml_path() + " ";
@@ -228,6 +235,7 @@ Range Slice(const PhysicsModel& model, const char* option, const std::string& pa
             std::string_view text, std::int64_t count) {
   const std::size_t colon = text.find(':');
   const auto bound = [&](std::string_view digits, std::int64_t missing) {
+    // nothing before or behind the colon: from the beginning, to the end
     digits = Trimmed(digits);
     if (digits.empty()) return missing;
     std::int64_t value = 0;
@@ -236,6 +244,7 @@ Range Slice(const PhysicsModel& model, const char* option, const std::string& pa
       throw SpecError(std::string("option '") + option + "' names '" + part +
                       "', expected whole numbers in the brackets, such as qpos[2:] or qpos[0:3]");
     }
+    // as in Python: below 0 counts from the end, and too far is the end
     return std::clamp<std::int64_t>(value < 0 ? value + count : value, 0, count);
   };
   const std::int64_t first = bound(text.substr(0, colon), 0);
@@ -247,6 +256,7 @@ Range Slice(const PhysicsModel& model, const char* option, const std::string& pa
   return {first, last - first};
 }
 
+// The place of an array in kFields, if there is one of that name.
 std::optional<std::int32_t> FieldOf(std::string_view name) {
   const auto* found = std::find_if(std::begin(kFields), std::end(kFields),
                                    [&](const Field& field) { return name == field.name; });
@@ -289,6 +299,7 @@ ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::
 ModelPart FindPart(const PhysicsModel& model, const char* option, const std::string& name) {
   std::string base = name;
   std::string brackets;
+  // brackets need a colon: an element alone would have no axis
   const std::size_t open = name.rfind('[');
   if (name.ends_with(']') && open != std::string::npos &&
       name.find(':', open) != std::string::npos) {
@@ -298,6 +309,7 @@ ModelPart FindPart(const PhysicsModel& model, const char* option, const std::str
 
   ModelPart part;
   const std::size_t colon = base.find(':');
+  // an array, one object's share of it, or a sensor: arrays come first where names are equal
   const auto field = FieldOf(base.substr(0, colon));
   if (field && colon == std::string::npos) {
     part = WholeField(ModelOf(model), *field);
@@ -311,6 +323,7 @@ ModelPart FindPart(const PhysicsModel& model, const char* option, const std::str
   if (part.count == 0) throw SpecError(About(model, option, name) + "has none of them");
   if (!brackets.empty()) {
     const Range kept = Slice(model, option, name, brackets, part.shape[0]);
+    // numbers of an element of the first axis
     const std::int64_t size = part.count / part.shape[0];
     part.offset += kept.first * size;
     part.count = kept.count * size;
@@ -326,11 +339,13 @@ std::vector<ModelPart> FindParts(const PhysicsModel& model, const char* option,
                                  const std::string& names) {
   std::vector<ModelPart> parts;
   std::string_view left = names;
+  // a comma at the end is no empty name
   while (!Trimmed(left).empty()) {
     const std::size_t comma = std::min(left.find(','), left.size());
     const std::string name(Trimmed(left.substr(0, comma)));
     left.remove_prefix(std::min(comma + 1, left.size()));
     const auto same = [&](const ModelPart& part) { return part.name == name; };
+    // Python shows parts by name
     if (std::any_of(parts.begin(), parts.end(), same)) {
       throw SpecError(std::string("option '") + option + "' names '" + name + "' twice");
     }
@@ -356,6 +371,7 @@ std::int32_t FindKeyframe(const PhysicsModel& model, const std::string& keyframe
   const mjModel* const native = ModelOf(model);
   const std::int64_t num_keys = Release().model.nkey.In(native);
   if (keyframe.empty()) return kNoKeyframe;
+  // names before numbers: a keyframe may be called "1"
   int id = Mujoco().name2id(native, kKeyObject, keyframe.c_str());
   const char* const end = keyframe.data() + keyframe.size();
   if (id < 0) {

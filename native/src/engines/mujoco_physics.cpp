@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "mujoco_native.h"
-#include "rollouts/envs/mujoco/physics.h"
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/state.h"
+#include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts {
 namespace {
@@ -43,11 +43,13 @@ std::map<ModelKey, std::weak_ptr<const PhysicsModel>> models;
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
+  // under the lock: of two threads that ask for a file, one reads it and the other gets the same
   std::erase_if(models, [](const auto& entry) { return entry.second.expired(); });
   std::error_code no_file;  // the constructor says so
   const ModelKey key(xml_path, std::filesystem::last_write_time(xml_path, no_file));
   const auto held = models.find(key);
   if (held != models.end()) {
+    // its last holder may be gone since
     if (auto model = held->second.lock()) return model;
   }
   const std::shared_ptr<const PhysicsModel> made(new PhysicsModel(xml_path));
@@ -64,6 +66,7 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
                                          "models or a path: absolute, ./... or ~/...; of MuJoCo-v0 "
                                          "also one from the working directory"));
   }
+  // MuJoCo's own words, with the line of the file
   char reason[1000] = "";
   mjModel* model = nullptr;
   const bool binary = xml_path.ends_with(".mjb");
@@ -71,6 +74,7 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
     model = binary ? api.load_model(xml_path.c_str(), nullptr)
                    : api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason));
   });
+  // a file that is no model is no fatal error for MuJoCo
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
   CheckLayout(LayoutFault(Release(), model));
@@ -125,6 +129,7 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
       native_(std::make_unique<Native>()),
       model_view_(model_->view()) {
   native_->model = model_->native_->model.get();
+  // plain pointers: Guarded may leave by longjmp
   mjData* data = nullptr;
   Guarded([&] { data = Mujoco().make_data(native_->model); });
   if (!data) throw EngineError(Unusable(model_->xml_path(), "its data cannot be allocated"));
@@ -169,6 +174,7 @@ void Physics::Reset(const double* qpos, const double* qvel, std::int32_t keyfram
     } else {
       api.reset_data_keyframe(model, data, keyframe);
     }
+    // over what the reset has put there
     std::copy_n(qpos, model_view_.nq, start().qpos);
     std::copy_n(qvel, model_view_.nv, start().qvel);
     api.forward(model, data);
@@ -182,7 +188,9 @@ void Physics::Step(const float* controls, std::int32_t substeps, bool contact_fo
   mjData* data = native_->data.get();
   Guarded([&] {
     std::copy_n(controls, native_->num_controls, native_->controls);
+    // controls stay as they are for all of them
     for (std::int32_t i = 0; i < substeps; ++i) api.step(model, data);
+    // mj_step leaves them out, and few tasks look at them
     if (contact_forces) api.rne_post_constraint(model, data);
   });
   ThrowWarnings();
@@ -201,6 +209,7 @@ void Physics::ThrowWarnings() {
 void Physics::Save(StateWriter& writer) const {
   const MujocoApi& api = Mujoco();
   const auto size = static_cast<std::size_t>(api.state_size(native_->model, Release().saved_state));
+  // mjSTATE_INTEGRATION, as the engine packs it
   std::vector<double> state(size);
   api.get_state(native_->model, native_->data.get(), state.data(), Release().saved_state);
   writer.Put(static_cast<std::int32_t>(MujocoVersion()));
@@ -214,6 +223,7 @@ void Physics::Load(StateReader& reader) {
   const mjModel* model = model_->native_->model.get();
   mjData* data = native_->data.get();
   const auto version = reader.Get<std::int32_t>();
+  // what is packed changes with releases, and is not described in the bytes
   if (version != MujocoVersion()) {
     throw SpecError("is of MuJoCo " + VersionText(version) + ", this is " +
                     VersionText(MujocoVersion()));
@@ -227,6 +237,7 @@ void Physics::Load(StateReader& reader) {
   std::vector<double> state(size);
   const auto bytes = reader.GetBytes(size * sizeof(double));
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(state.data()));
+  // first: the simulation goes on with its own model
   LoadOwn(reader);
   model = native_->model;
   Guarded([&] {

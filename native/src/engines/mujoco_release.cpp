@@ -41,12 +41,14 @@ std::span<const MujocoRelease* const> MujocoReleases() { return kReleases; }
 std::string LayoutFault(const MujocoRelease& release, const mjModel* model) {
   const auto begin = reinterpret_cast<std::uintptr_t>(release.model.buffer.In(model));
   const auto end = begin + static_cast<std::uintptr_t>(release.model.nbuffer.In(model));
+  // arrays follow each other in one buffer: each tells whether the offsets before it are right
   std::uintptr_t next = begin;
   for (const ModelEntry& entry : release.entries) {
     if (entry.kind != EntryKind::kArray) continue;
     const auto values = reinterpret_cast<std::uintptr_t>(Place<void*>{entry.offset}.In(model));
     const std::int64_t count = entry.rows.In(model) * entry.columns.In(model);
     next = Aligned(next);
+    // a wrong offset reads anything: numbers are looked at before they are used
     if (values != next || count < 0 || next > end) return std::string("mjModel.") + entry.name;
     next += static_cast<std::uintptr_t>(count * entry.value_bytes);
   }
@@ -58,6 +60,7 @@ std::string LayoutFault(const MujocoRelease& release, const mjModel* model, cons
   const DataPlaces& at = release.data;
   const auto begin = reinterpret_cast<std::uintptr_t>(at.buffer.In(data));
   const auto end = begin + static_cast<std::uintptr_t>(at.nbuffer.In(data));
+  // mjData's arrays have no order to rely on, but lie in its buffer
   const auto is_inside = [&](const double* values) {
     const auto first = reinterpret_cast<std::uintptr_t>(values);
     return first >= begin && first <= end && first % kArrayAlignment == 0;
@@ -68,6 +71,7 @@ std::string LayoutFault(const MujocoRelease& release, const mjModel* model, cons
 #undef X
   const auto nq = static_cast<std::uintptr_t>(release.model.nq.In(model));
   const auto first = reinterpret_cast<std::uintptr_t>(at.qpos.In(data));
+  // positions must end where the buffer does, or before
   if (end - first < nq * sizeof(double)) return "mjData.qpos";
   // mj_makeData leaves the state of mj_resetData
   const double* const start = release.model.qpos0.In(model);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "mujoco_abi.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "rollouts/engines/mujoco_physics.h"
 
 namespace rollouts {
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {
@@ -102,11 +102,13 @@ static_assert(offsetof(Metadata, traits) == 32 && offsetof(Buffer, extents) == 4
 // Answers the question for the ABI's version, if that is what the call is about.
 bool AnswerMetadata(const CallFrame& frame) {
   for (Extension* extension = frame.extensions; extension; extension = extension->next) {
+    // XLA may add extensions of other kinds
     if (extension->type != kMetadataExtension) continue;
     Metadata& metadata = *reinterpret_cast<MetadataExtension*>(extension)->metadata;
     metadata.version.struct_size = sizeof(Version);
     metadata.version.major_version = kMajorVersion;
     metadata.version.minor_version = kMinorVersion;
+    // none: calls have effects and wait for threads
     metadata.traits = 0;
     return true;
   }
@@ -135,6 +137,7 @@ void* MakeError(const CallFrame& frame, int code, const char* message) {
 void* AnswerXla(void* frame_address, const XlaBody& body) noexcept {
   const auto& frame = *static_cast<const CallFrame*>(frame_address);
   if (AnswerMetadata(frame)) return nullptr;
+  // other stages prepare a computation: there is nothing to prepare
   if (frame.stage != kExecuteStage) return nullptr;
   try {
     body(ReadBuffers(frame.arguments), ReadBuffers(frame.results));

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <new>
 
-#include "rollouts/pool/errors.h"
-#include "rollouts/replay/huge_pages.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/huge_pages.h"
 
 namespace rollouts::replay {
 namespace {
@@ -40,6 +40,7 @@ std::string SystemError() { return std::strerror(errno); }
 }  // namespace
 
 Slab::Slab(std::int64_t bytes, int file, std::int64_t file_offset) : bytes_(WholePages(bytes)) {
+  // private memory, in huge pages where the kernel gives them
   if (file < 0) {
     data_ = MapPages(static_cast<std::size_t>(bytes_));
     return;
@@ -71,6 +72,7 @@ ChunkAllocator::ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes
 ChunkAllocator::~ChunkAllocator() {
   if (file_ < 0) return;
   close(file_);
+  // what is mapped stays until the slabs go, which is after this
   unlink(path_.c_str());
 }
 
@@ -79,6 +81,7 @@ Chunk* ChunkAllocator::Take() {
   if (free_.empty()) Grow();
   Chunk* const chunk = free_.back();
   free_.pop_back();
+  // relaxed: nobody else knows the chunk yet, and mutex_ orders what its last user did
   chunk->refs.store(1, std::memory_order_relaxed);
   chunk->next = nullptr;
   chunk->num_rows = 0;
@@ -95,6 +98,7 @@ void ChunkAllocator::Grow() {
   if (fresh_chunks_ == 0) {
     std::int64_t count = std::max<std::int64_t>(1, kSlabBytes / layout_.chunk_bytes);
     if (max_chunks_ > 0) count = std::min(count, max_chunks_ + spare_ - allocated);
+    // the file goes on behind it, and maps begin at pages
     const std::int64_t bytes = WholePages(count * layout_.chunk_bytes);
     // blocks on the disk now: a page of a full disk would end the process later
     if (file_ >= 0) {
@@ -109,10 +113,12 @@ void ChunkAllocator::Grow() {
     fresh_ = slabs_.back()->data();
     fresh_chunks_ = count;
   }
+  // a deque, in which addresses stay
   Chunk& chunk = chunks_.emplace_back();
   chunk.data = fresh_;
   chunk.frames.resize(layout_.columns.size());
   free_.reserve(chunks_.size());  // giving back must not throw
+  // pages are touched one chunk after the other, as they are needed
   fresh_ += layout_.chunk_bytes;
   --fresh_chunks_;
   free_.push_back(&chunk);

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {
@@ -13,10 +13,12 @@ constexpr std::int64_t kWord = 8;
 
 std::int64_t Aligned(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
+// Throws SpecError for columns that no row could have.
 void CheckSpecs(const std::vector<ColumnSpec>& specs) {
   if (specs.empty()) throw SpecError("columns is empty, expected at least one");
   std::set<std::string> names;
   for (const ColumnSpec& spec : specs) {
+    // fields with an @ are what a gather computes
     if (spec.name.empty() || spec.name[0] == '@') {
       throw SpecError("column '" + spec.name + "': a name is not empty and has no @ in front");
     }
@@ -43,6 +45,7 @@ ChunkLayout::ChunkLayout(std::vector<ColumnSpec> given, std::int32_t rows)
     Column column{.bytes = spec.bytes(), .stack = spec.stack, .padding = spec.padding};
     if (spec.stacked()) {
       has_stacks = true;
+      // a row has its newest frame's number, and how far before it the others are
       column.newest_offset = reserve(sizeof(std::int64_t));
       column.deltas_offset = reserve(spec.stack);
     } else {
@@ -53,6 +56,7 @@ ChunkLayout::ChunkLayout(std::vector<ColumnSpec> given, std::int32_t rows)
   flags_offset = reserve(1);
   row_bytes = Aligned(row_bytes, kWord);
 
+  // records first, then the frames of each stacked column
   chunk_bytes = Aligned(row_bytes * rows, kCacheLine);
   for (Column& column : columns) {
     if (column.stack == 1) continue;

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {
@@ -24,6 +24,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void PendingItems::Take(std::size_t count) {
   taken += count;
+  // the front is not moved up: mostly all of it goes at once, and then the memory is used again
   if (taken < stream.size()) return;
   taken = 0;
   stream.clear();
@@ -50,11 +51,13 @@ std::int64_t Episodes::Find(std::span<const std::int64_t> env_ids,
   streams.clear();
   for (const std::int64_t env_id : env_ids) {
     if (env_id < 0) ThrowEnvId(env_id, "is negative");
+    // numbers are given here, streams are made by Grow: what throws before that changes nothing
     const std::int64_t known = StreamOf(env_id);
     streams.push_back(known >= 0 ? known : size() + num_new++);
     if (!seen.emplace(env_id, streams.back()).second) ThrowEnvId(env_id, "is there twice");
   }
   if (num_new == 0) {
+    // only once all are known: the numbers of new ones hold when Grow has come
     last_env_ids_.assign(env_ids.begin(), env_ids.end());
     last_streams_ = streams;
   }
@@ -72,6 +75,7 @@ void Episodes::Grow(std::span<const std::int64_t> env_ids, std::span<const std::
   next_start_.resize(open_.size() * kinds_.size(), 0);
   next_obs_.resize(open_.size() * static_cast<std::size_t>(obs_bytes_), 0);
   if (has_priorities_) priority_.resize(open_.size() * static_cast<std::size_t>(history_rows_), kNaN);
+  // last: another thread that reads this number finds as many env_ids
   num_known_.store(size(), std::memory_order_release);
 }
 
@@ -92,10 +96,12 @@ void Episodes::AppendedRow(std::int64_t stream, std::int64_t row, bool ended, do
   Open& open = this->open(stream);
   if (!open.is_open) {
     open.begin = row;
+    // each table has its own kind of items, and its own place to go on from
     for (std::size_t table = 0; table < kinds_.size(); ++table) NextStart(stream, table) = row;
   }
   open.is_cut = 0;
   open.is_open = !ended;
+  // behind an episode's last step there is the final row
   open.end = ended ? row + 1 : row;
   Make(stream, {open.begin, open.end, ended}, priority, pending);
 }
@@ -103,6 +109,7 @@ void Episodes::AppendedRow(std::int64_t stream, std::int64_t row, bool ended, do
 void Episodes::Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending) {
   Open& open = this->open(stream);
   if (open.is_open) {
+    // it makes the last step whole; else the episode ends with the step before that
     if (final_row >= 0) open.end = final_row;
     Make(stream, {open.begin, open.end, true}, kNaN, pending);
   }
@@ -125,6 +132,7 @@ void Episodes::Make(std::int64_t stream, const EpisodePart& part, double priorit
   for (std::size_t table = 0; table < kinds_.size(); ++table) {
     std::int64_t& next = NextStart(stream, table);
     next = MakeItems(kinds_[table], part, next, [&](std::int64_t start, std::int32_t rows) {
+      // that of the step at which the item begins, if it was given one
       const double with = std::isnan(priority) ? PriorityAt(stream, start) : priority;
       pending[table].Push(stream, start, rows, with);
     });
@@ -136,6 +144,7 @@ void Episodes::Make(std::int64_t stream, const EpisodePart& part, double priorit
 void Episodes::SetPriority(std::int64_t stream, std::int64_t row, double priority) {
   if (!has_priorities_) {
     has_priorities_ = true;
+    // from the first time on for all streams, so that most buffers never have this array
     priority_.assign(open_.size() * static_cast<std::size_t>(history_rows_), kNaN);
   }
   priority_[static_cast<std::size_t>(stream * history_rows_ + row % history_rows_)] = priority;
@@ -154,6 +163,7 @@ Episodes::Saved Episodes::Save() const {
 
 void Episodes::Load(Saved saved) {
   const std::size_t count = saved.env_id.size();
+  // all of it is checked before anything is replaced
   std::unordered_map<std::int64_t, std::int64_t> stream_of;
   for (std::size_t stream = 0; stream < count; ++stream) {
     if (!stream_of.emplace(saved.env_id[stream], static_cast<std::int64_t>(stream)).second) {
@@ -179,6 +189,7 @@ void Episodes::Load(Saved saved) {
     priority.assign(count * static_cast<std::size_t>(history_rows_), kNaN);
     for (std::size_t stream = 0; stream < count; ++stream) {
       const Open& open = saved.open[stream];
+      // rows that both rings have
       const std::int64_t kept = std::min(history_rows_, saved.history_rows);
       const std::int64_t oldest = std::max({open.begin, open.end - kept + 1, std::int64_t{0}});
       for (std::int64_t row = oldest; row <= open.end; ++row) {
@@ -194,6 +205,7 @@ void Episodes::Load(Saved saved) {
   next_obs_ = std::move(saved.next_obs);
   has_priorities_ = !saved.priority.empty();
   priority_ = std::move(priority);
+  // what Find remembers is of the streams before
   last_env_ids_.clear();
   last_streams_.clear();
   env_id_ = std::move(saved.env_id);

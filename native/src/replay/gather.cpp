@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {
@@ -17,6 +17,7 @@ constexpr std::array kReserved{"key",        "probability", "priority", "times_s
                                "table_size", "stream_id",   "start",    "length",
                                "insert_index", "num_inserts"};
 
+// Where a field's values come from: looked up once, not for each batch.
 GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   using Source = GatherPlan::Source;
   GatherPlan::Field field{.spec = spec, .value_bytes = 1};
@@ -31,6 +32,7 @@ GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
     field.value_bytes = sizeof(std::int64_t);
   } else {
     std::string list;
+    // a column of the store, by name; the loop also lists them for the message
     for (std::size_t c = 0; c < layout.specs.size(); ++c) {
       if (layout.specs[c].name == spec.column) {
         field.column = c;
@@ -46,6 +48,7 @@ GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   return field;
 }
 
+// As stream.cpp's CopyValue: most values are small.
 inline void Copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
   switch (bytes) {
     case 1: *to = *from; return;
@@ -62,6 +65,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
     : layout_(layout), time_major_(time_major) {
   std::set<std::string> names;
   for (const FieldSpec& spec : fields) {
+    // fields and what a sample tells of its items share one dict
     if (!names.insert(spec.name).second) throw SpecError("field '" + spec.name + "' is there twice");
     if (std::find(kReserved.begin(), kReserved.end(), spec.name) != kReserved.end()) {
       throw SpecError("field '" + spec.name + "' has a name that sample() uses itself");
@@ -71,6 +75,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
                       ", expected 0 (one row, no axis) or more");
     }
     fields_.push_back(Resolve(layout, spec));
+    // which tells how many items are worth a thread
     item_bytes_ += fields_.back().rows() * fields_.back().value_bytes;
   }
 }
@@ -104,6 +109,7 @@ void GatherPlan::Prefetch(const RowRun& run) const {
   }
   const std::uint8_t* const record = RecordOf(layout_, *chunk, run.start - chunk->first_row);
   const std::int64_t bytes = std::min(run.length * layout_.row_bytes, kMost);
+  // and the last byte, as a run need not begin at a cache line
   for (std::int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(record + at);
   __builtin_prefetch(record + bytes - 1);
 }
@@ -112,11 +118,13 @@ void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch,
                              std::uint8_t* out) const {
   const RowRun& run = batch[item].run;
   const std::int64_t rows = field.rows();
+  // an offset below 0 counts from the item's end: items differ in length
   const std::int64_t from = field.spec.offset + (field.spec.offset < 0 ? run.length : 0);
   const std::int64_t size = std::ssize(batch);
   const Chunk* chunk = run.first;
   std::int32_t before = 0;  // chunks of the run before this one
   for (std::int64_t j = 0; j < rows; ++j) {
+    // (T, B, ...) or (B, T, ...)
     const std::int64_t place = time_major_ ? j * size + item : item * rows + j;
     std::uint8_t* const to = out + place * field.value_bytes;
     const std::int64_t index = from + j;
@@ -127,6 +135,7 @@ void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch,
       continue;
     }
     const std::int64_t row = run.start + index;
+    // rows come in order, so the chunk is looked for from where the last one was
     while (before + 1 < run.num_chunks && row >= chunk->next->first_row) {
       chunk = chunk->next;
       ++before;

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {
@@ -22,6 +22,7 @@ void CheckMinSize(std::int64_t min_size) {
 
 RateLimiterSpec RateLimiterSpec::MinSize(std::int64_t n) {
   CheckMinSize(n);
+  // bounds that nothing reaches: min_size alone decides
   constexpr double kMost = std::numeric_limits<double>::max();
   return {1.0, n, -kMost, kMost};
 }
@@ -41,6 +42,7 @@ RateLimiterSpec RateLimiterSpec::SampleToInsertRatio(double samples_per_insert,
                     " (2 * max(1, samples_per_insert)) between them, else inserts and samples " +
                     "could both be blocked for ever; raise error_buffer");
   }
+  // with min_size items in and nothing sampled, this much is the difference
   const double filled = samples_per_insert * static_cast<double>(min_size);
   if (min_diff > filled) {
     throw SpecError("the rate limiter's lower bound is " + std::to_string(min_diff) +
@@ -55,12 +57,14 @@ RateLimiterSpec RateLimiterSpec::Queue(std::int64_t n) {
   if (n < 1) {
     throw SpecError("the queue's size is " + std::to_string(n) + ", expected 1 or more items");
   }
+  // the difference is the queue's length: each sample takes its item away
   return {1.0, 1, 0.0, static_cast<double>(n)};
 }
 
 std::int64_t RateLimiter::AdmittedSamples(std::int64_t n) const {
   if (CanSample(n)) return n;
   if (size() < spec_.min_size) return 0;
+  // what the lower bound leaves, in samples; a sample lowers the difference by one
   const double room = std::clamp(Diff(0) - spec_.min_diff, 0.0, static_cast<double>(n));
   auto admitted = static_cast<std::int64_t>(room);
   // where the room was rounded, CanSample decides

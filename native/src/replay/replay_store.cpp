@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {
@@ -14,6 +14,7 @@ namespace {
 // A stream's next row is prefetched while the rows of the four streams before it are written.
 constexpr std::size_t kStreamsAhead = 4;
 
+// As given, once all of it can be: members are made of it in their order.
 StoreOptions Checked(const StoreOptions& options) {
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
     if (value >= least) return;
@@ -35,6 +36,7 @@ class ReplayStore::Claims {
   Claims(ReplayStore& store, const char* call, std::span<const std::int64_t> ids)
       : store_(store), ids_(ids) {
     streams_.reserve(ids.size());
+    // under one lock: of two calls that share streams, one gets all of its own
     const std::lock_guard<std::mutex> lock(store_.claims_mutex_);
     try {
       for (const std::int64_t id : ids) {
@@ -42,6 +44,7 @@ class ReplayStore::Claims {
         store_.is_claimed_[static_cast<std::size_t>(id)] = 1;
       }
     } catch (...) {
+      // those before the one that was refused: no destructor will
       GiveUp();
       throw;
     }
@@ -91,6 +94,7 @@ void ReplayStore::CheckOpen(const char* call) const {
 }
 
 void ReplayStore::Close() {
+  // before the tables wake anybody, so that nobody begins anew
   closed_.store(true);
   for (const auto& table : tables_) table->Close();
 }
@@ -114,6 +118,7 @@ Stream& ReplayStore::Unclaimed(const char* call, std::int64_t id) const {
 std::int64_t ReplayStore::AddStreams(std::int64_t count) {
   CheckOpen("add_streams");
   if (count < 0) throw SpecError("add_streams: n is " + std::to_string(count) + ", expected 0 or more");
+  // exclusive: the vectors may move
   const std::unique_lock<std::shared_mutex> lock(state_mutex_);
   const std::int64_t first = std::ssize(streams_);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -135,12 +140,14 @@ void ReplayStore::Append(const AppendBatch& batch, std::span<std::int64_t> rows)
   std::vector<Stream::Mark> marks;
   marks.reserve(batch.streams.size());
   for (Stream* const stream : claims.all()) {
+    // before the mark: Rewind needs the rows behind it
     stream->Trim(options_.history_rows);
     marks.push_back(stream->mark());
   }
   try {
     AppendClaimed(batch, claims.all(), rows);
   } catch (...) {
+    // a store that is full refuses the whole call: no stream is ahead of the others
     for (std::size_t b = 0; b < marks.size(); ++b) claims.all()[b]->Rewind(marks[b]);
     throw;
   }
@@ -156,10 +163,12 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
   for (std::size_t c = 0; c < num_columns; ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
     const auto source_of = [&](const AppendBatch::Values& values) {
+      // a value of a stacked column is one frame, or all of them
       const std::int64_t stride = column.bytes * (values.whole_stack ? column.stack : 1);
       return RowSource::Column{values.data, stride, values.whole_stack};
     };
     steps.columns.push_back(source_of(batch.columns[c]));
+    // columns that a final row does not have are zeros in it
     finals.columns.push_back(batch.final.empty() ? RowSource::Column{} : source_of(batch.final[c]));
   }
 
@@ -174,6 +183,7 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
       const int flags = (first ? kFirstRow : 0) | (batch.is_final ? kFinalRow : 0);
       rows[i] = valid ? stream.AppendRow(steps, static_cast<std::uint8_t>(flags)) : -1;
       if (!ended) continue;
+      // final observations are packed, one for each end, wanted or not
       if (valid) stream.AppendRow(finals, kFinalRow);
       ++finals.row;
     }
@@ -183,6 +193,7 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
 void ReplayStore::StreamRows(std::span<const std::int64_t> streams, std::span<std::int64_t> oldest,
                              std::span<std::int64_t> next) {
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
+  // keeps writers from claiming these streams meanwhile
   const std::lock_guard<std::mutex> claims_lock(claims_mutex_);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const Stream& stream = Unclaimed("stream_rows", streams[i]);
@@ -220,6 +231,7 @@ void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams
   // a state that is loaded from here on makes these rows strangers
   runs.generation_ = tables_[table]->generation();
   runs.runs_.reserve(streams.size());
+  // without a claim of its own: what is not claimed does not change under this lock
   const std::lock_guard<std::mutex> claims_lock(claims_mutex_);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const Stream& stream = Unclaimed("insert", streams[i]);
@@ -245,6 +257,7 @@ RowRun ReplayStore::ReferChecked(const Stream& stream, std::size_t item, std::in
 void ReplayStore::Insert(std::size_t table, Runs& runs, std::span<const double> priorities,
                          std::optional<Clock::time_point> deadline,
                          std::span<std::int64_t> keys) {
+  // no lock of the store here: a table may wait for its limiter for long
   const std::size_t taken = runs.taken();
   runs.Take(static_cast<std::size_t>(
       tables_[table]->Insert(runs.rest(), priorities.subspan(taken), runs.generation_, deadline,
@@ -253,6 +266,7 @@ void ReplayStore::Insert(std::size_t table, Runs& runs, std::span<const double> 
 
 void ReplayStore::Gather(const GatherPlan& plan, std::vector<Sampled>& batch,
                          std::span<std::uint8_t* const> out) {
+  // without a lock: rows that are referenced do not change
   plan.GatherAll(batch, out, threads_);
   Drop(batch);
 }

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
 #include "rollouts/replay/sum_tree.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 namespace {
@@ -16,6 +16,7 @@ namespace {
 constexpr std::array<const char*, 6> kNames{"uniform", "prioritized", "fifo",
                                             "lifo",    "max_heap",    "min_heap"};
 
+// Slots in a selector's own order; how many there are the table knows.
 void SaveOrder(StateWriter& writer, const std::vector<std::int32_t>& order) {
   for (const std::int32_t slot : order) writer.Put(slot);
 }
@@ -46,6 +47,7 @@ class Uniform final : public Selector {
   }
   void Delete(std::int32_t slot) override {
     const std::int32_t place = place_[slot];
+    // the last one fills the gap: a random pick needs no order
     slots_[place] = slots_.back();
     place_[slots_[place]] = place;
     slots_.pop_back();
@@ -60,6 +62,7 @@ class Uniform final : public Selector {
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double>) override {
     Clear();
+    // in the saved order: a random number picks by place
     for (const std::int32_t slot : LoadOrder(reader, slots, place_.size())) Insert(slot, 0);
   }
 
@@ -68,6 +71,7 @@ class Uniform final : public Selector {
   std::vector<std::int32_t> place_;  // of a slot in slots_
 };
 
+// Slots by weight; `uniform_` has them too, for when no weight is above 0.
 class Prioritized final : public Selector {
  public:
   explicit Prioritized(double exponent) : exponent_(exponent) {}
@@ -90,6 +94,7 @@ class Prioritized final : public Selector {
     return pick;
   }
   void SelectMany(TableRandom& random, std::span<Pick> picks) override {
+    // weights that changed since the last sample are summed only now, each branch once
     tree_.Flush();
     const double total = tree_.total();
     // no item has any weight: all are alike
@@ -142,6 +147,7 @@ class Ordered final : public Selector {
   void Grow(std::int32_t capacity) override { links_.resize(static_cast<std::size_t>(capacity)); }
   void Insert(std::int32_t slot, double) override {
     links_[slot] = {newest_slot_, kNone};
+    // an empty list has no neighbour to tell
     (newest_slot_ == kNone ? oldest_slot_ : links_[newest_slot_].newer) = slot;
     newest_slot_ = slot;
   }
@@ -182,6 +188,7 @@ class Heap final : public Selector {
   explicit Heap(bool max) : sign_(max ? -1.0 : 1.0) {}
   void Grow(std::int32_t capacity) override { place_.resize(static_cast<std::size_t>(capacity)); }
   void Insert(std::int32_t slot, double priority) override {
+    // a gap at the end, which moves up to where the entry belongs
     heap_.push_back({});
     Up(heap_.size() - 1, {sign_ * priority, next_number_++, slot});
   }
@@ -189,6 +196,7 @@ class Heap final : public Selector {
     const std::size_t place = place_[slot];
     const Entry last = heap_.back();
     heap_.pop_back();
+    // the last entry fills the gap, unless it was the last itself
     if (place < heap_.size()) Put(place, last);
   }
   void Update(std::int32_t slot, double priority) override {
@@ -201,12 +209,14 @@ class Heap final : public Selector {
   void Save(StateWriter& writer) const override {
     writer.Put(next_number_);
     for (const Entry& entry : heap_) writer.Put(entry.slot);
+    // inserts are numbered so that ties are broken as before, after a load as well
     for (const Entry& entry : heap_) writer.Put(entry.number);
   }
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double> priorities) override {
     Clear();
     next_number_ = reader.Get<std::uint64_t>();
+    // the saved order is by place in the heap, the priorities by slot
     std::vector<double> priority_of(place_.size());
     for (std::size_t i = 0; i < slots.size(); ++i) priority_of[slots[i]] = priorities[i];
     for (const std::int32_t slot : LoadOrder(reader, slots, place_.size())) {
@@ -215,6 +225,7 @@ class Heap final : public Selector {
     }
     for (Entry& entry : heap_) entry.number = reader.Get<std::uint64_t>();
     for (std::size_t i = 1; i < heap_.size(); ++i) {
+      // a damaged one would hand out wrong items for ever
       if (heap_[i].Before(heap_[(i - 1) / 2])) throw SpecError("has a heap that is none");
     }
   }

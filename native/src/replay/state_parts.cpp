@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 
@@ -28,6 +28,7 @@ void CheckState(bool fits) {
 template <typename Visit>
 void VisitMemory(const ChunkLayout& layout, std::uint8_t* data, std::int32_t num_rows,
                  const std::vector<Chunk::Frames>& frames, const Visit& visit) {
+  // records lie at the front, frames behind them by column: what is unused is left out
   visit(data, num_rows * layout.row_bytes);
   for (std::size_t c = 0; c < layout.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout.columns[c];
@@ -35,11 +36,13 @@ void VisitMemory(const ChunkLayout& layout, std::uint8_t* data, std::int32_t num
   }
 }
 
+// Into a chunk that nobody else knows yet.
 void GetChunk(StateReader& reader, const ChunkLayout& layout, Chunk& chunk) {
   chunk.stream = reader.Get<std::int64_t>();
   chunk.number = reader.Get<std::int64_t>();
   chunk.first_row = reader.Get<std::int64_t>();
   chunk.num_rows = reader.Get<std::int32_t>();
+  // what is read into memory is bounded by what the chunk has room for
   CheckState(chunk.num_rows >= 0 && chunk.num_rows <= layout.chunk_rows);
   for (std::size_t c = 0; c < layout.columns.size(); ++c) {
     Chunk::Frames& frames = chunk.frames[c];
@@ -89,6 +92,7 @@ void LoadedChunks::Load(StateReader& reader, const ChunkLayout& layout) {
   for (std::int64_t i = 0; i < count; ++i) {
     chunks_.push_back(allocator_.Take());
     GetChunk(reader, layout, *chunks_.back());
+    // chunks are saved in order of streams and numbers, so neighbours are linked
     if (i > 0 && Follows(i)) chunks_[i - 1]->next = chunks_[i];
   }
 }
@@ -101,6 +105,7 @@ bool LoadedChunks::Follows(std::int64_t i) const {
 }
 
 void LoadedChunks::CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const {
+  // written so that no sum can overflow
   CheckState(count >= 1 && first >= 0 && first <= std::ssize(chunks_) - count);
   CheckState(chunks_[first]->stream == stream);
   for (std::int64_t i = first + 1; i < first + count; ++i) CheckState(Follows(i));
@@ -116,6 +121,7 @@ void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& inde
   writer.Put(static_cast<std::uint8_t>(saved.next_is_first));
   for (const std::int64_t frame : saved.next_frame) writer.Put(frame);
   writer.Put(static_cast<std::int64_t>(saved.chunks.size()));
+  // chunks of a stream follow each other in the file, so the first and their count say all
   const std::int64_t first =
       saved.chunks.empty() ? 0 : index.at({stream.id(), saved.chunks.front()->number});
   writer.Put(first);
@@ -135,6 +141,7 @@ Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_co
   if (count == 0) return saved;
   chunks.CheckRange(first, count, id);
   const Chunk& last = *chunks.at(first + count - 1);
+  // the last chunk is the one that is written next: it must end where the stream does
   CheckState(chunks.at(first)->first_row <= saved.oldest_row &&
              last.num_rows > 0 && last.first_row + last.num_rows == saved.next_row &&
              last.number + 1 == saved.next_chunk);
@@ -146,6 +153,7 @@ Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_co
 
 namespace {
 
+// A run's chunks follow each other, so the first one's number says which they are.
 void PutRun(StateWriter& writer, const RowRun& run, const ChunkIndex& index) {
   writer.Put(index.at({run.stream, run.first->number}));
   writer.Put(run.num_chunks);
@@ -164,11 +172,13 @@ RowRun GetRun(StateReader& reader, const LoadedChunks& chunks) {
   chunks.CheckRange(first, run.num_chunks, run.stream);
   const Chunk& last = *chunks.at(first + run.num_chunks - 1);
   run.first = chunks.at(first);
+  // all rows of a run lie in its chunks
   CheckState(run.length >= 1 && run.start >= run.first->first_row &&
              run.start + run.length <= last.first_row + last.num_rows);
   return run;
 }
 
+// Drawn and not handed out yet: the next call of Sample returns it.
 void PutSample(StateWriter& writer, const Sampled& sampled, const ChunkIndex& index) {
   PutRun(writer, sampled.run, index);
   for (const std::int64_t number : {sampled.key, sampled.insert_index, sampled.table_size,
@@ -198,6 +208,7 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
   writer.Put(contents.limiter.inserts());
   writer.Put(contents.limiter.samples());
   writer.Put(contents.limiter.deletes());
+  // random numbers are a seed and how many were drawn: samples go on as they would have
   writer.Put(contents.random.seed());
   writer.Put(contents.random.draws());
   writer.Put(contents.max_priority);
@@ -206,12 +217,14 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
     const Table::Item& item = contents.items[slot];
     writer.Put(item.generation);
     writer.Put(static_cast<std::uint8_t>(item.live));
+    // of an unused slot only its generation counts, so that old keys stay unknown
     if (!item.live) continue;
     PutRun(writer, item.run, index);
     writer.Put(item.priority);
     writer.Put(item.insert_index);
     writer.Put(item.times_sampled);
   }
+  // in their order: it says which slot, and so which key, the next item gets
   for (const std::int32_t slot : contents.free_slots) writer.Put(slot);
   contents.sampler->Save(writer);
   contents.remover->Save(writer);
@@ -226,6 +239,7 @@ void GetItem(StateReader& reader, const LoadedChunks& chunks, Table::Item& item)
   item.priority = reader.Get<double>();
   item.insert_index = reader.Get<std::int64_t>();
   item.times_sampled = reader.Get<std::int32_t>();
+  // a negative or infinite weight would spoil every sum above it
   CheckState(item.priority >= 0 && std::isfinite(item.priority) && item.times_sampled >= 0);
 }
 
@@ -241,6 +255,7 @@ std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& 
   contents->random = TableRandom(seed, reader.Get<std::uint64_t>());
   contents->max_priority = reader.Get<double>();
   const std::int64_t num_slots = GetCount(reader);
+  // before memory is asked for, which a damaged count would take all of
   CheckState(num_slots <= spec.max_size);
   contents->num_slots = static_cast<std::int32_t>(num_slots);
   if (num_slots > 0) contents->GrowTo(contents->num_slots);
@@ -258,10 +273,12 @@ std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& 
     contents->uses += item.times_sampled;
   }
   contents->size = std::ssize(slots);
+  // the limiter's own count of what is in the table
   CheckState(contents->limiter.size() == contents->size);
   std::vector<std::uint8_t> seen(static_cast<std::size_t>(num_slots), 0);
   for (std::int64_t i = contents->size; i < num_slots; ++i) {
     const auto slot = reader.Get<std::int32_t>();
+    // each slot is an item's or free, and none is both
     CheckState(slot >= 0 && slot < num_slots && !contents->items[slot].live && !seen[slot]);
     seen[slot] = 1;
     contents->free_slots.push_back(slot);

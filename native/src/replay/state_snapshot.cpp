@@ -6,11 +6,12 @@
 #include <cstring>
 #include <utility>
 
-#include "rollouts/pool/state.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 namespace {
 
+// Least bytes of a piece: large enough for a file, small beside a store.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr std::uint64_t kPrime = 0x9E3779B185EBCA87u;
 
@@ -30,6 +31,7 @@ void Checksum::Add(std::span<const std::uint8_t> bytes) {
   if (bytes.empty()) return;
   const std::size_t kept = count_ % kBlock;
   count_ += bytes.size();
+  // pieces end anywhere: what does not fill a block waits for the next one
   if (kept > 0) {
     const std::size_t taken = std::min(kBlock - kept, bytes.size());
     std::memcpy(rest_ + kept, bytes.data(), taken);
@@ -42,6 +44,7 @@ void Checksum::Add(std::span<const std::uint8_t> bytes) {
 }
 
 std::uint64_t Checksum::value() const {
+  // a copy, so that more may be added after it was asked for
   Checksum last = *this;
   std::memset(last.rest_ + count_ % kBlock, 0, kBlock - count_ % kBlock);
   last.AddBlock(last.rest_);
@@ -62,6 +65,7 @@ StateSnapshot::StateSnapshot(const ChunkLayout& layout, ChunkAllocator& allocato
   for (const ChunkImage& image : chunks_) {
     bytes_ += static_cast<std::uint64_t>(image.bytes(layout_));
   }
+  // the snapshot keeps chunks from being used again, which is not to fill a bounded store
   allocator_.Spare(std::ssize(chunks_));
 }
 
@@ -77,12 +81,14 @@ std::vector<std::uint8_t> StateSnapshot::Next() {
   if (ended_) return {};
   std::vector<std::uint8_t> piece;
   if (!std::exchange(begun_, true)) piece = std::move(opening_);
+  // the last chunk may end beyond the piece's size
   piece.reserve(piece.size() + kPieceBytes + static_cast<std::size_t>(layout_.chunk_bytes));
   StateWriter writer(piece);
   std::size_t next = next_;
   for (; next < chunks_.size() && piece.size() < kPieceBytes; ++next) {
     PutChunk(writer, layout_, chunks_[next]);
   }
+  // handed out: the store may use their memory again
   GiveUp(next);
   if (next_ < chunks_.size()) {
     checksum_.Add(piece);

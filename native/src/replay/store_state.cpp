@@ -12,11 +12,11 @@
 #include <mutex>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
-#include "rollouts/pool/state.h"
 #include "rollouts/replay/replay_store.h"
 #include "rollouts/replay/state_parts.h"
 #include "rollouts/replay/state_snapshot.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 namespace {
@@ -52,12 +52,14 @@ std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
   for (const ColumnSpec& spec : layout.specs) {
     PutText(writer, spec.name);
     PutText(writer, spec.dtype);
+    // with its length, so that two shapes never read as one
     writer.Put(static_cast<std::uint64_t>(spec.shape.size()));
     for (const std::int64_t extent : spec.shape) writer.Put(extent);
     writer.Put(spec.stack);
     writer.Put(static_cast<std::uint8_t>(spec.padding));
   }
   for (const auto& table : tables) {
+    // but for its seed: a state brings its own
     const TableSpec& spec = table->spec();
     PutText(writer, spec.name);
     writer.Put(spec.max_size);
@@ -84,6 +86,7 @@ std::span<const std::uint8_t> OpenBody(std::span<const std::uint8_t> state) {
                     ", this version of rollouts reads " + std::to_string(kVersion));
   }
   std::uint64_t theirs;
+  // lengths before the checksum, which is read at the end that they say
   if (header.zero != 0 || state.size() < sizeof(header) + sizeof(theirs) ||
       header.body_bytes != state.size() - sizeof(header) - sizeof(theirs)) {
     throw SpecError("is truncated or damaged: it has " + std::to_string(state.size()) +
@@ -100,8 +103,10 @@ std::span<const std::uint8_t> OpenBody(std::span<const std::uint8_t> state) {
 // All chunks that streams, items and drawn samples need, each with a reference more.
 std::vector<ChunkImage> TakeImages(const std::vector<std::unique_ptr<Stream>>& streams,
                                    const std::vector<std::unique_ptr<Table>>& tables) {
+  // by stream and number, each once, however many items share it
   std::map<std::pair<std::int64_t, std::int64_t>, Chunk*> chunks;
   const auto note = [&](Chunk* chunk) { chunks[{chunk->stream, chunk->number}] = chunk; };
+  // a run's chunks are linked, and not all are its stream's any more
   const auto note_run = [&](const RowRun& run) {
     Chunk* chunk = run.first;
     note(chunk);
@@ -140,6 +145,7 @@ std::unique_ptr<StateSnapshot> ReplayStore::Snapshot() {
   std::vector<ChunkImage> images = TakeImages(streams_, tables_);
   writer.Put(static_cast<std::int64_t>(images.size()));
 
+  // streams and items name chunks by their place in the file
   ChunkIndex index;
   for (const ChunkImage& image : images) {
     index.emplace(std::pair(image.stream, image.number), std::ssize(index));
@@ -152,6 +158,7 @@ std::unique_ptr<StateSnapshot> ReplayStore::Snapshot() {
 
   Header header{{}, kVersion, 0, opening.size() - sizeof(Header) + closing.size()};
   for (const ChunkImage& image : images) {
+    // known before a byte is written: a snapshot says its size at once
     header.body_bytes += static_cast<std::uint64_t>(image.bytes(layout_));
   }
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
@@ -183,6 +190,7 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
   // everything is read before anything changes
   LoadedChunks chunks(allocator_);
   chunks.Load(reader, layout_);
+  // chunks are in use by nobody yet: what throws from here on gives them back
   std::vector<std::unique_ptr<Stream>> streams(static_cast<std::size_t>(GetCount(reader)));
   std::vector<Stream::Saved> saved;
   for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -194,14 +202,17 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
   for (const auto& table : tables_) contents.push_back(GetTable(reader, table->spec(), chunks));
   if (!reader.rest().empty()) throw SpecError("has bytes that belong to nothing");
 
+  // nothing below throws for what the state says: the store has the old one or the new one
   const std::unique_lock<std::shared_mutex> lock(state_mutex_);
   std::vector<std::unique_lock<std::mutex>> table_locks;
   for (const auto& table : tables_) table_locks.emplace_back(table->mutex());
   for (std::size_t i = 0; i < streams.size(); ++i) {
+    // `chunks` gives up its references at the end; these are the streams' own
     for (Chunk* const chunk : saved[i].chunks) ChunkAllocator::Ref(chunk);
     streams[i]->Load(std::move(saved[i]));
   }
   streams_ = std::move(streams);
+  // nobody has a claim: the exclusive lock waited for all that had
   is_claimed_.assign(streams_.size(), 0);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (const Table::Item& item : contents[i]->items) {

@@ -9,6 +9,7 @@
 namespace rollouts::replay {
 namespace {
 
+// Most bytes of a row that are asked for ahead.
 constexpr std::int64_t kMostAhead = 8 * kCacheLine;
 
 bool IsZero(const std::uint8_t* bytes, std::int64_t count) {
@@ -34,6 +35,7 @@ Stream::Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_
   stacks_.resize(layout.columns.size());
   for (std::size_t c = 0; c < stacks_.size(); ++c) {
     const std::int32_t stack = layout.columns[c].stack;
+    // zeros, until the first row says otherwise
     if (stack > 1) stacks_[c] = {std::vector<const std::uint8_t*>(stack), std::vector<std::int64_t>(stack, -1)};
   }
 }
@@ -42,6 +44,7 @@ Stream::~Stream() { DropChunksBefore(chunks_.size()); }
 
 std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
   const bool first = next_is_first_ || (flags & kFirstRow) != 0;
+  // the only step that may throw: nothing of the row is written yet
   if (!last_chunk_ || !HasRoom()) OpenChunk();
   Chunk& chunk = *last_chunk_;
   std::uint8_t* const record = RecordOf(layout_, chunk, chunk.num_rows);
@@ -62,6 +65,7 @@ std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
       std::memset(record + column.offset, 0, static_cast<std::size_t>(column.bytes));
     }
   }
+  // an episode begins where the caller says so, or behind a final row
   record[layout_.flags_offset] = static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
   next_is_first_ = (flags & kFinalRow) != 0;
   ++chunk.num_rows;
@@ -84,6 +88,7 @@ bool Stream::HasRoom() const {
   if (!layout_.has_stacks) return true;
   for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
+    // a row may bring a whole stack of new frames
     if (column.stack > 1 && column.capacity - chunk.frames[c].count < column.stack) return false;
   }
   return true;
@@ -94,6 +99,7 @@ void Stream::OpenChunk() {
   chunk->stream = id_;
   chunk->number = next_chunk_++;
   chunk->first_row = next_row_;
+  // frames are numbered by stream, so that a row may have frames of an earlier chunk
   for (std::size_t c = 0; c < chunk->frames.size(); ++c) chunk->frames[c] = {next_frame_[c], 0};
   if (last_chunk_) last_chunk_->next = chunk;
   chunks_.push_back(chunk);
@@ -106,6 +112,7 @@ void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
   StackState& stack = stacks_[c];
   const std::int32_t shift = FindShift(c, value, first);
   const std::int32_t kept = column.stack - shift;
+  // the stack moves on: what was shown at k + shift is shown at k
   for (std::int32_t k = 0; k < kept; ++k) {
     stack.frames[k] = stack.frames[k + shift];
     stack.numbers[k] = stack.numbers[k + shift];
@@ -119,6 +126,7 @@ void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
       stack.numbers[k] = -1;
     } else if (may_pad && k > kept && stack.frames[k - 1] &&
                SameFrame(c, frame, stack.frames[k - 1])) {
+      // the same frame again, as resets repeat it: stored once
       stack.frames[k] = stack.frames[k - 1];
       stack.numbers[k] = stack.numbers[k - 1];
     } else {
@@ -159,6 +167,7 @@ void Stream::AppendFrame(std::size_t c, const std::uint8_t* frame, bool first) {
   StackState& stack = stacks_[c];
   const std::int32_t last = column.stack - 1;
   if (first) {
+    // zeros before it, unless it is repeated below
     std::fill(stack.frames.begin(), stack.frames.end(), nullptr);
     std::fill(stack.numbers.begin(), stack.numbers.end(), -1);
   } else {
@@ -210,6 +219,7 @@ void Stream::ReadStacks() {
       const std::uint8_t delta = record[column.deltas_offset + k];
       if (delta == ChunkLayout::kNoFrame) continue;
       const std::int64_t number = newest - delta;
+      // most often in the last chunk, and else not far before it
       std::size_t index = chunks_.size() - 1;
       while (chunks_[index]->frames[c].first > number) --index;
       const Chunk& holder = *chunks_[index];
@@ -246,6 +256,7 @@ std::size_t Stream::FirstChunkFor(std::int64_t row) const {
       any = true;
     }
     if (!any) continue;
+    // its number, so that the chunk that holds it can be found
     oldest -= furthest;
     while (chunks_[index]->frames[c].first > oldest) --index;
   }
@@ -255,6 +266,7 @@ std::size_t Stream::FirstChunkFor(std::int64_t row) const {
 RowRun Stream::ReferChunks(std::int64_t start, std::int32_t length) const {
   const std::size_t last = ChunkOfRow(start + length - 1);
   const std::size_t first = FirstChunkFor(start);
+  // chunks in between are found by `next`, which does not change once both are there
   const RowRun run{chunks_[first], static_cast<std::int32_t>(last - first + 1), length, id_, start};
   run.Ref();
   return run;
@@ -273,12 +285,14 @@ void Stream::Rewind(const Mark& mark) {
   while (!chunks_.empty() && chunks_.back()->first_row >= next_row_) {
     next_chunk_ = chunks_.back()->number;
     for (std::size_t c = 0; c < next_frame_.size(); ++c) next_frame_[c] = chunks_.back()->frames[c].first;
+    // a chunk of the failed call alone: its number and frame numbers are given again
     Unref(chunks_.back());
     chunks_.pop_back();
   }
   NoteChunks();
   if (last_chunk_) {
     Chunk& chunk = *last_chunk_;
+    // rows and frames behind the mark stay in memory, and are written over
     chunk.num_rows = static_cast<std::int32_t>(next_row_ - chunk.first_row);
     for (std::size_t c = 0; c < next_frame_.size(); ++c) {
       const ChunkLayout::Column& column = layout_.columns[c];
@@ -294,6 +308,7 @@ void Stream::Rewind(const Mark& mark) {
 
 void Stream::Forget() {
   DropChunksBefore(chunks_.size());
+  // row numbers go on: items still have the old ones
   oldest_row_ = next_row_;
   next_is_first_ = true;
   ReadStacks();

@@ -7,6 +7,7 @@ namespace rollouts::replay {
 
 void SumTree::Grow(std::int64_t size) {
   if (size <= size_) return;
+  // a new level begins with a sum, which is to be of today's weights
   Flush();
   size_ = size;
   std::int64_t nodes = size;
@@ -31,6 +32,7 @@ void SumTree::Flush() {
   for (std::size_t i = 0; i < levels_.size(); ++i) {
     Level& level = levels_[i];
     Level* const above = i + 1 < levels_.size() ? &levels_[i + 1] : nullptr;
+    // from the leaves up, each changed node once, however many of its children changed
     for (const std::int64_t node : level.changed) {
       level.is_changed[static_cast<std::size_t>(node)] = 0;
       if (!above) continue;

@@ -12,6 +12,7 @@ WorkerThreads::WorkerThreads(std::int32_t num_threads) {
 WorkerThreads::~WorkerThreads() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    // under the mutex, or a thread that is about to wait would miss it
     ending_ = true;
   }
   started_.notify_all();
@@ -19,6 +20,7 @@ WorkerThreads::~WorkerThreads() {
 }
 
 void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
+  // does not wait for another caller's loop: it copies alone then
   std::unique_lock<std::mutex> caller(callers_, std::try_to_lock);
   if (threads_.empty() || count <= grain || !caller) {
     if (count > 0) body(0, count);
@@ -30,10 +32,12 @@ void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body
     count_ = count;
     grain_ = grain;
     next_.store(0, std::memory_order_relaxed);
+    // all report back, also those that find nothing left: nobody reads `body` after that
     at_work_ = static_cast<std::int32_t>(threads_.size());
     ++round_;
   }
   started_.notify_all();
+  // the caller is one of the threads
   TakeRanges();
   std::unique_lock<std::mutex> lock(mutex_);
   finished_.wait(lock, [this] { return at_work_ == 0; });
@@ -41,6 +45,7 @@ void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body
 
 void WorkerThreads::TakeRanges() {
   for (;;) {
+    // relaxed: mutex_ published the loop, and publishes what was done
     const std::int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
     if (begin >= count_) return;
     (*body_)(begin, std::min(begin + grain_, count_));
@@ -48,6 +53,7 @@ void WorkerThreads::TakeRanges() {
 }
 
 void WorkerThreads::Run() {
+  // rounds are numbered, so that none is missed or done twice
   std::uint64_t seen = 0;
   for (;;) {
     {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "rollouts/pool/errors.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 
@@ -22,15 +22,18 @@ Writer::Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
 }
 
 void Writer::FindStreams(std::span<const std::int64_t> env_ids) {
+  // throws before anything has changed
   const std::int64_t num_new = episodes_.Find(env_ids, streams_);
   ranges_.clear();
   for (const std::int64_t stream : streams_) {
+    // neighbours are compared and copied as one block
     if (ranges_.empty() || ranges_.back().first + ranges_.back().count != stream) {
       ranges_.push_back({stream, 0});
     }
     ++ranges_.back().count;
   }
   if (num_new == 0) return;
+  // streams are numbered alike here and in the store
   if (store_->AddStreams(num_new) != episodes_.size()) {
     throw ProtocolError("streams were added to the store behind its writer");
   }
@@ -97,13 +100,16 @@ void Writer::CutBroken(const std::uint8_t* obs) {
     const std::int64_t count = differs(range.first, obs, size) ? range.count : 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t stream = range.first + i;
+      // there is nothing to compare with before the first step and after a cut
       if (!episodes_.open(stream).is_known) continue;
       if (differs(stream, obs + i * episodes_.obs_bytes(), bytes)) cut_.push_back(stream);
     }
     obs += size;
   }
   if (cut_.empty()) return;
+  // most often a reset that this writer was not told of
   Complete(cut_, /*is_broken=*/true);
+  // the owner looks at one flag and not at every table after each step
   for (const std::int64_t count : counts.cut_away) counts.has_cut_away |= count > 0;
 }
 
@@ -123,6 +129,7 @@ void Writer::Append(const NewSteps& steps) {
   // rows that begin an episode because the one before was cut
   first_.assign(count, 0);
   for (std::size_t b = 0; b < streams_.size(); ++b) {
+    // the first valid row of each stream, wherever in the rollout it is
     if (!episodes_.open(streams_[b]).is_cut) continue;
     for (std::size_t i = b; i < count; i += streams_.size()) {
       if (steps.valid && !steps.valid[i]) continue;
@@ -131,6 +138,7 @@ void Writer::Append(const NewSteps& steps) {
       break;
     }
   }
+  // all rows or none: what throws here leaves episodes and items as they were
   rows_.resize(count);
   store_->Append(batch, rows_);
 
@@ -138,6 +146,7 @@ void Writer::Append(const NewSteps& steps) {
   for (std::size_t i = 0, b = 0; i < count; ++i, b = b + 1 < streams_.size() ? b + 1 : 0) {
     if (rows_[i] < 0) continue;
     if (steps.priorities || episodes_.has_priorities()) {
+      // rows without one too: the ring holds what an old row left there
       const double none = std::numeric_limits<double>::quiet_NaN();
       episodes_.SetPriority(streams_[b], rows_[i], steps.priorities ? steps.priorities[i] : none);
     }
@@ -145,6 +154,7 @@ void Writer::Append(const NewSteps& steps) {
     episodes_.AppendedRow(streams_[b], rows_[i], ended, steps.priority, pending_);
     ++counts.produced;
   }
+  // the newest version ever: rollouts of several workers come out of order
   std::int64_t seen = policy_version.load();
   while (seen < steps.policy_version &&
          !policy_version.compare_exchange_weak(seen, steps.policy_version)) {
@@ -160,9 +170,11 @@ void Writer::EndEpisodes(std::optional<std::span<const std::int64_t>> env_ids) {
   } else {
     for (const std::int64_t env_id : *env_ids) {
       const std::int64_t stream = episodes_.StreamOf(env_id);
+      // one that was never seen has nothing to end
       if (stream >= 0) streams.push_back(stream);
     }
     std::ranges::sort(streams);
+    // a stream that is given twice ends once
     streams.erase(std::ranges::unique(streams).begin(), streams.end());
   }
   Complete(streams, /*is_broken=*/false);
@@ -175,6 +187,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
   cut_obs_.clear();
   for (const std::int64_t stream : streams) {
     const Episodes::Open& open = episodes_.open(stream);
+    // of the others the last step has no next observation, and is left out
     if (!open.is_open || !open.is_known) continue;
     whole.push_back(stream);
     const std::uint8_t* const obs = episodes_.next_obs(stream);
@@ -186,6 +199,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
     batch.streams = whole;
     batch.columns.resize(store_->layout().columns.size());
     batch.columns[0] = {cut_obs_.data(), store_->layout().specs[0].stacked()};
+    // actions and rewards of a final row are zeros that nobody reads
     batch.is_final = true;
     store_->Append(batch, rows_);
   }
@@ -200,6 +214,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
       if (is_broken) episodes_.CountCutAway(stream, end, counts.cut_away);
     }
     episodes_.Cut(stream, final_row, pending_);
+    // whatever comes next begins an episode, and is compared with nothing
     open.is_known = 0;
     open.awaits_reset = 0;
   }
@@ -211,11 +226,13 @@ std::int64_t Writer::Insert(std::size_t table, Clock::time_point deadline) {
   PendingItems& pending = pending_.at(table);
   const std::size_t count = pending.size();
   if (count == 0) return 0;
+  // written by Insert and read by nobody: samples tell their keys
   keys_.resize(count);
   const auto rest = [&](const auto& column) { return std::span(column).subspan(pending.taken); };
   ReplayStore::Runs runs = store_->NewRuns();
   store_->Refer(table, rest(pending.stream), rest(pending.start), rest(pending.length), runs);
   store_->Insert(table, runs, rest(pending.priority), deadline, keys_);
+  // the rest stays pending, and is referred to anew by the next call
   pending.Take(runs.taken());
   return static_cast<std::int64_t>(runs.taken());
 }
@@ -223,6 +240,7 @@ std::int64_t Writer::Insert(std::size_t table, Clock::time_point deadline) {
 std::int64_t Writer::InsertNow() {
   std::int64_t inserted = 0;
   for (std::size_t table = 0; table < pending_.size(); ++table) {
+    // a deadline that has passed: what is not admitted now stays pending
     inserted += Insert(table, Clock::time_point::min());
   }
   return inserted;
@@ -238,6 +256,7 @@ void Writer::Load(Episodes::Saved saved, std::vector<PendingItems> pending) {
   if (pending.size() != pending_.size()) {
     throw SpecError("the saved replay buffer has pending items of another number of tables");
   }
+  // throws where it does not fit, and nothing has changed then
   episodes_.Load(std::move(saved));
   pending_ = std::move(pending);
 }

@@ -9,7 +9,7 @@
 //   static constexpr EnvSpec kSpec
 //   template <class V> static void VisitConfig(Config&, V& visit)   option names
 //   template <class C> static void CheckConfig(const Config&, C& check)   optional: what its
-//       options may be; `check` is a ConfigCheck (pool/options.h)
+//       options may be; `check` is a ConfigCheck (support/options.h)
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "rollouts/core/batch_view.h"
-#include "rollouts/pool/page_memory.h"
+#include "rollouts/support/page_memory.h"
 
 namespace rollouts {
 

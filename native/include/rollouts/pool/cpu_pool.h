@@ -16,12 +16,12 @@
 
 #include "rollouts/pool/buffer_ring.h"
 #include "rollouts/pool/env_batch.h"
-#include "rollouts/pool/errors.h"
 #include "rollouts/pool/event.h"
-#include "rollouts/pool/options.h"
 #include "rollouts/pool/round_ranges.h"
 #include "rollouts/pool/step_stats.h"
 #include "rollouts/pool/work_queue.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/options.h"
 
 namespace rollouts {
 

@@ -22,12 +22,12 @@
 #include "rollouts/core/step.h"
 #include "rollouts/pool/block.h"
 #include "rollouts/pool/configs.h"
-#include "rollouts/pool/errors.h"
 #include "rollouts/pool/frame.h"
 #include "rollouts/pool/model_columns.h"
-#include "rollouts/pool/options.h"
 #include "rollouts/pool/spec_difference.h"
-#include "rollouts/pool/page_memory.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/options.h"
+#include "rollouts/support/page_memory.h"
 
 namespace rollouts {
 

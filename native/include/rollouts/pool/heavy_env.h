@@ -15,9 +15,9 @@
 
 #include "rollouts/core/env.h"
 #include "rollouts/core/model_overrides.h"
-#include "rollouts/pool/errors.h"
 #include "rollouts/pool/model_columns.h"
-#include "rollouts/pool/options.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/options.h"
 
 namespace rollouts {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "rollouts/pool/state.h"
 #include "rollouts/replay/table_random.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 

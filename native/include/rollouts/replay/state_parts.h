@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "rollouts/pool/state.h"
 #include "rollouts/replay/chunk.h"
 #include "rollouts/replay/stream.h"
 #include "rollouts/replay/table.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 

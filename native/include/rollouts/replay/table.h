@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "rollouts/pool/state.h"
 #include "rollouts/replay/chunk.h"
-#include "rollouts/replay/huge_pages.h"
 #include "rollouts/replay/rate_limiter.h"
 #include "rollouts/replay/selector.h"
 #include "rollouts/replay/table_random.h"
+#include "rollouts/support/huge_pages.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts::replay {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task of the DeepMind Control Suite: what it draws at a start, shows and rewards. Each domain
-// is a header beside this one and lists its tasks; dm_control_tasks.cpp puts the lists together.
+// is a header beside this one and lists its tasks; src/envs/dm_control/tasks.cpp puts the lists together.
 // Arithmetic follows dm_control's. Models are those of the dm-control package.
 #pragma once
 
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "rollouts/core/rng.h"
+#include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/envs/mujoco/observation_writer.h"
-#include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts::dmc {
 
@@ -125,7 +125,7 @@ std::unique_ptr<Task> Make(Physics& physics) {
   return std::make_unique<T>(physics, kArguments...);
 }
 
-// dm_control_tasks.cpp. Throws SpecError for an id that no domain lists.
+// tasks.cpp. Throws SpecError for an id that no domain lists.
 const TaskEntry& FindTask(const std::string& id);
 
 }  // namespace rollouts::dmc

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "rollouts/core/rng.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "rollouts/engines/mujoco_physics.h"
 
 namespace rollouts::dmc {
 

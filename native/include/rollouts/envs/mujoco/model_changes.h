@@ -6,7 +6,7 @@
 
 #include "rollouts/core/model_overrides.h"
 #include "rollouts/core/rng.h"
-#include "rollouts/envs/mujoco/physics.h"
+#include "rollouts/engines/mujoco_physics.h"
 
 namespace rollouts {
 

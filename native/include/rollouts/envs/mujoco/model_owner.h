@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "rollouts/core/model_overrides.h"
+#include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/envs/mujoco/model_changes.h"
-#include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
 

@@ -29,10 +29,10 @@
 #include <vector>
 
 #include "rollouts/core/env.h"
+#include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/envs/mujoco/model_changes.h"
 #include "rollouts/envs/mujoco/model_owner.h"
 #include "rollouts/envs/mujoco/observation_writer.h"
-#include "rollouts/envs/mujoco/physics.h"
 
 namespace rollouts {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rollouts/core/env.h"
-#include "rollouts/envs/mujoco/model_parts.h"
+#include "rollouts/engines/mujoco_parts.h"
 #include "rollouts/envs/mujoco/mujoco_env.h"
 
 namespace rollouts {
@@ -18,7 +18,7 @@ namespace rollouts {
 class OwnModel : public ModelOwner {
  public:
   struct Config : MujocoConfig {
-    std::string observation = "qpos, qvel";  // its parts; model_parts.h has all names
+    std::string observation = "qpos, qvel";  // its parts; mujoco_parts.h has all names
     std::string info;                        // parts that come as infos
     std::string keyframe;                    // to begin with; "": the model's own positions
     double reset_noise_scale = 0;            // start: positions, velocities +- scale * uniform

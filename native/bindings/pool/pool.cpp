@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// CpuPool for Python. Arrays handed out are views of the pool's buffers: they are
+// made once per buffer, and a buffer is written again only when nobody but the
+// pool holds them.
+#include "rollouts/pool/cpu_pool.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "bindings/pool/actions.h"
+#include "bindings/pool/pool_options.h"
+#include "bindings/pool/pool_stats.h"
+#include "bindings/pool/xla.h"
+#include "rollouts/registry/registry.h"
+#include "rollouts/support/state.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+using Clock = CpuPool::Clock;
+using BoolArray = py::array_t<bool, py::array::c_style>;
+using DoubleArray = py::array_t<double, py::array::c_style>;
+
+// Signals (Ctrl-C) are looked at this often while a call waits.
+constexpr std::chrono::milliseconds kSignalInterval{50};
+
+// One pool as Python sees it. Its methods hold the GIL but where they wait.
+class PyPool {
+ public:
+  PyPool(std::vector<Segment> segments, const OptionColumns& env_options,
+         const PoolOptions& options)
+      : segments_(std::move(segments)) {
+    const ReleaseGil release;
+    // environments may take seconds to make
+    pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options), options);
+  }
+
+  // A computation of XLA may still use the pool; it is told that it was closed.
+  ~PyPool() {
+    const ReleaseGil release;
+    if (pool_) pool_->Close();
+  }
+  PyPool(const PyPool&) = delete;
+
+  CpuPool& pool() { return *pool_; }
+
+  std::uint32_t XlaHandle() {
+    // made when it is first asked for: most pools never meet XLA
+    if (xla_handle_ == 0) xla_handle_ = NumberForXla(pool_);
+    return xla_handle_;
+  }
+
+  void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
+    // without ids all are sent, which the pool knows by the span's address
+    std::vector<std::int32_t> ids;
+    std::span<const std::int32_t> envs = pool_->all_envs();
+    if (!env_id.is_none()) {
+      ids = ReadEnvIds(*pool_, env_id);
+      envs = ids;
+    }
+    std::optional<OutArrays> arrays;
+    if (!out.is_none()) arrays.emplace(out, pool_->spec(), envs.size(), SameStep());
+    // conversion may run Python code, which may use the pool: it comes before CheckSend
+    SendActions(*pool_, actions, envs, arrays ? &arrays->view() : nullptr);
+    // threads write there until the batch is received: it is kept that long
+    if (arrays && !envs.empty()) out_ = std::move(arrays);
+  }
+
+  py::tuple Recv(std::optional<double> timeout_s) {
+    return Receive(timeout_s, "recv", [&](Clock::time_point deadline) { return pool_->Recv(deadline); });
+  }
+
+  py::tuple RecvRows(std::int32_t min, std::int32_t max, std::optional<double> timeout_s) {
+    return Receive(timeout_s, "recv", [&](Clock::time_point deadline) {
+      return pool_->RecvRows(deadline, {min, max});
+    });
+  }
+
+  py::tuple RecvAll(std::optional<double> timeout_s) {
+    return Receive(timeout_s, "drain",
+                   [&](Clock::time_point deadline) { return pool_->RecvAll(deadline); });
+  }
+
+  py::tuple Step(const py::object& actions, const py::object& env_id, const py::object& out) {
+    Send(actions, env_id, out);
+    return Recv(std::nullopt);
+  }
+
+  // [(env_id, message)] of the rows received last; empty unless on_env_error is "reset".
+  py::list TakeFailures() { return std::exchange(failures_, py::list()); }
+
+  // Before the caller changes anything that a reset which is refused would have to undo.
+  void CheckReset(const std::optional<BoolArray>& mask) const {
+    CheckMask(mask);
+    pool_->CheckReset(MaskData(mask));
+  }
+
+  void SendReset(const std::optional<BoolArray>& mask) {
+    CheckMask(mask);
+    pool_->SendReset(MaskData(mask));
+  }
+
+  void Change(const std::optional<BoolArray>& mask, const py::dict& options,
+              const py::list& model) {
+    CheckMask(mask);
+    pool_->Change(MaskData(mask), {OptionColumnsFromDict(options),
+                                   ReadModelColumns(model, pool_->options().num_envs)});
+  }
+
+  // Waits until nothing is in flight, and forgets what was not received.
+  void Discard(std::optional<double> timeout_s) {
+    Wait(timeout_s, "reset", [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
+    // drained: no thread writes there any more
+    out_.reset();
+  }
+
+  // Raw bytes of a light environment, for tests.
+  py::bytes GetState(std::int32_t env) {
+    const auto state = pool_->StateBytes(env);
+    return py::bytes(reinterpret_cast<const char*>(state.data()), state.size());
+  }
+
+  void SetState(std::int32_t env, const std::string& bytes) {
+    const auto state = pool_->StateBytes(env);
+    if (bytes.size() != state.size()) {
+      throw SpecError("state has " + std::to_string(bytes.size()) + " bytes, expected " +
+                      std::to_string(state.size()));
+    }
+    std::memcpy(state.data(), bytes.data(), bytes.size());
+  }
+
+  py::list SaveStates(const py::object& env_id) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
+    py::list states;
+    for (const std::int32_t env : envs) {
+      const auto sealed = SealState(KindOf(env), pool_->SaveState(env));
+      states.append(py::bytes(reinterpret_cast<const char*>(sealed.data()), sealed.size()));
+    }
+    return states;
+  }
+
+  py::list Render(const py::object& env_id) {
+    py::list frames;
+    for (const std::int32_t env : ReadEnvIds(*pool_, env_id)) {
+      frames.append(FrameArray(pool_->Render(env)));
+    }
+    return frames;
+  }
+
+  // The caller's list keeps the bytes, which nobody can change, alive.
+  void LoadStates(const py::object& env_id, const std::vector<py::bytes>& sealed) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
+    if (sealed.size() != envs.size()) {
+      throw SpecError("got " + std::to_string(sealed.size()) + " states for " +
+                      std::to_string(envs.size()) + " environments");
+    }
+    // all are opened before the first is loaded
+    std::vector<std::span<const std::uint8_t>> states;
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      const std::string_view bytes = sealed[i];
+      try {
+        states.push_back(
+            OpenState(KindOf(envs[i]),
+                      {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
+      } catch (const SpecError& error) {
+        throw SpecError("state " + std::to_string(i) + " " + error.what());
+      }
+    }
+    // emulators take a while to load
+    const ReleaseGil release;
+    pool_->LoadStates(envs, states);
+  }
+
+  // The actions, (n, *action_shape), that environments at rest were sent last.
+  py::array ActionRows(const py::object& env_id) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
+    const auto size = static_cast<std::size_t>(pool_->action_bytes());
+    // Box actions alone, which rest as float32
+    py::array_t<float> actions({envs.size(), size / sizeof(float)});
+    auto* out = reinterpret_cast<std::uint8_t*>(actions.mutable_data());
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      std::memcpy(out + i * size, pool_->ActionRow(envs[i]), size);
+    }
+    return actions;
+  }
+
+  void EndSteps(const py::object& env_id, const DoubleArray& reward, const BoolArray& terminated) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
+    if (reward.size() != std::ssize(envs) || terminated.size() != std::ssize(envs)) {
+      throw SpecError("reward and terminated need one number for each environment");
+    }
+    pool_->EndSteps(envs, reward.data(), reinterpret_cast<const std::uint8_t*>(terminated.data()));
+  }
+
+  py::tuple ShowIdle(const py::object& env_id, bool begin) {
+    const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
+    CpuPool::Received received;
+    {
+      const ReleaseGil release;
+      // beginning an episode may take an engine long
+      received = pool_->ShowIdle(envs, begin);
+    }
+    return Rows(MakeArrays(received.buffer, pool_->spec()), received);
+  }
+
+  void Close() {
+    {
+      const ReleaseGil release;
+      pool_->Close();
+    }
+    out_.reset();  // no thread writes there any more
+  }
+
+ private:
+  bool SameStep() const {
+    return pool_->options().rules.autoreset == AutoresetMode::kSameStep;
+  }
+
+  // Waits for rows, and shows them as views of their buffer's arrays.
+  template <typename Attempt>
+  py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
+    CpuPool::Received received;
+    Wait(timeout_s, what, [&](Clock::time_point deadline) {
+      // no buffer: the attempt's time was up
+      received = attempt(deadline);
+      return received.buffer != nullptr;
+    });
+    for (const auto& failure : received.failures) {
+      failures_.append(py::make_tuple(failure.env_id, failure.message));
+    }
+    // a copy that the pool knows nothing of gets arrays of its own
+    BatchBuffer& buffer = *received.buffer;
+    if (!received.pooled) return Rows(MakeArrays(received.buffer, pool_->spec()), received);
+    // the first time that this buffer is handed out: its arrays are made once
+    if (!buffer.users) {
+      buffer.users = std::make_unique<NumpyUsers>(MakeArrays(received.buffer, pool_->spec()));
+    }
+    const py::tuple arrays = static_cast<NumpyUsers&>(*buffer.users).arrays();
+    // from here on the arrays' reference counts say whether the buffer is in use
+    pool_->Release(&buffer);
+    // fresh views: what the caller does to an array's shape or flags stays with the caller
+    py::tuple rows = Rows(arrays, received);
+    if (out_) {
+      out_->PutInto(rows);
+      out_.reset();
+    }
+    return rows;
+  }
+
+  // One mark for each environment of the pool.
+  void CheckMask(const std::optional<BoolArray>& mask) const {
+    if (mask && (mask->ndim() != 1 || mask->shape(0) != pool_->options().num_envs)) {
+      throw SpecError("reset_mask has shape " + ShapeString(*mask) + ", expected (" +
+                      std::to_string(pool_->options().num_envs) + ",)");
+    }
+  }
+
+  static const std::uint8_t* MaskData(const std::optional<BoolArray>& mask) {
+    return mask ? reinterpret_cast<const std::uint8_t*>(mask->data()) : nullptr;
+  }
+
+  // Which saved states an environment understands.
+  StateKind KindOf(std::int32_t env) {
+    return MakeStateKind(EntryOf(segments_, env).type, pool_->OptionsOf(env));
+  }
+
+  // Calls `attempt(deadline)` without the GIL until it says true, looking at
+  // signals now and then. TimeoutError when timeout_s passed.
+  template <typename Attempt>
+  void Wait(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
+    if (timeout_s && !(*timeout_s >= 0)) {
+      throw SpecError("timeout_s must be None or a number >= 0, got " + std::to_string(*timeout_s));
+    }
+    // beyond a century is for ever, and does not overflow the clock
+    const bool bounded = timeout_s && *timeout_s < 3e9;
+    const auto start = Clock::now();
+    const auto end =
+        bounded ? start + std::chrono::duration_cast<Clock::duration>(
+                              std::chrono::duration<double>(*timeout_s))
+                : Clock::time_point::max();
+    while (true) {
+      bool finished;
+      {
+        const ReleaseGil release;
+        // in short attempts: signals are for the thread that has the GIL
+        finished = attempt(std::min(end, Clock::now() + kSignalInterval));
+      }
+      // a batch that came with Ctrl-C is not lost: it goes to the caller first
+      if (finished) return;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (Clock::now() >= end) {
+        const std::string message = std::string(what) + ": not ready within " +
+                                    std::to_string(*timeout_s) + " s; " +
+                                    std::to_string(pool_->num_in_flight()) +
+                                    " environments are in flight";
+        PyErr_SetString(PyExc_TimeoutError, message.c_str());
+        throw py::error_already_set();
+      }
+    }
+  }
+
+  // Views of the rows that were received, in the order of MakeArrays; None stays None.
+  static py::tuple Rows(const py::tuple& arrays, const CpuPool::Received& received) {
+    py::tuple result(arrays.size());
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      const py::object array = arrays[i];
+      result[i] = array.is_none() ? array
+                                  : RowsOf(py::reinterpret_borrow<py::array>(array), received.first,
+                                           received.rows);
+    }
+    return result;
+  }
+
+  std::optional<OutArrays> out_;  // outlives the pool's threads
+  py::list failures_;
+  std::shared_ptr<CpuPool> pool_;
+  std::uint32_t xla_handle_ = 0;  // 0: it has none yet
+  const std::vector<Segment> segments_;
+};
+
+}  // namespace
+
+void BindPool(py::module_& module) {
+  py::class_<PyPool>(module, "CpuPool",
+                     "A batch of environments stepped by threads. rollouts.VectorEnv checks the "
+                     "arguments and documents the behaviour.")
+      .def(py::init([](const py::list& segments, const py::dict& env_options,
+                       std::int32_t num_envs, std::int32_t batch_size, std::int32_t num_threads,
+                       std::int32_t env_id_offset, std::uint64_t seed,
+                       std::int32_t autoreset_mode, std::int32_t on_env_error,
+                       const std::vector<std::int32_t>& pin_cpus) {
+             std::vector<Segment> read = ReadSegments(segments);
+             // where there are several, each has its own
+             const std::int32_t max_episode_steps = read.at(0).max_episode_steps;
+             return std::make_unique<PyPool>(
+                 std::move(read), OptionColumnsFromDict(env_options),
+                 MakePoolOptions(num_envs, batch_size, num_threads, env_id_offset, seed,
+                                 autoreset_mode, max_episode_steps, on_env_error, pin_cpus));
+           }),
+           py::kw_only(), py::arg("segments"), py::arg("env_options"), py::arg("num_envs"),
+           py::arg("batch_size"), py::arg("num_threads"), py::arg("env_id_offset"),
+           py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"))
+      .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
+           py::arg("out").none(true))
+      .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
+      .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),
+           py::arg("timeout_s").none(true))
+      .def("recv_all", &PyPool::RecvAll, py::arg("timeout_s").none(true))
+      .def("step", &PyPool::Step, py::arg("actions"), py::arg("env_id").none(true),
+           py::arg("out").none(true))
+      .def("take_failures", &PyPool::TakeFailures)
+      .def("check_reset", &PyPool::CheckReset, py::arg("mask").none(true))
+      .def("send_reset", &PyPool::SendReset, py::arg("mask").none(true))
+      .def("change", &PyPool::Change, py::arg("mask").none(true), py::arg("options"),
+           py::arg("model"))
+      .def("read_model", [](PyPool& self, std::int32_t env, const std::string& field,
+                            bool of_file) {
+        return ModelToArray(self.pool().ReadModel(env, field, of_file));
+      }, py::arg("env"), py::arg("field"), py::arg("of_file"))
+      .def("model_fields", [](PyPool& self, std::int32_t env) {
+        return self.pool().ModelFields(env);
+      }, py::arg("env"))
+      .def("env_options", [](PyPool& self) { return OptionsByName(self.pool()); })
+      .def("discard", &PyPool::Discard, py::arg("timeout_s").none(true))
+      .def("seed", [](PyPool& self, std::int32_t env, std::uint64_t seed) {
+        self.pool().Seed(env, seed);
+      })
+      .def("get_state", &PyPool::GetState, py::arg("env"))
+      .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
+      .def("save_states", &PyPool::SaveStates, py::arg("env_id"))
+      .def("render", &PyPool::Render, py::arg("env_id"))
+      .def("load_states", &PyPool::LoadStates, py::arg("env_id"), py::arg("states"))
+      .def("action_rows", &PyPool::ActionRows, py::arg("env_id"))
+      .def("end_steps", &PyPool::EndSteps, py::arg("env_id"), py::arg("reward"),
+           py::arg("terminated"))
+      .def("show_idle", &PyPool::ShowIdle, py::arg("env_id"), py::arg("begin"))
+      .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
+      .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
+      .def("close", &PyPool::Close)
+      .def("xla_handle", &PyPool::XlaHandle)
+      .def_property_readonly("info_names", [](PyPool& self) { return InfoNames(self.pool().spec()); })
+      .def_property_readonly("num_in_flight", [](PyPool& self) { return self.pool().num_in_flight(); })
+      .def_property_readonly("buffer_bytes", [](PyPool& self) { return self.pool().buffer_bytes(); })
+      .def_property_readonly("closed", [](PyPool& self) { return self.pool().closed(); });
+}
+
+}  // namespace rollouts

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which environments a pool is made of, their options and models, and its statistics, from and to
+// Python.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rollouts/pool/cpu_pool.h"
+#include "rollouts/registry/registry.h"
+
+namespace rollouts {
+
+// Of tuples (id, num_envs, max_episode_steps, internal options). Throws SpecError for
+// an unknown id.
+std::vector<Segment> ReadSegments(const pybind11::list& given);
+
+// The entry of one of the pool's environments.
+const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env);
+
+// A list with the value of each environment by option name; None where it has no such option.
+pybind11::dict OptionsByName(CpuPool& pool);
+
+// Throws SpecError for CPUs that are not one per worker thread.
+PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
+                            std::int32_t num_threads, std::int32_t env_id_offset,
+                            std::uint64_t seed, std::int32_t autoreset_mode,
+                            std::int32_t max_episode_steps, std::int32_t on_env_error,
+                            const std::vector<std::int32_t>& pin_cpus);
+// Of tuples (field, by_env, low, high): arrays of float64 in C order, of one environment or of all,
+// or None; low None: the file's values again.
+ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs);
+
+// With the field's dtype and shape.
+pybind11::array ModelToArray(const ModelArray& model);
+
+}  // namespace rollouts

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saved states of environments as bytes: what surrounds them, and reading and writing
+// them field by field.
+//
+//   magic "rollouts"  8 bytes      version     uint32    type bytes  uint32
+//   fingerprint       uint64       state bytes uint64    checksum    uint64
+//   type              its name     state       an EpisodeClock, then the environment
+//
+// Numbers are little-endian. The checksum is FNV-1a over everything else: it finds
+// damage, not forgery.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "rollouts/support/errors.h"
+#include "rollouts/support/options.h"
+
+namespace rollouts {
+
+// Environments of equal kind understand each other's states.
+struct StateKind {
+  std::string type;
+  std::uint64_t fingerprint = 0;  // of the options
+};
+
+// `options` are all that the environment has. Of a path only the file's name counts: it
+// may lie elsewhere on the machine where the state is loaded.
+StateKind MakeStateKind(const std::string& type, const Options& options);
+
+// Surrounds what CpuPool::SaveState returned.
+std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::uint8_t> state);
+
+// What SealState was given; borrows from `sealed`. Throws SpecError, whose message
+// goes on after the name of the thing, when it is foreign, damaged or truncated.
+std::span<const std::uint8_t> OpenState(const StateKind& kind,
+                                        std::span<const std::uint8_t> sealed);
+
+// Appends plain values.
+class StateWriter {
+ public:
+  explicit StateWriter(std::vector<std::uint8_t>& out) : out_(out) {}
+
+  template <typename T>
+  void Put(const T& value) {
+    static_assert(std::is_arithmetic_v<T>);
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
+    PutBytes({bytes, sizeof(value)});
+  }
+  void PutBytes(std::span<const std::uint8_t> bytes) {
+    out_.insert(out_.end(), bytes.begin(), bytes.end());
+  }
+
+ private:
+  std::vector<std::uint8_t>& out_;
+};
+
+// Takes values in the order they were put; throws SpecError where too few bytes are left.
+class StateReader {
+ public:
+  explicit StateReader(std::span<const std::uint8_t> bytes) : rest_(bytes) {}
+
+  template <typename T>
+  T Get() {
+    static_assert(std::is_arithmetic_v<T>);
+    T value;
+    std::memcpy(&value, GetBytes(sizeof(value)).data(), sizeof(value));
+    return value;
+  }
+  std::span<const std::uint8_t> GetBytes(std::uint64_t count) {
+    if (count > rest_.size()) throw SpecError("is shorter than its parts");
+    const auto bytes = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return bytes;
+  }
+  std::span<const std::uint8_t> rest() const { return rest_; }
+
+ private:
+  std::span<const std::uint8_t> rest_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/envs/atari/atari.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "game.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
+#include "screen.h"
+
+namespace rollouts {
+namespace {
+
+constexpr std::int32_t kRamBytes = 128;
+constexpr std::int32_t kFrameCostNs = 46'000;  // Pong, one core of an EPYC 9005
+constexpr AtariPress kNothing{kAleNoop};
+constexpr AtariPress kFire{kAleFire};
+
+void CheckAtLeast(const char* option, std::int32_t value, std::int32_t least) {
+  if (value < least) {
+    throw SpecError(std::string(option) + " is " + std::to_string(value) + ", expected " +
+                    std::to_string(least) + " or more");
+  }
+}
+
+void CheckFromZeroToOne(const char* option, double value) {
+  if (!(value >= 0.0 && value <= 1.0)) {
+    throw SpecError(std::string(option) + " is " + std::to_string(value) +
+                    ", expected a number from 0 to 1");
+  }
+}
+
+void CheckConfig(const Atari::Config& config) {
+  CheckAtLeast("frameskip", config.frameskip, 1);
+  CheckAtLeast("stack_num", config.stack_num, 1);
+  CheckAtLeast("noop_max", config.noop_max, 0);
+  CheckFromZeroToOne("repeat_action_probability", config.repeat_action_probability);
+  CheckFromZeroToOne("continuous_action_threshold", config.continuous_action_threshold);
+  if (const auto* name = std::get_if<std::string>(&config.episodic_life)) {
+    if (*name != "continue" && *name != "restart") {
+      throw SpecError("option 'episodic_life' must be a bool, 'continue' or 'restart', got '" +
+                      *name + "'");
+    }
+  }
+}
+
+void CountUp(std::int32_t& count) {
+  // frames without an end: the count stops where it would overflow
+  if (count < std::numeric_limits<std::int32_t>::max()) ++count;
+}
+
+AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame& game) {
+  return {.raw_height = game.screen_height(),
+          .raw_width = game.screen_width(),
+          .height = config.img_height,
+          .width = config.img_width,
+          .stack_num = config.stack_num,
+          .grayscale = config.grayscale,
+          .maxpool = config.maxpool};
+}
+
+// ale-py's order, bounds and dtype.
+SpaceSpec ContinuousActions() {
+  return {.dtype = DType::kFloat32,
+          .ndim = 1,
+          .shape = {kJoystickAxes},
+          .elementwise = true,
+          .low = {0, -kPi, 0},
+          .high = {1, kPi, 1}};
+}
+
+SpaceSpec DiscreteActions(const std::vector<AleAction>& actions) {
+  return {.dtype = DType::kInt64, .n = static_cast<std::int32_t>(actions.size())};
+}
+
+}  // namespace
+
+struct Atari::Engine {
+  explicit Engine(const Config& config)
+      : game(AtariGame::Get(config.rom_path, config.mode, config.difficulty)),
+        // a joystick reaches every action
+        actions(config.full_action_space || config.continuous ? game->legal_actions()
+                                                              : game->minimal_actions()),
+        screen(ScreenOptions(config, *game), game->palette()) {
+    fires_at_start = config.use_fire_reset &&
+                     std::find(actions.begin(), actions.end(), kAleFire) != actions.end();
+  }
+
+  const std::shared_ptr<const AtariGame> game;
+  const std::vector<AleAction>& actions;  // the game's
+  AtariScreen screen;
+  bool fires_at_start = false;
+  std::unique_ptr<Ale> ale;  // null before the first Reset
+};
+
+EnvSpec Atari::MakeSpec(const Config& config) {
+  CheckConfig(config);
+  // loads the game, if nobody has: the actions are the ROM's
+  const Engine engine(config);
+  EnvSpec spec;
+  spec.observation.dtype = DType::kUint8;
+  spec.observation.ndim = config.grayscale ? 3 : 4;
+  // gray frames have no axis of colours
+  const std::int32_t shape[] = {config.stack_num, config.img_height, config.img_width, 3};
+  std::copy_n(shape, spec.observation.ndim, spec.observation.shape);
+  spec.observation.low[0] = 0;
+  spec.observation.high[0] = 255;
+  spec.action = config.continuous ? ContinuousActions() : DiscreteActions(engine.actions);
+  spec.step_cost_ns = kFrameCostNs * config.frameskip;
+  // in the order of WriteInfo
+  spec.num_infos = 4;
+  spec.infos[0] = {"lives", DType::kInt32};
+  spec.infos[1] = {"raw_reward", DType::kFloat64};
+  spec.infos[2] = {"frame_number", DType::kInt32};
+  spec.infos[3] = {"episode_frame_number", DType::kInt32};
+  if (config.ram_info) spec.infos[spec.num_infos++] = {"ram", DType::kInt32, kRamBytes};
+  spec.reset_infos = true;
+  return spec;
+}
+
+Atari::Atari(const Config& config)
+    : config_((CheckConfig(config), config)),
+      on_life_loss_(RuleOf(config.episodic_life)),
+      engine_(std::make_unique<Engine>(config)) {}
+
+Atari::~Atari() = default;
+
+Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
+  if (const auto* name = std::get_if<std::string>(&episodic_life)) {
+    return *name == "restart" ? OnLifeLoss::kRestart : OnLifeLoss::kContinue;
+  }
+  // True is EnvPool's rule, by which life loss ends an episode and not the game
+  return std::get<bool>(episodic_life) ? OnLifeLoss::kContinue : OnLifeLoss::kNothing;
+}
+
+void Atari::Reset(Rng& rng, bool forced) {
+  if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
+
+  // an episode that ended with a life, not with the game
+  if (rng.episode() == 0) frame_number_ = 0;
+  const bool game_goes_on = !forced && !game_over_ && life_lost_;
+  life_lost_ = false;
+  raw_reward_ = 0;
+  if (game_goes_on && on_life_loss_ == OnLifeLoss::kContinue) {
+    ContinueGame(rng);
+  } else {
+    NewGame(rng);
+  }
+}
+
+void Atari::NewGame(Rng& rng) {
+  Ale& ale = *engine_->ale;
+  const AtariGame& game = *engine_->game;
+  // drawn first: the number does not depend on the game
+  const std::int32_t noops =
+      config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
+
+  game.Restart(ale);
+  pressed_ = kNothing;
+  episode_frame_number_ = 0;
+  bool at_start = true;
+  if (engine_->fires_at_start) {
+    EmulateFrame(kFire, rng);
+    at_start = false;
+  }
+  // FIRE was the first of them
+  for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
+    EmulateFrame(kNothing, rng);
+    at_start = ale.GameOver();
+    // no-ops alone may end a game: it starts again, and goes on with what is left of them
+    if (at_start) {
+      game.Restart(ale);
+      pressed_ = kNothing;
+      episode_frame_number_ = 0;
+    }
+  }
+
+  engine_->screen.Clear();
+  // a saved state has no screen: that of the start was kept with the game
+  engine_->screen.CaptureLast(at_start ? game.start_screen().data() : ale.screen().pixels);
+  engine_->screen.Push();
+  lives_ = ale.Lives();
+  game_over_ = false;
+  at_start_ = at_start;
+}
+
+void Atari::ContinueGame(Rng& rng) {
+  EmulateStep(kNothing, rng);
+  // some games wait for FIRE after each life
+  if (engine_->fires_at_start && !game_over_) EmulateStep(kFire, rng);
+  // the steps that were to continue the game may end it
+  if (game_over_) NewGame(rng);
+  life_lost_ = false;
+}
+
+// The bytes that the pool checked against the action space.
+AtariPress Atari::Read(const Action* action) const {
+  if (config_.continuous) {
+    float axes[kJoystickAxes];
+    std::memcpy(axes, action, sizeof(axes));
+    return PressOf(axes, static_cast<float>(config_.continuous_action_threshold));
+  }
+  std::int32_t index;
+  // an index into the game's actions, which the pool stores as int32
+  std::memcpy(&index, action, sizeof(index));
+  return {engine_->actions.at(static_cast<std::size_t>(index))};
+}
+
+StepResult Atari::Step(const Action* action, Rng& rng) {
+  const double score = EmulateStep(Read(action), rng);
+  raw_reward_ = score;
+  StepResult result;
+  result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
+  result.terminated = game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_);
+  // told and not ended: the game goes on in every autoreset mode
+  result.marks_end = config_.life_loss_info && life_lost_;
+  // statistics count what the game gave, clipped or not
+  result.score = score;
+  return result;
+}
+
+// Emulates up to `frameskip` frames, adds one frame to the stack, returns the reward.
+double Atari::EmulateStep(const AtariPress& press, Rng& rng) {
+  Ale& ale = *engine_->ale;
+  at_start_ = false;
+  std::int32_t reward = 0;
+  for (std::int32_t frames_left = config_.frameskip; frames_left > 0; --frames_left) {
+    reward += EmulateFrame(press, rng);
+    game_over_ = ale.GameOver();
+    const std::int32_t lives = ale.Lives();
+    // some games count down to 0 at their end, which game_over_ says
+    life_lost_ = lives > 0 && lives < lives_;
+    // the frame that ends the step early is not shown, as in the reference
+    if (game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_)) break;
+    // the last two frames are maximised: sprites flicker in turns
+    if (frames_left == 2) engine_->screen.CaptureEarlier(ale.screen().pixels);
+    if (frames_left == 1) engine_->screen.CaptureLast(ale.screen().pixels);
+  }
+  engine_->screen.Push();
+  lives_ = ale.Lives();
+  return reward;
+}
+
+// Sticky actions (Machado et al. 2018): with some probability, the buttons stay
+// as they were for one more frame.
+std::int32_t Atari::EmulateFrame(const AtariPress& press, Rng& rng) {
+  const double probability = config_.repeat_action_probability;
+  if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = press;
+  CountUp(frame_number_);
+  CountUp(episode_frame_number_);
+  return engine_->ale->Act(pressed_.action, pressed_.strength);
+}
+
+void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
+
+void Atari::WriteInfo(double* values) const {
+  values[0] = lives_;
+  values[1] = raw_reward_;
+  values[2] = frame_number_;
+  values[3] = episode_frame_number_;
+  if (config_.ram_info) std::ranges::copy(engine_->ale->Ram(), values + 4);
+}
+
+std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const {
+  if (!engine_->ale) throw EngineError("there is no emulator to draw: the reset that was to load it failed");
+  const AtariGame& game = *engine_->game;
+  const std::uint8_t* const pixels =
+      at_start_ ? game.start_screen().data() : engine_->ale->screen().pixels;
+  const std::array<std::int32_t, 2> size = {game.screen_height(), game.screen_width()};
+  rgb.resize(3 * static_cast<std::size_t>(size[0]) * size[1]);
+  // in the game's own size and colours, whatever is observed
+  for (std::size_t i = 0; 3 * i < rgb.size(); ++i) {
+    std::copy_n(game.palette().rgb[pixels[i]].data(), 3, rgb.data() + 3 * i);
+  }
+  return size;
+}
+
+void Atari::SaveState(std::vector<std::uint8_t>& out) const {
+  if (!engine_->ale) throw EngineError("there is no emulator to save: the reset that was to load it failed");
+  StateWriter writer(out);
+  writer.Put(pressed_.action);
+  writer.Put(pressed_.strength);
+  writer.Put(lives_);
+  writer.Put(raw_reward_);
+  writer.Put(frame_number_);
+  writer.Put(episode_frame_number_);
+  writer.Put(static_cast<std::uint8_t>(game_over_));
+  writer.Put(static_cast<std::uint8_t>(life_lost_));
+  // ALE's own bytes, with the state of its generator
+  const std::string emulator = engine_->ale->CloneState()->Serialize();
+  writer.Put(static_cast<std::uint64_t>(emulator.size()));
+  writer.PutBytes({reinterpret_cast<const std::uint8_t*>(emulator.data()), emulator.size()});
+  engine_->screen.Save(writer);
+}
+
+void Atari::LoadState(std::span<const std::uint8_t> state) {
+  StateReader reader(state);
+  const auto pressed_action = reader.Get<std::int32_t>();
+  const auto pressed_strength = reader.Get<float>();
+  if (!(std::abs(pressed_strength) <= kMaxStrength)) {
+    throw SpecError("turns a paddle by " + std::to_string(pressed_strength) +
+                    ", expected a number up to " + std::to_string(kMaxStrength));
+  }
+  const auto lives = reader.Get<std::int32_t>();
+  const auto raw_reward = reader.Get<double>();
+  const auto frame_number = reader.Get<std::int32_t>();
+  const auto episode_frame_number = reader.Get<std::int32_t>();
+  const bool game_over = reader.Get<std::uint8_t>() != 0;
+  const bool life_lost = reader.Get<std::uint8_t>() != 0;
+  const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
+  // ALE may refuse it, and nothing has changed then
+  const AleState ale_state(std::string(emulator.begin(), emulator.end()));
+
+  // a state may be loaded before the first reset
+  if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
+  engine_->screen.Load(reader);
+  engine_->game->Resume(*engine_->ale, ale_state);
+  pressed_ = {pressed_action, pressed_strength};
+  lives_ = lives;
+  raw_reward_ = raw_reward;
+  frame_number_ = frame_number;
+  episode_frame_number_ = episode_frame_number;
+  game_over_ = game_over;
+  life_lost_ = life_lost;
+  at_start_ = false;
+}
+
+}  // namespace rollouts

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/envs/dm_control/dmc_env.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "rollouts/envs/mujoco/mujoco_env.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+namespace {
+
+// frame_skip, or as many as the task's control interval has.
+std::int32_t Substeps(const DmControlConfig& config, const dmc::TaskEntry& entry,
+                      double timestep) {
+  if (config.frame_skip > 0) return config.frame_skip;
+  // a task without its own: one step of physics
+  if (entry.control_timestep == 0) return 1;
+  return static_cast<std::int32_t>(std::lround(entry.control_timestep / timestep));
+}
+
+// The observation as dm_control names it, for dicts of its parts.
+void DescribeParts(const std::vector<dmc::Observation::Part>& parts, std::int32_t size,
+                   EnvSpec& spec) {
+  if (parts.size() > EnvSpec::kMaxParts) throw SpecError("has too many parts of observations");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    // a part ends where the next one begins
+    const std::int32_t end = i + 1 < parts.size() ? parts[i + 1].first : size;
+    const std::int32_t length = end - parts[i].first;
+    const std::int32_t columns = parts[i].columns;
+    ObservationPart& part = spec.parts[spec.num_parts++];
+    part.name = parts[i].name;
+    if (columns == dmc::Observation::kScalar) continue;
+    part.ndim = columns == dmc::Observation::kVector ? 1 : 2;
+    part.shape[0] = part.ndim == 1 ? length : length / columns;
+    part.shape[1] = part.ndim == 1 ? 0 : columns;
+  }
+}
+
+}  // namespace
+
+EnvSpec DmControl::MakeSpec(const Config& config) {
+  // a whole simulation: how long an observation is only its task knows
+  const DmControl env(config);
+  std::vector<dmc::Observation::Part> parts;
+  dmc::Observation counter(nullptr, false, &parts);
+  env.task_->Observe(counter);
+  EnvSpec spec;
+  spec.observation = ObservationSpace(config.obs_dtype, counter.size());
+  spec.action = ActionSpace(env.physics_.model());
+  spec.step_cost_ns = StepCostNs(env.entry_.substep_ns, env.substeps_);
+  DescribeParts(parts, counter.size(), spec);
+  return spec;
+}
+
+DmControl::DmControl(const Config& config)
+    : ModelOwner(PhysicsModel::Get(config.suite_model)),
+      config_(config),
+      entry_(dmc::FindTask(config.suite_task)),
+      task_(entry_.make(physics_)),
+      substeps_(Substeps(config, entry_, physics_.model().view().timestep)) {}
+
+void DmControl::Reset(Rng& rng, bool /*forced*/) {
+  // before anything is computed, so that a start does not depend on the episode before
+  changes_.BeginEpisode(physics_, rng);
+  // what a task draws in the model comes before positions that depend on it
+  task_->DrawModel(rng);
+  physics_.ResetData();
+  task_->DrawStart(rng);
+  physics_.ForwardUnactuated();
+  shown_.clear();
+}
+
+StepResult DmControl::Step(const Action* action, Rng& /*rng*/) {
+  physics_.StepUpToDate(action, substeps_);
+  shown_.clear();
+  return StepResult::Of(task_->Reward(), task_->Terminated());
+}
+
+void DmControl::Observe(Obs* obs) const {
+  dmc::Observation writer(obs, config_.obs_dtype == "float32");
+  if (shown_.empty()) {
+    task_->Observe(writer);
+  } else {
+    writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
+  }
+}
+
+std::int32_t DmControl::ObservationSize() const {
+  // without memory it counts and writes nothing
+  dmc::Observation counter(nullptr, false);
+  task_->Observe(counter);
+  return counter.size();
+}
+
+// What sensors of accelerations and touch said is not part of MuJoCo's states, and goes into no
+// later step, so it is saved as observation.
+void DmControl::SaveState(std::vector<std::uint8_t>& out) const {
+  const std::span<double> remembered = task_->Memory();
+  MujocoMemory memory{{remembered.begin(), remembered.end()}, {}, shown_, changes_};
+  if (memory.shown.empty()) {
+    // as doubles, whatever is observed: nothing is rounded twice
+    memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
+    dmc::Observation writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
+    task_->Observe(writer);
+  }
+  SaveMujoco(physics_, memory, out);
+}
+
+void DmControl::LoadState(std::span<const std::uint8_t> state) {
+  const std::span<double> remembered = task_->Memory();
+  MujocoMemory memory{std::vector<double>(remembered.size()), {},
+                      std::vector<double>(static_cast<std::size_t>(ObservationSize())), {}};
+  LoadMujoco(physics_, memory, state);
+  std::copy(memory.infos.begin(), memory.infos.end(), remembered.begin());
+  shown_ = std::move(memory.shown);
+  changes_ = std::move(memory.changes);
+  // last, as it may fail: a simulation that has failed keeps what its next episode needs
+  physics_.Refresh();
+}
+
+}  // namespace rollouts

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/envs/mujoco/mujoco_env.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
+
+namespace rollouts {
+namespace {
+
+// A task's formulas read fixed elements: a model without them would be read beyond its end.
+void Need(const PhysicsModel& model, const char* what, std::int32_t has, std::int32_t needed) {
+  if (has >= needed) return;
+  throw SpecError("the model " + model.xml_path() + " has " + std::to_string(has) + " " + what +
+                  ", this task needs " + std::to_string(needed) + " or more");
+}
+
+void PutDoubles(StateWriter& writer, const std::vector<double>& values) {
+  writer.Put(static_cast<std::uint64_t>(values.size()));
+  for (const double value : values) writer.Put(value);
+}
+
+// Into a vector whose size is the model's.
+void GetDoubles(StateReader& reader, std::vector<double>& values) {
+  const auto size = reader.Get<std::uint64_t>();
+  // sizes are the model's, so they tell a state of another one
+  if (size != values.size()) {
+    throw SpecError("has " + std::to_string(size) + " values where this model has " +
+                    std::to_string(values.size()));
+  }
+  for (double& value : values) value = reader.Get<double>();
+}
+
+}  // namespace
+
+// The rules of Gymnasium's expand_model_path.
+std::string ModelPath(const MujocoConfig& config) {
+  const std::string& file = config.xml_file;
+  if (file.starts_with('/') || file.starts_with('.')) return file;
+  const char* home = std::getenv("HOME");
+  if (file.starts_with("~/") && home) return home + file.substr(1);
+  return config.assets + "/" + file;
+}
+
+void CheckModel(const PhysicsModel& model, const ModelNeeds& needs) {
+  Need(model, "positions", model.view().nq, needs.nq);
+  Need(model, "velocities", model.view().nv, needs.nv);
+  Need(model, "sites", model.view().nsite, needs.nsite);
+  Need(model, "actuators", model.view().nu, 1);
+}
+
+std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
+                                const std::string& body) {
+  std::int32_t number = 0;
+  const char* const end = body.data() + body.size();
+  const auto [stopped, error] = std::from_chars(body.data(), end, number);
+  // no whole number: a name
+  if (error != std::errc() || stopped != end) return model.BodyId(body);
+  if (number < 0 || number >= model.view().nbody) {
+    throw SpecError(std::string("option '") + option + "' is " + body + ", the model " +
+                    model.xml_path() + " has the bodies 0 to " +
+                    std::to_string(model.view().nbody - 1));
+  }
+  return number;
+}
+
+// Bounds as Gymnasium's: the float32 nearest to the actuator's.
+SpaceSpec ActionSpace(const PhysicsModel& model) {
+  SpaceSpec space;
+  space.dtype = DType::kFloat32;
+  space.ndim = 1;
+  const std::int32_t nu = model.view().nu;
+  space.shape[0] = nu;
+  // more actuators than a spec has bounds for must share one pair
+  space.elementwise = nu <= SpaceSpec::kMaxBounds;
+  for (std::int32_t i = 0; i < nu; ++i) {
+    const PhysicsModel::Range range = model.ControlRange(i);
+    const std::int32_t at = space.elementwise ? i : 0;
+    // one pair of bounds stands for all of them only where they are equal
+    if (at < i && (range.low != space.low[0] || range.high != space.high[0])) {
+      throw SpecError("the model " + model.xml_path() + " has " + std::to_string(nu) +
+                      " actuators of different ranges, expected at most " +
+                      std::to_string(SpaceSpec::kMaxBounds) + ", or one range for all");
+    }
+    space.low[at] = range.low;
+    space.high[at] = range.high;
+  }
+  return space;
+}
+
+SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  SpaceSpec space;
+  space.dtype = obs_dtype == "float32" ? DType::kFloat32 : DType::kFloat64;
+  space.ndim = 1;
+  space.shape[0] = size;
+  space.low[0] = -kInfinite;
+  space.high[0] = kInfinite;
+  return space;
+}
+
+std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps) {
+  return static_cast<std::int32_t>(
+      // a second at most, which fits 32 bits
+      std::min(std::int64_t{substep_ns} * substeps, std::int64_t{1'000'000'000}));
+}
+
+EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
+                       std::span<const InfoSpec> infos, std::int32_t observation_size,
+                       std::int32_t substep_ns) {
+  EnvSpec spec;
+  spec.observation = ObservationSpace(config.obs_dtype, observation_size);
+  spec.action = ActionSpace(model);
+  spec.step_cost_ns = StepCostNs(substep_ns, config.frame_skip);
+  std::int32_t values = 0;
+  for (const InfoSpec& info : infos) {
+    InfoSpec& ours = spec.infos[spec.num_infos++];
+    ours = info;
+    // a length that only the model knows
+    if (ours.length == kPerTendon) ours.length = model.view().ntendon;
+    values += ours.size();
+  }
+  if (values > EnvSpec::kMaxInfoValues) {
+    throw SpecError("the model " + model.xml_path() + " has " +
+                    std::to_string(model.view().ntendon) + " tendons, which make " +
+                    std::to_string(values) + " info values, expected at most " +
+                    std::to_string(EnvSpec::kMaxInfoValues));
+  }
+  return spec;
+}
+
+void SaveMujoco(const Physics& physics, const MujocoMemory& memory,
+                std::vector<std::uint8_t>& out) {
+  StateWriter writer(out);
+  physics.Save(writer);
+  // what the simulation itself does not remember
+  for (const double value : memory.before) writer.Put(value);
+  PutDoubles(writer, memory.infos);
+  PutDoubles(writer, memory.shown);
+  memory.changes.Save(writer);
+}
+
+void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state) {
+  StateReader reader(state);
+  physics.Load(reader);
+  for (double& value : memory.before) value = reader.Get<double>();
+  GetDoubles(reader, memory.infos);
+  GetDoubles(reader, memory.shown);
+  // the next episode's; those of this one came with the simulation
+  memory.changes.Load(reader, physics.model());
+}
+
+}  // namespace rollouts

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/envs/mujoco/own_model.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+namespace {
+
+std::shared_ptr<const PhysicsModel> ModelOf(const MujocoConfig& config) {
+  if (config.xml_file.empty()) {
+    throw SpecError("MuJoCo-v0 needs a model: pass xml_file=\"robot.xml\", a path or one of "
+                    "Gymnasium's models");
+  }
+  auto model = PhysicsModel::Get(ModelPath(config));
+  CheckModel(*model, {});
+  return model;
+}
+
+std::int32_t Count(const std::vector<ModelPart>& parts) {
+  std::int64_t count = 0;
+  for (const ModelPart& part : parts) count += part.count;
+  return static_cast<std::int32_t>(count);
+}
+
+// Measured for models of 2 to 23 velocities: a substep takes 1 to 2 us for each of them.
+std::int32_t SubstepNs(const PhysicsModel& model) { return 1'000 + 1'500 * model.view().nv; }
+
+// Computed only where somebody looks at them: they cost a pass over all bodies.
+bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& config) {
+  return NeedContactForces(FindParts(model, "observation", config.observation)) ||
+         NeedContactForces(FindParts(model, "info", config.info));
+}
+
+}  // namespace
+
+std::shared_ptr<const void> OwnModel::Share(const Config& config) { return ModelOf(config); }
+
+EnvSpec OwnModel::MakeSpec(const Config& config) {
+  const auto model = ModelOf(config);
+  FindKeyframe(*model, config.keyframe);
+  const std::int32_t observed = Count(FindParts(*model, "observation", config.observation));
+  if (observed == 0) {
+    throw SpecError("option 'observation' is empty, expected names such as [\"qpos\", \"qvel\"]");
+  }
+  // one column for all of them: Python knows which number is whose
+  const std::int32_t values = kNumRowValues + Count(FindParts(*model, "info", config.info));
+  if (values > EnvSpec::kMaxInfoValues) {
+    throw SpecError("option 'info' names " + std::to_string(values - kNumRowValues) +
+                    " numbers, expected at most " +
+                    std::to_string(EnvSpec::kMaxInfoValues - kNumRowValues) +
+                    "; observation has no limit, and brackets choose elements (\"xpos[1:3]\")");
+  }
+  const InfoSpec infos[] = {{"model_step", DType::kFloat64, values}};
+  return MakeMujocoSpec(config, *model, infos, observed, SubstepNs(*model));
+}
+
+OwnModel::OwnModel(const Config& config)
+    : ModelOwner(ModelOf(config)),
+      config_(config),
+      keyframe_(FindKeyframe(physics_.model(), config.keyframe)),
+      contact_forces_(WantsContactForces(physics_.model(), config)),
+      observed_(Find(FindParts(physics_.model(), "observation", config.observation))),
+      told_(Find(FindParts(physics_.model(), "info", config.info))),
+      start_(static_cast<std::size_t>(physics_.model().view().nq + physics_.model().view().nv)),
+      infos_(static_cast<std::size_t>(kNumRowValues + told_.size)) {}
+
+OwnModel::Sources OwnModel::Find(const std::vector<ModelPart>& parts) const {
+  Sources sources{.parts = {}, .size = Count(parts)};
+  for (const ModelPart& part : parts) {
+    // addresses stay the same for the life of the simulation
+    sources.parts.push_back({PartData(physics_, part), static_cast<std::int32_t>(part.count)});
+  }
+  return sources;
+}
+
+void OwnModel::Reset(Rng& rng, bool /*forced*/) {
+  changes_.BeginEpisode(physics_, rng);
+  const ModelView& model = physics_.model_view();
+  double* const qpos = start_.data();
+  // start_ has both, one behind the other
+  double* const qvel = qpos + model.nq;
+  if (keyframe_ == kNoKeyframe) {
+    // without a keyframe: the model's own positions, at rest
+    std::copy_n(model.qpos0, model.nq, qpos);
+    std::fill_n(qvel, model.nv, 0.0);
+  } else {
+    std::copy_n(model.key_qpos + std::ptrdiff_t{keyframe_} * model.nq, model.nq, qpos);
+    std::copy_n(model.key_qvel + std::ptrdiff_t{keyframe_} * model.nv, model.nv, qvel);
+  }
+  // 0 draws nothing: other numbers of the episode do not depend on it
+  if (config_.reset_noise_scale != 0) {
+    mujoco::AddUniform(rng, config_.reset_noise_scale, qpos, model.nq);
+    if (config_.qvel_noise == "normal") {
+      mujoco::AddNormal(rng, config_.reset_noise_scale, qvel, model.nv);
+    } else {
+      mujoco::AddUniform(rng, config_.reset_noise_scale, qvel, model.nv);
+    }
+  }
+  physics_.Reset(qpos, qvel, keyframe_);
+  shown_.clear();
+  TakeInfos(/*stepped=*/false);
+}
+
+StepResult OwnModel::Step(const Action* action, Rng& /*rng*/) {
+  physics_.Step(action, config_.frame_skip, contact_forces_);
+  shown_.clear();
+  TakeInfos(/*stepped=*/true);
+  // rewards and ends are Python's, which tells the pool afterwards
+  return StepResult::Of(0, false);
+}
+
+void OwnModel::TakeInfos(bool stepped) {
+  infos_[kStepped] = stepped;
+  infos_[kDt] = physics_.model_view().timestep * config_.frame_skip;
+  double* out = infos_.data() + kNumRowValues;
+  for (const Source& part : told_.parts) out = std::copy_n(part.values, part.count, out);
+}
+
+void OwnModel::Observe(Obs* obs) const {
+  ObservationWriter writer(obs, config_.obs_dtype == "float32");
+  // a loaded state shows what it showed when it was saved, until the next step
+  if (!shown_.empty()) {
+    writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
+    return;
+  }
+  for (const Source& part : observed_.parts) writer.Put(part.values, part.count);
+}
+
+void OwnModel::WriteInfo(double* values) const {
+  std::copy(infos_.begin(), infos_.end(), values);
+}
+
+// As MujocoEnv's: arrays that depend on positions are not part of MuJoCo's states.
+void OwnModel::SaveState(std::vector<std::uint8_t>& out) const {
+  MujocoMemory memory{.infos = infos_, .shown = shown_, .changes = changes_};
+  if (memory.shown.empty()) {
+    for (const Source& part : observed_.parts) {
+      memory.shown.insert(memory.shown.end(), part.values, part.values + part.count);
+    }
+  }
+  SaveMujoco(physics_, memory, out);
+}
+
+void OwnModel::LoadState(std::span<const std::uint8_t> state) {
+  MujocoMemory memory{.infos = infos_,
+                      .shown = std::vector<double>(static_cast<std::size_t>(observed_.size)),
+                      .changes = {}};
+  LoadMujoco(physics_, memory, state);
+  infos_ = std::move(memory.infos);
+  shown_ = std::move(memory.shown);
+  changes_ = std::move(memory.changes);
+}
+
+}  // namespace rollouts

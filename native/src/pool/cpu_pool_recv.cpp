@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Receiving from a CpuPool; cpu_pool.cpp steps and cpu_pool_send.cpp sends.
+#include <algorithm>
+
+#include "rollouts/pool/cpu_pool.h"
+#include "timing.h"
+
+namespace rollouts {
+
+// Says, while it lives, that a thread is in Recv.
+class CpuPool::ReceivingFlag {
+ public:
+  explicit ReceivingFlag(CpuPool& pool) : pool_(pool) { Set(true); }
+  ~ReceivingFlag() { Set(false); }
+
+ private:
+  void Set(bool value) {
+    const std::lock_guard lock(pool_.send_mutex_);
+    pool_.receiving_ = value;
+  }
+  CpuPool& pool_;
+};
+
+// Refuses sends while it lives: Drain forgets what is in flight when it ends.
+class CpuPool::DrainingFlag {
+ public:
+  explicit DrainingFlag(CpuPool& pool) : pool_(pool) {
+    const std::lock_guard lock(pool_.send_mutex_);
+    pool_.draining_.store(true, std::memory_order_seq_cst);
+  }
+  ~DrainingFlag() { pool_.draining_.store(false, std::memory_order_seq_cst); }
+
+ private:
+  CpuPool& pool_;
+};
+
+// Lets every finished chunk notify while it lives, not only full batches.
+class CpuPool::EagerFlag {
+ public:
+  EagerFlag(CpuPool& pool, bool eager) : pool_(pool) {
+    pool_.eager_.store(eager, std::memory_order_seq_cst);
+  }
+  ~EagerFlag() { pool_.eager_.store(false, std::memory_order_seq_cst); }
+
+ private:
+  CpuPool& pool_;
+};
+
+CpuPool::Received CpuPool::Recv(Clock::time_point deadline) {
+  const auto lock = LockOpen(recv_mutex_);
+  if (synchronous()) return RecvRound(deadline);
+  return RecvOutOfOrder(deadline, {options_.batch_size, options_.batch_size});
+}
+
+CpuPool::Received CpuPool::RecvRows(Clock::time_point deadline, Rows rows) {
+  const auto lock = LockOpen(recv_mutex_);
+  return RecvOutOfOrder(deadline, rows);
+}
+
+CpuPool::Received CpuPool::RecvAll(Clock::time_point deadline) {
+  const auto lock = LockOpen(recv_mutex_);
+  const std::int32_t pending = num_in_flight();
+  // a batch of no rows, with the arrays of one
+  if (pending == 0) return Copied(NextReceived(), 0);
+  if (synchronous()) return RecvRound(deadline);
+  return RecvOutOfOrder(deadline, {pending, pending});
+}
+
+// Called with recv_mutex_ held, as all below but Release.
+CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
+  const ReceivingFlag receiving(*this);
+  const std::int32_t rows = num_in_flight();
+  if (rows == 0) {
+    throw ProtocolError("recv would never return: no environment is in flight; call send or "
+                        "async_reset first");
+  }
+  StepStats::RecvTimer timer(stats_);
+  BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
+  // the caller works too: first what waits for it alone, then whatever is left
+  WorkUntil(deadline, [] { return false; });
+  // what the workers have claimed may last longer than what the caller found
+  const bool ready = done_event_.WaitUntil(
+      [&] { return buffer->written() >= rows || closed(); }, deadline, kSpin);
+  if (closed()) throw ClosedError("the pool was closed while recv waited");
+  // past the deadline nothing is lost: the next call waits for the same rows
+  if (!ready) return {};
+  // before the rows are taken, so that the next call returns them
+  ThrowIfFailed();
+  timer.Received();
+
+  const std::lock_guard lock(send_mutex_);
+  Received received{buffers_.HandOut(buffer), 0, rows};
+  buffers_.CloseBatch(buffer);
+  MarkReceived(received);
+  // the round is over: from here on the next send opens a buffer
+  recv_sequence_.fetch_add(1, std::memory_order_release);
+  return received;
+}
+
+CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows) {
+  const std::int32_t pending = num_in_flight();
+  if (pending < rows.min) {
+    throw ProtocolError("recv would never return: it waits for " + std::to_string(rows.min) +
+                        " environments and " + std::to_string(pending) +
+                        " are in flight; call send or async_reset first");
+  }
+  StepStats::RecvTimer timer(stats_);
+  const std::int64_t first = NextReceived();
+  const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
+  {
+    // not whole buffers: each finished chunk may be the one that was missing
+    const EagerFlag eager(*this, recv_row_ != 0 || rows.min != options_.batch_size);
+    if (CallerWorks()) WorkUntil(deadline, enough);
+    const bool ready =
+        done_event_.WaitUntil([&] { return enough() || closed(); }, deadline, kSpin);
+    if (closed()) throw ClosedError("the pool was closed while recv waited");
+    if (!ready) return {};
+  }
+  ThrowIfFailed();
+  timer.Received();
+
+  const std::lock_guard lock(send_mutex_);
+  const std::int32_t ready = ReadyRows(first, std::min(rows.max, pending));
+  const std::int32_t in_buffer = std::min(ready, options_.batch_size - recv_row_);
+  // a view where one buffer has enough rows; else rows of two buffers, copied
+  Received received = in_buffer >= rows.min
+                          ? Received{nullptr, recv_row_, in_buffer}
+                          : Copied(first, ready);
+  // hand the rows out, buffer after buffer
+  for (std::int32_t left = received.rows; left > 0;) {
+    BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
+    const std::int32_t taken = std::min(left, options_.batch_size - recv_row_);
+    buffer->Take(recv_row_, taken);
+    left -= taken;
+    recv_row_ += taken;
+    if (received.pooled) received.buffer = buffers_.HandOut(buffer);
+    if (recv_row_ == options_.batch_size) {
+      buffers_.CloseBatch(buffer);
+      recv_row_ = 0;
+      recv_sequence_.fetch_add(1, std::memory_order_release);
+    }
+  }
+  MarkReceived(received);
+  return received;
+}
+
+// How many rows from number `first` on are finished without a gap, up to `most`, which
+// are all in flight.
+std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
+  std::int32_t ready = 0;
+  while (ready < most) {
+    const std::int64_t row = first + ready;
+    const std::int64_t in_batch = row % options_.batch_size;
+    const BatchBuffer* buffer = buffers_.Of(row / options_.batch_size);
+    const std::int32_t chunk = buffer->Ready(in_batch);
+    if (chunk == 0) break;
+    // with the last rows the buffer is given up: until all are counted, a thread may touch it
+    const bool last = in_batch + chunk == options_.batch_size;
+    if (last && buffer->written() < options_.batch_size) break;
+    ready += chunk;
+  }
+  return std::min(ready, most);
+}
+
+// Finished rows from number `first` on as one batch of their own.
+CpuPool::Received CpuPool::Copied(std::int64_t first, std::int32_t rows) const {
+  // a layout as the buffers have, but in order: all its rows are finished
+  const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
+  const auto copy = std::make_shared<BatchBuffer>(
+      spec_, BatchLayout{.rows = rows, .with_final_obs = final_obs});
+  for (std::int32_t done = 0; done < rows;) {
+    const std::int64_t row = first + done;
+    const auto from = static_cast<std::int32_t>(row % options_.batch_size);
+    const std::int32_t count = std::min(rows - done, options_.batch_size - from);
+    copy->CopyRows(*buffers_.Of(row / options_.batch_size), from, count, done);
+    done += count;
+  }
+  return {copy, 0, rows, /*pooled=*/false};
+}
+
+// Called with send_mutex_ held.
+void CpuPool::MarkReceived(Received& received) {
+  received_ += received.rows;
+  const std::int32_t* ids = received.buffer->target().env_id + received.first;
+  // a whole round set no marks
+  for (std::int32_t i = 0; i < received.rows && !whole_round_; ++i) {
+    in_flight_[ids[i] - options_.env_id_offset].store(0, std::memory_order_relaxed);
+  }
+  whole_round_ = redirected_ = false;
+  if (options_.on_env_error == OnEnvError::kReset) TakeFailures(received);
+}
+
+void CpuPool::Release(BatchBuffer* buffer) {
+  const std::lock_guard lock(send_mutex_);
+  buffers_.Release(buffer);
+  if (closed()) buffer->users.reset();  // Close left it to the receiver
+}
+
+bool CpuPool::Drain(Clock::time_point deadline) {
+  const auto recv_lock = LockOpen(recv_mutex_);
+  // workers notify for every chunk while it is up: no full batch may ever come
+  const DrainingFlag draining(*this);
+  if (synchronous() || CallerWorks()) WorkUntil(deadline, [] { return false; });
+  const auto all_written = [&] {
+    const std::lock_guard lock(send_mutex_);
+    // of the batch that Recv is in the middle of, those rows count as received
+    std::int64_t written = -recv_row_;
+    for (auto sequence = recv_sequence_.load(); sequence < buffers_.opened(); ++sequence) {
+      written += buffers_.Of(sequence)->written();
+    }
+    return written >= sent_ - received_ || closed();
+  };
+  const bool drained = done_event_.WaitUntil(all_written, deadline, kSpin);
+  if (!drained) return false;
+  if (closed()) throw ClosedError("the pool was closed while it drained");
+
+  // nothing runs any more: forget the unread rows and begin a fresh batch
+  const std::lock_guard lock(send_mutex_);
+  buffers_.Discard(recv_sequence_.load());
+  for (auto& flag : in_flight_) flag.store(0, std::memory_order_relaxed);
+  whole_round_ = redirected_ = false;
+  received_ = sent_;
+  ClearFailures();
+  recv_row_ = 0;
+  recv_sequence_.store(buffers_.opened(), std::memory_order_release);
+  // rows go on at the first of a buffer that nobody has opened yet
+  next_row_.store(buffers_.opened() * options_.batch_size, std::memory_order_release);
+  return true;
+}
+
+void CpuPool::ThrowIfFailed() {
+  if (options_.on_env_error == OnEnvError::kReset) return;
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(failure_mutex_);
+  // told once: the next recv delivers the batch
+  failed_.store(false, std::memory_order_relaxed);
+  std::string message = std::to_string(failures_.size()) + " environment(s) failed: ";
+  // a pool whose environments all fail would fill the screen
+  for (std::size_t i = 0; i < failures_.size() && i < 4; ++i) {
+    message += (i ? "; env_id " : "env_id ") + std::to_string(failures_[i].env_id) + ": " +
+               failures_[i].message;
+  }
+  failures_.clear();
+  throw EnvError(message +
+                 ". The other environments go on: the next recv returns the batch, in which the "
+                 "failed ones are truncated; they continue with a new episode");
+}
+
+// Moves the failures of received rows there.
+void CpuPool::TakeFailures(Received& received) {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::int32_t* ids = received.buffer->target().env_id + received.first;
+  const std::lock_guard lock(failure_mutex_);
+  std::erase_if(failures_, [&](Failure& failure) {
+    const bool here = std::find(ids, ids + received.rows, failure.env_id) != ids + received.rows;
+    if (here) received.failures.push_back(std::move(failure));
+    return here;
+  });
+  // failures of rows that were not received yet stay
+  failed_.store(!failures_.empty(), std::memory_order_relaxed);
+}
+
+void CpuPool::ClearFailures() {
+  const std::lock_guard lock(failure_mutex_);
+  failures_.clear();
+  failed_.store(false, std::memory_order_relaxed);
+}
+
+// Publishes finished rows and wakes Recv when the batch is full; who waits for less
+// looks at every chunk.
+void CpuPool::FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count) {
+  // round_rows_ grows with a second send; a worker that still saw the first notifies once too often
+  const std::int32_t target = synchronous() ? round_rows_.load(std::memory_order_acquire)
+                                            : options_.batch_size;
+  const std::int32_t written = buffer.Finish(first, count);
+  if (written >= target || eager_.load(std::memory_order_seq_cst) ||
+      draining_.load(std::memory_order_seq_cst)) {
+    done_event_.Notify();
+  }
+}
+
+}  // namespace rollouts

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/pool/heavy_env_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rollouts/pool/spec_difference.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+namespace {
+
+constexpr double kNoInfo[EnvSpec::kMaxInfoValues] = {};
+
+std::vector<std::shared_ptr<const void>> Shared(const HeavyType& type,
+                                                const std::vector<AnyConfig>& configs) {
+  std::vector<std::shared_ptr<const void>> shared;
+  for (const AnyConfig& config : configs) {
+    // such as an mjModel: specs and environments find it in place of reading a file again
+    if (auto held = type.share(config.get())) shared.push_back(std::move(held));
+  }
+  return shared;
+}
+
+// The spec that all have, but for its cost, which is that of the slowest.
+EnvSpec CommonSpec(const HeavyType& type, const std::vector<AnyConfig>& configs) {
+  EnvSpec common = type.make_spec(configs[0].get());
+  for (std::size_t i = 1; i < configs.size(); ++i) {
+    const EnvSpec spec = type.make_spec(configs[i].get());
+    const std::string difference = SpecDifference(common, spec);
+    if (!difference.empty()) {
+      throw SpecError("the environments of a pool must have equal spaces, and the options of " +
+                      std::string("environments 0 and ") + std::to_string(i) +
+                      " make them differ in the " + difference);
+    }
+    // the pool schedules all of them alike: by the one that takes longest
+    common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
+  }
+  return common;
+}
+
+// Those of begun episodes may not be there.
+bool HasColumns(const EnvSpec& spec, void* const* columns) {
+  return spec.num_infos > 0 && columns[0];
+}
+
+void StoreInfos(const EnvSpec& spec, const double* values, void* const* columns,
+                std::int64_t row) {
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) {
+    StoreInfo(spec.infos[i], columns[i], row, values);
+    values += spec.infos[i].size();
+  }
+}
+
+// A heavy environment for RunCommand, which has it tell of the episode that it began.
+struct HeavyRef {
+  using Action = HeavyEnv::Action;
+  using Obs = HeavyEnv::Obs;
+  HeavyEnv& env;
+  const EnvSpec& spec;
+
+  void Reset(Rng& rng, bool forced) { env.Reset(rng, forced); }
+  StepResult Step(const Action* action, Rng& rng) { return env.Step(action, rng); }
+  void Observe(Obs* obs) const { env.Observe(obs); }
+  void WriteInfoRow(void* const* columns, std::int64_t row) const {
+    // begun episodes have columns in same-step autoreset alone
+    if (!HasColumns(spec, columns)) return;
+    double values[EnvSpec::kMaxInfoValues] = {};
+    env.WriteInfo(values);
+    StoreInfos(spec, values, columns, row);
+  }
+};
+
+}  // namespace
+
+HeavyEnvBatch::HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> configs,
+                             std::int32_t num_envs)
+    : type_(type),
+      shared_(Shared(type, configs)),
+      spec_(CommonSpec(type, configs)),
+      configs_(std::move(configs)),
+      envs_(num_envs),
+      clocks_(num_envs) {}
+
+void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
+  for (std::int32_t i = first; i < first + count; ++i) {
+    // one at a time: an engine's constructor may write what is global in the engine
+    const std::lock_guard lock(make_mutex_);
+    envs_[i] = type_.make(ConfigOf(i));
+  }
+}
+
+void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) {
+  for (const std::int32_t env : envs) {
+    // taken when there is something to write: an engine may compute for long without holding a row
+    RowSource::Rows rows;
+    const auto take_row = [&] {
+      if (rows.count == 0) rows = source.Take(1);
+      return RowRef{rows.view, rows.first};
+    };
+    const auto write_info = [&](const RowRef& out) {
+      double values[EnvSpec::kMaxInfoValues] = {};
+      envs_[env]->WriteInfo(values);
+      WriteInfo(values, out);
+    };
+    HeavyRef ref{*envs_[env], spec_};
+    RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
+              [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
+    source.Finish(rows);
+  }
+}
+
+void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {
+  // refuses kinds of environments that save nothing
+  CheckState(env, {});
+  envs_[env]->SaveState(out);
+}
+
+void HeavyEnvBatch::CheckState(std::int32_t, std::span<const std::uint8_t>) const {
+  if (!type_.saveable) throw SpecError("environments of this kind save no state");
+}
+
+void HeavyEnvBatch::LoadState(std::int32_t env, std::span<const std::uint8_t> state) {
+  CheckState(env, state);
+  envs_[env]->LoadState(state);
+}
+
+Frame HeavyEnvBatch::Render(std::int32_t env) const {
+  if (!type_.drawn) return EnvBatch::Render(env);
+  Frame frame;
+  const auto [height, width] = envs_[env]->Render(frame.rgb);
+  frame.height = height;
+  frame.width = width;
+  return frame;
+}
+
+Options HeavyEnvBatch::OptionsOf(std::int32_t env) const {
+  return type_.list_options(ConfigOf(env));
+}
+
+std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
+                                             const EnvChanges& given, std::int32_t first_row) {
+  // std::function copies what it holds, and changes cannot be copied
+  const auto changes = std::make_shared<std::vector<Change>>();
+  // before the change, which must not run out of memory
+  if (!given.options.empty() && configs_.size() == 1) {
+    configs_.resize(envs_.size(), AnyConfig(configs_[0]));
+  }
+  for (const std::int32_t env : envs) {
+    Change change{env, {}, {}, {}};
+    if (!given.options.empty()) PrepareConfig(change, given.options, first_row);
+    PrepareModel(change, given.model, first_row);
+    changes->push_back(std::move(change));
+  }
+  return [this, changes] {
+    for (Change& change : *changes) {
+      // swaps and moves alone: nothing here can fail halfway
+      if (change.config) std::swap(configs_[change.env], change.config);
+      if (change.built) std::swap(envs_[change.env], change.built);
+      if (change.model) envs_[change.env]->SetModel(std::move(*change.model));
+    }
+  };
+}
+
+void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
+                                  std::int32_t first_row) const {
+  AnyConfig config = type_.read_config(given, first_row + change.env, ConfigOf(change.env));
+  // equal options do not cost an engine its life
+  if (type_.list_options(config.get()) == OptionsOf(change.env)) return;
+  const std::string difference = SpecDifference(spec_, type_.make_spec(config.get()));
+  if (!difference.empty()) {
+    throw SpecError("these options would change the " + difference +
+                    "; make a new pool for them");
+  }
+  // may throw, and nothing has changed yet
+  change.built = type_.make(config.get());
+  change.config = std::move(config);
+}
+
+// An environment that is built anew keeps what its model was given before.
+void HeavyEnvBatch::PrepareModel(Change& change, const ModelColumns& given,
+                                 std::int32_t first_row) const {
+  if (!type_.has_model) {
+    if (!given.empty()) throw SpecError(kNoModel);
+    return;
+  }
+  if (given.empty() && !change.built) return;
+  const HeavyEnv& before = *envs_[change.env];
+  // what is not named stays as it was given before
+  ModelOverrides next = MergeOverrides(before.model_overrides(), given, first_row + change.env);
+  try {
+    (change.built ? *change.built : before).CheckOverrides(next);
+  } catch (const SpecError& error) {
+    throw SpecError("row " + std::to_string(first_row + change.env) + ": " + error.what());
+  }
+  change.model = std::move(next);
+}
+
+ModelArray HeavyEnvBatch::ReadModel(std::int32_t env, const std::string& field,
+                                    bool of_file) const {
+  if (!type_.has_model) return EnvBatch::ReadModel(env, field, of_file);
+  return envs_[env]->ReadModel(field, of_file);
+}
+
+std::vector<std::string> HeavyEnvBatch::ModelFields(std::int32_t env) const {
+  if (!type_.has_model) return EnvBatch::ModelFields(env);
+  return envs_[env]->ModelFields();
+}
+
+// A step's infos also stand for the next episode's until a reset writes those: none follows an end
+// that is only marked, or a reset that fails.
+void HeavyEnvBatch::WriteInfo(const double* values, const RowRef& out) const {
+  StoreInfos(spec_, values, out.view.infos, out.row);
+  if (HasColumns(spec_, out.view.begun_infos)) {
+    StoreInfos(spec_, values, out.view.begun_infos, out.row);
+  }
+}
+
+}  // namespace rollouts

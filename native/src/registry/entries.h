@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two halves of the registry's table, each compiled on its own: environment types are most of
+// what a build compiles.
+#pragma once
+
+#include <vector>
+
+#include "rollouts/registry/registry.h"
+
+namespace rollouts {
+
+std::vector<RegistryEntry> LightEntries();
+std::vector<RegistryEntry> HeavyEntries();
+
+}  // namespace rollouts

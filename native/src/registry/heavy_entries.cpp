@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+#include <utility>
+
+#include "entries.h"
+#include "registry_heavy_includes.inc"
+#include "rollouts/pool/heavy_env_batch.h"
+
+namespace rollouts {
+namespace {
+
+template <typename Env>
+Options HeavyOptions() {
+  return ListOptions<Env>({});
+}
+
+template <typename Env>
+EnvSpec HeavySpec(const OptionColumns& options) {
+  const HeavyType& type = HeavyTypeOf<Env>();
+  return type.make_spec(type.read_config(options, 0, nullptr).get());
+}
+
+// No template: types of environments are data here, so this is compiled once.
+std::unique_ptr<EnvBatch> MakeHeavyBatch(const HeavyType& type, const OptionColumns& options,
+                                         std::int32_t first_row, std::int32_t num_envs) {
+  std::vector<AnyConfig> configs;
+  // one Config for all unless options differ
+  const std::int32_t count = DifferByRow(options) ? num_envs : 1;
+  for (std::int32_t i = 0; i < count; ++i) {
+    configs.push_back(type.read_config(options, first_row + i, nullptr));
+  }
+  return std::make_unique<HeavyEnvBatch>(type, std::move(configs), num_envs);
+}
+
+template <typename Env>
+std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t first_row,
+                                     std::int32_t num_envs) {
+  return MakeHeavyBatch(HeavyTypeOf<Env>(), options, first_row, num_envs);
+}
+
+}  // namespace
+
+std::vector<RegistryEntry> HeavyEntries() {
+#define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
+  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,         \
+                #TYPE, HeavyOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
+  return {
+#include "registry_heavy_entries.inc"
+  };
+#undef ROLLOUTS_HEAVY_ENV
+}
+
+}  // namespace rollouts

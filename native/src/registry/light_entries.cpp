@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+#include <utility>
+
+#include "entries.h"
+#include "registry_light_includes.inc"
+#include "rollouts/pool/env_batch.h"
+
+namespace rollouts {
+
+// defined in block_kernels.cpp
+#define ROLLOUTS_LIGHT_TYPE(TYPE) BlockKernels<TYPE> BestKernels(const TYPE::Config&);
+#include "registry_vectorized_types.inc"
+#undef ROLLOUTS_LIGHT_TYPE
+
+namespace {
+
+template <typename Env>
+Options LightOptions() {
+  return ListOptions<Env>({});
+}
+
+template <typename Env>
+EnvSpec LightSpec(const OptionColumns& options) {
+  ReadConfig<Env>(options, 0);  // unknown options are errors here too
+  return Env::kSpec;
+}
+
+template <typename Env>
+std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t first_row,
+                                     std::int32_t num_envs) {
+  auto configs = ReadConfigs<Env>(options, first_row, num_envs);
+  // the loader has picked the instruction set of these
+  if constexpr (Vectorized<Env>) {
+    const auto kernels = BestKernels(configs[0]);
+    return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs, kernels);
+  } else {
+    return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs);
+  }
+}
+
+}  // namespace
+
+std::vector<RegistryEntry> LightEntries() {
+#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
+  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,        \
+                #TYPE, LightOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
+  return {
+#include "registry_light_entries.inc"
+  };
+#undef ROLLOUTS_LIGHT_ENV
+}
+
+}  // namespace rollouts
