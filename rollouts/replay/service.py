@@ -33,13 +33,13 @@ from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
 from rollouts.replay.tables import by_name
 from rollouts.support.extras import needs
+from rollouts.support.field_checks import Strategy
 
 if TYPE_CHECKING:
     import gymnasium
     import torch
 
     from rollouts.cluster.coordinator import RolloutCoordinator
-    from rollouts.cluster.placement import Strategy
     from rollouts.replay.clients.asking import Mailbox
     from rollouts.replay.clients.client import ReplayClient
     from rollouts.replay.clients.desk import Desk
@@ -154,16 +154,16 @@ class ReplayService(SampledReplay):
         if num_shards:
             # only here is Ray needed
             with needs("ray", "a ReplayService with num_shards above 0"):
-                from rollouts.cluster.placement import Placement
+                from rollouts.cluster.bundles import Bundles
                 from rollouts.cluster.replay_shards import RayShards
 
-            rooms = Placement(
+            bundles = Bundles(
+                count=num_shards,
                 num_cpus=num_cpus_per_shard,
-                max_workers=num_shards,
                 strategy=placement,
                 node_labels=dict(node_labels or {}),
             )
-            shards = RayShards(config, rooms, ray_address)
+            shards = RayShards(config, bundles, ray_address)
             launch, self._leave = shards.launch, shards.close
         self._keys = KeyLayout(
             max(config.part(table.max_size) for table in config.tables), config.num_shards

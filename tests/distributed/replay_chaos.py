@@ -37,7 +37,7 @@ from replay_world import (
     make_service,
 )
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import FaultPolicy, RolloutCoordinator
 from rollouts.errors import WorkerError
 from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, TableConfig
 
@@ -89,9 +89,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     dice, events = random.Random(args.seed), Counter[str]()
+    faults = FaultPolicy(max_restarts=10**6, restart_window_s=0.0)
     with (
         tempfile.TemporaryDirectory() as directory,
-        make_coordinator(max_restarts_per_worker=10**6, restart_window_s=0.0) as coordinator,
+        make_coordinator(faults=faults) as coordinator,
         make_service(coordinator, tables=TABLES, max_restarts_per_shard=10**6) as replay,
     ):
         coordinator.publish_weights(weights())
