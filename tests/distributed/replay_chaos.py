@@ -39,7 +39,7 @@ from replay_world import (
 
 from rollouts.distributed import FaultPolicy, RolloutCoordinator
 from rollouts.errors import WorkerError
-from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, TableConfig
+from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, ShardOptions, TableConfig
 
 TIMEOUT_S = 300.0
 LIMITER = SampleToInsertRatio(1.0, min_size=100, error_buffer=5_000.0)
@@ -93,7 +93,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
         make_coordinator(faults=faults) as coordinator,
-        make_service(coordinator, tables=TABLES, max_restarts_per_shard=10**6) as replay,
+        make_service(coordinator, tables=TABLES, shards=ShardOptions(max_restarts=10**6)) as replay,
     ):
         coordinator.publish_weights(weights())
         learn(coordinator, replay)
