@@ -24,7 +24,7 @@ from ppo import Agent
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec
+from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import TorchPolicy, as_tensor
 from rollouts.returns_torch import vtrace
 
@@ -141,9 +141,8 @@ def main() -> int:
         kind=CHECKPOINT_KIND,
         title=f"IMPALA on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
         fragments_per_update=1,
-        credits_per_worker=args.credits_per_worker,
+        queue=QueueLimits(credits_per_worker=args.credits_per_worker, lag_policy=args.lag_policy),
         max_policy_lag=args.max_policy_lag,
-        lag_policy=args.lag_policy,
     )
 
 

@@ -29,7 +29,7 @@ from common.training import Training, add_run_arguments, chosen_env_id, run
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec
+from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import TorchPolicy, as_tensor
 from rollouts.returns import batch_gae
 
@@ -240,7 +240,7 @@ def main() -> int:
         title=f"PPO on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
         fragments_per_update=max(1, args.num_workers),
         # one fragment ahead of the learner is enough, more would only be older
-        credits_per_worker=1,
+        queue=QueueLimits(credits_per_worker=1),
         training_type=PpoTraining,
     )
 

@@ -26,7 +26,7 @@ from ppo import layer
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec
+from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import as_tensor
 from rollouts.recurrent import RecurrentTorchPolicy, State, unroll
 from rollouts.returns import batch_gae
@@ -225,7 +225,7 @@ def main() -> int:
         kind=CHECKPOINT_KIND,
         title=f"PPO {memory} on {args.env_id}, numbers {args.visible} visible",
         fragments_per_update=max(1, args.num_workers),
-        credits_per_worker=1,
+        queue=QueueLimits(credits_per_worker=1),
     )
 
 

@@ -35,7 +35,7 @@ from torch.nn.functional import softplus
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import rollouts
-from rollouts.distributed import PolicySpec
+from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import PolicyOutput
 from rollouts.replay import NStep, ReplayService, TransitionBatch
 from rollouts.replay.sampling import ReplayBatch
@@ -381,7 +381,7 @@ def main() -> int:
         make_table(args, NStep(args.n_step, args.gamma), tolerance=0.0),
         kind=CHECKPOINT_KIND,
         title=f"SAC on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
-        credits_per_worker=1,
+        queue=QueueLimits(credits_per_worker=1),
         training_type=SacTraining,
     )
 

@@ -46,6 +46,15 @@ from rollouts.specs import EnvSpec
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
+    from rollouts.distributed.options import (
+        CollectOptions,
+        FaultPolicy,
+        Inference,
+        Placement,
+        QueueLimits,
+    )
+    from rollouts.distributed.policy_requests import BatchRule
+    from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.learner.queue import LearnerQueue
@@ -59,35 +68,48 @@ _register_ids()
 
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
+    "BatchRule": "rollouts.distributed.policy_requests",
+    "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
     "EnvFnsVectorEnv": "rollouts.env_fns",
+    "FaultPolicy": "rollouts.distributed.options",
+    "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
+    "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
+    "QueueLimits": "rollouts.distributed.options",
     "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
     "RolloutCoordinator": "rollouts.cluster.coordinator",
     "RolloutWorker": "rollouts.distributed.worker",
     "TorchPolicy": "rollouts.policy",
+    "WeightTransport": "rollouts.distributed.weight_transport",
     "from_env_fns": "rollouts.env_fns",
 }
 
 __all__ = [
+    "BatchRule",
     "CallPendingError",
     "CallTimeoutError",
     "ClosedError",
+    "CollectOptions",
     "Collector",
     "DTypeError",
     "EngineError",
     "EnvError",
     "EnvFnsVectorEnv",
     "EnvSpec",
+    "FaultPolicy",
+    "Inference",
     "LearnerQueue",
     "NoCallPendingError",
+    "Placement",
     "Policy",
     "PolicyOutput",
     "PoolStats",
     "ProtocolError",
+    "QueueLimits",
     "RecurrentPolicy",
     "RecurrentTorchPolicy",
     "ReplayWarning",
@@ -99,6 +121,7 @@ __all__ = [
     "StepBatch",
     "TorchPolicy",
     "VectorEnv",
+    "WeightTransport",
     "WorkerError",
     "env_ids",
     "env_spec",

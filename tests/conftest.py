@@ -42,10 +42,10 @@ def ray_session() -> Iterator[Any]:
     pytest.importorskip("ray")
     from small_cluster import started
 
-    from rollouts.cluster.placement import Placement
+    from rollouts.cluster.bundles import Bundles
     from rollouts.cluster.ray_session import RaySession
 
-    session = started(lambda: RaySession(None, Placement(num_cpus=1, max_workers=3)))
+    session = started(lambda: RaySession(None, Bundles(num_cpus=1, count=3)))
     yield session
     session.close()
 

@@ -21,7 +21,7 @@ from torch import Tensor
 import rollouts
 from common.progress import report
 from common.training import Run, Trained, stop_on_interrupt
-from rollouts.distributed import PolicySpec
+from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits, WeightTransport
 from rollouts.replay import (
     ReplayService,
     SampleToInsertRatio,
@@ -156,7 +156,7 @@ def run(
     kind: str,
     title: str,
     counts: NDArray[np.bool_] | None = None,
-    credits_per_worker: int = 2,
+    queue: QueueLimits = QueueLimits(),
     training_type: type[ReplayTraining] | None = None,
 ) -> int:
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
@@ -169,7 +169,7 @@ def run(
       kind: of the checkpoint: which program, in which version.
       title: of the picture.
       counts: (N,) of all environments, by env_id: whose episodes count; None: all.
-      credits_per_worker: see `rollouts.RolloutCoordinator`; 1 collects with newer weights.
+      queue: see `rollouts.RolloutCoordinator`; credits_per_worker=1 collects with newer weights.
       training_type: makes the ReplayTraining, where a program needs more than that.
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
@@ -194,11 +194,11 @@ def run(
                     num_envs_per_worker=args.num_envs,
                     rollout_length=args.rollout_length,
                     num_threads_per_worker=args.num_threads,
-                    credits_per_worker=credits_per_worker,
-                    keep_final_obs=True,
-                    first_policy_version=training.progress.policy_version,
                     seed=int(seeds[0]),
                     ray_address=args.ray_address,
+                    queue=queue,
+                    weights=WeightTransport(first_version=training.progress.policy_version),
+                    collect=CollectOptions(keep_final_obs=True),
                 ) as coordinator,
                 ReplayService(
                     coordinator,

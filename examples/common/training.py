@@ -25,8 +25,7 @@ from common.checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
 from common.plotting import save_training_curves
 from common.progress import Progress, report
 from rollouts.cluster.ray_metrics import RayMetricsSink
-from rollouts.distributed import PolicySpec
-from rollouts.distributed.lag import LagPolicy
+from rollouts.distributed import PolicySpec, QueueLimits, WeightTransport
 from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
 
 
@@ -86,9 +85,8 @@ def run(
     kind: str,
     title: str,
     fragments_per_update: int,
-    credits_per_worker: int,
+    queue: QueueLimits,
     max_policy_lag: int | None = None,
-    lag_policy: LagPolicy | None = None,
     training_type: type[Training] | None = None,
 ) -> int:
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
@@ -100,9 +98,9 @@ def run(
       kind: of the checkpoint: which program, in which version.
       title: of the picture.
       fragments_per_update: how many workers' rollouts make one batch.
-      credits_per_worker: rollouts that a worker may have under way or waiting for the learner.
+      queue: how many rollouts a worker may have under way or waiting for the learner, and what
+        happens to those above max_policy_lag.
       max_policy_lag: most versions that a rollout may be old; None sets no limit.
-      lag_policy: what happens above it, see `rollouts.RolloutCoordinator`.
       training_type: makes the Training, where a program needs more than that.
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
@@ -124,13 +122,12 @@ def run(
                 num_envs_per_worker=args.num_envs,
                 rollout_length=args.rollout_length,
                 num_threads_per_worker=args.num_threads,
-                credits_per_worker=credits_per_worker,
+                seed=int(seeds.generate_state(1)[0]),
                 sync_mode="free_running",
                 max_policy_lag=max_policy_lag,
-                lag_policy=lag_policy,
-                first_policy_version=training.progress.policy_version,
-                seed=int(seeds.generate_state(1)[0]),
                 ray_address=args.ray_address,
+                queue=queue,
+                weights=WeightTransport(first_version=training.progress.policy_version),
             ) as coordinator:
                 training.loop(coordinator, stop, fragments_per_update)
         finally:

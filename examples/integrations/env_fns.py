@@ -10,7 +10,8 @@ What changes where Gymnasium's AsyncVectorEnv was:
     +envs = rollouts.from_env_fns([Corridor] * 64)
 
 and what the rest of rollouts adds: a Collector that makes (T, B) batches of it, and, by
-`RolloutCoordinator(make_env=...)`, Ray workers that each host such environments.
+`RolloutCoordinator(collect=CollectOptions(make_env=...))`, Ray workers that each host such
+environments.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import gymnasium
 import numpy as np
 
 import rollouts
+from rollouts.distributed import CollectOptions
 from rollouts.support.extras import needs
 
 with needs("torch", "this example"):
@@ -104,10 +106,10 @@ def main(argv: list[str] | None = None) -> list[float]:
     with rollouts.RolloutCoordinator(
         "Corridor",  # a name for your own eyes
         make_policy,
-        make_env=make_env,
         num_workers=args.num_workers,
         num_envs_per_worker=16,
         rollout_length=100,
+        collect=CollectOptions(make_env=make_env),
     ) as coordinator:
         for update in range(args.num_updates):
             coordinator.publish_weights(policy.weights())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
 
 # what the adapter sets itself
-_OURS = ("sync_mode", "merge", "rollout_length", "num_envs_per_worker", "batch_size_per_worker")
+_OURS = ("sync_mode", "merge", "queue", "rollout_length", "num_envs_per_worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,12 @@ def episodes_of(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float
 
 
 def start_coordinator(
-    model: Any, env: RolloutsVecEnv, num_steps: int, make_policy: Any, **options: Any
+    model: Any,
+    env: RolloutsVecEnv,
+    num_steps: int,
+    make_policy: Any,
+    *,
+    keep_final_obs: bool = False,
 ) -> RolloutCoordinator:
     """Starts the workers of a model, each with its share of the environments.
 
@@ -207,12 +212,16 @@ def start_coordinator(
       model: Whose num_workers, worker_options and seed count.
       env: Which the workers make again.
       num_steps: Steps T of a rollout.
-      make_policy, options: Of `rollouts.RolloutCoordinator`.
+      make_policy: Of `rollouts.RolloutCoordinator`.
+      keep_final_obs: Of `rollouts.distributed.CollectOptions`.
     """
-    from rollouts.distributed import RolloutCoordinator
+    from rollouts.distributed import CollectOptions, QueueLimits, RolloutCoordinator
 
     _, (env_id, num_envs, recipe) = env.pool.__reduce__()
-    given = {**options, **(model.worker_options or {})}
+    given = dict(model.worker_options or {})
+    collect = given.pop("collect", CollectOptions())
+    if keep_final_obs:
+        collect = replace(collect, keep_final_obs=True)
     seed = recipe["seed"] if model.seed is None else model.seed
     if seed is None:
         seed = secrets.randbits(31)
@@ -227,7 +236,8 @@ def start_coordinator(
         sync_mode="synchronous",
         # one fragment of each worker, in their order: column i is always environment i
         merge="ordered",
-        credits_per_worker=1,
+        queue=QueueLimits(credits_per_worker=1),
+        collect=collect,
         **given,
     )
 
@@ -263,7 +273,10 @@ def check_remote(model: Any, env: Any, fits: bool) -> None:
             "num_workers needs Stable-Baselines3's own RolloutBuffer or ReplayBuffer and "
             "use_sde=False: collect with num_workers=0"
         )
-    taken = sorted(set(_OURS) & set(model.worker_options or {}))
+    options = model.worker_options or {}
+    taken = sorted(set(_OURS) & set(options))
+    if getattr(options.get("collect"), "batch_size", None) is not None:
+        taken.append("collect.batch_size")
     if taken:
         raise SpecError(f"worker_options has {taken}, which the model's env and n_steps decide")
     assert env.pool.autoreset_mode is AutoresetMode.SAME_STEP

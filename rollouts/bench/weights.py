@@ -22,9 +22,10 @@ import ray as _typed_ray
 import torch
 from torch import Tensor
 
-from rollouts.cluster.placement import Placement
+from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.ray_session import RaySession
 from rollouts.cluster.ray_weights import ray_offer
+from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
 
 # ray annotates only half of what it exports
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    session = RaySession(None, Placement(num_cpus=1, max_workers=1))
+    session = RaySession(None, Bundles(num_cpus=1, count=1))
     try:
         for megabytes in args.mb:
             _print(megabytes, _measure(megabytes, args.repeats))
@@ -121,14 +122,14 @@ def _ways() -> dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[], 
         "ray.put(torch.save)": (pickled, lambda: total),
         "ray.put(state_dict)": (put, lambda: total),
     }
-    for label, options in (
-        ("WeightStore", {}),
-        ("WeightStore float16", {"dtype": "float16"}),
-        ("WeightStore bfloat16", {"dtype": "bfloat16"}),
-        ("WeightStore delta", {"delta": True}),
-        ("WeightStore bfloat16 delta", {"dtype": "bfloat16", "delta": True}),
+    for label, transport in (
+        ("WeightStore", WeightTransport()),
+        ("WeightStore float16", WeightTransport(dtype="float16")),
+        ("WeightStore bfloat16", WeightTransport(dtype="bfloat16")),
+        ("WeightStore delta", WeightTransport(delta=True)),
+        ("WeightStore bfloat16 delta", WeightTransport(dtype="bfloat16", delta=True)),
     ):
-        store = WeightStore(ray_offer, **options)
+        store = WeightStore(ray_offer, transport)
 
         def publish(state: dict[str, Tensor], store: WeightStore = store) -> Any:
             store.publish(state)

@@ -4,30 +4,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rollouts.batch import RolloutBatch
-from rollouts.cluster.placement import Placement, Strategy
+from rollouts.cluster.bundles import Bundles
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
-from rollouts.distributed.lag import LagPolicy, LagRule, SyncMode
+from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.merge import MergeOrder
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.options import (
+    MOVED_KEYWORDS,
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    QueueLimits,
+)
 from rollouts.distributed.runner import Runner
 from rollouts.distributed.taking import Taken, Taking
 from rollouts.distributed.trial import try_policy
-from rollouts.distributed.weight_transport import Array
+from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
-from rollouts.distributed.worker import MakeCollector, MakeEnv, MakePolicy, WorkerConfig
+from rollouts.distributed.worker import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
-from rollouts.machine.torch_threads import check_threads
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
+from rollouts.support.moved_keywords import explains_moved
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,66 +65,30 @@ class RolloutCoordinator:
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
       num_threads_per_worker: Threads of each pool.
-      num_torch_threads_per_worker: Threads of torch in each worker. None for 1 unless the policy's
-        network is large, see `rollouts.machine.torch_threads.threads_for`, and at most
-        num_threads_per_worker: torch's threads take the cores from those of the pool.
-      batch_size_per_worker: See `make_vec`; None for synchronous pools.
       seed: Of the environments and, mixed with the worker's number, of the policies.
       env_options: Further keyword arguments of `make_vec`, an environment's options among them.
-      max_queued_fragments: Most fragments in flight and queued together, so also the most that
-        one `get` can take; None for num_workers * credits_per_worker.
-      credits_per_worker: Most calls in flight per worker. With 2 a worker never waits for the
-        driver, with 1 it starts each fragment with the newest weights.
       sync_mode: "synchronous": workers collect only while a `get` waits, with the newest weights;
         every step has lag 0. "one_step_lag": they collect the next batch while the learner learns
         from the last one, with the weights it began with; lag 1 at most. "free_running": they
         never wait for the learner but for room.
       max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
         newest; None sets no limit. The two other modes set it.
-      lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;
-        None for "drop" if there is a max_policy_lag.
       merge: "arrival", or "ordered": round robin by worker_id, for debugging. Unless a worker
         fails, a `get` times out or a fragment grows stale, the fragments and their weights are
         then the same in every run.
       ray_address: Cluster to join. None uses the Ray this process is connected to, or
         RAY_ADDRESS, or starts one on this machine with just the CPUs the workers need.
-      pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
-        `get` forms the same stacks from them, to the bit. None: where the environment has an option
-        stack_num above 1, as Atari games have.
-      keep_final_obs: See `Collector`; a replay needs it.
-      num_cpus_per_worker: What Ray reserves; None for num_threads_per_worker.
-      num_gpus_per_worker: What Ray reserves; may be a fraction.
-      max_workers: Most that `scale_to` can ask for; None for num_workers. A Ray started here, and
-        a placement group, have room for so many.
-      placement: "PACK", "SPREAD" or their STRICT_ forms, see `Placement`; None leaves it to Ray.
-      node_labels: Labels that a worker's node must have.
-      pin_threads: Passed on to `make_vec`; a sequence has one entry per worker, used again from
-        the start by further workers. True is for one worker per machine or NUMA node, as each
-        takes the first CPUs that it may use. None leaves it to make_vec.
-      numa_nodes: NUMA nodes of each machine, to have one worker on each: all threads of worker w
-        stay on the CPUs of node w % numa_nodes of its machine, those of torch too. A worker on a
-        machine with fewer nodes fails. None leaves the threads where the kernel puts them. On
-        several machines use placement="PACK", so that workers of one machine follow each other.
-      max_restarts_per_worker: A worker is benched, not started again, when it has failed more
-        often than this, either in a row without a completed fragment or within restart_window_s.
-      restart_window_s: Seconds after which a failure no longer counts.
-      worker_start_timeout_s: Seconds a worker may take to start before that is a failure.
-      worker_hang_timeout_s: Seconds one fragment may take before its worker is killed as hung;
-        None waits for ever.
-      make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, of
-        which they take num_envs, env_id_offset and env_seed; must pickle. They autoreset in the
-        same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
-        name. Not with `inference`.
-      make_collector: Replaces `build_collector` in the workers; must pickle.
-      first_policy_version: Number of the first published weights; a resumed run goes on counting.
-      weights_dtype: "float16" or "bfloat16" sends weights in 16 bits, see `WeightStore`.
-      weights_delta: Send only the arrays that changed, see `WeightStore`.
-      inference: When the observations of several workers become a batch of one policy in an actor
-        of its own, see `InferenceServer`; make_policy is then called there, with a PolicySpec of
-        max_workers workers' environments together. None for a policy in each worker.
-      inference_num_cpus: What Ray reserves for that actor, and most threads of torch in it: it has
-        1 unless the network is large, see `rollouts.machine.torch_threads.threads_for`.
-      inference_num_gpus: What Ray reserves for that actor; may be a fraction.
+      placement: See `Placement`: what Ray reserves for each worker, on which nodes, how many there
+        may ever be, and the CPUs of their threads.
+      faults: See `FaultPolicy`: how often a worker is started again, and how long it may take.
+      queue: See `QueueLimits`: how many fragments may be on their way, and what happens to those
+        that are too old.
+      weights: See `WeightTransport`: whether they travel in 16 bits or in part, and the first
+        number.
+      collect: See `CollectOptions`: environments and collector that are not those of `make_vec` and
+        `Collector`, and what a fragment has.
+      inference: See `Inference`: the actor in which one policy acts for all workers; None for a
+        policy in each.
     Raises:
       SpecError: an argument is out of range, env_id or an option unknown, the policy's network
         does not fit or it returns a wrong shape, ray_address is not that of a Ray, or has fewer
@@ -129,6 +100,7 @@ class RolloutCoordinator:
           batch = coordinator.get(num_fragments=2)
     """
 
+    @explains_moved(MOVED_KEYWORDS)
     def __init__(
         self,
         env_id: str,
@@ -138,38 +110,18 @@ class RolloutCoordinator:
         num_envs_per_worker: int,
         rollout_length: int,
         num_threads_per_worker: int = 1,
-        num_torch_threads_per_worker: int | None = None,
-        batch_size_per_worker: int | None = None,
         seed: int = 0,
         env_options: Mapping[str, Any] | None = None,
-        max_queued_fragments: int | None = None,
-        credits_per_worker: int = 2,
         sync_mode: SyncMode = "free_running",
         max_policy_lag: int | None = None,
-        lag_policy: LagPolicy | None = None,
         merge: MergeOrder = "arrival",
-        pack_frame_stacks: bool | None = None,
-        keep_final_obs: bool = False,
         ray_address: str | None = None,
-        num_cpus_per_worker: float | None = None,
-        num_gpus_per_worker: float = 0.0,
-        max_workers: int | None = None,
-        placement: Strategy | None = None,
-        node_labels: Mapping[str, str] | None = None,
-        pin_threads: bool | Sequence[bool | Sequence[int]] | None = None,
-        numa_nodes: int | None = None,
-        max_restarts_per_worker: int = 3,
-        restart_window_s: float = 600.0,
-        worker_start_timeout_s: float = 300.0,
-        worker_hang_timeout_s: float | None = 300.0,
-        make_env: MakeEnv | None = None,
-        make_collector: MakeCollector | None = None,
-        first_policy_version: int = 1,
-        weights_dtype: str | None = None,
-        weights_delta: bool = False,
-        inference: BatchRule | None = None,
-        inference_num_cpus: float = 1.0,
-        inference_num_gpus: float = 0.0,
+        placement: Placement = Placement(),
+        faults: FaultPolicy = FaultPolicy(),
+        queue: QueueLimits = QueueLimits(),
+        weights: WeightTransport = WeightTransport(),
+        collect: CollectOptions = CollectOptions(),
+        inference: Inference | None = None,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
         checks.check_counts(
@@ -177,103 +129,84 @@ class RolloutCoordinator:
             num_envs_per_worker=(num_envs_per_worker, 1),
             rollout_length=(rollout_length, 1),
             num_threads_per_worker=(num_threads_per_worker, 1),
-            credits_per_worker=(credits_per_worker, 1),
-            max_restarts_per_worker=(max_restarts_per_worker, 0),
-            max_workers=(num_workers if max_workers is None else max_workers, num_workers),
             seed=(seed, 0),
-            first_policy_version=(first_policy_version, 1),
-            inference_num_cpus=(inference_num_cpus, 0),
-            inference_num_gpus=(inference_num_gpus, 0),
         )
-        checks.check_inference(inference, num_workers)
         checks.check_policy(make_policy)
-        if make_env is not None:
-            checks.check_make_env(make_env, has_inference=inference is not None)
-        elif make_collector is None:
-            checks.check_env(
-                env_id, env_options or {}, packs=bool(pack_frame_stacks and num_workers)
-            )
-        checks.check_pinning(pin_threads, numa_nodes, placement, max_workers or num_workers)
-        lag = LagRule.of(sync_mode, max_policy_lag, lag_policy)
-        rules = FleetRules(
-            max_queued=max_queued_fragments,
-            credits_per_worker=credits_per_worker,
-            max_restarts=max_restarts_per_worker,
-            restart_window_s=restart_window_s,
-            start_timeout_s=worker_start_timeout_s,
-            hang_timeout_s=worker_hang_timeout_s,
-            merge=merge,
-            lag=lag,
+        checks.check_options(
+            placement=placement,
+            faults=faults,
+            queue=queue,
+            weights=weights,
+            collect=collect,
+            inference=inference,
         )
-        self._taking = Taking(lag)
-        self._close_lock = threading.Lock()
-        self._weights = WeightStore(
-            _ray_offer if num_workers else local_offer,
-            dtype=weights_dtype,
-            delta=weights_delta,
-            first_version=first_policy_version,
-        )
+        checks.check_placement(placement, num_workers)
+        checks.check_inference(inference, collect, num_workers)
         config = WorkerConfig(
             env_id=env_id,
             worker_id=0,
             incarnation=0,
             num_envs=num_envs_per_worker,
             rollout_length=rollout_length,
-            batch_size=batch_size_per_worker,
+            batch_size=collect.batch_size,
             num_threads=num_threads_per_worker,
             seed=seed,
             env_options=dict(env_options or {}),
-            pin_threads=pin_threads,
-            numa_nodes=checks.check_numa(numa_nodes, num_workers, placement),
+            pin_threads=placement.pin_threads,
+            numa_nodes=placement.numa_nodes,
             # in this process nothing travels
-            pack_frame_stacks=pack_frame_stacks if num_workers else False,
-            keep_final_obs=keep_final_obs,
-            make_env=make_env,
-            num_torch_threads=check_threads(
-                "num_torch_threads_per_worker", num_torch_threads_per_worker
-            ),
+            pack_frame_stacks=collect.pack_frame_stacks if num_workers else False,
+            keep_final_obs=collect.keep_final_obs,
+            make_env=collect.make_env,
+            num_torch_threads=collect.num_torch_threads,
         )
+        checks.check_env(config, collect)
+        lag = LagRule.of(sync_mode, max_policy_lag, queue.lag_policy)
+        rules = FleetRules(faults=faults, queue=queue, merge=merge, lag=lag)
         self.num_workers = num_workers
         self.num_envs_per_worker = num_envs_per_worker
-        self._max_workers = max_workers or num_workers
-        if num_workers == 0:
-            self._runner: Runner = LocalRunner(
+        self._bundles = Bundles.of_workers(
+            placement, num_workers=num_workers, num_threads=num_threads_per_worker
+        )
+        self._taking = Taking(lag)
+        self._close_lock = threading.Lock()
+        self._weights = WeightStore(_ray_offer if num_workers else local_offer, weights)
+        self._runner = self._start(config, make_policy, rules, collect, inference, ray_address)
+
+    def _start(
+        self,
+        config: WorkerConfig,
+        make_policy: MakePolicy,
+        rules: FleetRules,
+        collect: CollectOptions,
+        inference: Inference | None,
+        ray_address: str | None,
+    ) -> Runner:
+        """Starts what collects: the workers, or nothing where this process does it."""
+        if self.num_workers == 0:
+            return LocalRunner(
                 config,
                 make_policy,
-                make_collector=make_collector,
+                make_collector=collect.make_collector,
                 weights=self._weights,
-                capacity=max_queued_fragments,
-                lag=lag,
+                capacity=rules.queue.max_queued_fragments,
+                lag=rules.lag,
             )
-            return
         # only here is Ray needed
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
-            from rollouts.cluster.ray_runner import InferenceOptions, RayRunner
+            from rollouts.cluster.ray_runner import RayRunner
         # elsewhere it may need a GPU that this process has not, or spaces that are not known here
-        if (
-            make_collector is None
-            and make_env is None
-            and not (num_gpus_per_worker or inference_num_gpus)
-        ):
+        needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
+        if collect.make_collector is None and collect.make_env is None and not needs_gpu:
             try_policy(make_policy, config)
-        self._runner = RayRunner(
+        return RayRunner(
             config,
-            num_workers,
+            self.num_workers,
             make_policy,
-            make_collector,
+            collect.make_collector,
             ray_address=ray_address,
-            placement=Placement(
-                num_cpus=(
-                    num_threads_per_worker if num_cpus_per_worker is None else num_cpus_per_worker
-                ),
-                num_gpus=num_gpus_per_worker,
-                max_workers=self._max_workers,
-                strategy=placement,
-                node_labels=dict(node_labels or {}),
-            ),
-            inference=InferenceOptions(
-                rule=inference, num_cpus=inference_num_cpus, num_gpus=inference_num_gpus
-            ),
+            bundles=self._bundles,
+            inference=inference,
             weights=self._weights,
             rules=rules,
         )
@@ -284,7 +217,7 @@ class RolloutCoordinator:
         Args:
           weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied.
         Returns:
-          The version, counted from first_policy_version: `policy_version` in the batches.
+          The version, counted from weights.first_version: `policy_version` in the batches.
         """
         version = self._weights.publish(weights)
         self._runner.published()
@@ -294,7 +227,7 @@ class RolloutCoordinator:
         """Waits for fragments and joins them along B, in the order of `merge`.
 
         Args:
-          num_fragments: How many; at most max_queued_fragments.
+          num_fragments: How many; at most queue.max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
           A RolloutBatch (T, B, ...). From a single worker's fragment its arrays are read-only,
@@ -338,19 +271,19 @@ class RolloutCoordinator:
 
         Further workers complete and deliver what they were asked for and then stop. A worker that
         was stopped or benched before comes back as its next incarnation, with its own env_ids and
-        new episodes. Unless max_queued_fragments was given, that bound follows.
+        new episodes. Unless queue.max_queued_fragments was given, that bound follows.
 
         Args:
-          num_workers: 1 to max_workers.
+          num_workers: 1 to placement.max_workers.
         Raises:
           SpecError: num_workers is out of range.
           ProtocolError: after `drain`, or there were no workers to begin with.
           ClosedError: the coordinator was closed.
         """
-        if not 1 <= num_workers <= max(1, self._max_workers):
+        if not 1 <= num_workers <= max(1, self._bundles.count):
             raise SpecError(
-                f"num_workers is {num_workers}, expected 1 to {self._max_workers}: give "
-                "RolloutCoordinator as many max_workers as it may have some day"
+                f"num_workers is {num_workers}, expected 1 to {self._bundles.count}: give "
+                "RolloutCoordinator as large a placement.max_workers as it may need some day"
             )
         self._runner.scale_to(num_workers)
 
@@ -358,7 +291,7 @@ class RolloutCoordinator:
         """Asks for nothing more and waits until what was asked for is complete.
 
         `get` then delivers what is left, and raises ClosedError when that is too little. A failing
-        worker is not started again, and a hanging one is given up after worker_hang_timeout_s, so
+        worker is not started again, and a hanging one is given up after faults.hang_timeout_s, so
         this ends.
 
         Args:
@@ -406,8 +339,8 @@ class RolloutCoordinator:
           worker_died     the process or its node ended
           worker_error    the policy or anything else raised
           env_error       an environment raised EnvError
-          hung            worker_hang_timeout_s was over
-          start_timeout   worker_start_timeout_s was over
+          hung            faults.hang_timeout_s was over
+          start_timeout   faults.start_timeout_s was over
           protocol        a worker broke its numbering
           closed, removed by `close`, by `scale_to`
         """

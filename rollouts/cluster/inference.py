@@ -132,7 +132,7 @@ def build_server(recipe: bytes, incarnation: int) -> PolicyServer:
     if torch is not None:
         rows = min(spec.num_envs, rule.max_rows)
         torch.set_num_threads(threads_for(policy, rows, most_threads))
-    return PolicyServer(policy, rule, life=1 + incarnation)
+    return PolicyServer(policy, rule, incarnation=1 + incarnation)
 
 
 async def ask(

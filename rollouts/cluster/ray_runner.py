@@ -6,25 +6,16 @@ Imported only when there are workers to start, so that `num_workers=0` needs no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.inference import InferenceServer
-from rollouts.cluster.placement import Placement
 from rollouts.cluster.ray_session import RaySession, check_connected
 from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.options import Inference
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceOptions:
-    """Of the server that acts for all workers, where `rule` is not None; see RolloutCoordinator."""
-
-    rule: BatchRule | None
-    num_cpus: float
-    num_gpus: float
 
 
 class RayRunner(Supervisor):
@@ -38,8 +29,8 @@ class RayRunner(Supervisor):
         make_collector: MakeCollector | None,
         *,
         ray_address: str | None,
-        placement: Placement,
-        inference: InferenceOptions,
+        bundles: Bundles,
+        inference: Inference | None,
         weights: WeightStore,
         rules: FleetRules,
     ) -> None:
@@ -51,31 +42,30 @@ class RayRunner(Supervisor):
           make_policy: Called in the inference server if there is one, else in each worker.
           make_collector: See `RolloutWorker`.
           ray_address: See `RaySession`.
-          placement: Of the workers.
-          inference: Whether there is a server, and of what size.
+          bundles: Of the workers that there may ever be.
+          inference: Of the server that acts for all workers; None for none.
           weights: Where the newest weights are.
           rules: See FleetRules.
         """
         self._store = weights
-        self._inference: InferenceServer | None = None
-        has_server = inference.rule is not None
+        self._server: InferenceServer | None = None
         self._session = RaySession(
             ray_address,
-            placement,
-            extra_cpus=inference.num_cpus if has_server else 0.0,
-            inference_num_gpus=inference.num_gpus if has_server else 0.0,
-            timeout_s=rules.start_timeout_s,
+            bundles,
+            extra_cpus=0.0 if inference is None else inference.num_cpus,
+            inference_num_gpus=0.0 if inference is None else inference.num_gpus,
+            timeout_s=rules.faults.start_timeout_s,
         )
         try:
-            if inference.rule is not None:
-                self._inference = InferenceServer(
+            if inference is not None:
+                self._server = InferenceServer(
                     make_policy,
-                    _shared_spec(config, placement.max_workers),
+                    _shared_spec(config, bundles.count),
                     rule=inference.rule,
                     num_cpus=inference.num_cpus,
                     num_gpus=inference.num_gpus,
                 )
-                make_policy = self._inference.make_remote_policy
+                make_policy = self._server.make_remote_policy
             launch = self._session.launcher(make_policy, make_collector)
             super().__init__(
                 config, num_workers, launch, weights=weights, rules=rules, check=check_connected
@@ -86,8 +76,8 @@ class RayRunner(Supervisor):
 
     def published(self) -> None:
         """Notes that there are new weights, and offers them to the inference server."""
-        if self._inference is not None and self._store.latest is not None:
-            self._inference.offer(self._store.latest)
+        if self._server is not None and self._store.latest is not None:
+            self._server.offer(self._store.latest)
         super().published()
 
     def close(self) -> None:
@@ -96,8 +86,8 @@ class RayRunner(Supervisor):
         self._close_ray()
 
     def _close_ray(self) -> None:
-        if self._inference is not None:
-            self._inference.close()
+        if self._server is not None:
+            self._server.close()
         self._session.close()
 
 

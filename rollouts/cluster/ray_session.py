@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray as _typed_ray
 
-from rollouts.cluster.placement import Placement, PlacementGroup
+from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.ray_address import check_address
 from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer
@@ -49,7 +49,7 @@ class RaySession:
     def __init__(
         self,
         address: str | None,
-        placement: Placement,
+        bundles: Bundles,
         *,
         extra_cpus: float = 0.0,
         inference_num_gpus: float = 0.0,
@@ -60,17 +60,17 @@ class RaySession:
         Args:
           address: Cluster to join; None takes RAY_ADDRESS, and without it starts Ray on this
             machine, listening on loopback only.
-          placement: What the workers need. A Ray started here has the CPUs for `max_workers` and
-            extra_cpus, and no more.
+          bundles: What the workers need. A Ray started here has the CPUs for them and extra_cpus,
+            and no more.
           extra_cpus: What other actors need.
           inference_num_gpus: GPUs of the inference server.
           timeout_s: Seconds that the cluster may take to answer.
         Raises:
           SpecError: there is no cluster at the address, or too few GPUs in a Ray that cannot grow.
         """
-        self._placement = placement
+        self._bundles = bundles
         self._group: PlacementGroup | None = None
-        num_cpus = placement.num_cpus * placement.max_workers + extra_cpus
+        num_cpus = bundles.num_cpus * bundles.count + extra_cpus
         self._is_owner = not ray.is_initialized()
         address = address or os.environ.get("RAY_ADDRESS", "local")
         if not self._is_owner:
@@ -80,9 +80,9 @@ class RaySession:
         else:
             _join_ray(address, timeout_s)
         try:
-            _check_resources(placement, num_cpus, inference_num_gpus)
-            if placement.strategy is not None:
-                self._group = PlacementGroup(placement)
+            _check_resources(bundles, num_cpus, inference_num_gpus)
+            if bundles.strategy is not None:
+                self._group = PlacementGroup(bundles)
         except BaseException:
             self.close()
             raise
@@ -100,7 +100,7 @@ class RaySession:
         """
         # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
         actor_class = ray.remote(
-            **self._placement.actor_options(), max_restarts=0, max_task_retries=0
+            **self._bundles.actor_options(), max_restarts=0, max_task_retries=0
         )(_make_host_class())
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
@@ -224,7 +224,7 @@ def _join_ray(address: str, timeout_s: float) -> None:
         raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
 
 
-def _check_resources(placement: Placement, num_cpus: float, inference_num_gpus: float) -> None:
+def _check_resources(bundles: Bundles, num_cpus: float, inference_num_gpus: float) -> None:
     """Warns of CPUs that are missing; raises SpecError where GPUs can never be there.
 
     These are those of the inference server and of one worker, without which nothing is collected.
@@ -233,9 +233,9 @@ def _check_resources(placement: Placement, num_cpus: float, inference_num_gpus: 
     if there.get("CPU", 0.0) < num_cpus:
         _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, there.get("CPU", 0))
     num_gpus = there.get("GPU", 0.0)
-    if placement.num_gpus + inference_num_gpus <= num_gpus:
+    if bundles.num_gpus + inference_num_gpus <= num_gpus:
         return
-    asked = {"inference_num_gpus": inference_num_gpus, "num_gpus_per_worker": placement.num_gpus}
+    asked = {"inference.num_gpus": inference_num_gpus, "placement.num_gpus": bundles.num_gpus}
     asked = {name: value for name, value in asked.items() if value}
     nobody = "inference server" if inference_num_gpus > num_gpus else "worker"
     message = (

@@ -105,7 +105,7 @@ class RemoteRecurrentPolicy(RemotePolicy):
         super().__init__(actor, timeout_s)
         self._spec = spec
         self._num_asked = 0
-        self._server_life = 0
+        self._server_incarnation = 0
 
     def act(self, obs: Array) -> PolicyOutput:
         """Refuses: whose observations these are decides what the policy remembers."""
@@ -139,10 +139,10 @@ class RemoteRecurrentPolicy(RemotePolicy):
             worker_id=self._spec.worker_id,
             incarnation=self._spec.incarnation,
             number=self._num_asked,
-            server_life=self._server_life,
+            server_incarnation=self._server_incarnation,
         )
         reply = self._reply(Request(kind, obs, of))
-        self._server_life = reply.server_life
+        self._server_incarnation = reply.server_incarnation
         return dict(reply.arrays)
 
 

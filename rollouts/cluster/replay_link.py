@@ -194,7 +194,7 @@ def _make_mailbox_class() -> type:
             import uuid
 
             # another one after a restart: answers to its former incarnation find nobody
-            self._life = uuid.uuid4().hex
+            self._incarnation = uuid.uuid4().hex
             self._count = 0
             self._asks: list[Any] = []
             self._waiting: dict[Any, Any] = {}
@@ -204,7 +204,7 @@ def _make_mailbox_class() -> type:
             import asyncio
 
             self._count += 1
-            number = (self._life, self._count)
+            number = (self._incarnation, self._count)
             self._waiting[number] = answer = asyncio.get_running_loop().create_future()
             self._asks.append((number, ask))
             self._has_asks.set()

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.cluster.placement import Placement
+from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.ray_session import RaySession, RemotePayload, check_connected
 from rollouts.cluster.replay_link import NAMESPACE, as_future, shard_error
 from rollouts.replay.shards.shard import ShardConfig, ShardHandle
@@ -24,19 +24,19 @@ ray: Any = _typed_ray
 class RayShards:
     """Starts shards in the Ray of this process, or in one of its own."""
 
-    def __init__(self, config: ShardConfig, placement: Placement, ray_address: str | None) -> None:
+    def __init__(self, config: ShardConfig, bundles: Bundles, ray_address: str | None) -> None:
         """Connects; starts no shard yet.
 
         Args:
           config: Of every shard, but for shard_id.
-          placement: Of the shards: max_workers is their number.
+          bundles: Of the shards, one each.
           ray_address: See RaySession.
         """
         self._config = config
-        self._session = RaySession(ray_address, placement)
+        self._session = RaySession(ray_address, bundles)
         # a call that is repeated would insert twice: the service repeats what has to be
         self._actor_class = ray.remote(
-            **placement.actor_options(), max_restarts=0, max_task_retries=0
+            **bundles.actor_options(), max_restarts=0, max_task_retries=0
         )(_make_host_class())
         self._sys_path = [os.path.abspath(entry) for entry in sys.path]
 

@@ -6,6 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rollouts.distributed.fragment import Fragment, FragmentInfo
+from rollouts.distributed.options import (
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    QueueLimits,
+)
+from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import PolicySpec, RolloutWorker, WorkerConfig
 
@@ -13,12 +22,19 @@ if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
 
 __all__ = [
+    "BatchRule",
+    "CollectOptions",
+    "FaultPolicy",
     "Fragment",
     "FragmentInfo",
+    "Inference",
+    "Placement",
     "PolicySpec",
+    "QueueLimits",
     "RolloutCoordinator",
     "RolloutWorker",
     "WeightStore",
+    "WeightTransport",
     "WorkerConfig",
 ]
 

@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of RolloutCoordinator's arguments, before anything is started."""
+"""Checks of RolloutCoordinator's arguments together, before anything is started.
+
+Each of the options has checked its own values.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
-from typing import Any
 
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.options import (
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    QueueLimits,
+)
+from rollouts.distributed.weight_transport import WeightTransport
+from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import EngineError, SpecError
+from rollouts.support.field_checks import check_type
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +31,25 @@ def check_counts(**bounds: tuple[float, int]) -> None:
             raise SpecError(f"{name} is {value}, expected at least {minimum}")
 
 
+def check_options(
+    *,
+    placement: object,
+    faults: object,
+    queue: object,
+    weights: object,
+    collect: object,
+    inference: object,
+) -> None:
+    """Raises SpecError where one is not of its dataclass, such as placement="PACK"."""
+    check_type("placement", placement, Placement, 'Placement(strategy="PACK")')
+    check_type("faults", faults, FaultPolicy, "FaultPolicy(max_restarts=3)")
+    check_type("queue", queue, QueueLimits, "QueueLimits(credits_per_worker=1)")
+    check_type("weights", weights, WeightTransport, 'WeightTransport(dtype="bfloat16")')
+    check_type("collect", collect, CollectOptions, "CollectOptions(keep_final_obs=True)")
+    if inference is not None:
+        check_type("inference", inference, Inference, "Inference(rule=BatchRule())")
+
+
 def check_policy(make_policy: object) -> None:
     """Raises SpecError where make_policy cannot be called."""
     if not callable(make_policy):
@@ -29,74 +58,56 @@ def check_policy(make_policy: object) -> None:
         )
 
 
-def check_inference(rule: BatchRule | None, num_workers: int) -> None:
-    """Raises SpecError where there is nobody to infer for, or the rule is none."""
-    if rule is not None and not isinstance(rule, BatchRule):
-        raise SpecError(f"inference is {rule!r}, expected a BatchRule such as BatchRule()")
-    if rule is not None and num_workers == 0:
+def check_inference(inference: Inference | None, collect: CollectOptions, num_workers: int) -> None:
+    """Raises SpecError where there is nobody to infer for, or for unknown spaces."""
+    if inference is None:
+        return
+    if num_workers == 0:
         raise SpecError(
             "inference with num_workers=0, expected at least 1 worker: without Ray the policy is "
             "in this process anyway"
         )
-
-
-def check_numa(numa_nodes: int | None, num_workers: int, placement: str | None) -> int | None:
-    """Returns numa_nodes; raises SpecError where it is no number of nodes, or cannot be kept."""
-    if numa_nodes is not None and num_workers == 0:
+    if collect.make_env is not None:
         raise SpecError(
-            "numa_nodes with num_workers=0, expected at least 1 worker: to keep this process on a "
-            "node, start it with numactl or call rollouts.machine.numa.keep_on_node"
-        )
-    if numa_nodes is not None and numa_nodes < 1:
-        raise SpecError(f"numa_nodes is {numa_nodes}, expected at least 1")
-    if numa_nodes is not None and numa_nodes > 1 and placement in ("SPREAD", "STRICT_SPREAD"):
-        raise SpecError(
-            f"numa_nodes is {numa_nodes} with placement={placement!r}: workers 0, 1, ... would go "
-            "to one machine after the other, and those on the same machine would share a NUMA "
-            'node; expected placement="PACK", or leave one of them out'
-        )
-    return numa_nodes
-
-
-def check_pinning(
-    pin_threads: object, numa_nodes: int | None, placement: str | None, max_workers: int
-) -> None:
-    """Logs a warning where workers of one machine would be kept on the same CPUs."""
-    have_a_place_each = numa_nodes is not None or placement == "STRICT_SPREAD"
-    if pin_threads is True and max_workers > 1 and not have_a_place_each:
-        _log.warning(
-            "pin_threads=True keeps the threads of every worker on the first CPUs of its machine, "
-            "and up to %d workers may be on one: name the CPUs of each in a sequence, or pass "
-            "numa_nodes for one worker per NUMA node",
-            max_workers,
-        )
-
-
-def check_make_env(make_env: object, *, has_inference: bool) -> None:
-    """Raises SpecError unless `make_env` can stand in for `make_vec`."""
-    if not callable(make_env):
-        raise SpecError(f"make_env must be a function that takes a WorkerConfig, got {make_env!r}")
-    if has_inference:
-        raise SpecError(
-            "make_env with inference: the inference actor needs the spaces of one of "
+            "collect.make_env with inference: the inference actor needs the spaces of one of "
             "rollouts.env_ids(); leave inference out, or use such an environment"
         )
 
 
-def check_env(env_id: str, env_options: Mapping[str, Any], *, packs: bool) -> None:
-    """Raises SpecError at once, instead of from every worker, where id or options are wrong.
+def check_placement(placement: Placement, num_workers: int) -> None:
+    """Raises SpecError where the workers have no room; warns where they are on the same CPUs."""
+    max_workers = num_workers if placement.max_workers is None else placement.max_workers
+    if max_workers < num_workers:
+        raise SpecError(
+            f"placement.max_workers is {max_workers}, expected at least num_workers={num_workers}"
+        )
+    if placement.numa_nodes is not None and num_workers == 0:
+        raise SpecError(
+            "placement.numa_nodes with num_workers=0, expected at least 1 worker: to keep this "
+            "process on a node, start it with numactl or call rollouts.machine.numa.keep_on_node"
+        )
+    have_a_place_each = placement.numa_nodes is not None or placement.strategy == "STRICT_SPREAD"
+    if placement.pin_threads is True and max_workers > 1 and not have_a_place_each:
+        _log.warning(
+            "placement.pin_threads=True keeps the threads of every worker on the first CPUs of its "
+            "machine, and up to %d workers may be on one: name the CPUs of each in a sequence, or "
+            "pass numa_nodes for one worker per NUMA node",
+            max_workers,
+        )
 
-    Args:
-      env_id, env_options: Of the workers.
-      packs: Whether their observations must be stacks of frames.
-    """
+
+def check_env(config: WorkerConfig, collect: CollectOptions) -> None:
+    """Raises SpecError at once, instead of from every worker, where id or options are wrong."""
+    if collect.make_env is not None or collect.make_collector is not None:
+        return
     import rollouts
 
     # the engine may be missing here and present where the workers are
     with contextlib.suppress(EngineError):
-        space = rollouts.env_spec(env_id, **env_options).single_observation_space
-        if packs and not space.shape:
+        spec = rollouts.env_spec(config.env_id, **config.env_options)
+        space = spec.single_observation_space
+        if config.pack_frame_stacks and not space.shape:
             raise SpecError(
-                f"pack_frame_stacks=True, and {env_id} has observations of {space}, expected "
-                "arrays with an axis of frames: leave pack_frame_stacks out"
+                f"collect.pack_frame_stacks=True, and {config.env_id} has observations of {space}, "
+                "expected arrays with an axis of frames: leave pack_frame_stacks out"
             )

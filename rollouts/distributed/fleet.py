@@ -14,12 +14,14 @@ from typing import Any, get_args
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, Pace
 from rollouts.distributed.merge import MergeOrder, make_merge
+from rollouts.distributed.options import FaultPolicy, QueueLimits
 from rollouts.distributed.slot import Call, Failure, Slot, WorkerHandle, outcome
 from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
-from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.errors import ClosedError, ProtocolError, WorkerError
 from rollouts.learner.queue import LearnerQueue, QueueLevels
+from rollouts.support.field_checks import check_one_of
 
 _log = logging.getLogger(__name__)
 
@@ -28,28 +30,14 @@ _log = logging.getLogger(__name__)
 class FleetRules:
     """How the fleet behaves; RolloutCoordinator documents each."""
 
-    max_queued: int | None = None  # None: num_workers * credits_per_worker
-    credits_per_worker: int = 2
-    max_restarts: int = 3
-    restart_window_s: float = 600.0
-    start_timeout_s: float = 300.0
-    hang_timeout_s: float | None = 300.0
+    faults: FaultPolicy = FaultPolicy()
+    queue: QueueLimits = QueueLimits()
     merge: MergeOrder = "arrival"
-    lag: LagRule = LagRule()  # noqa: RUF009  it is frozen
+    lag: LagRule = LagRule()
 
     def __post_init__(self) -> None:
-        """Raises SpecError where a value is out of range."""
-        if self.max_queued is not None and self.max_queued < 1:
-            raise SpecError(f"max_queued_fragments is {self.max_queued}, expected at least 1")
-        if self.merge not in get_args(MergeOrder):
-            raise SpecError(f"merge is {self.merge!r}, expected one of {get_args(MergeOrder)}")
-        for name, seconds, minimum in (
-            ("restart_window_s", self.restart_window_s, 0.0),
-            ("worker_start_timeout_s", self.start_timeout_s, 1e-3),
-            ("worker_hang_timeout_s", self.hang_timeout_s, 1e-3),
-        ):
-            if seconds is not None and not seconds >= minimum:
-                raise SpecError(f"{name} is {seconds} s, expected at least {minimum:g} s")
+        """Raises SpecError where there is no such order."""
+        check_one_of("merge", self.merge, get_args(MergeOrder))
 
 
 class Fleet:
@@ -135,7 +123,8 @@ class Fleet:
             return
         levels = self._queue.levels()
         room = self._limit(levels) - levels.depth - self._merge.outstanding(self._slots)
-        calls = self._merge.calls_to_make(self._slots, room, self._rules.credits_per_worker, offer)
+        credits = self._rules.queue.credits_per_worker
+        calls = self._merge.calls_to_make(self._slots, room, credits, offer)
         for slot, weights in calls:
             assert slot.handle is not None
             future, fetch = slot.handle.collect(weights)
@@ -157,8 +146,9 @@ class Fleet:
             self._add(self._slots[worker_id])
         for slot in self._slots[num_workers:]:
             self._remove(slot)
+        limits = self._rules.queue
         self._queue.capacity = (
-            self._rules.max_queued or num_workers * self._rules.credits_per_worker
+            limits.max_queued_fragments or num_workers * limits.credits_per_worker
         )
         self._queue.recover()
         self.look()
@@ -210,20 +200,20 @@ class Fleet:
 
     def _watch(self) -> None:
         """Gives up workers that do not start or that hang."""
-        now, rules = self._clock(), self._rules
+        now, faults = self._clock(), self._rules.faults
         for slot in self._slots:
             if slot.state == "starting" and now > slot.start_deadline:
                 error = (
-                    f"not started within {rules.start_timeout_s} s: has the cluster the CPUs, GPUs "
-                    "and labels that it needs?"
+                    f"not started within {faults.start_timeout_s} s: has the cluster the CPUs, "
+                    "GPUs and labels that it needs?"
                 )
                 self._fail(slot, Failure("start_timeout", error))
-            if rules.hang_timeout_s is None:
+            if faults.hang_timeout_s is None:
                 continue
-            call = slot.hung_call(now, rules.hang_timeout_s)
+            call = slot.hung_call(now, faults.hang_timeout_s)
             if call is not None and slot.handle is not None:
                 # what the worker completed before keeps its place, so only the call is condemned
-                error = f"one fragment took longer than {rules.hang_timeout_s} s: killed as hung"
+                error = f"one fragment took longer than {faults.hang_timeout_s} s: killed as hung"
                 call.verdict = Failure("hung", error)
                 call.is_reported = True
                 slot.handle.kill()
@@ -283,7 +273,7 @@ class Fleet:
     def _start(self, slot: Slot) -> None:
         slot.config = replace(slot.config, incarnation=slot.config.incarnation + 1)
         slot.state = "starting"
-        slot.start_deadline = self._clock() + self._rules.start_timeout_s
+        slot.start_deadline = self._clock() + self._rules.faults.start_timeout_s
         slot.handle = self._launch(slot.config)
         slot.starting = slot.handle.start()
         self._tell_when_done(slot, slot.starting)
@@ -302,7 +292,7 @@ class Fleet:
 
     def _fail(self, slot: Slot, failure: Failure) -> None:
         """Ends an incarnation; starts the next, or benches or stops the worker."""
-        config, rules = slot.config, self._rules
+        config, faults = slot.config, self._rules.faults
         _log.warning(
             "worker %d failed in incarnation %d (%s): %s",
             config.worker_id,
@@ -316,7 +306,7 @@ class Fleet:
         slot.last_error = failure.error
         if slot.state == "draining" or self._is_draining:
             slot.state = "stopped"
-        elif slot.may_restart(self._clock(), rules.max_restarts, rules.restart_window_s):
+        elif slot.may_restart(self._clock(), faults.max_restarts, faults.restart_window_s):
             self._merge.lost(slot, num_calls, self._weights.latest)
             self._restarts += 1
             self._start(slot)
@@ -351,10 +341,10 @@ class Fleet:
         if self._is_draining:
             self._queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
         elif self._slots and not any(slot.is_wanted for slot in self._slots):
-            self._queue.fail(WorkerError(_obituary(self._slots, self._rules)))
+            self._queue.fail(WorkerError(_obituary(self._slots, self._rules.faults)))
 
 
-def _obituary(slots: Sequence[Slot], rules: FleetRules) -> str:
+def _obituary(slots: Sequence[Slot], faults: FaultPolicy) -> str:
     """Says why no worker is left, each different error once."""
     ids_by_error: dict[str, list[int]] = {}
     for slot in slots:
@@ -362,7 +352,7 @@ def _obituary(slots: Sequence[Slot], rules: FleetRules) -> str:
             ids_by_error.setdefault(slot.last_error or "", []).append(slot.config.worker_id)
     causes = "\n".join(f"worker {ids}: {error}" for error, ids in ids_by_error.items())
     return (
-        f"no worker is left: each failed {rules.max_restarts + 1} times in a row without "
-        f"completing a fragment, or within {rules.restart_window_s:g} s "
-        f"(max_restarts_per_worker, restart_window_s). Last errors:\n{causes}"
+        f"no worker is left: each failed {faults.max_restarts + 1} times in a row without "
+        f"completing a fragment, or within {faults.restart_window_s:g} s "
+        f"(faults.max_restarts, faults.restart_window_s). Last errors:\n{causes}"
     )

@@ -55,7 +55,7 @@ class RowsOf:
       begins       (B,) bool   the observation is the first of an episode
       worker_id, incarnation   see `FragmentInfo`
       number       counts the incarnation's requests; one that comes again is not carried out again
-      server_life  the server's incarnation that has the states of these episodes; 0 for none yet
+      server_incarnation   the one that has the states of these episodes; 0 for none yet
     """
 
     rows: NDArray[np.intp]
@@ -63,7 +63,7 @@ class RowsOf:
     worker_id: int
     incarnation: int
     number: int
-    server_life: int
+    server_incarnation: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,14 +94,14 @@ class Reply:
       policy_version  version of the weights that found it
       needs_offer     nothing was found: the server does not know the version that was asked for
       failure         nothing was found: the policy raised, or the request was refused
-      server_life     the server's incarnation that has the states
+      server_incarnation   the one that has the states
     """
 
     arrays: dict[str, Array]
     policy_version: int
     needs_offer: bool = False
     failure: WorkerFailure | None = None
-    server_life: int = 0
+    server_incarnation: int = 0
 
 
 class RequestQueue:

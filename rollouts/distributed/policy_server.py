@@ -37,16 +37,16 @@ class PolicyServer:
     `_changed` guards everything but the policy, which only the server's thread touches.
     """
 
-    def __init__(self, policy: Policy, rule: BatchRule, *, life: int = 1) -> None:
+    def __init__(self, policy: Policy, rule: BatchRule, *, incarnation: int = 1) -> None:
         """Starts the thread.
 
         Args:
           policy: Of all environments; one with `act_rows` is a RecurrentPolicy.
           rule: When requests become a batch.
-          life: Differs from that of any other server that the same workers may ask.
+          incarnation: Differs from that of any other server that the same workers may ask.
         """
         self._policy = policy
-        self._clients = StateClients(life) if hasattr(policy, "act_rows") else None
+        self._clients = StateClients(incarnation) if hasattr(policy, "act_rows") else None
         self._changed = threading.Condition(threading.Lock())
         self._queue = RequestQueue(rule)
         self._offer: WeightOffer | None = None
@@ -221,12 +221,12 @@ class PolicyServer:
         version = self._policy.policy_version
         if isinstance(found, WorkerFailure):
             return [(future, Reply({}, version, failure=found)) for _, future in same]
-        life = 0 if self._clients is None else self._clients.life
+        incarnation = 0 if self._clients is None else self._clients.incarnation
         replies, start = [], 0
         for request, future in same:
             end = start + len(request.obs)
             arrays = {name: array[start:end] for name, array in found.items()}
-            replies.append((future, Reply(arrays, version, server_life=life)))
+            replies.append((future, Reply(arrays, version, server_incarnation=incarnation)))
             start = end
         return replies
 

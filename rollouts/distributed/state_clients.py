@@ -21,9 +21,9 @@ class StateClients:
     except that `begins_of` may run beside the rest.
     """
 
-    def __init__(self, life: int) -> None:
-        """Knows no worker yet; `life` is this server's, above 0."""
-        self.life = life
+    def __init__(self, incarnation: int) -> None:
+        """Knows no worker yet; `incarnation` is this server's, above 0."""
+        self.incarnation = incarnation
         self._incarnations: dict[int, int] = {}
         self._last: dict[int, tuple[int, Future[Reply]]] = {}
         # by row, the incarnation of the worker that its state is of; -1: of none
@@ -39,7 +39,7 @@ class StateClients:
                 f"worker {of.worker_id} asks as incarnation {of.incarnation}, and incarnation "
                 f"{newest} has taken its place"
             )
-        if of.server_life not in (0, self.life):
+        if of.server_incarnation not in (0, self.incarnation):
             return (
                 "the inference server was started again and lost the states of the episodes that "
                 f"worker {of.worker_id} is in: the worker must begin new ones"

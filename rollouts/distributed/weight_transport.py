@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights on their way: torch tensors as NumPy arrays, float arrays as 16-bit ones and back.
+"""WeightTransport: how weights travel. Torch tensors as NumPy arrays, floats in 16 bits and back.
 
 Knows torch only where it is loaded already or 16-bit floats are asked for, and Ray not at all.
 """
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.checks import flag
 from rollouts.errors import SpecError
+from rollouts.support.field_checks import check_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +25,34 @@ Array = NDArray[Any]
 
 # bits of +infinity, by the name of the 16-bit type
 _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightTransport:
+    """How published weights are stored, and so what of them travels to the workers.
+
+    Attributes:
+      dtype: "float16" or "bfloat16": float32 and float64 arrays are stored in 16 bits and come
+        back in their own dtype with 11 or 8 significant bits instead of 24. Workers then act with
+        rounded weights, and their log_prob is that of the rounded policy. Other arrays, such as
+        integers, are not touched. None stores all as they are.
+      delta: Store only the arrays that differ from the version before, beside those that do not.
+        Pays where part of the model is frozen; costs one comparison of each such array.
+      first_version: Number of the first published weights; a resumed run goes on counting.
+    """
+
+    dtype: str | None = None
+    delta: bool = False
+    first_version: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises SpecError where a value is out of range, DTypeError where `delta` is no bool."""
+        if self.dtype is not None and self.dtype not in _INFINITY:
+            raise SpecError(
+                f"weights.dtype is {self.dtype!r}, expected None or one of {list(_INFINITY)}"
+            )
+        flag("weights.delta", self.delta)
+        check_whole("weights.first_version", self.first_version, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +73,6 @@ class Narrowed:
 
 
 Stored = Array | Narrowed
-
-
-def check_dtype(dtype: str | None) -> None:
-    """Raises SpecError unless `dtype` is one that `to_stored` can narrow to, or None."""
-    if dtype is not None and dtype not in _INFINITY:
-        raise SpecError(f"weights dtype is {dtype!r}, expected None or one of {list(_INFINITY)}")
 
 
 def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[str, Stored]:

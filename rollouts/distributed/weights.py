@@ -14,8 +14,8 @@ import numpy as np
 from rollouts.distributed.weight_transport import (
     Array,
     Stored,
+    WeightTransport,
     bytes_of,
-    check_dtype,
     from_stored,
     is_same,
     to_stored,
@@ -101,29 +101,15 @@ class WeightStore:
     def __init__(
         self,
         make_offer: MakeOffer = local_offer,
-        *,
-        dtype: str | None = None,
-        delta: bool = False,
-        first_version: int = 1,
+        transport: WeightTransport = WeightTransport(),
     ) -> None:
         """Makes an empty store.
 
         Args:
           make_offer: Stores arrays and returns the offer of them: `local_offer` or `ray_offer`.
-          dtype: "float16" or "bfloat16": float32 and float64 arrays are stored in 16 bits and come
-            back in their own dtype with 11 or 8 significant bits instead of 24. Workers then act
-            with rounded weights, and their log_prob is that of the rounded policy. Other arrays,
-            such as integers, are not touched.
-          delta: Store only the arrays that differ from the version before, beside those that do
-            not. Pays where part of the model is frozen; costs one comparison of each such array.
-          first_version: Number of the first `publish`.
-        Raises:
-          SpecError: dtype is neither.
+          transport: What is stored of the weights, and from which version on they are counted.
         """
-        check_dtype(dtype)
-        self._dtype = dtype
-        self._delta = delta
-        self._first_version = first_version
+        self._transport = transport
         self._make_offer = make_offer
         self._lock = threading.Lock()
         self._latest: WeightOffer | None = None
@@ -158,12 +144,12 @@ class WeightStore:
         Raises:
           SpecError: a value is not numeric, or a finite number does not fit the store's dtype.
         """
-        stored = to_stored(weights, self._dtype)
+        stored = to_stored(weights, self._transport.dtype)
         # held while storing, so that versions become visible in their order
         with self._lock:
             latest = self._latest
-            version = self._first_version if latest is None else latest.version + 1
-            if self._delta:
+            version = self._transport.first_version if latest is None else latest.version + 1
+            if self._transport.delta:
                 parts, num_bytes = self._parts.store(version, stored)
                 self._latest = StoredWeights(version, parts)
             else:

@@ -281,7 +281,7 @@ class LearnerQueue(Generic[F]):
             if not 1 <= num_fragments <= self._capacity:
                 raise SpecError(
                     f"num_fragments is {num_fragments}, expected 1 to {self._capacity}: more are "
-                    "never queued together; raise max_queued_fragments to take more at a time"
+                    "never queued together; raise queue.max_queued_fragments to take more at a time"
                 )
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         claim: _Claim[F] = _Claim(num_fragments)

@@ -29,6 +29,7 @@ from rollouts.replay.config import (
     Transitions,
 )
 from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
+from rollouts.replay.shards.options import ShardOptions
 
 if TYPE_CHECKING:
     from rollouts.replay.clients.client import ReplayClient
@@ -58,6 +59,7 @@ __all__ = [
     "SampleToInsertRatio",
     "SequenceBatch",
     "Sequences",
+    "ShardOptions",
     "Stack",
     "TableConfig",
     "TransitionBatch",

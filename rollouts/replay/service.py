@@ -30,16 +30,18 @@ from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
+from rollouts.replay.shards.options import MOVED_KEYWORDS, ShardOptions
 from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
 from rollouts.replay.tables import by_name
 from rollouts.support.extras import needs
+from rollouts.support.field_checks import check_type
+from rollouts.support.moved_keywords import explains_moved
 
 if TYPE_CHECKING:
     import gymnasium
     import torch
 
     from rollouts.cluster.coordinator import RolloutCoordinator
-    from rollouts.cluster.placement import Strategy
     from rollouts.replay.clients.asking import Mailbox
     from rollouts.replay.clients.client import ReplayClient
     from rollouts.replay.clients.desk import Desk
@@ -76,6 +78,7 @@ class ReplayService(SampledReplay):
           replay.update_priorities(batch.key, td_error.abs())
     """
 
+    @explains_moved(MOVED_KEYWORDS)
     def __init__(
         self,
         coordinator: RolloutCoordinator,
@@ -88,46 +91,27 @@ class ReplayService(SampledReplay):
         policy_state: Sequence[Array] = (),
         extras: Mapping[str, ArrayLike] = MappingProxyType({}),
         seed: int = 0,
-        max_batch_length: int = 256,
-        num_threads_per_shard: int = 1,
-        max_bytes_per_shard: int = 0,
-        storage_dir: str | os.PathLike[str] = "",
-        num_cpus_per_shard: float = 0.0,
-        placement: Strategy | None = None,
-        node_labels: Mapping[str, str] | None = None,
         ray_address: str | None = None,
-        max_restarts_per_shard: int = 3,
+        shards: ShardOptions = ShardOptions(),
     ) -> None:
         """Starts the shards and the feeding thread.
 
         Args:
-          coordinator: Made with keep_final_obs=True. Nobody else may `get` from it, and it is to be
-            closed after the service.
+          coordinator: Made with CollectOptions(keep_final_obs=True). Nobody else may `get` from it,
+            and it is to be closed after the service.
           single_observation_space, single_action_space: Of one environment.
           tables: As ReplayBuffer, of all shards together; limiters are MinSize or
             SampleToInsertRatio.
           num_shards: Ray actors; 0 for one shard in this process, without Ray.
-          stack_num, policy_state, extras, seed, max_batch_length: As ReplayBuffer.
-          num_threads_per_shard: That gather a sample.
-          max_bytes_per_shard: As ReplayBuffer's max_bytes.
-          storage_dir: Directory on each shard's machine where its steps are mapped to files, for
-            more than fits in memory; "": memory.
-          num_cpus_per_shard: What Ray reserves; by default nothing, so that shards need no room
-            beside the workers.
-          placement, node_labels, ray_address: As RolloutCoordinator, of the shards.
-          max_restarts_per_shard: One that dies more often in 10 minutes ends the replay with a
-            WorkerError.
+          stack_num, policy_state, extras, seed: As ReplayBuffer.
+          ray_address: As RolloutCoordinator.
+          shards: Memory, threads, place and restarts of each shard.
 
         Raises:
           SpecError: An argument is out of range, or the limiter would deadlock.
         """
         whole_number("num_shards", num_shards, 0, 2**15)
-        whole_number("max_restarts_per_shard", max_restarts_per_shard, 0, 2**31 - 1)
-        if placement is not None and num_cpus_per_shard <= 0:
-            raise SpecError(
-                f"num_cpus_per_shard is {num_cpus_per_shard}, expected more than 0 with placement: "
-                "Ray places what needs something"
-            )
+        check_type("shards", shards, ShardOptions, "ShardOptions(num_threads=2)")
         self.tables = by_name(tables)
         config = ShardConfig(
             single_observation_space=single_observation_space,
@@ -139,32 +123,13 @@ class ReplayService(SampledReplay):
             policy_state=tuple(policy_state),
             extras={name: np.asarray(value) for name, value in extras.items()},
             seed=seed,
-            max_batch_length=max_batch_length,
-            num_threads=num_threads_per_shard,
-            max_bytes=max_bytes_per_shard,
-            storage_dir=os.fspath(storage_dir),
+            max_batch_length=shards.max_batch_length,
+            num_threads=shards.num_threads,
+            max_bytes=shards.max_bytes,
+            storage_dir=os.fspath(shards.storage_dir),
         )
         _check(config, coordinator.num_workers)
-        self._leave: Callable[[], None] = lambda: None
-
-        def launch_here(shard_id: int) -> ShardHandle:
-            return LocalShard(replace(config, shard_id=shard_id))
-
-        launch: Callable[[int], ShardHandle] = launch_here
-        if num_shards:
-            # only here is Ray needed
-            with needs("ray", "a ReplayService with num_shards above 0"):
-                from rollouts.cluster.placement import Placement
-                from rollouts.cluster.replay_shards import RayShards
-
-            rooms = Placement(
-                num_cpus=num_cpus_per_shard,
-                max_workers=num_shards,
-                strategy=placement,
-                node_labels=dict(node_labels or {}),
-            )
-            shards = RayShards(config, rooms, ray_address)
-            launch, self._leave = shards.launch, shards.close
+        launch, self._leave = _launcher(config, num_shards, shards, ray_address)
         self._keys = KeyLayout(
             max(config.part(table.max_size) for table in config.tables), config.num_shards
         )
@@ -180,7 +145,7 @@ class ReplayService(SampledReplay):
                 tables=config.tables,
                 keys=self._keys,
                 is_remote=self._is_remote,
-                max_restarts=max_restarts_per_shard,
+                max_restarts=shards.max_restarts,
             )
         except BaseException:
             self._leave()
@@ -342,6 +307,27 @@ class ReplayService(SampledReplay):
                 self._desk.close()
         self._driver.close()
         self._leave()
+
+
+def _launcher(
+    config: ShardConfig, num_shards: int, options: ShardOptions, ray_address: str | None
+) -> tuple[Callable[[int], ShardHandle], Callable[[], None]]:
+    """Returns what starts a shard, and what to call when all have ended."""
+    if num_shards == 0:
+        return lambda shard_id: LocalShard(replace(config, shard_id=shard_id)), lambda: None
+    # only here is Ray needed
+    with needs("ray", "a ReplayService with num_shards above 0"):
+        from rollouts.cluster.bundles import Bundles
+        from rollouts.cluster.replay_shards import RayShards
+
+    bundles = Bundles(
+        count=num_shards,
+        num_cpus=options.num_cpus,
+        strategy=options.strategy,
+        node_labels=dict(options.node_labels),
+    )
+    shards = RayShards(config, bundles, ray_address)
+    return shards.launch, shards.close
 
 
 def _check(config: ShardConfig, num_workers: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from counter_world import CounterCollector, make_policy, weights
 from replay_world import Start, make_coordinator, make_service
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, RolloutCoordinator
 from rollouts.replay import ReplayService
 
 
@@ -21,9 +21,8 @@ def counters(ray_session: Any) -> Iterator[Callable[..., RolloutCoordinator]]:
 
     def start(**kwargs: Any) -> RolloutCoordinator:
         settings = {"num_workers": 2, "num_envs_per_worker": 3, "rollout_length": 8} | kwargs
-        coordinator = RolloutCoordinator(
-            "Counter", make_policy, make_collector=CounterCollector, **settings
-        )
+        collect = CollectOptions(make_collector=CounterCollector)
+        coordinator = RolloutCoordinator("Counter", make_policy, collect=collect, **settings)
         opened.append(coordinator)
         return coordinator
 

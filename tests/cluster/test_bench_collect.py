@@ -164,7 +164,8 @@ def test_pause_says_why_no_worker_is_left(
     ray_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # one life more and not three: each begins with the imports of a new process
-    once = functools.partial(distributed.RolloutCoordinator, max_restarts_per_worker=1)
+    faults = distributed.FaultPolicy(max_restarts=1)
+    once = functools.partial(distributed.RolloutCoordinator, faults=faults)
     monkeypatch.setattr(distributed, "RolloutCoordinator", once)
     stream = Coordinated(task("random"))
     killed: set[int] = set()

@@ -25,7 +25,7 @@ import psutil
 from ray._private import ray_constants
 from counter_world import CounterCollector, StepChecker, assert_balanced
 from counter_world import make_policy, wait_until, weights
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Placement, RolloutCoordinator
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
 cluster = start_cluster(QUICK_HEALTH_CHECKS if IS_LOSING else None)
@@ -39,8 +39,9 @@ def raylet(node):
 
 def start(**kwargs):
     settings = {"num_workers": 2, "num_envs_per_worker": 3, "rollout_length": 8} | kwargs
-    return RolloutCoordinator("Counter", make_policy, make_collector=CounterCollector,
-                              ray_address=cluster.address, **settings)
+    collect = CollectOptions(make_collector=CounterCollector)
+    return RolloutCoordinator("Counter", make_policy, collect=collect, ray_address=cluster.address,
+                              **settings)
 
 def where(coordinator):
     names = {raylet(node).pid: name for name, node in nodes.items()}
@@ -57,19 +58,19 @@ PLACEMENT = (
     + """
 result = {}
 try:
-    for name, options in {
+    for name, placement in {
         # first: while Ray still frees what former workers had, it counts their nodes as fuller
-        "spread over more": {"placement": "SPREAD", "max_workers": 4},
-        "pack": {"placement": "PACK"},
-        "spread": {"placement": "SPREAD"},
-        "label": {"node_labels": {"zone": "b"}},
-        "labelled pack": {"placement": "PACK", "node_labels": {"zone": "b"}},
-        "gpu": {"num_gpus_per_worker": 0.5},
+        "spread over more": Placement(strategy="SPREAD", max_workers=4),
+        "pack": Placement(strategy="PACK"),
+        "spread": Placement(strategy="SPREAD"),
+        "label": Placement(node_labels={"zone": "b"}),
+        "labelled pack": Placement(strategy="PACK", node_labels={"zone": "b"}),
+        "gpu": Placement(num_gpus=0.5),
     }.items():
-        with start(**options) as coordinator:
+        with start(placement=placement) as coordinator:
             coordinator.publish_weights(weights())
             wait_until(lambda: are_running(coordinator))
-            if "max_workers" in options:
+            if placement.max_workers:
                 coordinator.scale_to(4)
                 wait_until(lambda: are_running(coordinator))
             result[name] = where(coordinator)
@@ -90,7 +91,7 @@ LOSS = (
     + """
 checker = StepChecker()
 try:
-    with start(placement="SPREAD", env_options={"pad": 4096}) as coordinator:
+    with start(placement=Placement(strategy="SPREAD"), env_options={"pad": 4096}) as coordinator:
         # or the first worker to appear makes all four fragments
         wait_until(lambda: are_running(coordinator))
         coordinator.publish_weights(weights())

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 from counter_world import assert_balanced, assert_exactly_once, wait_until, weights
 
-from rollouts.distributed import Fragment, RolloutCoordinator
+from rollouts.distributed import (
+    CollectOptions,
+    FaultPolicy,
+    Fragment,
+    QueueLimits,
+    RolloutCoordinator,
+)
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 TIMEOUT_S = 300.0
@@ -53,7 +59,7 @@ def test_arrays_from_workers_are_read_only(counters: Counters) -> None:
 
 
 def test_stalled_learner_makes_workers_wait(counters: Counters) -> None:
-    coordinator = counters(max_queued_fragments=3)
+    coordinator = counters(queue=QueueLimits(max_queued_fragments=3))
     coordinator.publish_weights(weights())
     for taken in (0, 2, 4):
         wait_until(lambda: coordinator.stats()["queue_depth"] == 3)
@@ -64,7 +70,7 @@ def test_stalled_learner_makes_workers_wait(counters: Counters) -> None:
 
 
 def test_workers_collect_before_the_learner_asks(counters: Counters) -> None:
-    coordinator = counters(credits_per_worker=1)
+    coordinator = counters(queue=QueueLimits(credits_per_worker=1))
     coordinator.publish_weights(weights())
     wait_until(lambda: coordinator.stats()["queue_depth"] == 2)
     fragments = coordinator.get_fragments(2, TIMEOUT_S)
@@ -72,7 +78,7 @@ def test_workers_collect_before_the_learner_asks(counters: Counters) -> None:
 
 
 def test_weights_reach_the_workers_at_fragment_boundaries(counters: Counters) -> None:
-    coordinator = counters(num_workers=1, credits_per_worker=1)
+    coordinator = counters(num_workers=1, queue=QueueLimits(credits_per_worker=1))
     assert coordinator.publish_weights(weights(offset=0)) == 1
     coordinator.get_fragments(1, TIMEOUT_S)
     assert coordinator.publish_weights(weights(offset=100)) == 2
@@ -92,9 +98,9 @@ def test_get_before_publish_is_an_error(counters: Counters) -> None:
 
 
 def test_get_of_more_than_the_bound_is_an_error(counters: Counters) -> None:
-    coordinator = counters(max_queued_fragments=2)
+    coordinator = counters(queue=QueueLimits(max_queued_fragments=2))
     coordinator.publish_weights(weights())
-    with pytest.raises(SpecError, match="max_queued_fragments"):
+    with pytest.raises(SpecError, match=r"queue\.max_queued_fragments"):
         coordinator.get(num_fragments=3, timeout_s=TIMEOUT_S)
 
 
@@ -126,7 +132,7 @@ def test_sigkill_in_the_middle_of_a_fragment_leaves_no_trace(
 
 
 def test_worker_killed_while_idle_is_replaced(counters: Counters) -> None:
-    coordinator = counters(num_workers=1, credits_per_worker=1)
+    coordinator = counters(num_workers=1, queue=QueueLimits(credits_per_worker=1))
     coordinator.publish_weights(weights())
     wait_until(lambda: coordinator.stats()["queue_depth"] == 1)
     os.kill(coordinator.stats()["workers"][0]["pid"], signal.SIGKILL)
@@ -137,7 +143,7 @@ def test_worker_killed_while_idle_is_replaced(counters: Counters) -> None:
 
 
 def test_error_in_a_worker_reaches_the_learner_with_its_traceback(counters: Counters) -> None:
-    coordinator = counters(env_options={"fail": ((0, 1, 2), 0)}, max_restarts_per_worker=1)
+    coordinator = counters(env_options={"fail": ((0, 1, 2), 0)}, faults=FaultPolicy(max_restarts=1))
     coordinator.publish_weights(weights())
     with pytest.raises(WorkerError, match=r"_misbehave(.|\n)*ValueError: the counter broke"):
         coordinator.get(timeout_s=TIMEOUT_S)
@@ -167,8 +173,8 @@ def test_worker_that_cannot_be_built_is_an_error(ray_session: object) -> None:
         num_workers=1,
         num_envs_per_worker=1,
         rollout_length=1,
-        max_restarts_per_worker=0,
-        make_collector=CounterCollector,
+        faults=FaultPolicy(max_restarts=0),
+        collect=CollectOptions(make_collector=CounterCollector),
     ) as coordinator:
         coordinator.publish_weights(weights())
         with pytest.raises(WorkerError, match="no such model"):

@@ -14,8 +14,15 @@ from counter_world import CounterCollector, make_policy, weights
 from inference_world import ActorCritic, make_torch_policy, spec
 
 from rollouts.cluster.ray_runner import _shared_spec
-from rollouts.distributed import RolloutCoordinator
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed import (
+    BatchRule,
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    RolloutCoordinator,
+    WeightTransport,
+)
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import SpecError, WorkerError
 from rollouts.machine.numa import SYSFS, node_cpus
@@ -44,20 +51,20 @@ def collect(**kwargs: Any) -> tuple[RolloutCoordinator, TorchPolicy]:
             seen |= set(batch.env_id.tolist() if batch.env_id.ndim == 1 else batch.env_id[0])
             value = policy.value(batch.obs.reshape(-1, 4)).reshape(batch.value.shape)
             # bfloat16 has 8 significant bits
-            rtol = 2e-2 if kwargs.get("weights_dtype") else 1e-5
+            rtol = 2e-2 if "weights" in kwargs else 1e-5
             np.testing.assert_allclose(batch.value, value, rtol=rtol, atol=rtol)
     return coordinator, policy
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_workers_act_through_an_inference_server() -> None:
-    coordinator, _ = collect(inference=BatchRule(), inference_num_cpus=1)
+    coordinator, _ = collect(inference=Inference(num_cpus=1))
     assert coordinator.stats()["restarts"] == 0
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_weights_travel_in_16_bits_and_unchanged_ones_not_again() -> None:
-    coordinator, policy = collect(weights_dtype="bfloat16", weights_delta=True)
+    coordinator, policy = collect(weights=WeightTransport(dtype="bfloat16", delta=True))
     # two bytes a number, and the second version has nothing new
     num_numbers = sum(array.size for array in policy.weights().values())
     assert coordinator.stats()["weights_bytes"] == 2 * num_numbers
@@ -69,11 +76,11 @@ def test_a_ray_of_its_own_has_cpus_for_the_server_too(tmp_path: Any) -> None:
     script = """
 import ray
 from inference_world import ActorCritic, make_torch_policy, spec
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed import Inference, Placement
 from rollouts.policy import TorchPolicy
 with RolloutCoordinator("CartPole-v1", make_torch_policy, num_workers=1, num_envs_per_worker=2,
-                        rollout_length=4, max_workers=2, inference=BatchRule(),
-                        inference_num_cpus=2) as c:
+                        rollout_length=4, placement=Placement(max_workers=2),
+                        inference=Inference(num_cpus=2)) as c:
     assert ray.cluster_resources()["CPU"] == 4
     c.publish_weights(TorchPolicy(ActorCritic(), spec().single_action_space).weights())
     c.get(1, 300)
@@ -107,7 +114,7 @@ def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
 
 @pytest.mark.skipif(not SYSFS.exists(), reason=f"this system has no {SYSFS}")
 def test_workers_stay_on_the_cpus_of_their_numa_node(ray_session: object) -> None:
-    with cartpoles(numa_nodes=1) as coordinator:
+    with cartpoles(placement=Placement(numa_nodes=1)) as coordinator:
         coordinator.publish_weights(
             TorchPolicy(ActorCritic(), spec().single_action_space).weights()
         )
@@ -127,7 +134,8 @@ def test_workers_stay_on_the_cpus_of_their_numa_node(ray_session: object) -> Non
 
 @pytest.mark.skipif(not SYSFS.exists(), reason=f"this system has no {SYSFS}")
 def test_worker_on_a_machine_with_fewer_numa_nodes_says_so(ray_session: object) -> None:
-    with cartpoles(numa_nodes=4096, max_restarts_per_worker=0) as coordinator:
+    placement, faults = Placement(numa_nodes=4096), FaultPolicy(max_restarts=0)
+    with cartpoles(placement=placement, faults=faults) as coordinator:
         coordinator.publish_weights({})
         with pytest.raises(WorkerError, match="numa_nodes is 4096, and this machine has"):
             coordinator.get(1, TIMEOUT_S)
@@ -136,16 +144,13 @@ def test_worker_on_a_machine_with_fewer_numa_nodes_says_so(ray_session: object) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_workers": 0, "inference": BatchRule()}, "num_workers=0, expected at least 1"),
-        ({"inference": "seed"}, "expected a BatchRule"),
-        ({"inference": BatchRule(), "inference_num_cpus": -1}, "inference_num_cpus is -1"),
-        ({"inference": BatchRule(), "inference_num_gpus": -0.5}, "inference_num_gpus is -0.5"),
-        ({"numa_nodes": 0}, "numa_nodes is 0, expected at least 1"),
-        ({"num_workers": 0, "numa_nodes": 1}, "numa_nodes with num_workers=0"),
-        ({"numa_nodes": 2, "placement": "SPREAD"}, 'would share .*placement="PACK"'),
-        ({"numa_nodes": 2, "placement": "STRICT_SPREAD"}, "numa_nodes is 2 with placement='STRICT"),
-        ({"weights_dtype": "int8"}, "int8"),
-        ({"first_policy_version": 0}, "first_policy_version is 0, expected at least 1"),
+        ({"num_workers": 0, "inference": Inference()}, "num_workers=0, expected at least 1"),
+        ({"inference": "seed"}, "inference is 'seed', expected an Inference"),
+        ({"inference": BatchRule()}, r"such as inference=Inference\(rule=BatchRule\(\)\)"),
+        (
+            {"num_workers": 0, "placement": Placement(numa_nodes=1)},
+            r"placement\.numa_nodes with num_workers=0",
+        ),
     ],
 )
 def test_wrong_options_are_refused_before_anything_starts(
@@ -165,7 +170,7 @@ def test_observations_that_are_no_stacks_cannot_be_packed() -> None:
             num_workers=1,
             num_envs_per_worker=1,
             rollout_length=1,
-            pack_frame_stacks=True,
+            collect=CollectOptions(pack_frame_stacks=True),
         )
 
 
@@ -176,17 +181,18 @@ def test_observations_that_are_no_stacks_cannot_be_packed() -> None:
         ({"num_workers": 1, "max_workers": 2}, True),
         ({"num_workers": 1}, False),
         ({"numa_nodes": 2}, False),
-        ({"placement": "STRICT_SPREAD"}, False),
+        ({"strategy": "STRICT_SPREAD"}, False),
         ({"pin_threads": [[0], [1]]}, False),
     ],
 )
 def test_workers_that_would_share_their_cpus_are_told_of(
     options: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {"num_workers": 2, "pin_threads": True} | options
+    fields = {"pin_threads": True} | options
+    num_workers = fields.pop("num_workers", 2)
     # nothing starts: this is refused after the threads were looked at
     with pytest.raises(SpecError, match="sync_mode"):
-        cartpoles(sync_mode="none", **given)
+        cartpoles(sync_mode="none", num_workers=num_workers, placement=Placement(**fields))
     assert ("pin_threads=True keeps the threads of every worker" in caplog.text) == is_told
 
 
@@ -197,8 +203,8 @@ def test_versions_go_on_where_a_former_run_stopped() -> None:
         num_workers=0,
         num_envs_per_worker=2,
         rollout_length=4,
-        make_collector=CounterCollector,
-        first_policy_version=41,
+        weights=WeightTransport(first_version=41),
+        collect=CollectOptions(make_collector=CounterCollector),
     ) as coordinator:
         assert [coordinator.publish_weights(weights()) for _ in range(2)] == [41, 42]
         assert (coordinator.get(1).policy_version == 42).all()

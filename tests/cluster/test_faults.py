@@ -15,7 +15,7 @@ import psutil
 import pytest
 from counter_world import StepChecker, assert_balanced, assert_exactly_once, wait_until, weights
 
-from rollouts.distributed import Fragment, RolloutCoordinator
+from rollouts.distributed import FaultPolicy, Fragment, Placement, QueueLimits, RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 
 pytestmark = pytest.mark.system
@@ -46,7 +46,7 @@ def has_life(worker_id: int, incarnation: int) -> Callable[[list[Fragment]], boo
 def test_worker_that_hangs_is_killed_and_replaced(counters: Counters, tmp_path: Path) -> None:
     marker = tmp_path / "hanging"
     coordinator = counters(
-        env_options={"hang": (0, 0, 2, str(marker))}, worker_hang_timeout_s=HANG_S
+        env_options={"hang": (0, 0, 2, str(marker))}, faults=FaultPolicy(hang_timeout_s=HANG_S)
     )
     coordinator.publish_weights(weights())
     fragments = take_until(coordinator, has_life(0, 1))
@@ -59,7 +59,7 @@ def test_worker_that_hangs_is_killed_and_replaced(counters: Counters, tmp_path: 
 
 
 def test_worker_that_is_stopped_by_a_signal_is_killed_too(counters: Counters) -> None:
-    coordinator = counters(num_workers=1, worker_hang_timeout_s=HANG_S)
+    coordinator = counters(num_workers=1, faults=FaultPolicy(hang_timeout_s=HANG_S))
     coordinator.publish_weights(weights())
     coordinator.get_fragments(1, TIMEOUT_S)
     pid = coordinator.stats()["workers"][0]["pid"]
@@ -82,7 +82,7 @@ def test_environment_errors_are_counted_apart_and_survived(counters: Counters) -
 
 def test_worker_that_dies_after_each_fragment_is_benched(counters: Counters) -> None:
     coordinator = counters(
-        env_options={"fail": (range(100), 1), "fail_worker": 1}, max_restarts_per_worker=2
+        env_options={"fail": (range(100), 1), "fail_worker": 1}, faults=FaultPolicy(max_restarts=2)
     )
     coordinator.publish_weights(weights())
 
@@ -136,7 +136,9 @@ def test_lag_above_the_limit_is_dropped_or_passed_and_counted(
     counters: Counters, lag_policy: Any, over: int
 ) -> None:
     coordinator = counters(
-        num_workers=1, max_policy_lag=1, lag_policy=lag_policy, max_queued_fragments=2
+        num_workers=1,
+        max_policy_lag=1,
+        queue=QueueLimits(lag_policy=lag_policy, max_queued_fragments=2),
     )
     coordinator.publish_weights(weights())
     wait_until(lambda: coordinator.stats()["queue_depth"] == 2)
@@ -174,7 +176,7 @@ def test_ordered_merge_gives_the_same_stream_in_every_run(
 
 
 def test_scaling_while_a_learner_takes(counters: Counters) -> None:
-    coordinator = counters(num_workers=1, max_workers=3)
+    coordinator = counters(num_workers=1, placement=Placement(max_workers=3))
     coordinator.publish_weights(weights())
     checker = StepChecker()
     for num_workers in (3, 1, 2):
@@ -192,7 +194,7 @@ def test_scaling_while_a_learner_takes(counters: Counters) -> None:
     assert stats["fragments"]["interrupted"] == stats["failures"] == {}
     # worker 1 came back as another life, the others have had one
     assert [w["incarnation"] for w in stats["workers"]] == [0, 1, 0]
-    with pytest.raises(SpecError, match="max_workers"):
+    with pytest.raises(SpecError, match=r"placement\.max_workers"):
         coordinator.scale_to(4)
 
 
@@ -225,7 +227,7 @@ def test_when_no_worker_is_left_a_scale_up_brings_them_back(
     counters: Counters, tmp_path: Path
 ) -> None:
     coordinator = counters(
-        num_workers=1, env_options={"fail": ((0,), 0)}, max_restarts_per_worker=0
+        num_workers=1, env_options={"fail": ((0,), 0)}, faults=FaultPolicy(max_restarts=0)
     )
     coordinator.publish_weights(weights())
     with pytest.raises(WorkerError, match="the counter broke"):
@@ -235,7 +237,9 @@ def test_when_no_worker_is_left_a_scale_up_brings_them_back(
 
 
 def test_accounts_balance_at_any_moment(counters: Counters) -> None:
-    coordinator = counters(env_options={"fail": (range(0, 100, 2), 3)}, restart_window_s=0.0)
+    coordinator = counters(
+        env_options={"fail": (range(0, 100, 2), 3)}, faults=FaultPolicy(restart_window_s=0.0)
+    )
     coordinator.publish_weights(weights())
     ended = threading.Event()
     errors: list[Exception] = []

@@ -222,7 +222,7 @@ def test_closing_the_server_ends_a_request(start: Start, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_coordinator_s_workers_act_through_the_server(start: Start, batch_size: int | None) -> None:
-    from rollouts.distributed import RolloutCoordinator
+    from rollouts.distributed import CollectOptions, RolloutCoordinator
 
     server = start(make_torch_policy, num_cpus=1)
     with RolloutCoordinator(
@@ -231,7 +231,7 @@ def test_coordinator_s_workers_act_through_the_server(start: Start, batch_size: 
         num_workers=2,
         num_envs_per_worker=8,
         rollout_length=16,
-        batch_size_per_worker=batch_size,
+        collect=CollectOptions(batch_size=batch_size),
     ) as coordinator:
         weights = TorchPolicy(ActorCritic(), spec().single_action_space).weights()
         coordinator.publish_weights(weights)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that collect from environments of the user's own: `RolloutCoordinator(make_env=...)`."""
+"""Workers that collect from environments of the user's own: `CollectOptions(make_env=...)`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.cluster.inference import BatchRule
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Inference, RolloutCoordinator
 from rollouts.policy import PolicyOutput
 
 pytestmark = pytest.mark.system
@@ -64,8 +63,9 @@ def make_env(config: Any) -> rollouts.EnvFnsVectorEnv:
     )
 
 
-def coordinator(**options: Any) -> RolloutCoordinator:
-    settings = {"num_envs_per_worker": 4, "rollout_length": 10, "make_env": make_env, **options}
+def coordinator(make_env: Any = make_env, **options: Any) -> RolloutCoordinator:
+    collect = CollectOptions(make_env=make_env, batch_size=options.pop("batch_size", None))
+    settings = {"num_envs_per_worker": 4, "rollout_length": 10, "collect": collect, **options}
     return RolloutCoordinator("walk", lambda spec: Echo(), **settings)
 
 
@@ -78,7 +78,7 @@ def check(batch: Any, num_envs: int) -> None:
 
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_local_worker_collects_from_processes(batch_size: int | None) -> None:
-    with coordinator(num_workers=0, batch_size_per_worker=batch_size) as local:
+    with coordinator(num_workers=0, batch_size=batch_size) as local:
         local.publish_weights({})
         check(local.get(1), 4)
         check(local.get(1), 4)
@@ -103,7 +103,7 @@ def wrong_offset(config: Any) -> Any:
     ("options", "what"),
     [
         ({"make_env": 3}, "must be a function"),
-        ({"num_workers": 2, "inference": BatchRule()}, "make_env with inference"),
+        ({"num_workers": 2, "inference": Inference()}, "make_env with inference"),
         ({"make_env": wrong_offset}, r"\(4, 3\), expected \(4, 0\)"),
     ],
 )

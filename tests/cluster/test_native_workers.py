@@ -16,7 +16,13 @@ import torch
 from counter_world import assert_balanced
 
 import rollouts
-from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+from rollouts.distributed import (
+    CollectOptions,
+    Fragment,
+    PolicySpec,
+    QueueLimits,
+    RolloutCoordinator,
+)
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
@@ -111,7 +117,7 @@ def data_by_env(
     [
         {"num_workers": 1, "num_envs_per_worker": 6},
         {"num_workers": 3, "num_envs_per_worker": 2},
-        {"num_workers": 1, "num_envs_per_worker": 6, "batch_size_per_worker": 2},
+        {"num_workers": 1, "num_envs_per_worker": 6, "collect": CollectOptions(batch_size=2)},
     ],
 )
 def test_data_do_not_depend_on_the_number_of_workers(
@@ -192,7 +198,7 @@ def test_sigkill_leaves_every_trajectory_whole(ray_session: object) -> None:
 
 
 def test_torch_policies_follow_the_learner_and_sample_apart(ray_session: object) -> None:
-    with start(make_torch_policy, credits_per_worker=1) as coordinator:
+    with start(make_torch_policy, queue=QueueLimits(credits_per_worker=1)) as coordinator:
         module = ActorCritic()
         learner = TorchPolicy(module, rollouts.env_spec("CartPole-v1").single_action_space)
         coordinator.publish_weights(learner.weights())

@@ -15,11 +15,12 @@ pytestmark = pytest.mark.system
 COMMON = """
 import sys
 from counter_world import CounterCollector, make_policy, weights
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, RolloutCoordinator
 
 def run(num_workers, **kwargs):
     with RolloutCoordinator("Counter", make_policy, num_workers=num_workers, num_envs_per_worker=2,
-                            rollout_length=4, make_collector=CounterCollector, **kwargs) as c:
+                            rollout_length=4,
+                            collect=CollectOptions(make_collector=CounterCollector), **kwargs) as c:
         c.publish_weights(weights())
         fragments = [f for _ in range(4) for f in c.get_fragments(1, 300)]
         inspect(c)

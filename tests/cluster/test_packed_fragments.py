@@ -14,7 +14,14 @@ from counter_world import wait_until
 import rollouts
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.frame_stacks import PackedRollout
-from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+from rollouts.distributed import (
+    CollectOptions,
+    FaultPolicy,
+    Fragment,
+    PolicySpec,
+    QueueLimits,
+    RolloutCoordinator,
+)
 from rollouts.policy import PolicyOutput
 
 pytest.importorskip("ale_py")
@@ -52,8 +59,8 @@ def start(num_workers: int, **changes: Any) -> RolloutCoordinator:
         "num_envs_per_worker": 4,
         "rollout_length": 32,
         "env_options": OPTIONS,
-        "credits_per_worker": 1,
-        "worker_start_timeout_s": TIMEOUT_S,
+        "queue": QueueLimits(credits_per_worker=1),
+        "faults": FaultPolicy(start_timeout_s=TIMEOUT_S),
     } | changes
     coordinator = RolloutCoordinator(
         "ALE/Pong-v5", PixelPolicy, num_workers=num_workers, **settings
@@ -79,7 +86,8 @@ def take(coordinator: RolloutCoordinator, num_fragments: int) -> list[Fragment]:
 def test_learner_gets_the_stacks_that_the_environment_returned(
     ray_session: object, batch_size: int
 ) -> None:
-    with start(0) as local, start(1, batch_size_per_worker=batch_size) as remote:
+    collect = CollectOptions(batch_size=batch_size)
+    with start(0) as local, start(1, collect=collect) as remote:
         expected, got = take(local, 3), take(remote, 3)
     for mine, theirs in zip(got, expected, strict=True):
         assert isinstance(mine.payload, PackedRollout)
@@ -114,7 +122,8 @@ def queued_bytes(**changes: Any) -> int:
 
 
 def test_a_queued_fragment_has_a_third_of_the_bytes(ray_session: object) -> None:
-    stacks, frames = queued_bytes(pack_frame_stacks=False), queued_bytes()
+    unpacked = CollectOptions(pack_frame_stacks=False)
+    stacks, frames = queued_bytes(collect=unpacked), queued_bytes()
     space = rollouts.env_spec("ALE/Pong-v5").single_observation_space
     assert space.shape is not None
     assert stacks > 65 * 4 * np.prod(space.shape)

@@ -15,8 +15,14 @@ from inference_world import spec
 from recurrent_world import assert_unrolls, is_initial, make_lstm_policy
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import Fragment, RolloutCoordinator
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed import (
+    CollectOptions,
+    FaultPolicy,
+    Fragment,
+    Inference,
+    QueueLimits,
+    RolloutCoordinator,
+)
 from rollouts.errors import ProtocolError
 
 pytestmark = pytest.mark.system
@@ -29,10 +35,10 @@ def start(**changes: Any) -> RolloutCoordinator:
         "num_workers": 2,
         "num_envs_per_worker": 4,
         "rollout_length": 16,
-        "credits_per_worker": 1,
+        "queue": QueueLimits(credits_per_worker=1),
         # so short that episodes are also cut, and valued with the state they end with
         "env_options": {"max_episode_steps": 11},
-        "worker_start_timeout_s": TIMEOUT_S,
+        "faults": FaultPolicy(start_timeout_s=TIMEOUT_S),
         "seed": 5,
     } | changes
     coordinator = RolloutCoordinator("CartPole-v1", make_lstm_policy, **settings)
@@ -45,7 +51,7 @@ def test_the_server_acts_as_the_same_policy_in_the_worker(ray_session: object) -
         with start(**{"num_workers": 1} | changes) as coordinator:
             return [coordinator.get(timeout_s=TIMEOUT_S) for _ in range(4)]
 
-    for got, expected in zip(collect(inference=BatchRule()), collect(num_workers=0), strict=True):
+    for got, expected in zip(collect(inference=Inference()), collect(num_workers=0), strict=True):
         assert got.truncated.any()
         assert got.bootstrap_value.any()
         assert len(got.policy_state) == len(expected.policy_state) == 2
@@ -76,7 +82,7 @@ def take_until_each_has(
 def test_states_begin_anew_with_a_worker_s_next_life(
     ray_session: object, batch_size: int | None
 ) -> None:
-    with start(inference=BatchRule(), batch_size_per_worker=batch_size) as coordinator:
+    with start(inference=Inference(), collect=CollectOptions(batch_size=batch_size)) as coordinator:
         firsts = take_until_each_has(3, coordinator, {(0, 0), (1, 0)})
         os.kill(coordinator.stats()["workers"][0]["pid"], signal.SIGKILL)
         seconds = take_until_each_has(2, coordinator, {(0, 1)})
@@ -92,9 +98,9 @@ def test_workers_begin_new_episodes_where_the_server_lost_their_states(
 ) -> None:
     import ray
 
-    with start(inference=BatchRule()) as coordinator:
+    with start(inference=Inference()) as coordinator:
         take_until_each_has(2, coordinator, {(0, 0), (1, 0)})
-        server = coordinator._runner._inference  # type: ignore[attr-defined]
+        server = coordinator._runner._server  # type: ignore[attr-defined]
         ray.kill(server._actor, no_restart=False)
         seconds = take_until_each_has(2, coordinator, {(0, 1), (1, 1)})
         for life in seconds.values():

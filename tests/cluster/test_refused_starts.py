@@ -20,8 +20,7 @@ from processes import environ_with_path
 
 import rollouts
 from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import PolicySpec, RolloutCoordinator, WorkerConfig
-from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed import Inference, Placement, PolicySpec, RolloutCoordinator, WorkerConfig
 from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
 
@@ -276,18 +275,18 @@ def test_the_random_numbers_of_the_driver_stay_the_same() -> None:
     ("options", "message"),
     [
         (
-            {"num_gpus_per_worker": 1},
-            r"num_gpus_per_worker is 1, and the Ray cluster has 0 GPUs on 1 node.* no worker can "
-            "start: leave num_gpus_per_worker out",
+            {"placement": Placement(num_gpus=1)},
+            r"^placement\.num_gpus is 1, and the Ray cluster has 0 GPUs on 1 node.* no worker can "
+            r"start: leave placement\.num_gpus out",
         ),
         (
-            {"inference": BatchRule(), "inference_num_gpus": 0.5},
-            r"^inference_num_gpus is 0.5, and the Ray cluster has 0 GPUs .* no inference server "
-            "can start: leave inference_num_gpus out",
+            {"inference": Inference(num_gpus=0.5)},
+            r"^inference\.num_gpus is 0.5, and the Ray cluster has 0 GPUs .* no inference server "
+            r"can start: leave inference\.num_gpus out",
         ),
         (
-            {"inference": BatchRule(), "inference_num_gpus": 1, "num_gpus_per_worker": 2},
-            "inference_num_gpus is 1 and num_gpus_per_worker is 2, and",
+            {"inference": Inference(num_gpus=1), "placement": Placement(num_gpus=2)},
+            r"^inference\.num_gpus is 1 and placement\.num_gpus is 2, and",
         ),
     ],
 )
@@ -372,10 +371,11 @@ def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
         address = address_of(server)
     script = f"""
 from counter_world import CounterCollector, make_policy
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, RolloutCoordinator
 from rollouts.errors import SpecError
+collect = CollectOptions(make_collector=CounterCollector)
 try:
-    RolloutCoordinator("Counter", make_policy, make_collector=CounterCollector, num_workers=1,
+    RolloutCoordinator("Counter", make_policy, collect=collect, num_workers=1,
                        num_envs_per_worker=1, rollout_length=1, ray_address="{address}")
 except SpecError as error:
     print(error)

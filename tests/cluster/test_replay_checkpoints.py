@@ -28,7 +28,7 @@ from replay_world import (
 )
 
 from rollouts.errors import SpecError
-from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, TableConfig
+from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, ShardOptions, TableConfig
 
 pytestmark = pytest.mark.system
 
@@ -258,7 +258,9 @@ def test_mapped_shards_hold_the_same_and_leave_no_file(tmp_path: Path) -> None:
     storage.mkdir()
     with (
         make_coordinator(num_workers=0) as coordinator,
-        make_service(coordinator, num_shards=0, tables=TABLES, storage_dir=storage) as replay,
+        make_service(
+            coordinator, num_shards=0, tables=TABLES, shards=ShardOptions(storage_dir=storage)
+        ) as replay,
     ):
         coordinator.publish_weights(weights())
         sample_and_learn(replay, 2)

@@ -36,6 +36,7 @@ from rollouts.replay import (
     Queue,
     SampleToInsertRatio,
     Sequences,
+    ShardOptions,
     TableConfig,
 )
 from rollouts.replay.items import most_items
@@ -247,10 +248,10 @@ def test_shard_whose_checkpoint_is_gone_starts_again_empty(start: Start, tmp_pat
 
 
 def test_shard_that_keeps_dying_ends_the_replay(start: Start) -> None:
-    _, replay = start(max_restarts_per_shard=0)
+    _, replay = start(shards=ShardOptions(max_restarts=0))
     sample_until(replay, has_sizes(10))
     kill_shard(replay, 0)
-    with pytest.raises(WorkerError, match="max_restarts_per_shard"):
+    with pytest.raises(WorkerError, match=r"shards\.max_restarts"):
         sample_until(replay, lambda stats: False)
 
 
@@ -300,7 +301,7 @@ def test_fragment_whose_arrays_are_lost_is_counted_and_leaves_no_seam(
 
 
 def test_shards_are_placed(start: Start) -> None:
-    _, replay = start(placement="PACK", num_cpus_per_shard=0.25)
+    _, replay = start(shards=ShardOptions(strategy="PACK", num_cpus=0.25))
     sample_until(replay, has_sizes(10))
 
 
@@ -369,8 +370,10 @@ def test_wrong_arguments_are_refused() -> None:
             make_service(coordinator, num_shards=0, tables=TableConfig(limiter=Queue(10)))
         with pytest.raises(SpecError, match="num_shards is -1"):
             make_service(coordinator, num_shards=-1)
-        with pytest.raises(SpecError, match="num_cpus_per_shard is 0"):
+        with pytest.raises(SpecError, match=r"field of shards now: .*strategy='SPREAD'"):
             make_service(coordinator, placement="SPREAD")
+        with pytest.raises(SpecError, match="shards is 2, expected a ShardOptions such as"):
+            make_service(coordinator, shards=2)
         with pytest.raises(SpecError, match="which hold 50"):
             small = TableConfig(max_size=100, limiter=MinSize(51))
             make_service(coordinator, num_shards=2, tables=small)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rollouts.cluster.ray_weights import ray_offer
+from rollouts.distributed import WeightTransport
 from rollouts.distributed.weight_transport import Narrowed, from_stored, to_stored
 from rollouts.distributed.weights import (
     DeltaParts,
@@ -62,7 +63,7 @@ def test_cpu_tensors_are_not_copied_on_their_way_to_the_store() -> None:
 @pytest.mark.parametrize("settings", [{}, {"dtype": "bfloat16"}, {"delta": True}])
 def test_what_was_published_does_not_follow_the_learner(settings: dict[str, Any]) -> None:
     weights = {"a": torch.ones(3), "b": torch.ones(3, dtype=torch.bfloat16)}
-    store = WeightStore(**settings)
+    store = WeightStore(transport=WeightTransport(**settings))
     store.publish(weights)
     for tensor in weights.values():
         tensor += 1
@@ -86,7 +87,7 @@ def test_narrowed_floats_come_back_rounded_in_their_dtype(
     # normal numbers of both types
     values = np.random.default_rng(0).uniform(1e-4, 6e4, (50, 3)).astype(original)
     values[0] = [0.0, -np.inf, np.nan]
-    store = WeightStore(dtype=dtype)
+    store = WeightStore(transport=WeightTransport(dtype=dtype))
     store.publish({"w": torch.from_numpy(values) if kind == "torch" else values})
     assert store.published_bytes == 2 * values.size
     got = fetched(store)["w"]
@@ -99,7 +100,7 @@ def test_narrowed_floats_come_back_rounded_in_their_dtype(
 
 def test_float16_rounds_as_numpy_does() -> None:
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
-    store = WeightStore(dtype="float16")
+    store = WeightStore(transport=WeightTransport(dtype="float16"))
     store.publish({"w": values})
     assert_equal(fetched(store), {"w": values.astype(np.float16).astype(np.float32)})
 
@@ -114,7 +115,7 @@ def test_arrays_other_than_float32_and_float64_are_not_touched(dtype: str) -> No
         "float16": np.array([0.1], np.float16),
         "complex": np.array([0.1 + 0.2j]),
     }
-    store = WeightStore(dtype=dtype)
+    store = WeightStore(transport=WeightTransport(dtype=dtype))
     store.publish(weights)
     assert_equal(fetched(store), weights)
 
@@ -123,7 +124,7 @@ def test_arrays_other_than_float32_and_float64_are_not_touched(dtype: str) -> No
     ("dtype", "value"), [("float16", np.float32(65520)), ("bfloat16", np.float64(-1e39))]
 )
 def test_number_that_would_become_infinite_is_refused(dtype: str, value: Any) -> None:
-    store = WeightStore(dtype=dtype)
+    store = WeightStore(transport=WeightTransport(dtype=dtype))
     with pytest.raises(SpecError, match=rf"value {re.escape(f'{abs(value):g}')}, .*{dtype}"):
         store.publish({"w": np.array([1, value, np.inf])})
     assert store.latest is None
@@ -139,7 +140,7 @@ def test_what_is_no_numeric_array_is_refused(value: Any) -> None:
 
 def test_unknown_dtype_is_refused() -> None:
     with pytest.raises(SpecError, match=r"'int8'.*float16"):
-        WeightStore(dtype="int8")
+        WeightStore(transport=WeightTransport(dtype="int8"))
 
 
 histories = st.lists(
@@ -155,7 +156,10 @@ histories = st.lists(
 def test_parts_give_the_full_weights_of_every_version(
     history: list[tuple[dict[int, int], int]], dtype: str | None
 ) -> None:
-    store, plain = WeightStore(dtype=dtype, delta=True), WeightStore(dtype=dtype)
+    store, plain = (
+        WeightStore(transport=WeightTransport(dtype=dtype, delta=True)),
+        WeightStore(transport=WeightTransport(dtype=dtype)),
+    )
     values = {i: np.full(1 << i, i, np.float32 if i % 2 else np.int64) for i in range(6)}
     offers = []
     for changes, number in history:
@@ -172,7 +176,7 @@ def test_parts_give_the_full_weights_of_every_version(
 
 
 def test_only_what_changed_is_stored_again() -> None:
-    store = WeightStore(delta=True)
+    store = WeightStore(transport=WeightTransport(delta=True))
     frozen, head = np.zeros(1000), np.zeros(10)
     store.publish({"frozen": frozen, "head": head})
     for version in range(2, 30):
@@ -186,7 +190,7 @@ def test_only_what_changed_is_stored_again() -> None:
 
 
 def test_a_change_of_the_sign_of_zero_or_of_a_nan_is_a_change() -> None:
-    store = WeightStore(delta=True)
+    store = WeightStore(transport=WeightTransport(delta=True))
     for value in (0.0, -0.0, np.nan, -np.nan):
         store.publish({"w": np.array([value])})
         assert_equal(fetched(store), {"w": np.array([value])})
@@ -258,7 +262,7 @@ def test_ray_holds_only_the_newest_version(ray_session: Any, settings: dict[str,
 
     puller = Puller.remote()
     before = object_store_bytes(ray)
-    store = WeightStore(ray_offer, **settings)
+    store = WeightStore(ray_offer, WeightTransport(**settings))
     weights = {"w": np.zeros(1 << 20, np.float32), "frozen": np.zeros(1 << 18)}
     full = sum(array.nbytes for array in weights.values())
     for version in range(1, 31):
@@ -281,8 +285,8 @@ def test_ray_gives_narrowed_weights_and_parts_to_another_process(ray_session: An
     def pull(offer: Any) -> Any:
         return {name: np.array(value) for name, value in offer.fetch().items()}
 
-    store = WeightStore(ray_offer, dtype="bfloat16", delta=True)
-    plain = WeightStore(dtype="bfloat16")
+    store = WeightStore(ray_offer, WeightTransport(dtype="bfloat16", delta=True))
+    plain = WeightStore(transport=WeightTransport(dtype="bfloat16"))
     weights = {"a": torch.randn(50, 50), "b": torch.randn(50), "n": torch.tensor(3)}
     for _ in range(3):
         store.publish(weights)

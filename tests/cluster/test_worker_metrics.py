@@ -148,12 +148,12 @@ PROMETHEUS = """
 import http.client, threading, time, urllib.request
 import psutil
 import ray
-from rollouts.cluster.placement import Placement
+from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.cluster.ray_session import RaySession
 from rollouts.metrics import MetricsReporter
 
-session = RaySession(None, Placement(num_cpus=1, max_workers=1))
+session = RaySession(None, Bundles(num_cpus=1, count=1))
 stats = {
     "env_steps": {"produced": 1000, "discarded": {"lost": 8}},
     "workers": [{"worker_id": n, "state": "running", "incarnation": 2} for n in (3, 4)],

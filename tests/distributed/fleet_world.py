@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import fields
 from typing import Any
 
 from acted_worker import ActedWorker, worker_config
 from counter_world import weights
 
+from rollouts.distributed import FaultPolicy, QueueLimits
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.slot import Slot
@@ -20,6 +22,15 @@ HANG_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 20.0
 
 
+def fleet_rules(values: dict[str, Any]) -> FleetRules:
+    """Puts each value into the part of the rules that it is a field of."""
+    parts = [
+        {each.name: values.pop(each.name) for each in fields(kind) if each.name in values}
+        for kind in (FaultPolicy, QueueLimits)
+    ]
+    return FleetRules(faults=FaultPolicy(**parts[0]), queue=QueueLimits(**parts[1]), **values)
+
+
 class World:
     """A fleet, the news that nobody told it yet, and the time."""
 
@@ -28,14 +39,12 @@ class World:
         self.news: list[tuple[Slot, Future[Any]]] = []
         self.now = 0.0
         self.store = WeightStore()
-        self.rules = FleetRules(
-            **{
-                "hang_timeout_s": HANG_TIMEOUT_S,
-                "start_timeout_s": START_TIMEOUT_S,
-                "restart_window_s": 0.0,
-            }
-            | rules
-        )
+        timeouts = {
+            "hang_timeout_s": HANG_TIMEOUT_S,
+            "start_timeout_s": START_TIMEOUT_S,
+            "restart_window_s": 0.0,
+        }
+        self.rules = fleet_rules(timeouts | rules)
         self.queue: LearnerQueue[Fragment] = LearnerQueue(
             1,
             on_change=lambda: self.fleet.submit(),

@@ -63,7 +63,7 @@ def test_block_keeps_a_steady_learner_below_the_limit_without_waste(
 
 
 def test_block_delivers_more_than_its_limit_to_a_learner_that_waits() -> None:
-    world = started(2, max_queued=8, lag=LagRule(1, "block"))
+    world = started(2, max_queued_fragments=8, lag=LagRule(1, "block"))
     world.wait_and_get(1)
     world.publish()
     assert len(world.wait_and_get(8)) == 8
@@ -110,7 +110,7 @@ def test_hung_worker_is_killed_and_what_it_had_completed_is_kept() -> None:
 
 
 def test_time_in_the_queue_behind_another_call_is_not_hanging() -> None:
-    world = started(1, credits_per_worker=2, max_queued=9)
+    world = started(1, credits_per_worker=2, max_queued_fragments=9)
     for _ in range(5):
         world.now += 0.8 * HANG_TIMEOUT_S
         world.fleet.look()
@@ -251,7 +251,7 @@ def test_contradicting_lag_arguments_are_an_error(arguments: Any, message: str) 
 
 
 def test_the_outstanding_limit_holds_while_a_get_fetches() -> None:
-    world = World(2, max_queued=4)
+    world = World(2, max_queued_fragments=4)
     world.publish()
     world.appear_all()
     world.work()

@@ -67,13 +67,13 @@ asked.wait()
 LATE_GET = """
 import atexit, threading
 from counter_world import CounterCollector, make_policy, weights
-from rollouts import RolloutCoordinator
+from rollouts import CollectOptions, RolloutCoordinator
 from rollouts.support.at_exit import call_at_exit
 
 coordinator = RolloutCoordinator(
     "Counter",
     make_policy,
-    make_collector=CounterCollector,
+    collect=CollectOptions(make_collector=CounterCollector),
     num_workers=0,
     num_envs_per_worker=1,
     rollout_length=4,

@@ -14,13 +14,14 @@ from counter_world import (
     weights,
 )
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Placement, RolloutCoordinator
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 
 def local(**kwargs: Any) -> RolloutCoordinator:
     settings = {"num_workers": 0, "num_envs_per_worker": 3, "rollout_length": 4} | kwargs
-    return RolloutCoordinator("Counter", make_policy, make_collector=CounterCollector, **settings)
+    collect = CollectOptions(make_collector=CounterCollector)
+    return RolloutCoordinator("Counter", make_policy, collect=collect, **settings)
 
 
 def test_collects_when_asked_with_the_newest_weights() -> None:
@@ -100,12 +101,12 @@ def test_drained_coordinator_serves_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ({"max_queued_fragments": 0}, "max_queued_fragments is 0"),
         ({"merge": "sorted"}, "merge is 'sorted'"),
-        ({"worker_hang_timeout_s": 0.0}, "worker_hang_timeout_s is 0.0 s"),
-        ({"num_workers": 2, "max_workers": 1}, "max_workers is 1"),
-        ({"num_workers": 2, "placement": "NEAR"}, "placement is 'NEAR'"),
-        ({"num_workers": 2, "num_gpus_per_worker": 1.5}, "num_gpus_per_worker is 1.5"),
+        (
+            {"num_workers": 2, "placement": Placement(max_workers=1)},
+            r"placement\.max_workers is 1, expected at least num_workers=2",
+        ),
+        ({"placement": "PACK"}, r'is \'PACK\', .* such as placement=Placement\(strategy="PACK"\)'),
         ({"sync_mode": "lockstep"}, "sync_mode is 'lockstep'"),
     ],
 )

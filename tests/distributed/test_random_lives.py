@@ -150,7 +150,7 @@ class RandomLives(RuleBasedStateMachine):
         if not self.is_over:
             # whatever happened: when workers recover, a learner that waits is served
             world.tell_all()
-            object.__setattr__(world.rules, "max_restarts", 10**6)
+            object.__setattr__(world.rules.faults, "max_restarts", 10**6)
             world.fleet.scale_to(2)
             world.publish()
             num = world.queue.capacity

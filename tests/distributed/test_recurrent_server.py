@@ -15,12 +15,12 @@ from rollouts.distributed.policy_requests import BatchRule, Reply, Request, Rows
 from rollouts.distributed.policy_server import PolicyServer
 
 TIMEOUT_S = 300.0
-LIFE = 7
+INCARNATION = 7
 
 
 @pytest.fixture
 def server() -> Iterator[PolicyServer]:
-    server = PolicyServer(make_lstm_policy(spec()), BatchRule(), life=LIFE)
+    server = PolicyServer(make_lstm_policy(spec()), BatchRule(), incarnation=INCARNATION)
     yield server
     server.close()
 
@@ -34,7 +34,7 @@ class Client:
         self.server, self.worker_id, self.incarnation = server, worker_id, incarnation
         self.rows = worker_id * num_envs + np.arange(num_envs)
         self.number = 0
-        self.server_life = 0
+        self.server_incarnation = 0
 
     def submit(
         self, kind: str, obs: np.ndarray, *, begins: bool = False, number: int | None = None
@@ -46,7 +46,7 @@ class Client:
             worker_id=self.worker_id,
             incarnation=self.incarnation,
             number=self.number,
-            server_life=self.server_life,
+            server_incarnation=self.server_incarnation,
         )
         return self.server.submit(Request(kind, obs, of))
 
@@ -153,10 +153,10 @@ def test_a_server_started_again_refuses_episodes_that_it_does_not_remember(
     server: PolicyServer,
 ) -> None:
     client = Client(server)
-    client.server_life = client.ask("act", observations(0), begins=True).server_life
-    assert client.server_life == LIFE
+    client.server_incarnation = client.ask("act", observations(0), begins=True).server_incarnation
+    assert client.server_incarnation == INCARNATION
     assert client.ask("act", observations(1)).failure is None
-    client.server_life = LIFE + 1
+    client.server_incarnation = INCARNATION + 1
     failure = client.ask("act", observations(2)).failure
     assert failure is not None
     assert "lost the states" in failure.message

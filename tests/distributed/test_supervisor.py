@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from acted_worker import ActedWorker, worker_config
 from counter_world import assert_balanced, assert_exactly_once, weights
+from fleet_world import fleet_rules
 
-from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore
@@ -30,7 +30,7 @@ class Stage:
         self.workers: dict[tuple[int, int], ActedWorker] = {}
         self.weights = WeightStore()
         settings = {
-            "max_queued": 4,
+            "max_queued_fragments": 4,
             "credits_per_worker": 2,
             "max_restarts": 1,
             "start_timeout_s": TIMEOUT_S,
@@ -42,7 +42,7 @@ class Stage:
             num_workers,
             self._launch,
             weights=self.weights,
-            rules=FleetRules(**settings),
+            rules=fleet_rules(settings),
             check=check,
             clock=clock,
         )
@@ -124,7 +124,7 @@ def test_calls_of_one_worker_are_taken_over_in_order(stage: Callable[..., Stage]
 
 
 def test_room_is_shared_out_evenly(stage: Callable[..., Stage]) -> None:
-    s = stage(2, max_queued=3)
+    s = stage(2, max_queued_fragments=3)
     s.appear_all()
     s.wait_until(lambda: {w["state"] for w in s.supervisor.stats()["workers"]} == {"running"})
     s.publish()
@@ -133,7 +133,7 @@ def test_room_is_shared_out_evenly(stage: Callable[..., Stage]) -> None:
 
 
 def test_worker_that_does_not_appear_takes_no_room(stage: Callable[..., Stage]) -> None:
-    s = stage(2, max_queued=2)
+    s = stage(2, max_queued_fragments=2)
     s.publish()
     s.workers[1, 0].appear()
     s.wait_until(lambda: s.num_calls(1) == 2)
@@ -315,7 +315,7 @@ def test_close_wakes_and_counts_what_was_in_flight(stage: Callable[..., Stage]) 
 
 def test_random_lives_balance_to_the_step(stage: Callable[..., Stage]) -> None:
     rng = np.random.default_rng(0)
-    s = stage(3, max_restarts=10**9, max_queued=5)
+    s = stage(3, max_restarts=10**9, max_queued_fragments=5)
     s.publish()
     delivered: list[Fragment] = []
     while len(delivered) < 200:

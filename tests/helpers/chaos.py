@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from counter_world import CounterCollector, StepChecker, assert_balanced, make_policy, weights
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, FaultPolicy, RolloutCoordinator
 from rollouts.errors import ClosedError
 
 NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
@@ -204,10 +204,9 @@ def run(seconds: float, seed: int) -> dict[str, Any]:
             num_envs_per_worker=NUM_ENVS,
             rollout_length=LENGTH,
             env_options={"pad": PAD, "sleep_s": 0.001},
-            make_collector=CounterCollector,
             ray_address=world.cluster.address,
-            max_restarts_per_worker=10**6,
-            worker_start_timeout_s=300.0,
+            faults=FaultPolicy(max_restarts=10**6, start_timeout_s=300.0),
+            collect=CollectOptions(make_collector=CounterCollector),
         ) as coordinator:
             coordinator.publish_weights(weights())
             learner = Learner(coordinator, seed)

@@ -37,9 +37,9 @@ from replay_world import (
     make_service,
 )
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import FaultPolicy, RolloutCoordinator
 from rollouts.errors import WorkerError
-from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, TableConfig
+from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, ShardOptions, TableConfig
 
 TIMEOUT_S = 300.0
 LIMITER = SampleToInsertRatio(1.0, min_size=100, error_buffer=5_000.0)
@@ -89,10 +89,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     dice, events = random.Random(args.seed), Counter[str]()
+    faults = FaultPolicy(max_restarts=10**6, restart_window_s=0.0)
     with (
         tempfile.TemporaryDirectory() as directory,
-        make_coordinator(max_restarts_per_worker=10**6, restart_window_s=0.0) as coordinator,
-        make_service(coordinator, tables=TABLES, max_restarts_per_shard=10**6) as replay,
+        make_coordinator(faults=faults) as coordinator,
+        make_service(coordinator, tables=TABLES, shards=ShardOptions(max_restarts=10**6)) as replay,
     ):
         coordinator.publish_weights(weights())
         learn(coordinator, replay)

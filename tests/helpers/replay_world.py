@@ -14,7 +14,7 @@ import numpy as np
 from counter_world import FIELDS, CounterCollector, make_policy, wait_until
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import CollectOptions, RolloutCoordinator
 from rollouts.replay import NStep, ReplayService, SequenceBatch, TableConfig, TransitionBatch
 
 Start = Callable[..., tuple[RolloutCoordinator, ReplayService]]
@@ -55,9 +55,8 @@ class ReplayCounterCollector(CounterCollector):
 
 def make_coordinator(**kwargs: Any) -> RolloutCoordinator:
     settings = {"num_workers": 2, "num_envs_per_worker": 3, "rollout_length": 8} | kwargs
-    return RolloutCoordinator(
-        "Counter", make_policy, make_collector=ReplayCounterCollector, **settings
-    )
+    collect = CollectOptions(make_collector=ReplayCounterCollector)
+    return RolloutCoordinator("Counter", make_policy, collect=collect, **settings)
 
 
 def make_service(coordinator: RolloutCoordinator, **kwargs: Any) -> ReplayService:

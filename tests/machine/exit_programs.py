@@ -122,7 +122,7 @@ def collecting() -> None:
         num_workers=1,
         num_envs_per_worker=2,
         rollout_length=4,
-        make_collector=CounterCollector,
+        collect=rollouts.CollectOptions(make_collector=CounterCollector),
         ray_address=sys.argv[3],
     )
     kept.append(coordinator)

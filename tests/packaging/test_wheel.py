@@ -147,7 +147,7 @@ if __name__ == "__main__":
         num_workers=0,
         num_envs_per_worker=4,
         rollout_length=32,
-        keep_final_obs=True,
+        collect=rollouts.CollectOptions(keep_final_obs=True),
     ) as coordinator:
         coordinator.publish_weights(Policy().weights())
         for _ in range(2):

@@ -27,7 +27,7 @@ DOORS = {"vector_env": "pool", "collector": "collecting", "learner_queue": "lear
 LAZY = {
     ("rollouts.distributed", "rollouts.cluster.coordinator"),
     ("rollouts.distributed.bench_weights", "rollouts.bench.weights"),
-    ("rollouts.replay.service", "rollouts.cluster.placement"),
+    ("rollouts.replay.service", "rollouts.cluster.bundles"),
     ("rollouts.replay.service", "rollouts.cluster.replay_link"),
     ("rollouts.replay.service", "rollouts.cluster.replay_shards"),
 }

@@ -332,7 +332,7 @@ class ShardSet:
             raise WorkerError(
                 f"shard {shard.shard_id} died {len(shard.lost_at)} times in "
                 f"{_RESTART_WINDOW_S:g} s, expected at most {self._max_restarts} "
-                "(max_restarts_per_shard)"
+                "(shards.max_restarts)"
             )
 
     def _load(self, shard: Shard, mark: ShardMark) -> None:

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that name the place where a keyword of another spelling is given."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from rollouts.errors import SpecError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def explains_moved(moved: Mapping[str, str]) -> Callable[[Function], Function]:
+    """Makes a function say where a keyword has gone, in place of Python's "unexpected keyword".
+
+    Type checkers, `help` and `inspect.signature` see the function's own signature.
+
+    Args:
+      moved: keyword -> how it is written now, such as "faults=FaultPolicy(max_restarts={})", where
+        {} stands for the value.
+    Raises:
+      SpecError: By the function that is returned, where such a keyword is given.
+    """
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(*args: Any, **keywords: Any) -> Any:
+            for name in keywords.keys() & moved.keys():
+                where, written = moved[name].partition("=")[0], moved[name]
+                raise SpecError(
+                    f"{name} is a field of {where} now: {written.format(repr(keywords[name]))}"
+                )
+            return function(*args, **keywords)
+
+        return cast(Function, checked)
+
+    return decorate
