@@ -186,7 +186,7 @@ class ReplayStore:
     num_streams: int
     tables: tuple[str, ...]
     closed: bool
-    # columns: (name, dtype, shape, stack, "zero" | "repeat"); tables: bindings/replay/replay_arrays.cpp
+    # columns: (name, dtype, shape, stack, "zero" | "repeat"); tables: see replay_arrays.cpp
     def __init__(
         self,
         columns: Sequence[tuple[str, npt.DTypeLike, Sequence[int], int, str]],
