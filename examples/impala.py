@@ -141,8 +141,11 @@ def main() -> int:
         kind=CHECKPOINT_KIND,
         title=f"IMPALA on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
         fragments_per_update=1,
-        queue=QueueLimits(credits_per_worker=args.credits_per_worker, lag_policy=args.lag_policy),
-        max_policy_lag=args.max_policy_lag,
+        queue=QueueLimits(
+            credits_per_worker=args.credits_per_worker,
+            max_policy_lag=args.max_policy_lag,
+            lag_policy=args.lag_policy,
+        ),
     )
 
 

@@ -86,7 +86,6 @@ def run(
     title: str,
     fragments_per_update: int,
     queue: QueueLimits,
-    max_policy_lag: int | None = None,
     training_type: type[Training] | None = None,
 ) -> int:
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
@@ -98,9 +97,8 @@ def run(
       kind: of the checkpoint: which program, in which version.
       title: of the picture.
       fragments_per_update: how many workers' rollouts make one batch.
-      queue: how many rollouts a worker may have under way or waiting for the learner, and what
-        happens to those above max_policy_lag.
-      max_policy_lag: most versions that a rollout may be old; None sets no limit.
+      queue: how many rollouts a worker may have under way or waiting for the learner, and how old
+        they may be.
       training_type: makes the Training, where a program needs more than that.
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
@@ -124,7 +122,6 @@ def run(
                 num_threads_per_worker=args.num_threads,
                 seed=int(seeds.generate_state(1)[0]),
                 sync_mode="free_running",
-                max_policy_lag=max_policy_lag,
                 ray_address=args.ray_address,
                 queue=queue,
                 weights=WeightTransport(first_version=training.progress.policy_version),

@@ -235,8 +235,7 @@ def start_coordinator(
         env_options={**recipe["env_options"], "max_episode_steps": recipe["max_episode_steps"]},
         sync_mode="synchronous",
         # one fragment of each worker, in their order: column i is always environment i
-        merge="ordered",
-        queue=QueueLimits(credits_per_worker=1),
+        queue=QueueLimits(credits_per_worker=1, merge="ordered"),
         collect=collect,
         **given,
     )

@@ -16,7 +16,6 @@ from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
-from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.options import (
     MOVED_KEYWORDS,
     CollectOptions,
@@ -71,18 +70,13 @@ class RolloutCoordinator:
         every step has lag 0. "one_step_lag": they collect the next batch while the learner learns
         from the last one, with the weights it began with; lag 1 at most. "free_running": they
         never wait for the learner but for room.
-      max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
-        newest; None sets no limit. The two other modes set it.
-      merge: "arrival", or "ordered": round robin by worker_id, for debugging. Unless a worker
-        fails, a `get` times out or a fragment grows stale, the fragments and their weights are
-        then the same in every run.
       ray_address: Cluster to join. None uses the Ray this process is connected to, or
         RAY_ADDRESS, or starts one on this machine with just the CPUs the workers need.
       placement: See `Placement`: what Ray reserves for each worker, on which nodes, how many there
         may ever be, and the CPUs of their threads.
       faults: See `FaultPolicy`: how often a worker is started again, and how long it may take.
-      queue: See `QueueLimits`: how many fragments may be on their way, and what happens to those
-        that are too old.
+      queue: See `QueueLimits`: how many fragments may be on their way, how old they may be, and in
+        which order they come.
       weights: See `WeightTransport`: whether they travel in 16 bits or in part, and the first
         number.
       collect: See `CollectOptions`: environments and collector that are not those of `make_vec` and
@@ -113,8 +107,6 @@ class RolloutCoordinator:
         seed: int = 0,
         env_options: Mapping[str, Any] | None = None,
         sync_mode: SyncMode = "free_running",
-        max_policy_lag: int | None = None,
-        merge: MergeOrder = "arrival",
         ray_address: str | None = None,
         placement: Placement = Placement(),
         faults: FaultPolicy = FaultPolicy(),
@@ -161,8 +153,8 @@ class RolloutCoordinator:
             num_torch_threads=collect.num_torch_threads,
         )
         checks.check_env(config, collect)
-        lag = LagRule.of(sync_mode, max_policy_lag, queue.lag_policy)
-        rules = FleetRules(faults=faults, queue=queue, merge=merge, lag=lag)
+        lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
+        rules = FleetRules(faults=faults, queue=queue, lag=lag)
         self.num_workers = num_workers
         self.num_envs_per_worker = num_envs_per_worker
         self._bundles = Bundles.of_workers(
@@ -224,7 +216,7 @@ class RolloutCoordinator:
         return version
 
     def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> RolloutBatch:
-        """Waits for fragments and joins them along B, in the order of `merge`.
+        """Waits for fragments and joins them along B, in the order of `queue.merge`.
 
         Args:
           num_fragments: How many; at most queue.max_queued_fragments.

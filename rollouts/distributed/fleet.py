@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, Pace
-from rollouts.distributed.merge import MergeOrder, make_merge
+from rollouts.distributed.merge import make_merge
 from rollouts.distributed.options import FaultPolicy, QueueLimits
 from rollouts.distributed.slot import Call, Failure, Slot, WorkerHandle, outcome
 from rollouts.distributed.waits import WaitClock
@@ -21,7 +21,6 @@ from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
 from rollouts.learner.queue import LearnerQueue, QueueLevels
-from rollouts.support.field_checks import check_one_of
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +31,7 @@ class FleetRules:
 
     faults: FaultPolicy = FaultPolicy()
     queue: QueueLimits = QueueLimits()
-    merge: MergeOrder = "arrival"
     lag: LagRule = LagRule()
-
-    def __post_init__(self) -> None:
-        """Raises SpecError where there is no such order."""
-        check_one_of("merge", self.merge, get_args(MergeOrder))
 
 
 class Fleet:
@@ -79,7 +73,7 @@ class Fleet:
         self._rules = rules
         self._on_done = on_done
         self._clock = clock
-        self._merge = make_merge(rules.merge)
+        self._merge = make_merge(rules.queue.merge)
         self._pace = Pace()
         self._idle = WaitClock(clock)
         self._slots: list[Slot] = []
@@ -98,7 +92,7 @@ class Fleet:
         if self._is_stopped:
             return
         slot.report(future, self._clock())
-        self._harvest([slot] if self._rules.merge == "arrival" else self._slots)
+        self._harvest([slot] if self._rules.queue.merge == "arrival" else self._slots)
         self.submit()
         self._settle()
 

@@ -47,7 +47,7 @@ class LagRule:
     def of(
         cls, sync_mode: str, max_policy_lag: int | None = None, lag_policy: str | None = None
     ) -> LagRule:
-        """Checks and combines what RolloutCoordinator is told, the last as `queue.lag_policy`.
+        """Checks and combines what RolloutCoordinator is told, the last two in `queue`.
 
         Raises:
           SpecError: an argument is unknown, or the three contradict each other.
@@ -59,12 +59,14 @@ class LagRule:
                 f"queue.lag_policy is {lag_policy!r}, expected one of {get_args(LagPolicy)}"
             )
         if max_policy_lag is not None and max_policy_lag < 0:
-            raise SpecError(f"max_policy_lag is {max_policy_lag}, expected at least 0 versions")
+            raise SpecError(
+                f"queue.max_policy_lag is {max_policy_lag}, expected at least 0 versions"
+            )
         implied = _LAG_OF_MODE[sync_mode]
         if implied is not None:
             if max_policy_lag not in (None, implied) or lag_policy not in (None, "block"):
                 raise SpecError(
-                    f"sync_mode={sync_mode!r} means max_policy_lag={implied} and "
+                    f"sync_mode={sync_mode!r} means queue.max_policy_lag={implied} and "
                     f'queue.lag_policy="block", got {max_policy_lag} and {lag_policy!r}: leave '
                     'them out, or choose sync_mode="free_running"'
                 )
@@ -72,7 +74,7 @@ class LagRule:
         if max_policy_lag is None:
             if lag_policy not in (None, "pass"):
                 raise SpecError(
-                    f"queue.lag_policy is {lag_policy!r}, expected max_policy_lag with it"
+                    f"queue.lag_policy is {lag_policy!r}, expected queue.max_policy_lag with it"
                 )
             return cls()
         return cls(max_policy_lag, lag_policy or "drop")  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from typing import get_args
 
 from rollouts.checks import flag
 from rollouts.distributed.lag import LagPolicy
+from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.worker import MakeCollector, MakeEnv
 from rollouts.errors import SpecError
@@ -110,28 +111,38 @@ class FaultPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How many fragments may be on their way, and what happens to those that are too old.
+    """How many fragments may be on their way, how old they may be, and in which order they come.
 
     Attributes:
       max_queued_fragments: Most fragments in flight and queued together, so also the most that one
         `get` can take; None for num_workers * credits_per_worker.
       credits_per_worker: Most calls in flight per worker. With 2 a worker never waits for the
         driver, with 1 it starts each fragment with the newest weights.
+      max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
+        newest; None sets no limit. sync_modes but "free_running" set it.
       lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;
         None for "drop" if there is a max_policy_lag.
+      merge: "arrival", or "ordered": round robin by worker_id, for debugging. Unless a worker
+        fails, a `get` times out or a fragment grows stale, the fragments and their weights are
+        then the same in every run.
     """
 
     max_queued_fragments: int | None = None
     credits_per_worker: int = 2
+    max_policy_lag: int | None = None
     lag_policy: LagPolicy | None = None
+    merge: MergeOrder = "arrival"
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
         if self.max_queued_fragments is not None:
             check_whole("queue.max_queued_fragments", self.max_queued_fragments, 1)
         check_whole("queue.credits_per_worker", self.credits_per_worker, 1)
+        if self.max_policy_lag is not None:
+            check_whole("queue.max_policy_lag", self.max_policy_lag, 0)
         if self.lag_policy is not None:
             check_one_of("queue.lag_policy", self.lag_policy, get_args(LagPolicy))
+        check_one_of("queue.merge", self.merge, get_args(MergeOrder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +230,8 @@ MOVED_KEYWORDS = {
     "worker_hang_timeout_s": "faults=FaultPolicy(hang_timeout_s={})",
     "max_queued_fragments": "queue=QueueLimits(max_queued_fragments={})",
     "credits_per_worker": "queue=QueueLimits(credits_per_worker={})",
+    "max_policy_lag": "queue=QueueLimits(max_policy_lag={})",
+    "merge": "queue=QueueLimits(merge={})",
     "lag_policy": "queue=QueueLimits(lag_policy={})",
     "batch_size_per_worker": "collect=CollectOptions(batch_size={})",
     "num_torch_threads_per_worker": "collect=CollectOptions(num_torch_threads={})",

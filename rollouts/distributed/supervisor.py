@@ -76,7 +76,7 @@ class Supervisor:
         self.queue: LearnerQueue[Fragment] = LearnerQueue(
             num_workers, on_change=self.wake, is_stale=is_stale
         )
-        self._submits_here = rules.merge == "ordered"
+        self._submits_here = rules.queue.merge == "ordered"
         self._check = check
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()

@@ -85,8 +85,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         """Checks the arguments and starts the threads; see `make_vec`."""
         self.closed = True  # until there is something to close
         ids, num_envs = read_ids(env_id, num_envs)
-        own_model = is_own_model(ids)
-        options = read_options(env_options or {}, num_envs, own_model=own_model)
+        options = read_options(env_options or {}, num_envs, own_model=is_own_model(ids))
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
         self.batch_size = int_between("batch_size", rows, 1, num_envs)
@@ -122,7 +121,7 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         }
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._final_rows = _native.FinalRows() if same_step else None
-        self._pool = self._start_pool(options, own_model, cpus)
+        self._pool = self._start_pool(options, cpus)
         if options.model is not None:
             fields = model_columns(options.model, self._pool, self.num_envs, mask=None)
             self._pool.change(None, {}, fields)
@@ -150,12 +149,10 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
             self.single_observation_space = parts.space()
             self.observation_space = parts.space(self.batch_size)
 
-    def _start_pool(
-        self, options: Options, own_model: bool, cpus: tuple[int, ...]
-    ) -> _native.CpuPool:
+    def _start_pool(self, options: Options, cpus: tuple[int, ...]) -> _native.CpuPool:
         seed, on_env_error = self._arguments["seed"], self._arguments["on_env_error"]
         make_pool = _native.CpuPool
-        if own_model:
+        if self._recipe.is_own_model:
             make_pool = functools.partial(  # type: ignore[assignment]
                 FunctionPool,
                 layout=common_layout(self.env_spec.options, options.native),

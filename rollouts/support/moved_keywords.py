@@ -30,7 +30,7 @@ def explains_moved(moved: Mapping[str, str]) -> Callable[[Function], Function]:
             for name in keywords.keys() & moved.keys():
                 where, written = moved[name].partition("=")[0], moved[name]
                 raise SpecError(
-                    f"{name} is a field of {where} now: {written.format(repr(keywords[name]))}"
+                    f"{name} is a field of {where}: {written.format(repr(keywords[name]))}"
                 )
             return function(*args, **keywords)
 

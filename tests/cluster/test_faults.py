@@ -137,8 +137,7 @@ def test_lag_above_the_limit_is_dropped_or_passed_and_counted(
 ) -> None:
     coordinator = counters(
         num_workers=1,
-        max_policy_lag=1,
-        queue=QueueLimits(lag_policy=lag_policy, max_queued_fragments=2),
+        queue=QueueLimits(max_policy_lag=1, lag_policy=lag_policy, max_queued_fragments=2),
     )
     coordinator.publish_weights(weights())
     wait_until(lambda: coordinator.stats()["queue_depth"] == 2)
@@ -161,7 +160,9 @@ def test_ordered_merge_gives_the_same_stream_in_every_run(
     for run in range(2):
         # the other worker is the slow one
         coordinator = counters(
-            merge="ordered", sync_mode=sync_mode, env_options={"slow": (run, 0.002)}
+            queue=QueueLimits(merge="ordered"),
+            sync_mode=sync_mode,
+            env_options={"slow": (run, 0.002)},
         )
         stream = []
         for version in range(8):

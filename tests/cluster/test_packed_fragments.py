@@ -106,7 +106,7 @@ def test_learner_gets_the_stacks_that_the_environment_returned(
 def test_fragments_of_several_workers_are_joined_from_their_frames(ray_session: object) -> None:
     with start(0, num_envs_per_worker=4) as local:
         expected = local.get(timeout_s=TIMEOUT_S)
-    with start(2, num_envs_per_worker=2, merge="ordered") as remote:
+    with start(2, num_envs_per_worker=2, queue=QueueLimits(merge="ordered")) as remote:
         got = remote.get(2, TIMEOUT_S)
     np.testing.assert_array_equal(got.env_id, expected.env_id)
     for name in ("obs", "last_obs", "action", "reward", "value", "bootstrap_value", "last_value"):

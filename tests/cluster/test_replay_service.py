@@ -370,7 +370,7 @@ def test_wrong_arguments_are_refused() -> None:
             make_service(coordinator, num_shards=0, tables=TableConfig(limiter=Queue(10)))
         with pytest.raises(SpecError, match="num_shards is -1"):
             make_service(coordinator, num_shards=-1)
-        with pytest.raises(SpecError, match=r"field of shards now: .*strategy='SPREAD'"):
+        with pytest.raises(SpecError, match=r"field of shards: .*strategy='SPREAD'"):
             make_service(coordinator, placement="SPREAD")
         with pytest.raises(SpecError, match="shards is 2, expected a ShardOptions such as"):
             make_service(coordinator, shards=2)

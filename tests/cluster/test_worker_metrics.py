@@ -17,7 +17,7 @@ import pytest
 from counter_world import wait_until, weights
 
 from rollouts.cli.main import main
-from rollouts.distributed import RolloutCoordinator
+from rollouts.distributed import QueueLimits, RolloutCoordinator
 from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, read_status
@@ -55,7 +55,9 @@ def test_metrics_of_two_workers_are_those_of_the_coordinator(counters: Counters)
 
 def test_a_run_has_every_metric_of_the_table(counters: Counters) -> None:
     # one worker fails once, and fragments of old weights are dropped, so that every label occurs
-    coordinator = counters(max_policy_lag=0, env_options={"fail": ((0,), 1), "fail_worker": 1})
+    coordinator = counters(
+        queue=QueueLimits(max_policy_lag=0), env_options={"fail": ((0,), 1), "fail_worker": 1}
+    )
     coordinator.publish_weights(weights())
     coordinator.get_fragments(1, TIMEOUT_S)
 
@@ -75,7 +77,7 @@ def test_a_run_has_every_metric_of_the_table(counters: Counters) -> None:
 
 
 def test_both_sides_waits_are_counted(counters: Counters) -> None:
-    coordinator = counters(num_workers=1, credits_per_worker=1)
+    coordinator = counters(num_workers=1, queue=QueueLimits(credits_per_worker=1))
     wait_until(lambda: [w["state"] for w in coordinator.stats()["workers"]] == ["running"])
     # nothing is published, so the worker waits
     before = coordinator.stats()

@@ -239,10 +239,10 @@ def test_stop_counts_what_was_completed_but_not_yet_taken_over() -> None:
     [
         (("asynchronous",), "sync_mode is 'asynchronous'"),
         (("free_running", 1, "wait"), "lag_policy is 'wait'"),
-        (("free_running", -1), "max_policy_lag is -1"),
-        (("synchronous", 2), "means max_policy_lag=0"),
-        (("one_step_lag", None, "pass"), "means max_policy_lag=1"),
-        (("free_running", None, "drop"), "expected max_policy_lag"),
+        (("free_running", -1), "queue.max_policy_lag is -1"),
+        (("synchronous", 2), "means queue.max_policy_lag=0"),
+        (("one_step_lag", None, "pass"), "means queue.max_policy_lag=1"),
+        (("free_running", None, "drop"), "expected queue.max_policy_lag"),
     ],
 )
 def test_contradicting_lag_arguments_are_an_error(arguments: Any, message: str) -> None:

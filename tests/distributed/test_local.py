@@ -14,7 +14,7 @@ from counter_world import (
     weights,
 )
 
-from rollouts.distributed import CollectOptions, Placement, RolloutCoordinator
+from rollouts.distributed import CollectOptions, Placement, QueueLimits, RolloutCoordinator
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 
@@ -71,7 +71,7 @@ def test_error_is_a_worker_error_with_its_cause() -> None:
 
 
 def test_leftovers_above_the_lag_limit_are_dropped_and_replaced() -> None:
-    with local(max_policy_lag=0) as coordinator:
+    with local(queue=QueueLimits(max_policy_lag=0)) as coordinator:
         coordinator.publish_weights(weights())
         with pytest.raises(TimeoutError):
             coordinator.get(num_fragments=10**6, timeout_s=0.01)
@@ -101,7 +101,6 @@ def test_drained_coordinator_serves_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ({"merge": "sorted"}, "merge is 'sorted'"),
         (
             {"num_workers": 2, "placement": Placement(max_workers=1)},
             r"placement\.max_workers is 1, expected at least num_workers=2",

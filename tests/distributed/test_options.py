@@ -55,6 +55,8 @@ WRONG = [
     (QueueLimits, {"max_queued_fragments": 0}, r"queue\.max_queued_fragments is 0"),
     (QueueLimits, {"credits_per_worker": 0}, r"queue\.credits_per_worker is 0"),
     (QueueLimits, {"credits_per_worker": True}, r"queue\.credits_per_worker is True"),
+    (QueueLimits, {"max_policy_lag": -1}, r"queue\.max_policy_lag is -1"),
+    (QueueLimits, {"merge": "random"}, r"queue\.merge is 'random', .*'ordered'"),
     (QueueLimits, {"lag_policy": "wait"}, r"queue\.lag_policy is 'wait', .*'block'"),
     (WeightTransport, {"dtype": "int8"}, r"weights\.dtype is 'int8', .*'bfloat16'"),
     (WeightTransport, {"first_version": 0}, r"weights\.first_version is 0, expected at least 1"),
@@ -125,9 +127,7 @@ def test_an_old_keyword_says_where_it_has_gone(keyword: str) -> None:
     with pytest.raises(SpecError) as caught:
         cartpoles(**{keyword: 2})
     where, written = MOVED_KEYWORDS[keyword].split("=", 1)
-    assert str(caught.value) == (
-        f"{keyword} is a field of {where} now: {where}={written.format(2)}"
-    )
+    assert str(caught.value) == (f"{keyword} is a field of {where}: {where}={written.format(2)}")
     # what is written there is there
     kind, _, field = written.partition("(")
     assert field.partition("=")[0] in {
@@ -143,7 +143,7 @@ def test_an_unknown_keyword_is_python_s_own_error() -> None:
 
 def test_the_signature_is_the_documented_one() -> None:
     parameters = inspect.signature(RolloutCoordinator).parameters
-    assert len(parameters) == 18
+    assert len(parameters) == 16
     assert inspect.getdoc(RolloutCoordinator) is not None
     for name in parameters:
         assert f"\n  {name}: " in str(inspect.getdoc(RolloutCoordinator))

@@ -44,7 +44,7 @@ def test_options_are_frozen_and_pickle() -> None:
 @pytest.mark.parametrize("keyword", MOVED_KEYWORDS)
 def test_an_old_keyword_says_where_it_has_gone(keyword: str) -> None:
     anything: Any = None
-    with pytest.raises(SpecError, match=rf"^{keyword} is a field of shards now: ") as caught:
+    with pytest.raises(SpecError, match=rf"^{keyword} is a field of shards: ") as caught:
         ReplayService(anything, anything, anything, **{keyword: 2})
     field = str(caught.value).partition("ShardOptions(")[2].partition("=")[0]
     assert field in {each.name for each in dataclasses.fields(ShardOptions)}
