@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,8 +21,8 @@ from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.requests import Request, Requests
-from rollouts.replay.shards.saving import Checkpoint, Saving
-from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle, ShardLostError
+from rollouts.replay.shards.saving import Checkpoint, Saving, check_reads
+from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
 from rollouts.support import at_exit
@@ -229,7 +228,7 @@ class Driver:
                 reads = self._shards.read(checkpoint)
             self._until(lambda: all(read.done() for read in reads) or None, None, "loaded")
             with self._lock:
-                self._check_reads(reads)
+                check_reads(self._shards, reads)
                 self._shards.take_over(checkpoint)
                 self._unclaimed.clear()
                 for name, samples in checkpoint.samples.items():
@@ -387,17 +386,6 @@ class Driver:
         self.check_open()
         if self._failure is not None:
             raise self._failure.with_traceback(None)
-
-    def _check_reads(self, reads: Sequence[Future[None]]) -> None:
-        """Raises if a shard could not read its part of a checkpoint; all keep what they have."""
-        errors = [error for read in reads if (error := read.exception()) is not None]
-        if not errors:
-            return
-        self._shards.forget_reads()
-        for error in errors:
-            if not isinstance(error, ShardLostError):
-                raise error
-        raise WorkerError("a shard died while it read a checkpoint: call load() again")
 
     def _summary(self) -> str:
         with self._lock:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -171,3 +172,15 @@ class Saving:
         checkpoint = Checkpoint(**self._known, discarded=dict(self._shards.discarded), shards=marks)
         checkpoint.write()
         self._shards.checkpoint = checkpoint
+
+
+def check_reads(shards: ShardSet, reads: Sequence[Future[None]]) -> None:
+    """Raises if a shard could not read its part of a checkpoint; all keep what they have."""
+    errors = [error for read in reads if (error := read.exception()) is not None]
+    if not errors:
+        return
+    shards.forget_reads()
+    for error in errors:
+        if not isinstance(error, ShardLostError):
+            raise error
+    raise WorkerError("a shard died while it read a checkpoint: call load() again")

@@ -236,7 +236,7 @@ class ReplayShard:
                 self._mean_mass[table] = power / float(batch.probability[best]) / size
         return batch, self.report()
 
-    def begin_life(self, incarnation: int) -> None:
+    def begin_incarnation(self, incarnation: int) -> None:
         """Says which incarnation this is, or becomes by the load that is finished next."""
         self._incarnation = incarnation
 

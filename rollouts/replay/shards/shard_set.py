@@ -214,7 +214,7 @@ class ShardSet:
             used = shard.report.env_steps > 0
             shard.incarnation = max(mark.incarnation, shard.incarnation + used)
             shard.report, shard.loss = replace(mark.report, number=0), mark.loss
-            shard.handle.call("begin_life", shard.incarnation)
+            shard.handle.call("begin_incarnation", shard.incarnation)
             shard.loading = self.watched(shard.handle.call("finish_load", True))
         self.first_incarnation = max(self.newest_incarnation, checkpoint.newest_incarnation) + 1
         self.newest_incarnation = self.first_incarnation
@@ -312,7 +312,7 @@ class ShardSet:
         shard.restarts += 1
         shard.is_lost = False
         shard.report, shard.loading = ShardReport(), None
-        shard.handle.call("begin_life", shard.incarnation)
+        shard.handle.call("begin_incarnation", shard.incarnation)
         _log.warning(
             "shard %d is started again, %s",
             shard.shard_id,
