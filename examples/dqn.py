@@ -20,6 +20,7 @@ from typing import Any
 
 import gymnasium
 import torch
+from common.checkpoint import Checkpointed
 from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,
@@ -28,7 +29,7 @@ from common.replay_training import (
     make_table,
     run,
 )
-from common.training import add_run_arguments, chosen_env_id
+from common.training import chosen_env_id, run_parser
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
@@ -57,11 +58,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line; what it leaves open comes from the environment's preset."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_run_arguments(parser)
+    parser = run_parser(__doc__)
     add_replay_arguments(parser)
     add_greedy_arguments(parser)
     env_id = chosen_env_id(argv, parser.get_default("env_id"))
@@ -100,9 +97,10 @@ def make_policy(spec: PolicySpec, *, total_envs: int) -> rollouts.TorchPolicy:
     return policy
 
 
-class Learner:
+class Learner(Checkpointed):
     """The network that is trained, the older one that its targets come from, and the optimiser."""
 
+    saved = ("online", "target", "optimizer", "updates")
     policy_state: tuple[NDArray[Any], ...] = ()
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -148,22 +146,6 @@ class Learner:
         logs = {"loss": loss.detach(), "value": value.detach().mean(), "error": error.mean()}
         # an item without error is still sampled now and then
         return error + 1e-6, logs
-
-    def state(self) -> dict[str, Any]:
-        """Everything a checkpoint needs."""
-        return {
-            "online": self.online.state_dict(),
-            "target": self.target.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self.updates,
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to a state that `state` returned."""
-        self.online.load_state_dict(state["online"])
-        self.target.load_state_dict(state["target"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.updates = state["updates"]
 
 
 def main() -> int:

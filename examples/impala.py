@@ -18,7 +18,8 @@ import sys
 from typing import Any
 
 import torch
-from common.training import add_run_arguments, chosen_env_id, run
+from common.checkpoint import Checkpointed
+from common.training import chosen_env_id, run, run_parser
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
@@ -33,11 +34,7 @@ CHECKPOINT_KIND = "rollouts examples/impala.py, version 1"
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_run_arguments(parser)
+    parser = run_parser(__doc__)
     add = parser.add_argument
     add("--num-envs", type=int, default=16, help="environments per worker")
     add("--rollout-length", type=int, default=32, help="steps per environment and update")
@@ -64,16 +61,18 @@ def make_policy(spec: PolicySpec) -> TorchPolicy:
     return TorchPolicy(agent, spec.single_action_space, seed=spec.seed)
 
 
-class Learner:
+class Learner(Checkpointed):
     """The policy that is trained and its optimiser."""
+
+    saved = ("model", "optimizer")
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         spec = rollouts.env_spec(args.env_id)
         torch.manual_seed(args.seed)
-        self.agent = Agent(spec.single_observation_space, spec.single_action_space)
-        self.policy = TorchPolicy(self.agent, spec.single_action_space, device=args.device)
-        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.learning_rate, eps=1e-5)
+        self.model = Agent(spec.single_observation_space, spec.single_action_space)
+        self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the one gradient step that a rollout is good for; returns what to log."""
@@ -88,7 +87,7 @@ class Learner:
         obs = torch.cat([on_device(batch.obs), on_device(batch.last_obs)[None]])
         action, behaviour_log_prob = on_device(batch.action), on_device(batch.log_prob)
         steps, envs = batch.reward.shape
-        *params, value = self.agent(obs.flatten(0, 1))
+        *params, value = self.model(obs.flatten(0, 1))
         params = [p[: steps * envs] if len(p) == len(value) else p for p in params]
         log_prob, entropy = self.policy.head.evaluate(params, action.flatten(0, 1))
         value, last_value = value.view(steps + 1, envs).split([steps, 1])
@@ -114,21 +113,12 @@ class Learner:
 
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.agent.parameters(), args.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
         self.optimizer.step()
         clipped = (log_prob - behaviour_log_prob).exp() > args.rho_bar
         logs = torch.stack([policy_loss, value_loss, bonus, clipped.float().mean()]).detach()
         log_names = ("policy_loss", "value_loss", "entropy", "clipped_ratios")
         return dict(zip(log_names, logs.tolist(), strict=True))
-
-    def state(self) -> dict[str, Any]:
-        """Everything a checkpoint needs."""
-        return {"model": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to a state that `state` returned."""
-        self.agent.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
 
 
 def main() -> int:

@@ -24,8 +24,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from common.checkpoint import Checkpointed
 from common.plotting import save_frames
-from common.training import Training, add_run_arguments, chosen_env_id, run
+from common.training import Training, chosen_env_id, run, run_parser
 from torch import Tensor, nn
 
 import rollouts
@@ -52,11 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line; what it leaves open comes from the environment's preset."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_run_arguments(parser)
+    parser = run_parser(__doc__)
     add = parser.add_argument
     add("--num-envs", type=int, default=8, help="environments per worker")
     add("--rollout-length", type=int, default=128, help="steps per environment and fragment")
@@ -139,18 +136,20 @@ def make_policy(spec: PolicySpec) -> TorchPolicy:
     return TorchPolicy(agent, spec.single_action_space, seed=spec.seed)
 
 
-class Learner:
+class Learner(Checkpointed):
     """The policy that is trained, its optimiser and its random numbers."""
+
+    saved = ("model", "optimizer", "rng")
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         spec = rollouts.env_spec(args.env_id)
         torch.manual_seed(args.seed)
-        self.agent = Agent(spec.single_observation_space, spec.single_action_space)
-        self.policy = TorchPolicy(self.agent, spec.single_action_space, device=args.device)
-        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.learning_rate, eps=1e-5)
-        self.generator = torch.Generator().manual_seed(args.seed)
-        if args.save_frames and not self.agent.is_pixels:
+        self.model = Agent(spec.single_observation_space, spec.single_action_space)
+        self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
+        self.rng = torch.Generator().manual_seed(args.seed)
+        if args.save_frames and not self.model.is_pixels:
             raise ValueError(
                 f"--save-frames needs an env that shows pixels, {args.env_id} does not"
             )
@@ -169,12 +168,12 @@ class Learner:
 
         logs: list[Tensor] = []
         for _ in range(args.num_epochs):
-            order = torch.randperm(batch.num_steps, generator=self.generator).to(args.device)
+            order = torch.randperm(batch.num_steps, generator=self.rng).to(args.device)
             for index in torch.split(order, size):
                 loss, log = self.ppo_loss(*(x[index] for x in steps))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
-                nn.utils.clip_grad_norm_(self.agent.parameters(), args.max_grad_norm)
+                nn.utils.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
                 self.optimizer.step()
                 logs.append(log)
         names = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
@@ -185,7 +184,7 @@ class Learner:
     ) -> tuple[Tensor, Tensor]:
         """The clipped objective of Schulman et al. 2017 on one minibatch, and what to log."""
         args = self.args
-        *params, value = self.agent(obs)
+        *params, value = self.model(obs)
         log_prob, entropy = self.policy.head.evaluate(params, action)
         log_ratio = log_prob - old_log_prob
         ratio = log_ratio.exp()
@@ -200,20 +199,6 @@ class Learner:
         kl = (ratio - 1 - log_ratio).mean()
         clip_fraction = ((ratio - 1).abs() > args.clip).float().mean()
         return loss, torch.stack([policy_loss, value_loss, bonus, kl, clip_fraction]).detach()
-
-    def state(self) -> dict[str, Any]:
-        """Everything a checkpoint needs."""
-        return {
-            "model": self.agent.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "rng": self.generator.get_state(),
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to a state that `state` returned."""
-        self.agent.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["rng"])
 
 
 class PpoTraining(Training):

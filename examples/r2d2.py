@@ -22,6 +22,7 @@ from typing import Any
 
 import gymnasium
 import torch
+from common.checkpoint import Checkpointed
 from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,
@@ -30,7 +31,7 @@ from common.replay_training import (
     make_table,
     run,
 )
-from common.training import add_run_arguments
+from common.training import run_parser
 from numpy.typing import NDArray
 from ppo import layer
 from torch import Tensor, nn
@@ -46,11 +47,7 @@ CHECKPOINT_KIND = "rollouts examples/r2d2.py, version 1"
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_run_arguments(parser)
+    parser = run_parser(__doc__)
     add_replay_arguments(parser)
     add_greedy_arguments(parser)
     add = parser.add_argument
@@ -132,8 +129,10 @@ def make_policy(spec: PolicySpec, *, total_envs: int, **options: Any) -> Recurre
     return policy
 
 
-class Learner:
+class Learner(Checkpointed):
     """The network that is trained, the older one that its targets come from, and the optimiser."""
+
+    saved = ("online", "target", "optimizer", "updates")
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -213,22 +212,6 @@ class Learner:
         for i in range(args.n_step):
             total = total + args.gamma**i * padded[i : i + steps]
         return root(total) if args.rescale else total
-
-    def state(self) -> dict[str, Any]:
-        """Everything a checkpoint needs."""
-        return {
-            "online": self.online.state_dict(),
-            "target": self.target.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self.updates,
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to a state that `state` returned."""
-        self.online.load_state_dict(state["online"])
-        self.target.load_state_dict(state["target"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.updates = state["updates"]
 
 
 EPSILON = 1e-3  # of Pohlen et al. 2018: keeps `root` invertible

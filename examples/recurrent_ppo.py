@@ -21,7 +21,8 @@ from typing import Any
 
 import gymnasium
 import torch
-from common.training import add_run_arguments, run
+from common.checkpoint import Checkpointed
+from common.training import run, run_parser
 from ppo import layer
 from torch import Tensor, nn
 
@@ -36,11 +37,7 @@ CHECKPOINT_KIND = "rollouts examples/recurrent_ppo.py, version 1"
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_run_arguments(parser)
+    parser = run_parser(__doc__)
     add = parser.add_argument
     add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
     # from one step to the next a position changes by hundredths, and that is all there is to see
@@ -130,16 +127,18 @@ def make_policy(spec: PolicySpec | rollouts.EnvSpec, **options: Any) -> Recurren
     return RecurrentTorchPolicy(agent, spec.single_action_space)
 
 
-class Learner:
+class Learner(Checkpointed):
     """The policy that is trained, its optimiser and its random numbers."""
+
+    saved = ("model", "optimizer", "rng")
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         torch.manual_seed(args.seed)
         self.policy = make_policy(rollouts.env_spec(args.env_id), **agent_options(args))
-        self.agent: Agent = self.policy.module.to(args.device)  # type: ignore[assignment]
-        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.learning_rate, eps=1e-5)
-        self.generator = torch.Generator().manual_seed(args.seed)
+        self.model: Agent = self.policy.module.to(args.device)  # type: ignore[assignment]
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
+        self.rng = torch.Generator().manual_seed(args.seed)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
@@ -158,13 +157,13 @@ class Learner:
 
         logs: list[Tensor] = []
         for _ in range(args.num_epochs):
-            order = torch.randperm(envs, generator=self.generator).to(args.device)
+            order = torch.randperm(envs, generator=self.rng).to(args.device)
             for columns in torch.split(order, size):
                 start = tuple(s[columns] for s in state)
                 loss, log = self.ppo_loss(start, *(x[:, columns] for x in time_major))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
-                nn.utils.clip_grad_norm_(self.agent.parameters(), args.max_grad_norm)
+                nn.utils.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
                 self.optimizer.step()
                 logs.append(log)
         names = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
@@ -182,7 +181,7 @@ class Learner:
     ) -> tuple[Tensor, Tensor]:
         """The clipped objective on the columns of one minibatch (T, B), and what to log."""
         args = self.args
-        logits, value = self.agent.sequence(obs, state, ended)
+        logits, value = self.model.sequence(obs, state, ended)
         log_prob, entropy = self.policy.head.evaluate([logits.flatten(0, 1)], action.flatten())
         log_ratio = log_prob - old_log_prob.flatten()
         ratio = log_ratio.exp()
@@ -198,20 +197,6 @@ class Learner:
         kl = (ratio - 1 - log_ratio).mean()
         clip_fraction = ((ratio - 1).abs() > args.clip).float().mean()
         return loss, torch.stack([policy_loss, value_loss, bonus, kl, clip_fraction]).detach()
-
-    def state(self) -> dict[str, Any]:
-        """Everything a checkpoint needs."""
-        return {
-            "model": self.agent.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "rng": self.generator.get_state(),
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to a state that `state` returned."""
-        self.agent.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["rng"])
 
 
 def main() -> int:

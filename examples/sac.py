@@ -25,10 +25,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from common.checkpoint import Checkpointed
 from common.evaluation import Evaluation, EvaluationLog, evaluate
 from common.plotting import save_training_curves
 from common.replay_training import ReplayTraining, add_replay_arguments, make_table, run
-from common.training import add_run_arguments, chosen_env_id
+from common.training import chosen_env_id, run_parser
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -57,11 +58,7 @@ def parse_args(
     argv: list[str] | None = None, *, doc: str | None = __doc__, **defaults: Any
 ) -> argparse.Namespace:
     """Reads the command line; what it leaves open comes from the environment's preset."""
-    parser = argparse.ArgumentParser(
-        description=(doc or "").partition("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_run_arguments(parser)
+    parser = run_parser(doc)
     add_replay_arguments(parser)
     add = parser.add_argument
     add("--updates-per-step", type=float, default=1.0, help="gradient steps per env-step")
@@ -203,9 +200,13 @@ def sizes(*spaces: gymnasium.Space[Any]) -> tuple[int, ...]:
     return tuple(prod(space.shape or ()) for space in spaces)
 
 
-class Learner:
+class Learner(Checkpointed):
     """Actor, critics, the slower copy of these that targets come from, and the entropy's weight."""
 
+    saved = (
+        *("actor", "critics", "target", "log_alpha"),
+        *("actor_optimizer", "critic_optimizer", "rng", "updates"),
+    )
     policy_state: tuple[NDArray[Any], ...] = ()
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -228,7 +229,7 @@ class Learner:
         self.actor_optimizer = adam(self.of_actor, args.learning_rate)
         self.critic_optimizer = adam(self.of_critics, args.learning_rate)
         self.move_target: Callable[..., None] = get_ema_multi_avg_fn(1 - args.tau)
-        self.generator = torch.Generator(args.device).manual_seed(args.seed)
+        self.rng = torch.Generator(args.device).manual_seed(args.seed)
         self.updates = 0
 
     def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
@@ -268,7 +269,7 @@ class Learner:
     def sample_action(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Draws actions (B, A) within [-1, 1] and returns them with their log_prob (B,)."""
         mean, log_std, _ = self.actor(obs)
-        noise = torch.empty_like(mean).normal_(generator=self.generator)
+        noise = torch.empty_like(mean).normal_(generator=self.rng)
         return squash(mean, log_std, noise)
 
     @torch.no_grad()
@@ -277,27 +278,6 @@ class Learner:
         mean, *_ = self.actor(torch.from_numpy(obs).to(self.args.device))
         action: NDArray[Any] = self.head.scaled(mean.tanh()).cpu().numpy()
         return action.astype(self.head.dtype, copy=False)
-
-    def state(self) -> dict[str, Any]:
-        """Everything a checkpoint needs."""
-        return {
-            "actor": self.actor.state_dict(),
-            "critics": self.critics.state_dict(),
-            "target": self.target.state_dict(),
-            "log_alpha": self.log_alpha.detach().cpu(),
-            "actor_optimizer": self.actor_optimizer.state_dict(),
-            "critic_optimizer": self.critic_optimizer.state_dict(),
-            "rng": self.generator.get_state(),
-            "updates": self.updates,
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to a state that `state` returned."""
-        for name in ("actor", "critics", "target", "actor_optimizer", "critic_optimizer"):
-            getattr(self, name).load_state_dict(state[name])
-        self.log_alpha.data.copy_(state["log_alpha"])
-        self.generator.set_state(state["rng"])
-        self.updates = state["updates"]
 
 
 def adam(parameters: list[Any], learning_rate: float) -> torch.optim.Adam:

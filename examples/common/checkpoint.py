@@ -13,6 +13,41 @@ import torch
 FILE_NAME = "checkpoint.pt"
 
 
+class Checkpointed:
+    """A learner that names what of it a checkpoint holds.
+
+    Attributes:
+      saved: attributes: modules, optimisers, tensors, a torch.Generator, numbers.
+    """
+
+    saved: tuple[str, ...]
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        return {name: _state_of(getattr(self, name)) for name in self.saved}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to a state that `state` returned."""
+        for name in self.saved:
+            part = getattr(self, name)
+            if isinstance(part, torch.Generator):
+                part.set_state(state[name])
+            elif isinstance(part, torch.Tensor):
+                part.data.copy_(state[name])
+            elif hasattr(part, "load_state_dict"):
+                part.load_state_dict(state[name])
+            else:
+                setattr(self, name, state[name])
+
+
+def _state_of(part: Any) -> Any:
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    if isinstance(part, torch.Tensor):
+        return part.detach().cpu()
+    return part.state_dict() if hasattr(part, "state_dict") else part
+
+
 def save_checkpoint(path: Path, kind: str, state: dict[str, Any]) -> None:
     """Replaces `path` by a file with `state`; whenever this stops, `path` is the old or the new.
 

@@ -81,7 +81,7 @@ def explore(policy: rollouts.TorchPolicy, spec: PolicySpec, total_envs: int) -> 
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `run` reads, beside training.add_run_arguments, samples_per_insert."""
+    """Adds the options that `run` reads, beside those of `run_parser`, samples_per_insert."""
     add = parser.add_argument
     add("--num-shards", type=int, default=2, help="Ray actors of the replay; 0: in this process")
     add("--num-envs", type=int, default=8, help="environments per worker")
@@ -162,7 +162,7 @@ def run(
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
     Args:
-      args: with the options of `add_run_arguments` and `add_replay_arguments`.
+      args: with the options of `run_parser` and `add_replay_arguments`.
       make_learner: called once.
       make_policy: called in each worker.
       table: of the replay.

@@ -54,8 +54,16 @@ class Learner(Trained, Protocol):
         ...
 
 
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `run` reads, beside num_envs, rollout_length and learning_rate."""
+def run_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Makes a parser of what `run` reads, beside num_envs, rollout_length and learning_rate.
+
+    Args:
+      doc: of the program; its first paragraph says what it is.
+    """
+    parser = argparse.ArgumentParser(
+        description=(doc or "").partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     add = parser.add_argument
     add("--env-id", default="CartPole-v1", help="any id that `rollouts envs` lists")
     add("--num-workers", type=int, default=2, help="Ray workers; 0 samples in this process")
@@ -67,6 +75,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
     add("--prometheus", action="store_true", help="metrics through Ray too, which needs workers")
     add("--resume", type=Path, help="a run directory, or a checkpoint in one")
+    return parser
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
 
 
@@ -91,7 +100,7 @@ def run(
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
     Args:
-      args: with the options of `add_run_arguments`.
+      args: with the options of `run_parser`.
       make_learner: called once.
       make_policy: called in each worker.
       kind: of the checkpoint: which program, in which version.

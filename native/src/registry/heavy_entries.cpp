@@ -9,12 +9,12 @@
 namespace rollouts {
 namespace {
 
-template <typename Env>
+template <HeavyEnvironment Env>
 Options HeavyOptions() {
   return ListOptions<Env>({});
 }
 
-template <typename Env>
+template <HeavyEnvironment Env>
 EnvSpec HeavySpec(const OptionColumns& options) {
   const HeavyType& type = HeavyTypeOf<Env>();
   return type.make_spec(type.read_config(options, 0, nullptr).get());
@@ -32,7 +32,7 @@ std::unique_ptr<EnvBatch> MakeHeavyBatch(const HeavyType& type, const OptionColu
   return std::make_unique<HeavyEnvBatch>(type, std::move(configs), num_envs);
 }
 
-template <typename Env>
+template <HeavyEnvironment Env>
 std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t first_row,
                                      std::int32_t num_envs) {
   return MakeHeavyBatch(HeavyTypeOf<Env>(), options, first_row, num_envs);

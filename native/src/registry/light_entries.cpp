@@ -15,18 +15,18 @@ namespace rollouts {
 
 namespace {
 
-template <typename Env>
+template <LightEnvironment Env>
 Options LightOptions() {
   return ListOptions<Env>({});
 }
 
-template <typename Env>
+template <LightEnvironment Env>
 EnvSpec LightSpec(const OptionColumns& options) {
   ReadConfig<Env>(options, 0);  // unknown options are errors here too
   return Env::kSpec;
 }
 
-template <typename Env>
+template <LightEnvironment Env>
 std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t first_row,
                                      std::int32_t num_envs) {
   auto configs = ReadConfigs<Env>(options, first_row, num_envs);

@@ -49,6 +49,8 @@
 //   static std::shared_ptr<const void> Share(const Config&)   optional: what environments of
 //       these options have in common, held by their batch
 // Its functions may throw; the pool reports that as this environment's failure.
+//
+// The concepts below have the compiler name the member that is missing.
 #pragma once
 
 #include "rollouts/core/math.h"
@@ -71,5 +73,36 @@ struct StepResult {
     return StepResult{reward, terminated, reward};
   }
 };
+
+// std::same_as, where there is no standard library.
+template <typename A, typename B>
+inline constexpr bool kSameType = false;
+template <typename A>
+inline constexpr bool kSameType<A, A> = true;
+
+// What a light environment must have; the optional members are asked for where they are used.
+template <typename Env>
+concept LightEnvironment =
+    requires(const typename Env::Config& config, typename Env::State& state,
+             const typename Env::State& seen, const typename Env::Action* action,
+             typename Env::Obs* obs, Rng& rng) {
+      static_cast<const EnvSpec&>(Env::kSpec);
+      Env::Reset(config, state, rng);
+      requires kSameType<decltype(Env::Step(config, state, action, rng)), StepResult>;
+      Env::Observe(config, seen, obs);
+    };
+
+// What a heavy one must have.
+template <typename Env>
+concept HeavyEnvironment =
+    requires(const typename Env::Config& config, Env& env, const Env& seen,
+             const typename Env::Action* action, typename Env::Obs* obs, double* values, Rng& rng) {
+      requires kSameType<decltype(Env::MakeSpec(config)), EnvSpec>;
+      Env(config);
+      env.Reset(rng, true);
+      requires kSameType<decltype(env.Step(action, rng)), StepResult>;
+      seen.Observe(obs);
+      seen.WriteInfo(values);
+    };
 
 }  // namespace rollouts
