@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # THE registry: one line per environment id. HEADER is relative to include/rollouts.
-# An id that ends in * is a family whose members Python names (rollouts/pool/registry.py).
+# An id that ends in * stands for many, which Python names (rollouts/families/table.py).
 #
 # rollouts_env(ID TYPE HEADER [MAX_EPISODE_STEPS n] [REWARD_THRESHOLD x] [CPU_ONLY] [VECTORIZED]
 #              [INCLUDE header])

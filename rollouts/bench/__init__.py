@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
-from rollouts.bench.peers import PEERS as LIBRARIES
-from rollouts.bench.peers import OpenEnv, Peer, Rollouts
+from rollouts.bench.peers import LIBRARIES, OpenEnv, Peer, Rollouts
 from rollouts.bench.runner import compare
 
 PEERS = {**LIBRARIES, MujocoRollout.name: MujocoRollout(), MujocoBatch.name: MujocoBatch()}

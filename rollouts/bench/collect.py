@@ -35,7 +35,7 @@ COUNTING = (
     "only in its own turns, from its steady state, with a policy network of the same size."
 )
 
-PEERS = ("env-actors", "tianshou", "rllib", "rllib-actors")
+COLLECT_PEERS = ("env-actors", "tianshou", "rllib", "rllib-actors")
 
 _PAUSE_TIMEOUT_S = 300.0
 _POLL_S = 0.005
@@ -234,8 +234,8 @@ def compare_collecting(
       settings: What to measure, and for how long; batch_size must be num_envs.
       rollout_length: Steps T of each environment per rollout.
       policy: "network" or "random", see `policies.make_policy`.
-      peers: Names of `PEERS`: "env-actors", one Gymnasium environment per Ray actor, all stepped
-        by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its SingleAgentEnvRunner with all
+      peers: Names of `COLLECT_PEERS`: "env-actors", one Gymnasium environment per Ray actor, all
+        stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its SingleAgentEnvRunner with all
         environments in this process; "rllib-actors", one such runner per environment in Ray
         actors. One whose library is missing is left out, and a warning says so.
       peer_num_envs: Environments of each peer; None for num_envs.
@@ -374,8 +374,8 @@ def _check(
         if value is not None and value < 1:
             raise SpecError(f"{name} is {value}, expected at least 1")
     for peer in peers:
-        if peer not in PEERS:
-            raise SpecError(f"peer is {peer!r}, expected one of {PEERS}")
+        if peer not in COLLECT_PEERS:
+            raise SpecError(f"peer is {peer!r}, expected one of {COLLECT_PEERS}")
 
 
 @contextmanager

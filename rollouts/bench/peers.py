@@ -267,7 +267,8 @@ class PlainLoop:
         )
 
 
-PEERS: Mapping[str, Peer] = {
+# `rollouts.bench.PEERS` has MuJoCo's own pools, too
+LIBRARIES: Mapping[str, Peer] = {
     peer.name: peer for peer in (EnvPool(), Gymnasium(), Ale(), PlainLoop(), SameStep())
 }
 

@@ -13,8 +13,8 @@ from typing import Any
 from gymnasium import spaces
 
 from rollouts.errors import EngineError, SpecError
-from rollouts.pool.option_names import did_you_mean
 from rollouts.pool.registry import close_ids, env_ids, env_spec
+from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
 
 

@@ -183,7 +183,7 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", choices=["network", "random"], default="network",
         help="network: two layers of 64 for vectors, a small CNN for images; random: actions "
         "drawn before, which costs nothing; default: network")  # fmt: skip
-    add("--peer", action="append", default=[], choices=list(collect.PEERS),
+    add("--peer", action="append", default=[], choices=list(collect.COLLECT_PEERS),
         help="to measure beside ours; repeat for several")  # fmt: skip
     add("--peer-num-envs", type=_positive_int, metavar="N",
         help="environments of a peer; an actor for each takes memory; default: N")  # fmt: skip

@@ -32,7 +32,7 @@ class LagRule:
     """What happens to fragments with a lag above `max_lag` (None: there is no limit).
 
     pass    They are delivered, and counted.
-    drop    They are discarded when they are found too old, and counted as "stale".
+    drop    LearnerQueue.drop_stale discards them, and they are counted as "stale".
     block   Collection stops where it would make them: with F fragments taken per version, no more
             than max_lag * F are in flight and queued together, and with max_lag = 0 only what a
             `get` is waiting for. What grows too old nevertheless, because F changed or a slow

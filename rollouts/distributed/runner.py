@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the coordinator needs of whoever makes its fragments."""
+"""Runner: what LocalRunner and RayRunner are to the coordinator."""
 
 from __future__ import annotations
 

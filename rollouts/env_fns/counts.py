@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted and timed of a host, and what is told of it."""
+"""EnvFnsCounts: the counters and times behind `stats`, and advice on them."""
 
 from __future__ import annotations
 

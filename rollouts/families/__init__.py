@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of environments that an engine steps: ids, files, fields of models."""
+"""Families: one row per folder of native/include/rollouts/envs; engines, their files and models."""

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FAMILIES: every family of environments, one row each."""
+"""FAMILIES: every family of environments, one row each.
+
+A new one is a folder of headers in native/include/rollouts/envs, their lines in native/envs.cmake,
+and a row here. Where an engine must be loaded, or ids depend on what is installed, a file beside
+this one makes the row, as atari.py does. Frames by another program are a new `Drawer`.
+"""
 
 from __future__ import annotations
 
+from rollouts.errors import SpecError
 from rollouts.families import atari, dm_control, mujoco_engine
 from rollouts.families.family import Family
 
@@ -19,7 +25,13 @@ INTERNAL_OPTIONS = frozenset(name for family in FAMILIES for name in family.inte
 
 def family_of(header: str) -> Family:
     """The family of an environment, by `EnvSpec.header`."""
-    return next(family for family in FAMILIES if header.startswith(family.headers))
+    for family in FAMILIES:
+        if header.startswith(family.headers):
+            return family
+    raise SpecError(
+        f"{header} is in no family's folder: add a row to rollouts/families/table.py, which has "
+        f"{', '.join(family.headers for family in FAMILIES)}"
+    )
 
 
 def entry_id(env_id: str) -> str:

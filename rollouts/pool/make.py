@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make_vec`: where users begin."""
+"""`make_vec`: its signature and what it means; `VectorEnv` does the work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Unpack
 
 from gymnasium.vector import AutoresetMode
 
-from rollouts.pool.env_options import EnvOptions
+from rollouts.pool.option_types import EnvOptions
 from rollouts.pool.vector_env import VectorEnv
 
 

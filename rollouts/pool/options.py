@@ -56,17 +56,17 @@ def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) ->
       SpecError: Not one value or N, a range that is no pair, or one thing said twice.
       DTypeError: A function of MuJoCo-v0 that cannot be called, or names that are no str.
     """
-    read = _sorted(given, num_envs, own_model)
+    read = _by_reader(given, num_envs, own_model)
     return replace(read, native=option_columns(read.native, num_envs))
 
 
 def first_options(given: Mapping[str, Any], *, own_model: bool) -> dict[str, OptionValue]:
     """The native options of the first of any number of environments. Otherwise as read_options."""
-    read = _sorted(given, None, own_model)
+    read = _by_reader(given, None, own_model)
     return {name: first_value(name, value) for name, value in read.native.items()}
 
 
-def _sorted(given: Mapping[str, Any], num_envs: int | None, own_model: bool) -> Options:
+def _by_reader(given: Mapping[str, Any], num_envs: int | None, own_model: bool) -> Options:
     frames, others = split_options(given)
     model = others.pop("model", None)
     plain, functions = split_functions(others, own_model)

@@ -17,8 +17,8 @@ from rollouts.errors import SpecError
 from rollouts.families import atari
 from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, installed_ids
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
-from rollouts.pool.option_names import did_you_mean, unknown_option
 from rollouts.pool.options import first_options
+from rollouts.pool.unknown_option import did_you_mean, unknown_option
 from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
 from rollouts.support.option_help import explained
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `VectorEnv.reset` takes as options."""
+"""Options of `VectorEnv.reset`, read and checked."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rollouts import _native
 from rollouts.checks import options_dict
 from rollouts.errors import DTypeError, SpecError
 from rollouts.families.model_fields import Column, Scaled, model_columns
-from rollouts.pool.option_names import did_you_mean
 from rollouts.pool.options import Columns, read_options
-from rollouts.pool.recipe import PoolRecipe
+from rollouts.pool.pool_recipe import PoolRecipe
+from rollouts.pool.unknown_option import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from rollouts.machine.placement import worker_cpus
 from rollouts.own_model import FunctionPool, common_layout, is_own_model
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.options import Options, read_options
-from rollouts.pool.recipe import read_ids, resolve_pool
+from rollouts.pool.pool_recipe import read_ids, resolve_pool
 from rollouts.pool.reset_options import read_reset_options
 from rollouts.pool.send_recv import SendRecv
 from rollouts.rendering import FrameSource

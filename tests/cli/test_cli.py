@@ -311,4 +311,4 @@ def test_peers_are_not_imported_before_they_are_asked_for() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     names = {"envpool", "gymnasium", "ale", "loop", "rollouts-same-step"}
-    assert set(peers.PEERS) == names
+    assert set(peers.LIBRARIES) == names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet under random events: no order of them may lose, repeat or miscount a step."""
+"""The fleet under random events: whatever happens when, no step is lost, doubled or miscounted."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import rollouts
-from rollouts.pool.env_options import EnvOptions
+from rollouts.pool.option_types import EnvOptions
 from rollouts.rendering.options import NAMES, PREFIX
 
 

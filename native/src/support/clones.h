@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#pragma once
-
 // One function body, compiled for several instruction sets; the loader picks the
 // best that the machine has. Without fused multiply-add contraction all of them
 // give the same bits. `flatten`, because a call left in the loop stops the vectoriser.
+#pragma once
+
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #define ROLLOUTS_CLONES \
   __attribute__((flatten, target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

@@ -112,7 +112,7 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   spec.observation.low[0] = 0;
   spec.observation.high[0] = 255;
   spec.action = config.continuous ? ContinuousActions() : DiscreteActions(engine.actions);
-  spec.step_cost_ns = kFrameCostNs * config.frameskip;
+  spec.step_cost_ns = EnvSpec::CostNs(kFrameCostNs, config.frameskip);
   // in the order of WriteInfo
   spec.num_infos = 4;
   spec.infos[0] = {"lives", DType::kInt32};

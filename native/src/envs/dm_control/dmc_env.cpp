@@ -48,7 +48,7 @@ EnvSpec DmControl::MakeSpec(const Config& config) {
   EnvSpec spec;
   spec.observation = ObservationSpace(config.obs_dtype, counter.size());
   spec.action = ActionSpace(env.physics_.model());
-  spec.step_cost_ns = StepCostNs(env.entry_.substep_ns, env.substeps_);
+  spec.step_cost_ns = EnvSpec::CostNs(env.entry_.substep_ns, env.substeps_);
   DescribeParts(parts, counter.size(), spec);
   return spec;
 }

@@ -103,19 +103,13 @@ SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size) {
   return space;
 }
 
-std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps) {
-  return static_cast<std::int32_t>(
-      // a second at most, which fits 32 bits
-      std::min(std::int64_t{substep_ns} * substeps, std::int64_t{1'000'000'000}));
-}
-
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
                        std::int32_t substep_ns) {
   EnvSpec spec;
   spec.observation = ObservationSpace(config.obs_dtype, observation_size);
   spec.action = ActionSpace(model);
-  spec.step_cost_ns = StepCostNs(substep_ns, config.frame_skip);
+  spec.step_cost_ns = EnvSpec::CostNs(substep_ns, config.frame_skip);
   std::int32_t values = 0;
   for (const InfoSpec& info : infos) {
     InfoSpec& ours = spec.infos[spec.num_infos++];

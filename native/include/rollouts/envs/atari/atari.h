@@ -23,8 +23,8 @@ class Atari {
  public:
   struct Config {
     std::string rom_path;           // set by rollouts/families/atari.py from the id
-    std::int32_t frameskip = 4;     // frames per step, all with the same action
-    std::int32_t stack_num = 4;     // frames in an observation, zeros where there is none yet
+    std::int32_t frameskip = 4;     // frames per step, 1 or more, all with the same action
+    std::int32_t stack_num = 4;     // frames in an observation, 1 or more; zeros where there is none
     std::int32_t img_height = 84;   // pixels of a frame; not above the game's screen (210 for most)
     std::int32_t img_width = 84;    // pixels of a frame; at most 160
     bool grayscale = true;          // one channel; else RGB: one more axis of 3
@@ -44,7 +44,7 @@ class Atari {
     bool life_loss_info = false;
 
     bool reward_clipping = true;    // clips a step's reward to [-1, 1]
-    double repeat_action_probability = 0.25;  // of each frame: the action before stays pressed
+    double repeat_action_probability = 0.25;  // of each frame, 0 to 1: the action before stays
     bool full_action_space = false;  // all 18 actions of the joystick, else what the game uses
     // actions are (radius, theta, fire) in float32, from [0, -pi, 0] to [1, pi, 1]: the joystick in
     // polar coordinates, and how far a paddle turns. All 18 combinations can be pressed, whatever

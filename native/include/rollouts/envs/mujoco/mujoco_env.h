@@ -90,7 +90,6 @@ std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
 SpaceSpec ActionSpace(const PhysicsModel& model);
 // Numbers without bounds. `obs_dtype` is "float64" or "float32".
 SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
-std::int32_t StepCostNs(std::int32_t substep_ns, std::int32_t substeps);
 // Throws SpecError for a model that a pool has no room for.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,

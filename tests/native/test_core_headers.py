@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler names the member that an environment of the user's own lacks."""
+"""Headers of core/: the compiler names the member that an environment lacks; costs of steps."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ HEAVY = {
 MEMBERS = {"LightEnvironment": LIGHT, "HeavyEnvironment": HEAVY}
 
 
-def compiled(concept: str, members: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    source = (
-        '#include <cstdint>\n#include "rollouts/core/env.h"\nnamespace rollouts {\n'
-        f"struct One {{ {' '.join(members.values())} }};\n"
-        f"static_assert({concept}<One>);\n}}\n"
-    )
+def compiled(source: str) -> subprocess.CompletedProcess[str]:
+    head = '#include <cstdint>\n#include "rollouts/core/env.h"\nnamespace rollouts {\n'
     assert COMPILER is not None
     command = [COMPILER, "-std=c++20", "-fsyntax-only", f"-I{INCLUDE}", "-x", "c++", "-"]
-    return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, input=f"{head}{source}\n}}\n", capture_output=True, text=True, check=False
+    )
+
+
+def checked(concept: str, members: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    struct = f"struct One {{ {' '.join(members.values())} }};"
+    return compiled(f"{struct}\nstatic_assert({concept}<One>);")
 
 
 @pytest.mark.parametrize("concept", MEMBERS)
 def test_an_environment_with_all_members_is_taken(concept: str) -> None:
-    result = compiled(concept, MEMBERS[concept])
+    result = checked(concept, MEMBERS[concept])
     assert result.returncode == 0, result.stderr
 
 
@@ -67,7 +70,7 @@ def test_an_environment_with_all_members_is_taken(concept: str) -> None:
 )
 def test_a_missing_member_is_named(concept: str, member: str) -> None:
     members = {name: text for name, text in MEMBERS[concept].items() if name != member}
-    result = compiled(concept, members)
+    result = checked(concept, members)
     assert result.returncode != 0
     assert f"concept rollouts::{concept}" in result.stderr
     assert member in result.stderr
@@ -82,6 +85,14 @@ def test_a_missing_member_is_named(concept: str, member: str) -> None:
     ],
 )
 def test_a_member_of_another_type_is_refused(member: str, text: str) -> None:
-    result = compiled("LightEnvironment", {**LIGHT, member: text})
+    result = checked("LightEnvironment", {**LIGHT, member: text})
     assert result.returncode != 0
     assert member in result.stderr
+
+
+def test_the_cost_of_very_long_steps_does_not_overflow() -> None:
+    # an Atari step of 50 000 frames was cheaper than nothing
+    source = "static_assert(EnvSpec::CostNs(46'000, 50'000) == 1'000'000'000);"
+    short = "static_assert(EnvSpec::CostNs(46'000, 4) == 184'000);"
+    result = compiled(f"{source}\n{short}")
+    assert result.returncode == 0, result.stderr
