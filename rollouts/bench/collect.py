@@ -236,8 +236,8 @@ def compare_collecting(
       policy: "network" or "random", see `policies.make_policy`.
       peers: Names of `COLLECT_PEERS`: "env-actors", one Gymnasium environment per Ray actor, all
         stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its SingleAgentEnvRunner
-        with all environments in this process; "rllib-actors", one such runner per environment in Ray
-        actors. One whose library is missing is left out, and a warning says so.
+        with all environments in this process; "rllib-actors", one such runner per environment in
+        Ray actors. One whose library is missing is left out, and a warning says so.
       peer_num_envs: Environments of each peer; None for num_envs.
       on_progress: Called with a short line before each turn.
 

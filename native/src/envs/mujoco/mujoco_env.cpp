@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/envs/mujoco/mujoco_env.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
