@@ -34,8 +34,8 @@ NATIVE := $(shell find native -type f)
 demo: $(VENV)/.dependencies $(VENV)/.native
 	$(PY) examples/ppo.py --run-dir $(RUN_DIR)
 
-# The native core, the Python layers, the adapters, workers in a Ray of this machine, the built wheel,
-# and with the newest Gymnasium what changes with it.
+# The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
+# newest Gymnasium what changes with it.
 test: setup $(NEWEST)/.gymnasium
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -43,8 +43,9 @@ test: setup $(NEWEST)/.gymnasium
 	$(PY) $(PYTEST) -m "not system and not slow and not wheels"
 	$(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
 
-# The system: clusters of Ray whose workers, shards and nodes die, and examples from end to end.
-# They start some 300 processes of Ray, which takes longer than all of the above.
+# What takes minutes around what it checks: the core built again for sanitizers and as a wheel,
+# resolving against the public index, some 300 processes of Ray whose workers, shards and nodes
+# die, and examples from end to end.
 test-system: setup
 	$(PY) $(PYTEST) -m "system and not slow and not wheels"
 

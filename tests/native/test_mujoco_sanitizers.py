@@ -37,7 +37,7 @@ SCENARIOS = [
     "threads_share_models",
 ]
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.system]
 
 
 @pytest.fixture(scope="session")

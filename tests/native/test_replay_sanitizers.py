@@ -20,7 +20,7 @@ SCENARIOS = [
     "writers_and_readers",
 ]
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.system]
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ SCENARIOS = [
     "whole_rounds",
 ]
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.system]
 
 
 @pytest.fixture(scope="session")

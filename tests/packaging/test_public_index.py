@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 import uv
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from wheels import ROOT, build_wheel, make_environment, run
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,7 +44,6 @@ print(rollouts.__file__)
     assert str(ROOT) not in where
 
 
-@pytest.mark.system
 def test_installed_wheel_collects_through_ray(python: Path, tmp_path: Path) -> None:
     script = tmp_path / "collect.py"
     script.write_text(
