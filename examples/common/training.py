@@ -75,8 +75,8 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
     add("--prometheus", action="store_true", help="metrics through Ray too, which needs workers")
     add("--resume", type=Path, help="a run directory, or a checkpoint in one")
-    return parser
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
+    return parser
 
 
 def chosen_env_id(argv: list[str] | None, default: str) -> str:
