@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_batch import make_batch
+from random_batches import make_batch
 
 from rollouts.batch import RolloutBatch
 from rollouts.device_queue import DeviceQueue
