@@ -29,7 +29,7 @@ class Bundles:
 
     @classmethod
     def of_workers(cls, placement: Placement, *, num_workers: int, num_threads: int) -> Bundles:
-        """Returns those of the workers that there may ever be, None replaced by what it means."""
+        """Returns the bundles of all workers that there may ever be; no field is None any more."""
         return cls(
             count=num_workers if placement.max_workers is None else placement.max_workers,
             num_cpus=num_threads if placement.num_cpus is None else placement.num_cpus,

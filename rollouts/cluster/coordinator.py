@@ -77,10 +77,9 @@ class RolloutCoordinator:
       faults: See `FaultPolicy`: how often a worker is started again, and how long it may take.
       queue: See `QueueLimits`: how many fragments may be on their way, how old they may be, and in
         which order they come.
-      weights: See `WeightTransport`: whether they travel in 16 bits or in part, and the first
-        number.
-      collect: See `CollectOptions`: environments and collector that are not those of `make_vec` and
-        `Collector`, and what a fragment has.
+      weights: See `WeightTransport`: 16 bits, changed arrays alone, number of the first version.
+      collect: See `CollectOptions`: environments or a collector of your own, and what a fragment
+        contains.
       inference: See `Inference`: the actor in which one policy acts for all workers; None for a
         policy in each.
     Raises:

@@ -216,7 +216,7 @@ def _check_function(name: str, function: Callable[..., object] | None) -> None:
         )
 
 
-# where the fields are written that are looked for among the keywords of RolloutCoordinator
+# a keyword that RolloutCoordinator does not take -> how its users write it
 MOVED_KEYWORDS = {
     "num_cpus_per_worker": "placement=Placement(num_cpus={})",
     "num_gpus_per_worker": "placement=Placement(num_gpus={})",

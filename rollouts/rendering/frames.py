@@ -89,7 +89,9 @@ class FrameSource:
         self._pool = pool
         self._first = first_env_id
         self._specs = [specs[one] for one, count in runs for _ in range(count)]
-        if options and not any(_drawer(spec) == "mujoco" for spec in specs.values()):
+        drawers = {one: family_of(spec.header).drawer for one, spec in specs.items()}
+        self._drawers = [drawers[one] for one, count in runs for _ in range(count)]
+        if options and "mujoco" not in drawers.values():
             raise SpecError(
                 f"{', '.join(specs)} has no options {', '.join(sorted(options))}: only frames of "
                 "MuJoCo environments can be given a size, a camera or flags"
@@ -104,17 +106,18 @@ class FrameSource:
     def draw(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Array, ...]:
         """Draws environments as they are now; see `VectorEnv.render`."""
         envs = self._rows(env_ids)
-        specs = [self._specs[env] for env in envs]
         frames: list[Array] = [np.empty(0)] * len(envs)
-        draw: dict[Drawer | None, Draw] = {
+        draws: dict[Drawer | None, Draw] = {
             "mujoco": self._draw_mujoco,
             "engine": self._draw_by_engine,
             "gymnasium": self._draw_classic,
             None: self._refuse,
         }
-        for drawer in {_drawer(spec) for spec in specs}:
-            at = [i for i, spec in enumerate(specs) if _drawer(spec) == drawer]
-            for i, frame in zip(at, draw[drawer]([envs[i] for i in at], camera), strict=True):
+        for drawer, draw in draws.items():
+            at = [i for i, env in enumerate(envs) if self._drawers[env] == drawer]
+            if not at:
+                continue
+            for i, frame in zip(at, draw([envs[i] for i in at], camera), strict=True):
                 frames[i] = frame
         return tuple(frames)
 
@@ -124,7 +127,7 @@ class FrameSource:
         Raises:
           SpecError: There is a render_mode, and an environment that nothing draws.
         """
-        others = [env for env, spec in enumerate(self._specs) if _drawer(spec) is None]
+        others = [env for env, drawer in enumerate(self._drawers) if drawer is None]
         if render_mode is None:
             return {"render_modes": [] if others else list(MODES)}
         if others:
@@ -134,9 +137,9 @@ class FrameSource:
     def frames_per_s(self) -> int:
         """Steps of the first environment in a second of its time, as Gymnasium has them."""
         spec = self._specs[0]
-        if _drawer(spec) == "engine":
+        if self._drawers[0] == "engine":
             return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
-        if _drawer(spec) == "gymnasium":
+        if self._drawers[0] == "gymnasium":
             return self._classic(spec.id).frames_per_s
         timestep = float(self._model(self._model_path(0)).opt.timestep)
         substeps = int(spec.options["frame_skip"])
@@ -252,10 +255,6 @@ class FrameSource:
                 if find is not None:
                     self._paths[row] = find({name: column[row] for name, column in columns.items()})
         return self._paths[env]
-
-
-def _drawer(spec: EnvSpec) -> Drawer | None:
-    return family_of(spec.header).drawer
 
 
 def _free(scenes: dict[tuple[str, str], MujocoScene]) -> None:

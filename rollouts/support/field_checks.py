@@ -57,7 +57,7 @@ def check_gpus(name: str, value: Any) -> None:
 
 
 def check_nodes(owner: str, strategy: object, node_labels: object) -> None:
-    """Raises SpecError where the fields `strategy` and `node_labels` of an option are neither."""
+    """Raises SpecError where `strategy` is none of Ray's, or `node_labels` is no dict."""
     if strategy is not None and (
         not isinstance(strategy, str) or strategy not in get_args(Strategy)
     ):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that name the place where a keyword of another spelling is given."""
+"""explains_moved: an error for a keyword that is a field of another argument."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def explains_moved(moved: Mapping[str, str]) -> Callable[[Function], Function]:
-    """Makes a function say where a keyword has gone, in place of Python's "unexpected keyword".
+    """Makes a function say how such a keyword is written, in place of "unexpected keyword".
 
     Type checkers, `help` and `inspect.signature` see the function's own signature.
 
     Args:
-      moved: keyword -> how it is written now, such as "faults=FaultPolicy(max_restarts={})", where
+      moved: keyword -> how it is written, such as "faults=FaultPolicy(max_restarts={})", where
         {} stands for the value.
     Raises:
       SpecError: By the function that is returned, where such a keyword is given.

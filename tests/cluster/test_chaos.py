@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import environ_with_path
 
 pytestmark = pytest.mark.system
 
@@ -25,10 +26,9 @@ SETUP_LIMIT_S = 1800
 def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None:
     pytest.importorskip("ray")
     seconds = float(os.environ.get("ROLLOUTS_CHAOS_S", "10"))
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     result = subprocess.run(
         [sys.executable, str(SCRIPT), "--seconds", str(seconds)],
-        env={**os.environ, "PYTHONPATH": path},
+        env=environ_with_path(),
         capture_output=True,
         text=True,
         timeout=seconds + SETUP_LIMIT_S,

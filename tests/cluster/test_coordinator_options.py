@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
 from inference_world import ActorCritic, make_torch_policy, spec
 
@@ -23,7 +25,6 @@ from rollouts.distributed import (
     RolloutCoordinator,
     WeightTransport,
 )
-from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import SpecError, WorkerError
 from rollouts.machine.numa import SYSFS, node_cpus
 from rollouts.policy import TorchPolicy
@@ -90,25 +91,10 @@ assert not ray.is_initialized()
 
 
 def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
-    config = WorkerConfig(
-        env_id="CartPole-v1",
-        worker_id=0,
-        incarnation=0,
-        num_envs=8,
-        rollout_length=16,
-        batch_size=None,
-        num_threads=1,
-        seed=5,
-        env_options={},
-    )
+    config = replace(worker_config(), env_id="CartPole-v1", num_envs=8, rollout_length=16, seed=5)
     shared = _shared_spec(config, max_workers=3)
     assert (shared.worker_id, shared.num_envs, shared.env_id_offset) == (3, 24, 0)
-    workers = [
-        WorkerConfig(
-            **{name: getattr(config, name) for name in config.__slots__} | {"worker_id": i}
-        )
-        for i in range(3)
-    ]
+    workers = [replace(config, worker_id=i) for i in range(3)]
     assert shared.seed not in {worker.policy_seed for worker in workers}
 
 

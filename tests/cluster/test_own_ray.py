@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import environ_with_path
 
 pytestmark = pytest.mark.system
 
@@ -140,13 +140,12 @@ except KeyboardInterrupt:
 
 def run_script(script: str, cwd: Path) -> str:
     """Runs COMMON and the script in `cwd`, with this process's path."""
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     (cwd / "scripts").mkdir()
     (cwd / "scripts" / "script.py").write_text(COMMON + script)
     result = subprocess.run(
         [sys.executable, "scripts/script.py"],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environ_with_path(),
         capture_output=True,
         text=True,
         timeout=600,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
 
 from rollouts.distributed import RolloutWorker, WeightStore, WorkerConfig
@@ -16,20 +17,7 @@ from rollouts.errors import ProtocolError, SpecError
 
 
 def config(**changes: Any) -> WorkerConfig:
-    return replace(
-        WorkerConfig(
-            env_id="Counter",
-            worker_id=1,
-            incarnation=0,
-            num_envs=2,
-            rollout_length=4,
-            batch_size=None,
-            num_threads=1,
-            seed=5,
-            env_options={},
-        ),
-        **changes,
-    )
+    return replace(worker_config(), **{"worker_id": 1, "seed": 5, **changes})
 
 
 def worker(**changes: Any) -> RolloutWorker:

@@ -58,7 +58,7 @@ class ShardOptions:
             )
 
 
-# where the fields are written that are looked for among the keywords of ReplayService
+# a keyword that ReplayService does not take -> how its users write it
 MOVED_KEYWORDS = {
     "max_batch_length": "shards=ShardOptions(max_batch_length={})",
     "num_threads_per_shard": "shards=ShardOptions(num_threads={})",
