@@ -43,9 +43,10 @@ test: setup $(NEWEST)/.gymnasium
 	$(PY) $(PYTEST) -m "not system and not slow and not wheels"
 	$(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
 
-# Tests that take minutes to set up: the core built again for sanitizers and as a wheel, requirements
-# resolved against the public index, some 300 processes of Ray whose workers, shards and nodes die,
-# and examples from end to end.
+# Tests that take minutes around what they check: the core built again for sanitizers and as a wheel,
+# requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
+# nodes die, scripts that end in each way a process can, another MuJoCo, memory over many pools, SB3's
+# forked environments, and examples from end to end.
 test-system: setup
 	$(PY) $(PYTEST) -m "system and not slow and not wheels"
 

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from counter_world import assert_balanced, weights
 
 from rollouts.distributed import RolloutCoordinator
 from rollouts.learner_shards import split_columns
+
+pytestmark = pytest.mark.system
 
 
 def test_actors_get_disjoint_columns_that_are_complete(

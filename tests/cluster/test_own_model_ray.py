@@ -13,6 +13,8 @@ from own_robot_world import INFO, OBSERVATION, SKIP, XML
 import rollouts
 from rollouts.policy import PolicyOutput
 
+pytestmark = pytest.mark.system
+
 HANG_S = 300.0
 
 

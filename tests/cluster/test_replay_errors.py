@@ -10,6 +10,8 @@ from replay_world import TIMEOUT_S, Start
 
 from rollouts.errors import DTypeError, SpecError, WorkerError
 
+pytestmark = pytest.mark.system
+
 
 def test_errors_of_shards_and_of_arguments_are_ours(start: Start, tmp_path: Path) -> None:
     _, replay = start()

@@ -20,6 +20,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+pytestmark = pytest.mark.system
+
 
 class Counter(gymnasium.Env[Any, Any]):
     """Shows how often it was stepped, as a dict; ends or is cut after `limit` steps."""

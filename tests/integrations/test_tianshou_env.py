@@ -260,6 +260,7 @@ class Counting(gym.Env[Any, Any]):
         return np.full(1, self.steps + self.extra, np.float32), 1.0, self.steps == 3, False, {}
 
 
+@pytest.mark.system
 def test_functions_that_make_environments_get_a_process_each() -> None:
     env = RolloutsVectorEnv([lambda i=i: Counting(i) for i in range(2)])
     assert isinstance(env, RolloutsVectorEnv)
@@ -270,6 +271,7 @@ def test_functions_that_make_environments_get_a_process_each() -> None:
     env.close()
 
 
+@pytest.mark.system
 def test_tianshous_own_collector_runs_on_it() -> None:
     env = RolloutsVectorEnv("CartPole-v1", num_envs=4, seed=0)
     collector = Collector(make_actor(env), env, VectorReplayBuffer(400, 4))

@@ -76,6 +76,7 @@ def ray_address() -> Iterator[str]:
     assert process.returncode == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("program", HERE)
 def test_exit_code_is_the_programs_own(program: str) -> None:
     assert exit_codes(program, 3) == {ending: [code] * 3 for ending, code in EXIT_CODES.items()}

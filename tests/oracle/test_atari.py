@@ -259,6 +259,7 @@ def test_lost_life_goes_on_in_the_same_game_until_the_user_resets() -> None:
         assert env.reset()[1]["lives"][0] == 5
 
 
+@pytest.mark.system
 def test_every_game_makes_resets_and_steps() -> None:
     ids = [env_id for env_id in rollouts.env_ids() if env_id.startswith("ALE/")]
     assert len(ids) == 104

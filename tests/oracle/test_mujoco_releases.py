@@ -62,16 +62,19 @@ def run_tests(version: str, *arguments: str) -> None:
     assert " passed" in said and " failed" not in said and " skipped" not in said, said
 
 
+@pytest.mark.system
 def test_episodes_equal_gymnasium_with_the_second_release() -> None:
     tasks = "Ant-v5 or HalfCheetah-v5 or Humanoid-v5 or Reacher-v5"
     run_tests(SECOND, "test_mujoco.py", "-k", f"test_episodes_equal_gymnasium and ({tasks})")
 
 
+@pytest.mark.system
 def test_own_fields_of_models_are_mujocos_with_the_second_release() -> None:
     names = "every_field_reads or overrides_step_as or goes_on_equal"
     run_tests(SECOND, "test_model_fields.py", "-k", names)
 
 
+@pytest.mark.system
 def test_episodes_equal_dm_control_with_the_second_release() -> None:
     tasks = "HumanoidWalk or StackerStack2 or QuadrupedEscape"
     run_tests(SECOND, "test_dm_control.py", "-k", f"test_episodes_equal_dm_control and ({tasks})")

@@ -141,6 +141,7 @@ def assert_pools_give_back() -> None:
     assert used[1] - used[0] < 4 * 2**20, used
 
 
+@pytest.mark.system
 def test_memory_stays_flat_while_simulations_step_reset_and_are_saved() -> None:
     run_in_child(assert_simulations_stay_flat)
 
@@ -161,6 +162,7 @@ def assert_simulations_stay_flat() -> None:
     assert min(used[5:]) - max(used[:2]) <= 2**20, used
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("env_id", [*ATARI_IDS, "Humanoid-v5"])
 def test_pools_of_engines_give_back_threads_and_memory(env_id: str) -> None:
     run_in_child(assert_pools_of_engines_give_back, env_id)
