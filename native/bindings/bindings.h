@@ -21,6 +21,7 @@ void BindReturns(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
 void BindReplay(pybind11::module_& module);
 void BindXla(pybind11::module_& module);
+void BindPolicy(pybind11::module_& module);
 
 // NumPy dtype of an array of `dtype`.
 pybind11::dtype NumpyDType(DType dtype);

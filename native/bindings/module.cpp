@@ -14,4 +14,5 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindFrameStacks(module);
   rollouts::BindReplay(module);
   rollouts::BindXla(module);
+  rollouts::BindPolicy(module);
 }

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/policy/policy.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/support/errors.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style>;
+
+policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py::list& params,
+                            std::vector<std::int32_t> outputs) {
+  policy::Program program{.obs_size = obs_size, .ops = {}, .params = {}, .outputs = std::move(outputs)};
+  for (const py::handle item : params) {
+    const auto param = item.cast<std::pair<std::string, std::int64_t>>();
+    program.params.push_back({param.first, param.second});
+  }
+  for (const py::handle item : ops) {
+    const auto op = item.cast<py::tuple>();
+    program.ops.push_back({.kind = policy::OpKindOf(op[0].cast<std::string>()),
+                           .inputs = op[1].cast<std::vector<std::int32_t>>(),
+                           .params = op[2].cast<std::vector<std::int32_t>>(),
+                           .numbers = op[3].cast<std::vector<float>>(),
+                           .size = op[4].cast<std::int32_t>()});
+  }
+  return program;
+}
+
+policy::HeadKind HeadKindOf(const std::string& name) {
+  if (name == "categorical") return policy::HeadKind::kCategorical;
+  if (name == "gaussian") return policy::HeadKind::kGaussian;
+  if (name == "tanh_gaussian") return policy::HeadKind::kTanhGaussian;
+  if (name == "epsilon_greedy") return policy::HeadKind::kEpsilonGreedy;
+  throw SpecError("head is '" + name +
+                  "', expected categorical, gaussian, tanh_gaussian or epsilon_greedy");
+}
+
+void CheckRows(const Floats& obs, const policy::Network& network) {
+  if (obs.ndim() == 2 && obs.shape(1) == network.program().obs_size) return;
+  throw SpecError("obs has shape " + ShapeString(obs) + ", expected (B, " +
+                  std::to_string(network.program().obs_size) + ")");
+}
+
+// Arrays (rows, size) for each output of a network, and where they lie.
+struct Outputs {
+  Outputs(const policy::Network& network, py::ssize_t rows) {
+    for (std::size_t i = 0; i < network.num_outputs(); ++i) {
+      Floats array({rows, static_cast<py::ssize_t>(network.output_size(i))});
+      data.push_back(array.mutable_data());
+      arrays.append(array);
+    }
+  }
+  py::list arrays;
+  std::vector<float*> data;
+};
+
+}  // namespace
+
+PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& params,
+                   std::vector<std::int32_t> outputs, const py::dict& head)
+    : network_(std::make_shared<const policy::Network>(
+          ReadProgram(obs_size, ops, params, std::move(outputs)))),
+      head_{.kind = HeadKindOf(head["kind"].cast<std::string>()),
+            .deterministic = head["deterministic"].cast<bool>(),
+            .epsilon = head["epsilon"].cast<float>(),
+            .seed = head["seed"].cast<std::uint64_t>()} {
+  const std::size_t needed = policy::NumHeadInputs(head_.kind);
+  if (network_->num_outputs() < needed || network_->num_outputs() > needed + 1) {
+    throw SpecError("the network has " + std::to_string(network_->num_outputs()) +
+                    " outputs, expected " + std::to_string(needed) + ", or one more: the value");
+  }
+}
+
+bool PyPolicy::Load(const py::list& params) {
+  std::vector<Floats> arrays;
+  std::vector<std::span<const float>> spans;
+  std::size_t total = 0;
+  for (const py::handle param : params) {
+    arrays.push_back(py::cast<Floats>(param));
+    spans.emplace_back(arrays.back().data(), static_cast<std::size_t>(arrays.back().size()));
+    total += spans.back().size();
+  }
+  // what is loaded again before each rollout is mostly what it was
+  bool same = current_ && total == loaded_.size();
+  std::size_t at = 0;
+  for (const std::span<const float>& span : spans) {
+    if (!same) break;
+    same = std::memcmp(loaded_.data() + at, span.data(), span.size_bytes()) == 0;
+    at += span.size();
+  }
+  if (same) return false;
+  current_ = std::make_shared<const policy::NativePolicy>(
+      policy::NativePolicy{network_, network_->Pack(spans), head_});
+  loaded_.clear();
+  for (const std::span<const float>& span : spans) loaded_.insert(loaded_.end(), span.begin(), span.end());
+  return true;
+}
+
+std::shared_ptr<const policy::NativePolicy> PyPolicy::current() const {
+  if (!current_) throw SpecError("the policy has no weights yet; load them first");
+  return current_;
+}
+
+py::tuple PyPolicy::Evaluate(const Floats& obs) const {
+  const auto policy = current();
+  CheckRows(obs, *network_);
+  Outputs out(*network_, obs.shape(0));
+  {
+    const ReleaseGil no_gil;
+    policy::Evaluate(*policy, obs.data(), obs.shape(0), out.data);
+  }
+  return py::tuple(out.arrays);
+}
+
+py::tuple PyPolicy::Act(const Floats& obs,
+                        const py::array_t<std::uint32_t, py::array::c_style>& keys) const {
+  const auto policy = current();
+  CheckRows(obs, *network_);
+  const py::ssize_t rows = obs.shape(0);
+  if (keys.ndim() != 2 || keys.shape(0) != 3 || keys.shape(1) != rows) {
+    throw SpecError("keys has shape " + ShapeString(keys) + ", expected (3, " + std::to_string(rows) + ")");
+  }
+  Outputs out(*network_, rows);
+  Floats log_prob(rows), entropy(rows);
+  py::array action;
+  policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
+  if (policy::IsDiscrete(head_.kind)) {
+    py::array_t<std::int64_t> chosen(rows);
+    actions.index = chosen.mutable_data();
+    action = std::move(chosen);
+  } else {
+    Floats chosen({rows, static_cast<py::ssize_t>(network_->output_size(0))});
+    actions.box = chosen.mutable_data();
+    action = std::move(chosen);
+  }
+  {
+    const ReleaseGil no_gil;
+    policy::Evaluate(*policy, obs.data(), rows, out.data, keys.data(), &actions);
+  }
+  py::list all;
+  all.append(action);
+  all.append(log_prob);
+  all.append(entropy);
+  for (const py::handle array : out.arrays) all.append(array);
+  return py::tuple(all);
+}
+
+void BindPolicy(py::module_& module) {
+  py::class_<PyPolicy, std::shared_ptr<PyPolicy>>(module, "NativePolicy")
+      .def(py::init<std::int32_t, const py::list&, const py::list&, std::vector<std::int32_t>,
+                    const py::dict&>(),
+           py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
+           py::arg("head"))
+      .def("load", &PyPolicy::Load, py::arg("params"))
+      .def("evaluate", &PyPolicy::Evaluate, py::arg("obs"))
+      .def("act", &PyPolicy::Act, py::arg("obs"), py::arg("keys"));
+  module.def("policy_kernels", [] { return policy::KernelNames(); },
+             "Names of the kernels that this machine can run, the widest first.");
+  module.def("policy_kernels_in_use", [] { return std::string(policy::BestKernels().name); });
+}
+
+}  // namespace rollouts

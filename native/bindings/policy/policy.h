@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A native policy as Python holds it.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <vector>
+
+#include "rollouts/policy/rollout.h"
+
+namespace rollouts {
+
+// Methods hold the GIL. New weights make a new NativePolicy: who computes with the old one goes
+// on with it to the end.
+class PyPolicy {
+ public:
+  PyPolicy(std::int32_t obs_size, const pybind11::list& ops, const pybind11::list& params,
+           std::vector<std::int32_t> outputs, const pybind11::dict& head);
+
+  // Takes over one float32 array for each parameter; true where any number has changed.
+  bool Load(const pybind11::list& params);
+
+  // Throws SpecError before the first Load.
+  std::shared_ptr<const policy::NativePolicy> current() const;
+
+  // The network's outputs (B, size) for observations (B, obs_size) float32.
+  pybind11::tuple Evaluate(const pybind11::array_t<float, pybind11::array::c_style>& obs) const;
+
+  // (action, log_prob, entropy, *outputs): action (B,) int64 or (B, d) float32, the next two (B,).
+  // `keys` (3, B) uint32: the env_id, episode and step that each row's noise is drawn for.
+  pybind11::tuple Act(
+      const pybind11::array_t<float, pybind11::array::c_style>& obs,
+      const pybind11::array_t<std::uint32_t, pybind11::array::c_style>& keys) const;
+
+ private:
+  std::shared_ptr<const policy::Network> network_;
+  policy::Head head_;
+  std::vector<float> loaded_;  // the parameters as given, one after the other
+  std::shared_ptr<const policy::NativePolicy> current_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a policy does with its network's outputs: an action for each column, drawn by a random
+// number that is a pure function of (policy seed, env_id, episode, step), and its log-density.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rollouts/policy/network.h"
+
+namespace rollouts::policy {
+
+enum class HeadKind : std::int32_t {
+  kCategorical,    // logits (n)
+  kGaussian,       // mean, log_std (d)
+  kTanhGaussian,   // mean, log_std (d); the action is tanh of the sample
+  kEpsilonGreedy,  // values of the actions (n)
+};
+
+struct Head {
+  HeadKind kind = HeadKind::kCategorical;
+  bool deterministic = false;  // the likeliest action
+  float epsilon = 0;
+  std::uint64_t seed = 0;
+};
+
+// How many of a network's outputs, the first ones, a head reads; one more is the value.
+constexpr std::size_t NumHeadInputs(HeadKind kind) {
+  return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
+}
+
+constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
+
+// Which step of which episode each column is at: the counters of its noise.
+struct NoiseKeys {
+  std::uint32_t env_id[kColumns] = {};
+  std::uint32_t episode[kColumns] = {};
+  std::uint32_t step[kColumns] = {};
+};
+
+// Where the outputs lie in the scratch memory, in floats.
+struct HeadInputs {
+  const float* first = nullptr;   // logits, values or mean, (size, kColumns)
+  const float* second = nullptr;  // log_std
+  std::int32_t size = 0;
+  std::int32_t second_size = 0;  // `size`, or 1 for all
+};
+
+// One group of columns.
+struct HeadOutputs {
+  std::int32_t index[kColumns] = {};  // of a discrete action
+  float log_prob[kColumns] = {};
+  float entropy[kColumns] = {};
+  float* box = nullptr;  // (size, kColumns): a continuous action
+};
+
+}  // namespace rollouts::policy

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A network with weights and a head: observations in, actions out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rollouts/core/spec.h"
+#include "rollouts/policy/heads.h"
+#include "rollouts/policy/network.h"
+
+namespace rollouts::policy {
+
+// Immutable: new weights are a new one.
+struct NativePolicy {
+  std::shared_ptr<const Network> network;
+  std::vector<float> params;  // as Network::Pack gives them
+  Head head;
+
+  bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
+  // Throws SpecError unless it reads these observations and gives these actions.
+  void CheckFits(const EnvSpec& spec) const;
+};
+
+// What a head chose for rows of observations; one of index and box is null.
+struct Actions {
+  std::int64_t* index = nullptr;  // (rows,)
+  float* box = nullptr;           // (rows, d)
+  float* log_prob = nullptr;      // (rows,)
+  float* entropy = nullptr;
+};
+
+// The outputs of a policy's network for rows of observations, outside of a rollout: `out[i]` is
+// (rows, output_size(i)). With `keys` (3, rows), the env_id, episode and step of each row, also
+// what its head chooses.
+void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
+              std::span<float* const> out, const std::uint32_t* keys = nullptr,
+              const Actions* actions = nullptr);
+
+}  // namespace rollouts::policy

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program laid out in memory, and its weights as the kernels read them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rollouts/policy/program.h"
+
+namespace rollouts::policy {
+
+// Columns that are computed together; a register is (features, kColumns) floats.
+inline constexpr std::int32_t kColumns = 16;
+
+// One step of a laid-out program. Registers are given by their first row in the scratch memory,
+// weights by their offset in the packed parameters.
+struct Instruction {
+  OpKind kind = OpKind::kCopy;
+  std::int32_t out = 0;   // row
+  std::int32_t a = 0;     // row of the first input
+  std::int32_t b = 0;     // row of the second
+  std::int32_t size = 0;  // rows written
+  std::int32_t a_size = 0;
+  std::int32_t b_size = 0;
+  std::int64_t weight = 0;
+  std::int64_t bias = 0;  // -1: none
+  float number[2] = {};
+};
+
+// Outputs are packed in blocks of 16, and a last one of 16, 8 or 4: (blocks, inputs, block).
+std::int32_t LinearBlock(std::int32_t outputs_left);
+
+// Immutable; any number of threads may compute with it.
+class Network {
+ public:
+  // Throws SpecError for a program that does not hold together: registers, sizes, parameters.
+  explicit Network(const Program& program);
+
+  const Program& program() const { return program_; }
+  std::span<const Instruction> instructions() const { return instructions_; }
+  std::int32_t num_rows() const { return num_rows_; }  // of the scratch memory
+  std::int64_t num_packed() const { return num_packed_; }
+  // Row of the scratch memory at which output `index` begins, and how many it has.
+  std::int32_t output_row(std::size_t index) const { return rows_[program_.outputs[index]]; }
+  std::int32_t output_size(std::size_t index) const { return sizes_[program_.outputs[index]]; }
+  std::size_t num_outputs() const { return program_.outputs.size(); }
+
+  // The parameters, one array for each of program().params, as the kernels read them. Throws
+  // SpecError where one is not finite.
+  std::vector<float> Pack(std::span<const std::span<const float>> params) const;
+
+ private:
+  void LayOut();
+  void CheckOp(std::size_t index) const;
+  void AddInstruction(const Op& op, std::int32_t out);
+  bool MayOverwrite(std::size_t index) const;
+
+  const Program program_;
+  std::vector<std::int32_t> sizes_;  // of registers
+  std::vector<std::int32_t> rows_;   // of registers
+  std::vector<Instruction> instructions_;
+  // where the packed form of each parameter goes, by the operation that reads it
+  struct Placed {
+    std::int32_t param;
+    std::int64_t offset;
+    std::int32_t outputs;  // > 0: a matrix, packed in blocks
+    std::int32_t inputs;
+  };
+  std::vector<Placed> placed_;
+  std::int32_t num_rows_ = 0;
+  std::int64_t num_packed_ = 0;
+};
+
+}  // namespace rollouts::policy

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A network as a short program: operations on registers, which hold some features of every column
+// (environment). Made in Python from a module (rollouts/policies/trace.py).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rollouts::policy {
+
+enum class OpKind : std::int32_t {
+  kLinear,
+  kLayerNorm,
+  kEmbedding,
+  kConstant,
+  kCopy,  // a part of what kConcat puts together
+  kTanh,
+  kRelu,
+  kSigmoid,
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kElu,
+  kLeakyRelu,
+  kSoftplus,
+  kExp,
+  kLog,
+  kSquare,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMinimum,
+  kMaximum,
+  kClamp,
+  kScale,
+  kConcat,
+  kSlice,
+};
+
+// Throws SpecError for a name that is no operation.
+OpKind OpKindOf(const std::string& name);
+
+// rollouts/policies/program.py says what each kind means.
+struct Op {
+  OpKind kind = OpKind::kCopy;
+  std::vector<std::int32_t> inputs;  // registers
+  std::vector<std::int32_t> params;
+  std::vector<float> numbers;
+  std::int32_t size = 0;  // features of the register it writes
+};
+
+struct Param {
+  std::string name;
+  std::int64_t size = 0;
+};
+
+// Op i writes register i + 1; register 0 is the observation.
+struct Program {
+  std::int32_t obs_size = 0;
+  std::vector<Op> ops;
+  std::vector<Param> params;
+  std::vector<std::int32_t> outputs;
+};
+
+}  // namespace rollouts::policy

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// T steps of environments with a native policy: observe, compute, sample, step, write row t. A
+// thread takes some environments through all T steps before it takes others, so that nobody waits
+// for anybody in between.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rollouts/core/spec.h"
+#include "rollouts/policy/kernels.h"
+#include "rollouts/policy/native_policy.h"
+#include "rollouts/pool/batch_buffer.h"
+#include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/round_ranges.h"
+
+namespace rollouts::policy {
+
+// Where a rollout is written; borrows C-contiguous arrays of T steps of B environments.
+struct RolloutArrays {
+  std::int32_t steps = 0;
+  std::int32_t envs = 0;
+  std::uint8_t* obs = nullptr;     // (T + 1, B, obs_bytes); the first row is read
+  std::uint8_t* action = nullptr;  // (T, B): int64; or (T, B, d) of the space's dtype
+  float* log_prob = nullptr;       // (T, B), as are the next
+  float* value = nullptr;
+  float* reward = nullptr;
+  std::uint8_t* terminated = nullptr;
+  std::uint8_t* truncated = nullptr;
+  float* bootstrap_value = nullptr;
+  double* episode_return = nullptr;
+  std::int32_t* episode_length = nullptr;
+  float* last_value = nullptr;  // (B,)
+};
+
+// The last observation of an episode that ended in step t of environment `env`.
+struct FinalObs {
+  std::int32_t t = 0;
+  std::int32_t env = 0;
+  std::vector<std::uint8_t> obs;
+};
+
+// One rollout. Run may be called by several threads for different environments; whatever ends it
+// early ends it for all.
+class Rollout {
+ public:
+  struct Settings {
+    std::int32_t env_id_offset = 0;
+    bool keep_final_obs = false;
+    // Called now and then by the thread that made the rollout; what it throws ends the rollout.
+    std::function<void()> poll;
+    std::function<void(std::int32_t env, const std::string& message)> fail;
+    bool stop_at_failure = false;
+  };
+
+  // `policy`, which fits, and the arrays outlive the rollout.
+  Rollout(const EnvSpec& spec, const NativePolicy& policy, const RolloutArrays& arrays,
+          Settings settings);
+
+  // Takes environments [range.first, ...) through all steps. Their actions are written to
+  // `actions`, which `work` reads. Returns env-steps made. Does not throw.
+  std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
+
+  // Polls; true when the rollout has ended early. By the thread that made it.
+  bool Poll();
+  void Stop() { stopped_.store(true, std::memory_order_release); }
+  bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+
+  // Throws what ended it, once every Run has returned.
+  void ThrowIfFailed() const;
+  std::vector<FinalObs>& final_obs() { return final_obs_; }
+
+ private:
+  class Part;
+
+  void Fail(std::exception_ptr error);
+
+  const EnvSpec& spec_;
+  const NativePolicy& policy_;
+  const RolloutArrays arrays_;
+  const Settings settings_;
+  const Kernels& kernels_;
+  const std::int64_t thread_;  // that polls
+  std::atomic<bool> stopped_{false};
+
+  std::mutex mutex_;
+  std::exception_ptr error_;                  // guarded by mutex_
+  std::vector<FinalObs> final_obs_;           // guarded by mutex_ until all have returned
+};
+
+// Environments that a thread takes through a rollout at once.
+std::int32_t RolloutChunk(const EnvSpec& spec);
+
+}  // namespace rollouts::policy

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of floats as wide as the instruction set that the including file is compiled for. All
+// that is computed on one lane is the same for every width: operations are IEEE's own, a fused
+// multiply-add is fused everywhere, and nothing is added across lanes.
+//
+// A file that is compiled for a wider set than the library's defines ROLLOUTS_POLICY_TARGET, so
+// that what it inlines has a name of its own and the linker never mixes two widths, and
+// ROLLOUTS_POLICY_LANES: macros of the compiler's own do not follow `#pragma GCC target` where the
+// preprocessor runs apart, as under ccache.
+#pragma once
+
+#include "rollouts/core/platform.h"
+
+#if !defined(__CUDACC_RTC__)
+#include <cmath>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+#endif
+
+#if !defined(ROLLOUTS_POLICY_TARGET)
+#define ROLLOUTS_POLICY_TARGET baseline
+#define ROLLOUTS_POLICY_LANES 4
+#endif
+
+namespace rollouts::policy {
+inline namespace ROLLOUTS_POLICY_TARGET {
+
+#if defined(__CUDACC_RTC__) || defined(__CUDACC__)
+
+// one thread computes one column
+inline constexpr int kLanes = 1;
+using Floats = float;
+using Ints = std::int32_t;
+using Mask = bool;
+ROLLOUTS_HD inline Floats Fma(Floats a, Floats b, Floats c) { return fmaf(a, b, c); }
+ROLLOUTS_HD inline Floats Sqrt(Floats x) { return sqrtf(x); }
+ROLLOUTS_HD inline Floats Splat(float value) { return value; }
+ROLLOUTS_HD inline Ints ToInts(Floats x) { return static_cast<Ints>(x); }
+ROLLOUTS_HD inline Floats ToFloats(Ints x) { return static_cast<Floats>(x); }
+
+#else
+
+inline constexpr int kLanes = ROLLOUTS_POLICY_LANES;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
+using Mask = Ints;  // all bits of a lane, or none
+
+#if ROLLOUTS_POLICY_LANES == 16
+inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Floats Sqrt(Floats x) { return _mm512_sqrt_ps(x); }
+inline Floats Splat(float value) { return _mm512_set1_ps(value); }
+#elif ROLLOUTS_POLICY_LANES == 8
+inline Floats Fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Floats Sqrt(Floats x) { return _mm256_sqrt_ps(x); }
+inline Floats Splat(float value) { return _mm256_set1_ps(value); }
+#elif defined(__ARM_NEON)
+inline Floats Fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+inline Floats Sqrt(Floats x) { return vsqrtq_f32(x); }
+inline Floats Splat(float value) { return vdupq_n_f32(value); }
+#elif defined(__SSE2__)
+// A machine without the instruction. The product is exact in double; the sum is rounded to odd
+// there, so that rounding it once more, to float, gives what one rounding would have given
+// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+typedef std::int64_t Longs __attribute__((vector_size(16)));
+inline __m128d SumToOdd(__m128d product, __m128d addend) {
+  const __m128d sum = product + addend;
+  const __m128d back = sum - product;
+  const __m128d error = (product - (sum - back)) + (addend - back);
+  // an even last bit of an inexact sum moves towards the exact one
+  const Longs above = error > 0.0;
+  const Longs below = error < 0.0;
+  const Longs positive = sum > 0.0;
+  const Longs outward = (above & positive) | (below & ~positive);
+  const Longs bits = (Longs)sum;
+  const Longs step = (outward & 1) | ~outward;
+  return (__m128d)(bits + (step & (above | below) & ((bits & 1) - 1)));
+}
+inline Floats Fma(Floats a, Floats b, Floats c) {
+  const __m128d low = SumToOdd(_mm_cvtps_pd(a) * _mm_cvtps_pd(b), _mm_cvtps_pd(c));
+  const __m128d high = SumToOdd(
+      _mm_cvtps_pd(_mm_movehl_ps(a, a)) * _mm_cvtps_pd(_mm_movehl_ps(b, b)),
+      _mm_cvtps_pd(_mm_movehl_ps(c, c)));
+  return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
+}
+inline Floats Sqrt(Floats x) { return _mm_sqrt_ps(x); }
+inline Floats Splat(float value) { return _mm_set1_ps(value); }
+#else
+inline Floats Fma(Floats a, Floats b, Floats c) {
+  for (int i = 0; i < kLanes; ++i) a[i] = std::fma(a[i], b[i], c[i]);
+  return a;
+}
+inline Floats Sqrt(Floats x) {
+  for (int i = 0; i < kLanes; ++i) x[i] = std::sqrt(x[i]);
+  return x;
+}
+inline Floats Splat(float value) { return Floats{} + value; }
+#endif
+
+inline Ints ToInts(Floats x) { return __builtin_convertvector(x, Ints); }
+inline Floats ToFloats(Ints x) { return __builtin_convertvector(x, Floats); }
+
+#endif
+
+ROLLOUTS_HD inline Floats FloatBits(Ints bits) { return __builtin_bit_cast(Floats, bits); }
+ROLLOUTS_HD inline Ints IntBits(Floats x) { return __builtin_bit_cast(Ints, x); }
+ROLLOUTS_HD inline Floats Select(Mask mask, Floats yes, Floats no) { return mask ? yes : no; }
+ROLLOUTS_HD inline Ints SelectInts(Mask mask, Ints yes, Ints no) { return mask ? yes : no; }
+// A NaN in `x` stays one.
+ROLLOUTS_HD inline Floats AtMost(Floats x, Floats limit) { return Select(x > limit, limit, x); }
+ROLLOUTS_HD inline Floats AtLeast(Floats x, Floats limit) { return Select(x < limit, limit, x); }
+ROLLOUTS_HD inline Floats Abs(Floats x) { return FloatBits(IntBits(x) & 0x7FFFFFFF); }
+// |x| with the sign of `sign`.
+ROLLOUTS_HD inline Floats WithSign(Floats x, Floats sign) {
+  return FloatBits((IntBits(x) & 0x7FFFFFFF) | (IntBits(sign) & static_cast<std::int32_t>(0x80000000)));
+}
+// The nearest whole number, ties to even; |x| < 2^22.
+ROLLOUTS_HD inline Floats Round(Floats x) {
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits for a fraction
+  return (x + kRounder) - kRounder;
+}
+
+ROLLOUTS_HD inline Floats Load(const float* from) {
+  Floats x;
+  __builtin_memcpy(&x, from, sizeof(x));
+  return x;
+}
+ROLLOUTS_HD inline void Store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof(x)); }
+
+}  // namespace ROLLOUTS_POLICY_TARGET
+}  // namespace rollouts::policy

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of observations to columns of floats, and where a head finds its inputs among them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rollouts/core/spec.h"
+#include "rollouts/policy/heads.h"
+#include "rollouts/policy/native_policy.h"
+#include "rollouts/policy/network.h"
+
+namespace rollouts::policy {
+
+// Memory on a cache line, as the kernels want it.
+class Scratch {
+ public:
+  explicit Scratch(std::int64_t floats)
+      : memory_(static_cast<std::size_t>(floats) + 16, 0.0f) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    begin_ = memory_.data() + (64 - address % 64) % 64 / sizeof(float);
+  }
+  float* data() { return begin_; }
+
+ private:
+  std::vector<float> memory_;
+  float* begin_;
+};
+
+template <typename Obs>
+inline void GatherColumns(const Obs* rows, std::int32_t count, std::int64_t size, float* to) {
+  for (std::int32_t column = 0; column < count; ++column) {
+    const Obs* row = rows + column * size;
+    for (std::int64_t k = 0; k < size; ++k) to[k * kColumns + column] = static_cast<float>(row[k]);
+  }
+}
+
+// `count` rows, at most kColumns.
+inline void Gather(const SpaceSpec& space, const std::uint8_t* rows, std::int32_t count,
+                   float* to) {
+  const std::int64_t size = space.size();
+  switch (space.dtype) {
+    case DType::kUint8: return GatherColumns(rows, count, size, to);
+    case DType::kInt8:
+      return GatherColumns(reinterpret_cast<const std::int8_t*>(rows), count, size, to);
+    case DType::kInt32:
+      return GatherColumns(reinterpret_cast<const std::int32_t*>(rows), count, size, to);
+    case DType::kInt64:
+      return GatherColumns(reinterpret_cast<const std::int64_t*>(rows), count, size, to);
+    case DType::kFloat32:
+      return GatherColumns(reinterpret_cast<const float*>(rows), count, size, to);
+    case DType::kFloat64:
+      return GatherColumns(reinterpret_cast<const double*>(rows), count, size, to);
+  }
+}
+
+// The rows of output `index` among those of a network.
+inline const float* OutputRows(const Network& network, std::size_t index, const float* rows) {
+  return rows + std::int64_t{network.output_row(index)} * kColumns;
+}
+
+inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
+  const Network& network = *policy.network;
+  HeadInputs inputs{.first = OutputRows(network, 0, rows), .size = network.output_size(0)};
+  if (!IsDiscrete(policy.head.kind)) {
+    inputs.second = OutputRows(network, 1, rows);
+    inputs.second_size = network.output_size(1);
+  }
+  return inputs;
+}
+
+}  // namespace rollouts::policy

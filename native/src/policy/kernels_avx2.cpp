@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels for AVX2 and FMA (x86-64-v3).
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// the headers of the standard library come first: what they define must not be compiled wider
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#define ROLLOUTS_POLICY_TARGET avx2
+#define ROLLOUTS_POLICY_LANES 8
+#pragma GCC target("avx2,fma")
+#include "kernels_body.h"
+#include "kernels_of.h"
+
+namespace rollouts::policy {
+
+const Kernels* Avx2Kernels() {
+  static constexpr Kernels kKernels{"avx2", Forward, Act};
+  return &kKernels;
+}
+
+}  // namespace rollouts::policy
+#else
+#include "kernels_of.h"
+
+namespace rollouts::policy {
+
+const Kernels* Avx2Kernels() { return nullptr; }
+
+}  // namespace rollouts::policy
+#endif

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels for AVX-512 (x86-64-v4).
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// the headers of the standard library come first: what they define must not be compiled wider
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#define ROLLOUTS_POLICY_TARGET avx512
+#define ROLLOUTS_POLICY_LANES 16
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#include "kernels_body.h"
+#include "kernels_of.h"
+
+namespace rollouts::policy {
+
+const Kernels* Avx512Kernels() {
+  static constexpr Kernels kKernels{"avx512", Forward, Act};
+  return &kKernels;
+}
+
+}  // namespace rollouts::policy
+#else
+#include "kernels_of.h"
+
+namespace rollouts::policy {
+
+const Kernels* Avx512Kernels() { return nullptr; }
+
+}  // namespace rollouts::policy
+#endif

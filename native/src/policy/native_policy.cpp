@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/policy/native_policy.h"
+
+#include <algorithm>
+#include <string>
+
+#include "policy/columns.h"
+#include "rollouts/policy/kernels.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts::policy {
+namespace {
+
+// Columns of one group as rows (count, size).
+void Scatter(const float* from, std::int32_t count, std::int32_t size, float* to) {
+  for (std::int32_t i = 0; i < count; ++i) {
+    for (std::int32_t k = 0; k < size; ++k) *to++ = from[k * kColumns + i];
+  }
+}
+
+}  // namespace
+
+void NativePolicy::CheckFits(const EnvSpec& spec) const {
+  if (network->program().obs_size != spec.observation.size()) {
+    throw SpecError("the policy reads observations of " +
+                    std::to_string(network->program().obs_size) +
+                    " numbers, and those of the environments have " +
+                    std::to_string(spec.observation.size()));
+  }
+  const bool discrete = IsDiscrete(head.kind);
+  if (discrete != (spec.action.n > 0)) {
+    throw SpecError(discrete ? "the policy chooses one of several actions, and the environments' are a Box"
+                             : "the policy's actions are a Box, and the environments' are not");
+  }
+  if (!discrete && spec.action.dtype != DType::kFloat32 && spec.action.dtype != DType::kFloat64) {
+    throw SpecError("the policy's actions are floats, and the environments' are not");
+  }
+  const std::int64_t wanted = discrete ? spec.action.n : spec.action.size();
+  if (network->output_size(0) != wanted) {
+    throw SpecError("the policy's network says " + std::to_string(network->output_size(0)) +
+                    " numbers of an action, expected " + std::to_string(wanted));
+  }
+  if (!discrete && network->output_size(1) != wanted && network->output_size(1) != 1) {
+    throw SpecError("the policy's network gives " + std::to_string(network->output_size(1)) +
+                    " standard deviations, expected " + std::to_string(wanted) + " or 1");
+  }
+  if (has_value() && network->output_size(NumHeadInputs(head.kind)) != 1) {
+    throw SpecError("the policy's network gives " +
+                    std::to_string(network->output_size(NumHeadInputs(head.kind))) +
+                    " values for an observation, expected 1");
+  }
+}
+
+void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
+              std::span<float* const> out, const std::uint32_t* keys, const Actions* actions) {
+  const Network& network = *policy.network;
+  const Kernels& kernels = BestKernels();
+  const auto steps = network.instructions();
+  const std::int64_t size = network.program().obs_size;
+  Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
+  Scratch box(std::int64_t{network.output_size(0)} * kColumns);
+  for (std::int64_t first = 0; first < rows; first += kColumns) {
+    const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, rows - first));
+    GatherColumns(obs + first * size, count, size, scratch.data());
+    kernels.forward(steps.data(), static_cast<std::int32_t>(steps.size()), policy.params.data(),
+                    scratch.data());
+    for (std::size_t o = 0; o < network.num_outputs(); ++o) {
+      const std::int32_t features = network.output_size(o);
+      Scatter(OutputRows(network, o, scratch.data()), count, features, out[o] + first * features);
+    }
+    if (!keys || !actions) continue;
+
+    NoiseKeys noise;
+    std::copy_n(keys + first, count, noise.env_id);
+    std::copy_n(keys + rows + first, count, noise.episode);
+    std::copy_n(keys + 2 * rows + first, count, noise.step);
+    HeadOutputs chosen;
+    chosen.box = box.data();
+    kernels.act(policy.head, HeadInputsOf(policy, scratch.data()), noise, chosen);
+    std::copy_n(chosen.log_prob, count, actions->log_prob + first);
+    std::copy_n(chosen.entropy, count, actions->entropy + first);
+    if (actions->index) std::copy_n(chosen.index, count, actions->index + first);
+    if (actions->box) {
+      const std::int32_t d = network.output_size(0);
+      Scatter(chosen.box, count, d, actions->box + first * d);
+    }
+  }
+}
+
+}  // namespace rollouts::policy

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/policy/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "rollouts/support/errors.h"
+
+namespace rollouts::policy {
+namespace {
+
+struct KindFact {
+  OpKind kind;
+  std::int32_t inputs;  // -1: any number
+};
+
+const std::map<std::string, KindFact>& Kinds() {
+  static const std::map<std::string, KindFact> kinds{
+      {"linear", {OpKind::kLinear, 1}},       {"layer_norm", {OpKind::kLayerNorm, 1}},
+      {"embedding", {OpKind::kEmbedding, 1}}, {"constant", {OpKind::kConstant, 0}},
+      {"tanh", {OpKind::kTanh, 1}},           {"relu", {OpKind::kRelu, 1}},
+      {"sigmoid", {OpKind::kSigmoid, 1}},     {"silu", {OpKind::kSilu, 1}},
+      {"gelu", {OpKind::kGelu, 1}},           {"gelu_tanh", {OpKind::kGeluTanh, 1}},
+      {"elu", {OpKind::kElu, 1}},             {"leaky_relu", {OpKind::kLeakyRelu, 1}},
+      {"softplus", {OpKind::kSoftplus, 1}},   {"exp", {OpKind::kExp, 1}},
+      {"log", {OpKind::kLog, 1}},             {"square", {OpKind::kSquare, 1}},
+      {"add", {OpKind::kAdd, 2}},             {"sub", {OpKind::kSub, 2}},
+      {"mul", {OpKind::kMul, 2}},             {"div", {OpKind::kDiv, 2}},
+      {"minimum", {OpKind::kMinimum, 2}},     {"maximum", {OpKind::kMaximum, 2}},
+      {"clamp", {OpKind::kClamp, 1}},         {"scale", {OpKind::kScale, 1}},
+      {"concat", {OpKind::kConcat, -1}},      {"slice", {OpKind::kSlice, 1}},
+  };
+  return kinds;
+}
+
+const std::pair<const std::string, KindFact>& FactOf(OpKind kind) {
+  return *std::find_if(Kinds().begin(), Kinds().end(),
+                       [&](const auto& entry) { return entry.second.kind == kind; });
+}
+
+bool IsElementwise(OpKind kind) {
+  switch (kind) {
+    case OpKind::kLinear:
+    case OpKind::kLayerNorm:
+    case OpKind::kEmbedding:
+    case OpKind::kConstant:
+    case OpKind::kConcat:
+    case OpKind::kSlice: return false;
+    default: return true;
+  }
+}
+
+}  // namespace
+
+OpKind OpKindOf(const std::string& name) {
+  const auto found = Kinds().find(name);
+  if (found == Kinds().end()) throw SpecError("'" + name + "' is no operation of a network");
+  return found->second.kind;
+}
+
+std::int32_t LinearBlock(std::int32_t outputs_left) {
+  return outputs_left > 8 ? 16 : outputs_left > 4 ? 8 : 4;
+}
+
+Network::Network(const Program& program) : program_(program) {
+  if (program_.obs_size < 1) throw SpecError("a network's observation has no features");
+  sizes_ = {program_.obs_size};
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    CheckOp(i);
+    sizes_.push_back(program_.ops[i].size);
+  }
+  if (program_.outputs.empty()) throw SpecError("a network has no outputs");
+  for (const std::int32_t output : program_.outputs) {
+    if (output < 0 || output >= static_cast<std::int32_t>(sizes_.size())) {
+      throw SpecError("a network's output " + std::to_string(output) + " is no register");
+    }
+  }
+  LayOut();
+}
+
+// Throws unless operation `index` reads registers before it and parameters of the right sizes.
+void Network::CheckOp(std::size_t index) const {
+  const Op& op = program_.ops[index];
+  const auto& [name, fact] = FactOf(op.kind);
+  const auto refuse = [&](const std::string& why) {
+    throw SpecError("operation " + std::to_string(index) + " of a network (" + name + ") " + why);
+  };
+  if (op.size < 1) refuse("writes no features");
+  if (fact.inputs >= 0 && static_cast<std::int32_t>(op.inputs.size()) != fact.inputs) {
+    refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " + std::to_string(fact.inputs));
+  }
+  for (const std::int32_t input : op.inputs) {
+    if (input < 0 || input > static_cast<std::int32_t>(index)) refuse("reads a register that is not yet written");
+  }
+  for (const std::int32_t param : op.params) {
+    if (param < 0 || param >= static_cast<std::int32_t>(program_.params.size())) refuse("reads a parameter that there is not");
+  }
+  const auto input_size = [&](std::size_t i) { return sizes_[op.inputs[i]]; };
+  const auto param_is = [&](std::size_t i, std::int64_t size) {
+    return program_.params[op.params[i]].size == size;
+  };
+  const auto numbers = [&](std::size_t count) {
+    if (op.numbers.size() != count) refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " + std::to_string(count));
+  };
+  switch (op.kind) {
+    case OpKind::kLinear:
+      if (op.params.empty() || op.params.size() > 2 ||
+          !param_is(0, std::int64_t{op.size} * input_size(0)) ||
+          (op.params.size() == 2 && !param_is(1, op.size))) {
+        refuse("has weights that do not fit its sizes");
+      }
+      return;
+    case OpKind::kLayerNorm:
+      numbers(1);
+      if (input_size(0) != op.size) refuse("writes another size than it reads");
+      if (op.params.size() > 2) refuse("has more than a gain and a bias");
+      for (std::size_t i = 0; i < op.params.size(); ++i) {
+        if (!param_is(i, op.size)) refuse("has weights that do not fit its size");
+      }
+      return;
+    case OpKind::kEmbedding:
+      if (op.params.size() != 1 || input_size(0) != 1 || program_.params[op.params[0]].size % op.size != 0) {
+        refuse("has a table that does not fit");
+      }
+      return;
+    case OpKind::kConstant:
+      if (op.params.size() != 1 || !param_is(0, op.size)) refuse("has a parameter of another size");
+      return;
+    case OpKind::kConcat: {
+      std::int64_t size = 0;
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) size += input_size(i);
+      if (size != op.size) refuse("writes another size than its inputs have together");
+      return;
+    }
+    case OpKind::kSlice:
+      numbers(1);
+      if (op.numbers[0] < 0 || op.numbers[0] + static_cast<float>(op.size) > static_cast<float>(input_size(0))) {
+        refuse("reads beyond its input");
+      }
+      return;
+    case OpKind::kElu:
+    case OpKind::kLeakyRelu: numbers(1); break;
+    case OpKind::kClamp:
+    case OpKind::kScale: numbers(2); break;
+    default: break;
+  }
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (input_size(i) != op.size && !(op.inputs.size() == 2 && input_size(i) == 1)) {
+      refuse("writes another size than it reads");
+    }
+  }
+}
+
+// True where operation `index` may write its result over its first input: nobody else reads that.
+bool Network::MayOverwrite(std::size_t index) const {
+  const Op& op = program_.ops[index];
+  if (!IsElementwise(op.kind) || op.inputs[0] == 0) return false;
+  const std::int32_t input = op.inputs[0];
+  // a slice is a view of what others may read
+  const OpKind source = program_.ops[input - 1].kind;
+  if (source == OpKind::kSlice || sizes_[input] != op.size) return false;
+  std::size_t readers = std::count(program_.outputs.begin(), program_.outputs.end(), input);
+  for (const Op& other : program_.ops) {
+    readers += std::count(other.inputs.begin(), other.inputs.end(), input);
+  }
+  return readers == 1;
+}
+
+// Gives each register its rows, and each parameter its place in what is packed.
+void Network::LayOut() {
+  rows_ = {0};
+  num_rows_ = program_.obs_size;
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Op& op = program_.ops[i];
+    std::int32_t row;
+    if (op.kind == OpKind::kSlice) {
+      row = rows_[op.inputs[0]] + static_cast<std::int32_t>(op.numbers[0]);
+    } else if (MayOverwrite(i)) {
+      row = rows_[op.inputs[0]];
+    } else {
+      row = num_rows_;
+      num_rows_ += op.size;
+    }
+    rows_.push_back(row);
+    AddInstruction(op, row);
+  }
+}
+
+void Network::AddInstruction(const Op& op, std::int32_t out) {
+  if (op.kind == OpKind::kSlice) return;
+  if (op.kind == OpKind::kConcat) {
+    for (const std::int32_t input : op.inputs) {
+      instructions_.push_back({.kind = OpKind::kCopy, .out = out, .a = rows_[input], .size = sizes_[input]});
+      out += sizes_[input];
+    }
+    return;
+  }
+  Instruction step{.kind = op.kind, .out = out, .size = op.size, .weight = -1, .bias = -1};
+  if (!op.inputs.empty()) {
+    step.a = rows_[op.inputs[0]];
+    step.a_size = sizes_[op.inputs[0]];
+  }
+  if (op.inputs.size() > 1) {
+    step.b = rows_[op.inputs[1]];
+    step.b_size = sizes_[op.inputs[1]];
+  }
+  for (std::size_t i = 0; i < op.numbers.size() && i < 2; ++i) step.number[i] = op.numbers[i];
+  for (std::size_t i = 0; i < op.params.size(); ++i) {
+    const bool matrix = op.kind == OpKind::kLinear && i == 0;
+    // every array on a cache line of its own; biases are read to the end of a block
+    const std::int64_t outputs = (op.size + 15) / 16 * 16;
+    const std::int64_t size = matrix ? outputs * step.a_size : program_.params[op.params[i]].size + 16;
+    (i == 0 ? step.weight : step.bias) = num_packed_;
+    placed_.push_back({op.params[i], num_packed_, matrix ? op.size : 0, step.a_size});
+    num_packed_ += (size + 15) / 16 * 16;
+  }
+  if (op.kind == OpKind::kEmbedding) {
+    step.b_size = static_cast<std::int32_t>(program_.params[op.params[0]].size / op.size);
+  }
+  // the one array of a linear operation without a bias is its weights
+  instructions_.push_back(step);
+}
+
+std::vector<float> Network::Pack(std::span<const std::span<const float>> params) const {
+  if (params.size() != program_.params.size()) {
+    throw SpecError("a network got " + std::to_string(params.size()) + " parameters, expected " +
+                    std::to_string(program_.params.size()));
+  }
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const Param& param = program_.params[i];
+    if (static_cast<std::int64_t>(params[i].size()) != param.size) {
+      throw SpecError("parameter '" + param.name + "' has " + std::to_string(params[i].size()) +
+                      " numbers, expected " + std::to_string(param.size));
+    }
+    float sum = 0;  // stays 0 unless one is not finite
+    for (const float value : params[i]) sum += value * 0.0f;
+    if (!(sum == 0.0f)) {
+      throw SpecError("parameter '" + param.name + "' has a value that is nan or infinite");
+    }
+  }
+  std::vector<float> packed(static_cast<std::size_t>(num_packed_), 0.0f);
+  for (const Placed& placed : placed_) {
+    const std::span<const float> from = params[placed.param];
+    float* to = packed.data() + placed.offset;
+    if (placed.outputs == 0) {
+      std::copy(from.begin(), from.end(), to);
+      continue;
+    }
+    for (std::int32_t first = 0; first < placed.outputs;) {
+      const std::int32_t block = LinearBlock(placed.outputs - first);
+      const std::int32_t filled = std::min(block, placed.outputs - first);
+      for (std::int32_t o = 0; o < filled; ++o) {
+        const float* row = from.data() + static_cast<std::int64_t>(first + o) * placed.inputs;
+        for (std::int32_t k = 0; k < placed.inputs; ++k) to[k * block + o] = row[k];
+      }
+      to += static_cast<std::int64_t>(block) * placed.inputs;
+      first += block;
+    }
+  }
+  return packed;
+}
+
+}  // namespace rollouts::policy
