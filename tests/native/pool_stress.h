@@ -61,23 +61,21 @@ int NumMeetings();
 // An engine that is refused for the fifth environment.
 std::unique_ptr<CpuPool> MakeRefused(const PoolOptions& options);
 
-// CheckSend, filling the rows and Send belong together, and SendReset may not come
-// between; Python's callers have the GIL for it.
-inline std::mutex api_mutex;
+inline void SendReset(CpuPool& pool) { pool.SendReset(nullptr); }
 
-inline void SendReset(CpuPool& pool) {
-  const std::lock_guard lock(api_mutex);
-  pool.SendReset(nullptr);
+inline void Send(CpuPool& pool, std::span<const std::int32_t> envs, const BatchView* out = nullptr) {
+  const auto fill = [&](std::int64_t first, std::int64_t count) {
+    for (const std::int32_t env : envs.subspan(first, count)) {
+      const std::int32_t action = env % 2;
+      std::memcpy(pool.ActionRow(env), &action, sizeof(action));
+    }
+    return true;
+  };
+  CHECK(pool.Send(envs, fill, out));
 }
 
 inline void Send(CpuPool& pool, const std::vector<std::int32_t>& envs) {
-  const std::lock_guard lock(api_mutex);
-  pool.CheckSend(envs);
-  for (const std::int32_t env : envs) {
-    const std::int32_t action = env % 2;
-    std::memcpy(pool.ActionRow(env), &action, sizeof(action));
-  }
-  pool.Send(envs);
+  Send(pool, std::span<const std::int32_t>(envs));
 }
 
 inline std::vector<std::int32_t> Envs(const CpuPool& pool, const Received& received) {

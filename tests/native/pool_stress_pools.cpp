@@ -5,6 +5,7 @@
 
 #include "rollouts/envs/classic/cart_pole.h"
 #include "rollouts/pool/heavy_env_batch.h"
+#include "rollouts/pool/light_env_batch.h"
 
 namespace rollouts {
 namespace {

@@ -47,13 +47,10 @@ void RoundsIntoGivenArrays() {
     BatchView out;
     out.obs = reinterpret_cast<std::uint8_t*>(obs.get());
     out.reward = reward.get();
-    const std::lock_guard lock(api_mutex);
-    const auto envs = pool->all_envs().first(rows);
-    pool->CheckSend(envs);
-    pool->Send(envs, &out);
+    Send(*pool, pool->all_envs().first(rows), &out);
     bool refused = false;
     try {
-      pool->Send(pool->all_envs().last(1));
+      Send(*pool, pool->all_envs().last(1));
     } catch (const ProtocolError&) {
       refused = true;
     }
@@ -95,9 +92,7 @@ void WholeRounds() {
         pool->Release(received.buffer.get());
         CHECK(pool->stats().env_steps == round * num_envs);
         if (round == 200) break;
-        pool->CheckSend(pool->all_envs());
-        std::memset(pool->ActionRow(0), 0, num_envs * pool->action_bytes());
-        pool->Send(pool->all_envs());
+        Send(*pool, pool->all_envs());
       }
       stop = true;
       reader.join();
@@ -116,17 +111,23 @@ void SharedRows() {
     std::vector<std::int32_t> given(num_envs), copies(num_envs, 0);
     for (int round = 1; round <= 100; ++round) {
       for (std::int32_t i = 0; i < num_envs; ++i) given[i] = (i + round) % 2;
-      pool->CheckSend(pool->all_envs());
       auto* rows = reinterpret_cast<std::int32_t*>(pool->ActionRow(0));
-      pool->ForAllRows([&](std::int64_t first, std::int64_t count) {
+      // every fourth is refused in one of its rows, and then nothing is sent
+      const std::int32_t bad_row = round % 4 == 0 ? round * 97 : num_envs;
+      const bool sent = pool->Send(pool->all_envs(), [&](std::int64_t first, std::int64_t count) {
         std::copy_n(given.data() + first, count, rows + first);
         for (std::int64_t i = first; i < first + count; ++i) ++copies[i];
+        return bad_row < first || bad_row >= first + count;
       });
-      CHECK(std::equal(given.begin(), given.end(), rows));
       CHECK(std::count(copies.begin(), copies.end(), round) == num_envs);
-      pool->Send(pool->all_envs());
+      CHECK(sent == (bad_row == num_envs));
+      CHECK(pool->num_in_flight() == (sent ? num_envs : 0));
+      if (!sent) continue;
       const Received received = pool->Recv(Later());
       CHECK(received.rows == num_envs);
+      std::vector<std::int32_t> stepped(num_envs);
+      pool->ReadActions(pool->all_envs(), reinterpret_cast<std::uint8_t*>(stepped.data()));
+      CHECK(stepped == given);
       pool->Release(received.buffer.get());
     }
   }
@@ -147,11 +148,12 @@ void CloseWhileRowsAreShared() {
     std::vector<std::int32_t> copies(num_envs, 0);
     std::int32_t rounds = 0;
     UntilClosed([&] {
-      pool->CheckSend(pool->all_envs());
       if (rounds == i % 4) started.count_down();
-      pool->ForAllRows([&](std::int64_t first, std::int64_t count) {
+      const bool sent = pool->Send(pool->all_envs(), [&](std::int64_t first, std::int64_t count) {
         for (std::int64_t row = first; row < first + count; ++row) ++copies[row];
+        return false;
       });
+      CHECK(!sent);
       ++rounds;
       CHECK(std::count(copies.begin(), copies.end(), rounds) == num_envs);
     });

@@ -39,7 +39,7 @@ extern "C" __global__ void StepBatch(Env::Config config, StepRules rules, BatchV
 
 HOST = """
 #include "rollouts/{header}"
-#include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/light_env_batch.h"
 static_assert(std::is_same_v<rollouts::Real, float>);
 template class rollouts::LightEnvBatch<rollouts::{type}>;
 """

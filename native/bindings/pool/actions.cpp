@@ -5,8 +5,8 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,41 +45,32 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
                   ": one row per environment that is stepped");
 }
 
-bool IsAll(const CpuPool& pool, std::span<const std::int32_t> envs) {
-  // the span itself, as Send asks for it: an equal list is sent as a list
+// Whether the rows of these environments lie one after the other.
+bool AreNeighbours(const CpuPool& pool, std::span<const std::int32_t> envs) {
+  // the span itself, as Send asks for it: an equal list is copied one by one
   return envs.data() == pool.all_envs().data();
 }
 
-// Copies the actions of a whole pool with `copy(first_row, num_rows)`, which says if they are good.
-template <typename Copy>
-bool CopyAll(CpuPool& pool, Copy&& copy) {
-  // several threads copy and none may throw: what is wrong is looked up afterwards
-  std::atomic<bool> good{true};
-  pool.ForAllRows([&](std::int64_t first, std::int64_t count) {
-    if (!copy(first, count)) good.store(false, std::memory_order_relaxed);
-  });
-  return good.load(std::memory_order_relaxed);
-}
-
 template <typename Int>
-void CopyDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std::int32_t> envs) {
+void SendDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std::int32_t> envs,
+                    const BatchView* out) {
   const std::int32_t n = pool.spec().action.n;
   const auto* values = static_cast<const Int*>(actions.data());
-  // discrete actions rest as int32; checked while they are copied, which harms no idle environment
+  // discrete actions rest as int32
   auto* rows = reinterpret_cast<std::int32_t*>(pool.ActionRow(0));
-  bool good = true;
-  if (IsAll(pool, envs)) {
-    good = CopyAll(pool, [&](std::int64_t first, std::int64_t count) {
-      return CopyDiscrete(values + first, count, n, rows + first);
-    });
-  } else {
-    for (std::size_t i = 0; i < envs.size(); ++i) {
+  const bool neighbours = AreNeighbours(pool, envs);
+  const auto fill = [&](std::int64_t first, std::int64_t count) {
+    if (neighbours) return CopyDiscrete(values + first, count, n, rows + first);
+    bool good = true;
+    for (std::int64_t i = first; i < first + count; ++i) {
       // without a branch for each; one comparison without signs finds both ends
       good &= static_cast<std::uint64_t>(values[i]) < static_cast<std::uint64_t>(n);
       rows[envs[i]] = static_cast<std::int32_t>(values[i]);
     }
-  }
-  if (good) return;
+    return good;
+  };
+  // a reference, since a copy of the function would be allocated
+  if (pool.Send(envs, std::ref(fill), out)) return;
   // only now, for the message: which one it was
   const Int* first = std::find_if(values, values + envs.size(), [&](Int value) {
     return static_cast<std::uint64_t>(value) >= static_cast<std::uint64_t>(n);
@@ -101,16 +92,11 @@ void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::i
   CheckShape(pool, actions, envs.size());
   // int32 and int64 are read where they lie, other integers converted to int64
   if (py::isinstance<py::array_t<std::int32_t, py::array::c_style>>(actions)) {
-    // after all that may run Python code, and before the first action row is written
-    pool.CheckSend(envs);
-    CopyDiscreteAs<std::int32_t>(pool, actions, envs);
+    SendDiscreteAs<std::int32_t>(pool, actions, envs, out);
   } else {
     using Int64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
-    const auto converted = Int64(actions);
-    pool.CheckSend(envs);
-    CopyDiscreteAs<std::int64_t>(pool, converted, envs);
+    SendDiscreteAs<std::int64_t>(pool, Int64(actions), envs, out);
   }
-  pool.Send(envs, out);
 }
 
 // Numbers of any kind become float32, which action spaces have.
@@ -125,32 +111,28 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
   CheckShape(pool, actions, envs.size());
   using Float = py::array_t<float, py::array::c_style | py::array::forcecast>;
   // makes a copy of what is not float32 in C order
-  const auto rows = Float(actions);
-  pool.CheckSend(envs);
+  const auto given_rows = Float(actions);
+  const float* values = given_rows.data();
   const auto size = static_cast<std::int64_t>(pool.spec().action.size());
-  const float* values = rows.data();
-  // checked while they are copied, which harms no idle environment
-  bool good = true;
-  if (IsAll(pool, envs)) {
-    auto* all = reinterpret_cast<float*>(pool.ActionRow(0));
-    good = CopyAll(pool, [&](std::int64_t first, std::int64_t count) {
-      return CopyFinite(values + first * size, count * size, all + first * size);
-    });
-  } else {
-    for (std::size_t i = 0; i < envs.size(); ++i) {
-      auto* row = reinterpret_cast<float*>(pool.ActionRow(envs[i]));
-      good &= CopyFinite(values + i * size, size, row);
+  const auto row_of = [&](std::int64_t env) {
+    return reinterpret_cast<float*>(pool.ActionRow(static_cast<std::int32_t>(env)));
+  };
+  const bool neighbours = AreNeighbours(pool, envs);
+  const auto fill = [&](std::int64_t first, std::int64_t count) {
+    if (neighbours) return CopyFinite(values + first * size, count * size, row_of(first));
+    bool good = true;
+    for (std::int64_t i = first; i < first + count; ++i) {
+      good &= CopyFinite(values + i * size, size, row_of(envs[i]));
     }
-  }
-  if (!good) {
-    // only now, for the message: which one it was
-    const auto is_bad = [](float value) { return !std::isfinite(value); };
-    const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
-    throw SpecError("action in row " + std::to_string(at / size) + ", element " +
-                    std::to_string(at % size) + " is " + std::to_string(values[at]) +
-                    ", expected a finite number");
-  }
-  pool.Send(envs, out);
+    return good;
+  };
+  if (pool.Send(envs, std::ref(fill), out)) return;
+  // only now, for the message: which one it was
+  const auto is_bad = [](float value) { return !std::isfinite(value); };
+  const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
+  throw SpecError("action in row " + std::to_string(at / size) + ", element " +
+                  std::to_string(at % size) + " is " + std::to_string(values[at]) +
+                  ", expected a finite number");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace rollouts {
 
 // Checks actions, one row per environment of `envs`, copies them and sends. Throws SpecError
-// or DTypeError, naming the row, and what CpuPool's CheckSend and Send throw; nothing is sent then.
+// or DTypeError, naming the row, and what CpuPool's Send throws; nothing is sent then.
 void SendActions(CpuPool& pool, const pybind11::object& actions,
                  std::span<const std::int32_t> envs, const BatchView* out);
 

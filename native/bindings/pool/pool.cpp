@@ -73,7 +73,6 @@ class PyPool {
     }
     std::optional<OutArrays> arrays;
     if (!out.is_none()) arrays.emplace(out, pool_->spec(), envs.size(), SameStep());
-    // conversion may run Python code, which may use the pool: it comes before CheckSend
     SendActions(*pool_, actions, envs, arrays ? &arrays->view() : nullptr);
     // threads write there until the batch is received: it is kept that long
     if (arrays && !envs.empty()) out_ = std::move(arrays);
@@ -187,13 +186,10 @@ class PyPool {
   // The actions, (n, *action_shape), that environments at rest were sent last.
   py::array ActionRows(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
-    const auto size = static_cast<std::size_t>(pool_->action_bytes());
     // Box actions alone, which rest as float32
-    py::array_t<float> actions({envs.size(), size / sizeof(float)});
-    auto* out = reinterpret_cast<std::uint8_t*>(actions.mutable_data());
-    for (std::size_t i = 0; i < envs.size(); ++i) {
-      std::memcpy(out + i * size, pool_->ActionRow(envs[i]), size);
-    }
+    const auto size = static_cast<std::size_t>(pool_->action_bytes()) / sizeof(float);
+    py::array_t<float> actions({envs.size(), size});
+    pool_->ReadActions(envs, reinterpret_cast<std::uint8_t*>(actions.mutable_data()));
     return actions;
   }
 

@@ -4,19 +4,12 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
+#include <utility>
 
-#include "timing.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 namespace {
-
-// Most that one claim takes: a worker's list of what it claimed lies on its stack.
-constexpr std::int32_t kMaxChunk = 1024;
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-// Rows of one-byte arrays that share a cache line.
-constexpr std::int32_t kRowsPerLine = 64;
 
 // How many forks lie between the first process and this one: a pool of another generation has no
 // threads here.
@@ -36,24 +29,17 @@ SpaceSpec StoredAction(const SpaceSpec& action) {
   return stored;
 }
 
-// Whole cache lines of the one-byte arrays to each thread, if there are enough.
-std::int32_t RangeGranule(const EnvSpec& spec, const PoolOptions& options) {
-  const bool enough = options.num_envs >= options.num_threads * kRowsPerLine;
-  return spec.step_cost_ns < kChunkNs && enough ? kRowsPerLine : 1;
-}
-
 }  // namespace
 
-// Hands out rows to one chunk. Synchronous: the rows of its queue positions;
+// Hands out rows to one chunk. Synchronous: the places of what was sent, in its order;
 // asynchronous: the next free ones.
 class CpuPool::ChunkRows final : public RowSource {
  public:
-  // `whole`: the chunk is of a round that PushAll began.
-  ChunkRows(CpuPool& pool, std::int32_t participant, std::span<const std::int32_t> envs,
-            std::int64_t first_row, bool whole)
+  ChunkRows(CpuPool& pool, const Chunk& chunk)
       : pool_(pool),
-        next_(first_row),
-        timer_(pool.stats_, participant, envs, pool.commands_.data(), pool.synchronous(), whole) {}
+        next_(chunk.first_row),
+        timer_(pool.stats_, chunk.participant, chunk.envs, pool.commands_.data(),
+               pool.synchronous(), chunk.whole_round) {}
 
   RowSource::Rows Take(std::int32_t count) override {
     const std::int32_t batch = pool_.options_.batch_size;
@@ -99,25 +85,21 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
       fork_generation_(CurrentForkGeneration()),
       actions_(static_cast<std::size_t>(action_bytes_ * options.num_envs)),
       commands_(options.num_envs, Command::kStep),
-      started_(options.num_envs, 0),
-      in_flight_(options.num_envs),
-      all_envs_(options.num_envs),
-      queue_(options.num_envs),
+      ledger_(options.num_envs, options.env_id_offset),
       buffers_(spec_,
                {.rows = options.batch_size,
                 .with_final_obs = options.rules.autoreset == AutoresetMode::kSameStep,
                 .out_of_order = !synchronous()},
                // every row in flight has an open buffer, and one may be half received
                options.num_envs / options.batch_size + 3),
-      ranges_(options.num_envs, options.num_threads, RangeGranule(spec_, options)),
-      whole_chunk_(ChunkSize(options.num_envs)),
-      reserve_limit_(HasReserve() ? kReserveNs / std::max(spec_.step_cost_ns, 1) : kNever),
+      scheduler_(*this, {.num_envs = options.num_envs,
+                         .num_threads = options.num_threads,
+                         .synchronous = synchronous(),
+                         .step_cost_ns = spec_.step_cost_ns,
+                         .pin_cpus = options.pin_cpus}),
       stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns) {
-  std::iota(all_envs_.begin(), all_envs_.end(), 0);
-  // room for all, so that Send allocates nothing
-  inline_envs_.reserve(options.num_envs);
   try {
-    StartWorkers();
+    scheduler_.Start();
   } catch (...) {
     // no destructor runs for what was not made: the threads that did start are joined here
     Close();
@@ -126,6 +108,20 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
 }
 
 CpuPool::~CpuPool() { Close(); }
+
+void CpuPool::MakeEnvs(EnvRange envs) {
+  envs_->Make(envs.first, envs.count);
+  for (std::int32_t env = envs.first; env < envs.first + envs.count; ++env) {
+    EpisodeClock& clock = envs_->clock(env);
+    clock.env_id = static_cast<std::uint32_t>(env + options_.env_id_offset);
+    clock.Seed(options_.seed);
+  }
+}
+
+void CpuPool::RunChunk(const Chunk& chunk) {
+  ChunkRows rows(*this, chunk);
+  envs_->Run(chunk.envs, CurrentWork(), rows);
+}
 
 void CpuPool::CheckUsable() const {
   if (closed()) throw ClosedError("the pool is closed; make a new one with make_vec");
@@ -136,138 +132,43 @@ void CpuPool::CheckUsable() const {
   }
 }
 
-// Locks, and throws when the pool was closed meanwhile: what the lock guards is gone then.
-std::unique_lock<std::mutex> CpuPool::LockOpen(std::mutex& mutex) const {
-  CheckUsable();
-  std::unique_lock lock(mutex);
-  CheckUsable();
-  return lock;
-}
-
-std::string CpuPool::Describe(std::int32_t env) const {
-  return "env_id " + std::to_string(env + options_.env_id_offset);
-}
-
-// True for environments of which the caller of an asynchronous Recv steps some, too: beside an
-// engine's threads it would be one too many.
-bool CpuPool::CallerWorks() const { return spec_.step_cost_ns < kChunkNs; }
-
-// True for rounds that the caller of Recv runs alone.
-bool CpuPool::IsCheap(std::int64_t count) const { return count * spec_.step_cost_ns < kInlineNs; }
-
-// Engines may take seconds to begin an episode: chunk by chunk, deadlines and signals are seen.
-bool CpuPool::RunsInline(std::int64_t count) const {
-  return IsCheap(count) || (threads_.empty() && spec_.step_cost_ns < kChunkNs);
-}
-
-std::int32_t CpuPool::ChunkSize(std::int32_t sent) const {
-  const std::int64_t cost = std::max(spec_.step_cost_ns, 1);
-  // an engine's step is worth a claim of its own
-  if (cost >= kChunkNs) return 1;
-  const std::int64_t worthwhile = (kChunkNs + cost - 1) / cost;
-  const std::int64_t chunk = std::max<std::int64_t>(sent / (4 * options_.num_threads), worthwhile);
-  // whole cache lines of the one-byte arrays, so that threads do not share them,
-  // unless that would leave threads without work
-  const std::int64_t lines = (chunk + kRowsPerLine - 1) / kRowsPerLine * kRowsPerLine;
-  const bool enough = lines * options_.num_threads <= sent;
-  return static_cast<std::int32_t>(std::min<std::int64_t>(enough ? lines : chunk, kMaxChunk));
-}
-
-void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
-  const auto lock = LockOpen(send_mutex_);
-  if (InFlight(env)) {
-    throw ProtocolError(Describe(env) + " is in flight; call recv before you seed it");
-  }
-  envs_->clock(env).Seed(seed);
-}
-
-// Runs the cheap rounds that Send left for the caller. Called with recv_mutex_ held.
-void CpuPool::RunInline() {
-  if (!whole_inline_ && inline_envs_.empty()) return;
-  const std::span<const std::int32_t> envs = whole_inline_ ? all_envs_ : inline_envs_;
-  ChunkRows rows(*this, CallerParticipant(), envs, 0, whole_inline_);
-  envs_->Run(envs, CurrentWork(), rows);
-  const std::lock_guard lock(send_mutex_);
-  // only now: `envs` may refer to inline_envs_
-  whole_inline_ = false;
-  inline_envs_.clear();
-}
-
-// Lets the caller of Recv or Drain work until `enough()` or nothing is left; at least
-// one chunk, so that a pool without threads moves on. Called with recv_mutex_ held.
-void CpuPool::WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough) {
-  RunInline();
-  while (!enough() && RunChunk(CallerParticipant()) && !closed() && Clock::now() < deadline) {
+// Unchecked, as clang does not follow what a constructor that throws gives back.
+CpuPool::OpenLock::OpenLock(const CpuPool& pool, Mutex& mutex) ROLLOUTS_UNCHECKED : mutex_(mutex) {
+  pool.CheckUsable();
+  mutex.Lock();
+  try {
+    pool.CheckUsable();
+  } catch (...) {
+    mutex.Unlock();
+    throw;
   }
 }
 
-// Claims and runs one chunk; false when there was none.
-bool CpuPool::RunChunk(std::int32_t participant) {
-  const EnvRange range = ranges_.TryClaim(participant, whole_chunk_);
-  if (range.count > 0) {
-    // the ranges may be those of ForAllRows, in which actions are copied and nothing is stepped
-    if (const RowTask* task = row_task_.load(std::memory_order_acquire)) {
-      RunRowTask(*task, range);
-      return true;
-    }
-    const std::span<const std::int32_t> envs = all_envs().subspan(range.first, range.count);
-    ChunkRows rows(*this, participant, envs, range.first, /*whole=*/true);
-    envs_->Run(envs, CurrentWork(), rows);
-    return true;
-  }
-  // less than a whole round, or asynchronous: environments come one by one out of the queue
-  std::int32_t storage[kMaxChunk];
-  const std::int32_t limit = chunk_.load(std::memory_order_relaxed);
-  const WorkQueue::Claim claim = queue_.TryClaim({storage, static_cast<std::size_t>(limit)});
-  if (claim.count == 0) return false;
-  const std::span<const std::int32_t> envs{storage, static_cast<std::size_t>(claim.count)};
-  // synchronous rows are queue positions, counted from the round's first; else Take ignores them
-  const std::int64_t first_row = claim.position - round_position_.load(std::memory_order_acquire);
-  ChunkRows rows(*this, participant, envs, first_row, /*whole=*/false);
-  envs_->Run(envs, CurrentWork(), rows);
-  return true;
-}
-
-void CpuPool::WorkerLoop(std::int32_t worker) {
-  const std::int32_t participant = WorkerParticipant(worker);
-  // the last worker wakes for long queues alone: the caller of Recv works in its place
-  const bool reserve = HasReserve() && worker == options_.num_threads - 1;
-  Event& event = reserve ? reserve_event_ : work_event_;
-  const std::int64_t least = reserve ? reserve_limit_ : 0;
-  const auto has_work = [&] { return closed() || !ranges_.Empty() || queue_.size() > least; };
-  while (true) {
-    // the hour is no limit: nothing is lost when it wakes for nothing
-    event.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
-    if (closed()) return;
-    RunChunk(participant);
-  }
+void CpuPool::AddFailure(std::int32_t env, const std::string& message) {
+  stats_.AddError();
+  failures_.Add({env + options_.env_id_offset, message});
 }
 
 void CpuPool::Close() {
   // first of all: from here on calls are refused, and those who wait find out why
-  stop_.store(true, std::memory_order_release);
+  scheduler_.Stop();
   if (CurrentForkGeneration() != fork_generation_) {
-    // a forked child: the threads exist only in the parent, so they cannot be joined, and
-    // destroying a thread that was not joined would end the process
-    if (!threads_.empty()) new std::vector<std::thread>(std::move(threads_));
+    // a forked child: the threads exist only in the parent
+    scheduler_.Abandon();
     return;
   }
-  work_event_.Notify();
-  reserve_event_.Notify();
   done_event_.Notify();
 
-  // join without the pool's locks: a Recv that comes now must not wait for slow environments
-  const std::lock_guard close_lock(close_mutex_);
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
+  // join without the locks of send and recv: a Recv that comes now must not wait for slow environments
+  const MutexLock close_lock(close_mutex_);
+  scheduler_.Join();
 
   // take everything out under the locks, destroy it after them
   std::vector<std::shared_ptr<BatchBuffer>> buffers;
   std::unique_ptr<EnvBatch> envs;
   {
-    const std::scoped_lock lock(recv_mutex_, send_mutex_);
-    threads_.clear();
+    const MutexLock recv_lock(recv_mutex_);
+    const MutexLock send_lock(send_mutex_);
     buffers = buffers_.Clear();
     envs = std::move(envs_);
   }
@@ -275,22 +176,13 @@ void CpuPool::Close() {
 }
 
 std::int32_t CpuPool::num_in_flight() const {
-  const std::lock_guard lock(send_mutex_);
-  return static_cast<std::int32_t>(sent_ - received_);
+  const MutexLock lock(send_mutex_);
+  return ledger_.num_in_flight();
 }
 
 std::int64_t CpuPool::buffer_bytes() const {
-  const std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   return buffers_.bytes();
-}
-
-std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
-  const auto lock = LockOpen(send_mutex_);
-  // a worker may be writing the bytes of one in flight
-  if (env < 0 || env >= options_.num_envs || InFlight(env)) {
-    throw ProtocolError(Describe(env) + " is unknown or in flight");
-  }
-  return envs_->StateBytes(env);
 }
 
 }  // namespace rollouts

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the caller of a CpuPool does to environments at rest, where part of their rules is its own.
+// What is asked of a CpuPool's environments at rest, or done to them; cpu_pool_state.cpp has the rest.
+#include <cstring>
 #include <memory>
 
 #include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 
@@ -27,28 +29,72 @@ class CpuPool::IdleRows final : public RowSource {
   std::int64_t next_ = 0;
 };
 
-void CpuPool::AddFailure(std::int32_t env, const std::string& message) {
-  stats_.AddError();
-  const std::lock_guard lock(failure_mutex_);
-  failures_.push_back({env + options_.env_id_offset, message});
-  failed_.store(true, std::memory_order_release);
+void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "seed it");
+  envs_->clock(env).Seed(seed);
 }
 
-// Called with send_mutex_ held.
-void CpuPool::CheckIdle(std::span<const std::int32_t> envs) const {
-  for (const std::int32_t env : envs) {
-    if (InFlight(env)) {
-      // received rows are at rest until the next send, which only another thread can have made
-      throw ProtocolError(Describe(env) + " is in flight: another thread sent it before the one "
-                          "that received it was done");
-    }
+std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
+  const OpenLock lock(*this, send_mutex_);
+  // a participant may be writing the bytes of one in flight
+  if (env < 0 || env >= options_.num_envs || ledger_.InFlight(env)) {
+    throw ProtocolError(ledger_.Describe(env) + " is unknown or in flight");
   }
+  return envs_->StateBytes(env);
+}
+
+void CpuPool::ReadActions(std::span<const std::int32_t> envs, std::uint8_t* out) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckReceived(envs);
+  for (const std::int32_t env : envs) {
+    std::memcpy(out, ActionRow(env), static_cast<std::size_t>(action_bytes_));
+    out += action_bytes_;
+  }
+}
+
+Frame CpuPool::Render(std::int32_t env) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "render it");
+  ledger_.CheckStarted(env, " and shows nothing: call reset first");
+  return envs_->Render(env);
+}
+
+Options CpuPool::OptionsOf(std::int32_t env) {
+  const OpenLock lock(*this, send_mutex_);
+  return envs_->OptionsOf(env);
+}
+
+ModelArray CpuPool::ReadModel(std::int32_t env, const std::string& field, bool of_file) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "read its model");
+  return envs_->ReadModel(env, field, of_file);
+}
+
+std::vector<std::string> CpuPool::ModelFields(std::int32_t env) {
+  const OpenLock lock(*this, send_mutex_);
+  return envs_->ModelFields(env);
+}
+
+void CpuPool::Change(const std::uint8_t* mask, const EnvChanges& changes) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckReset(mask);
+  // as in SendReset: no mask stands for all
+  std::vector<std::int32_t> envs;
+  for (std::int32_t env = 0; env < options_.num_envs; ++env) {
+    if (!mask || mask[env]) envs.push_back(env);
+  }
+  // all that can fail happens first, to copies; what follows cannot
+  const auto put_in_place = envs_->Prepare(envs, changes, /*first_row=*/0);
+  put_in_place();
+  // a rebuilt engine has no episode to step
+  ledger_.MarkNotStarted(envs);
 }
 
 void CpuPool::EndSteps(std::span<const std::int32_t> envs, const double* reward,
                        const std::uint8_t* terminated) {
-  const auto lock = LockOpen(send_mutex_);
-  CheckIdle(envs);
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckReceived(envs);
   for (std::size_t i = 0; i < envs.size(); ++i) {
     EpisodeClock& clock = envs_->clock(envs[i]);
     // as if the step had said so: the autoreset mode does the rest with the next send
@@ -58,8 +104,8 @@ void CpuPool::EndSteps(std::span<const std::int32_t> envs, const double* reward,
 }
 
 CpuPool::Received CpuPool::ShowIdle(std::span<const std::int32_t> envs, bool begin) {
-  const auto lock = LockOpen(send_mutex_);
-  CheckIdle(envs);
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckReceived(envs);
   const auto rows = static_cast<std::int32_t>(envs.size());
   const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
   // memory of its own: the pool's buffers are for rows in flight

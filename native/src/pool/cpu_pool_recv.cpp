@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receiving from a CpuPool; cpu_pool.cpp steps and cpu_pool_send.cpp sends.
+// Receiving from a CpuPool; cpu_pool_send.cpp sends.
 #include <algorithm>
 
 #include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/errors.h"
 #include "timing.h"
 
 namespace rollouts {
@@ -15,7 +16,7 @@ class CpuPool::ReceivingFlag {
 
  private:
   void Set(bool value) {
-    const std::lock_guard lock(pool_.send_mutex_);
+    const MutexLock lock(pool_.send_mutex_);
     pool_.receiving_ = value;
   }
   CpuPool& pool_;
@@ -24,13 +25,15 @@ class CpuPool::ReceivingFlag {
 // Refuses sends while it lives: Drain forgets what is in flight when it ends.
 class CpuPool::DrainingFlag {
  public:
-  explicit DrainingFlag(CpuPool& pool) : pool_(pool) {
-    const std::lock_guard lock(pool_.send_mutex_);
-    pool_.draining_.store(true, std::memory_order_seq_cst);
-  }
-  ~DrainingFlag() { pool_.draining_.store(false, std::memory_order_seq_cst); }
+  explicit DrainingFlag(CpuPool& pool) : pool_(pool) { Set(true); }
+  ~DrainingFlag() { Set(false); }
 
  private:
+  void Set(bool value) {
+    // as with ReceivingFlag: who sends next sees what the caller has stepped meanwhile
+    const MutexLock lock(pool_.send_mutex_);
+    pool_.draining_.store(value, std::memory_order_seq_cst);
+  }
   CpuPool& pool_;
 };
 
@@ -47,26 +50,25 @@ class CpuPool::EagerFlag {
 };
 
 CpuPool::Received CpuPool::Recv(Clock::time_point deadline) {
-  const auto lock = LockOpen(recv_mutex_);
+  const OpenLock lock(*this, recv_mutex_);
   if (synchronous()) return RecvRound(deadline);
   return RecvOutOfOrder(deadline, {options_.batch_size, options_.batch_size});
 }
 
 CpuPool::Received CpuPool::RecvRows(Clock::time_point deadline, Rows rows) {
-  const auto lock = LockOpen(recv_mutex_);
+  const OpenLock lock(*this, recv_mutex_);
   return RecvOutOfOrder(deadline, rows);
 }
 
 CpuPool::Received CpuPool::RecvAll(Clock::time_point deadline) {
-  const auto lock = LockOpen(recv_mutex_);
+  const OpenLock lock(*this, recv_mutex_);
   const std::int32_t pending = num_in_flight();
   // a batch of no rows, with the arrays of one
-  if (pending == 0) return Copied(NextReceived(), 0);
+  if (pending == 0) return Copied(0, 0);
   if (synchronous()) return RecvRound(deadline);
   return RecvOutOfOrder(deadline, {pending, pending});
 }
 
-// Called with recv_mutex_ held, as all below but Release.
 CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   const ReceivingFlag receiving(*this);
   const std::int32_t rows = num_in_flight();
@@ -77,18 +79,17 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   StepStats::RecvTimer timer(stats_);
   BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
   // the caller works too: first what waits for it alone, then whatever is left
-  WorkUntil(deadline, [] { return false; });
+  scheduler_.WorkUntil(deadline, [] { return false; });
   // what the workers have claimed may last longer than what the caller found
   const bool ready = done_event_.WaitUntil(
       [&] { return buffer->written() >= rows || closed(); }, deadline, kSpin);
   if (closed()) throw ClosedError("the pool was closed while recv waited");
   // past the deadline nothing is lost: the next call waits for the same rows
   if (!ready) return {};
-  // before the rows are taken, so that the next call returns them
   ThrowIfFailed();
   timer.Received();
 
-  const std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   Received received{buffers_.HandOut(buffer), 0, rows};
   buffers_.CloseBatch(buffer);
   MarkReceived(received);
@@ -98,19 +99,25 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
 }
 
 CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows) {
-  const std::int32_t pending = num_in_flight();
+  std::int32_t pending, at_row;
+  std::int64_t first;
+  {
+    const MutexLock lock(send_mutex_);
+    pending = ledger_.num_in_flight();
+    at_row = recv_row_;
+    first = NextReceived();
+  }
   if (pending < rows.min) {
     throw ProtocolError("recv would never return: it waits for " + std::to_string(rows.min) +
                         " environments and " + std::to_string(pending) +
                         " are in flight; call send or async_reset first");
   }
   StepStats::RecvTimer timer(stats_);
-  const std::int64_t first = NextReceived();
   const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
   {
     // not whole buffers: each finished chunk may be the one that was missing
-    const EagerFlag eager(*this, recv_row_ != 0 || rows.min != options_.batch_size);
-    if (CallerWorks()) WorkUntil(deadline, enough);
+    const EagerFlag eager(*this, at_row != 0 || rows.min != options_.batch_size);
+    scheduler_.WorkUntil(deadline, enough);
     const bool ready =
         done_event_.WaitUntil([&] { return enough() || closed(); }, deadline, kSpin);
     if (closed()) throw ClosedError("the pool was closed while recv waited");
@@ -119,14 +126,21 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   ThrowIfFailed();
   timer.Received();
 
-  const std::lock_guard lock(send_mutex_);
-  const std::int32_t ready = ReadyRows(first, std::min(rows.max, pending));
+  const MutexLock lock(send_mutex_);
+  Received received =
+      HandOutRows(first, ReadyRows(first, std::min(rows.max, pending)), rows.min);
+  MarkReceived(received);
+  return received;
+}
+
+// `ready` rows from number `first` on, the next to be received: or fewer of them, but `min`, where
+// those lie in one buffer.
+CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, std::int32_t min) {
   const std::int32_t in_buffer = std::min(ready, options_.batch_size - recv_row_);
   // a view where one buffer has enough rows; else rows of two buffers, copied
-  Received received = in_buffer >= rows.min
-                          ? Received{nullptr, recv_row_, in_buffer}
-                          : Copied(first, ready);
-  // hand the rows out, buffer after buffer
+  Received received = in_buffer >= min ? Received{nullptr, recv_row_, in_buffer}
+                                       : Copied(first, ready);
+  // buffer after buffer
   for (std::int32_t left = received.rows; left > 0;) {
     BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
     const std::int32_t taken = std::min(left, options_.batch_size - recv_row_);
@@ -140,7 +154,6 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
       recv_sequence_.fetch_add(1, std::memory_order_release);
     }
   }
-  MarkReceived(received);
   return received;
 }
 
@@ -178,49 +191,44 @@ CpuPool::Received CpuPool::Copied(std::int64_t first, std::int32_t rows) const {
   return {copy, 0, rows, /*pooled=*/false};
 }
 
-// Called with send_mutex_ held.
 void CpuPool::MarkReceived(Received& received) {
-  received_ += received.rows;
   const std::int32_t* ids = received.buffer->target().env_id + received.first;
-  // a whole round set no marks
-  for (std::int32_t i = 0; i < received.rows && !whole_round_; ++i) {
-    in_flight_[ids[i] - options_.env_id_offset].store(0, std::memory_order_relaxed);
-  }
-  whole_round_ = redirected_ = false;
-  if (options_.on_env_error == OnEnvError::kReset) TakeFailures(received);
+  const std::span env_ids(ids, static_cast<std::size_t>(received.rows));
+  ledger_.MarkReceived(env_ids);
+  redirected_ = false;
+  if (options_.on_env_error == OnEnvError::kReset) received.failures = failures_.TakeOf(env_ids);
 }
 
 void CpuPool::Release(BatchBuffer* buffer) {
-  const std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   buffers_.Release(buffer);
   if (closed()) buffer->users.reset();  // Close left it to the receiver
 }
 
 bool CpuPool::Drain(Clock::time_point deadline) {
-  const auto recv_lock = LockOpen(recv_mutex_);
+  const OpenLock recv_lock(*this, recv_mutex_);
   // workers notify for every chunk while it is up: no full batch may ever come
   const DrainingFlag draining(*this);
-  if (synchronous() || CallerWorks()) WorkUntil(deadline, [] { return false; });
+  scheduler_.WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
-    const std::lock_guard lock(send_mutex_);
+    const MutexLock lock(send_mutex_);
     // of the batch that Recv is in the middle of, those rows count as received
     std::int64_t written = -recv_row_;
     for (auto sequence = recv_sequence_.load(); sequence < buffers_.opened(); ++sequence) {
       written += buffers_.Of(sequence)->written();
     }
-    return written >= sent_ - received_ || closed();
+    return written >= ledger_.num_in_flight() || closed();
   };
   const bool drained = done_event_.WaitUntil(all_written, deadline, kSpin);
   if (!drained) return false;
   if (closed()) throw ClosedError("the pool was closed while it drained");
 
   // nothing runs any more: forget the unread rows and begin a fresh batch
-  const std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   buffers_.Discard(recv_sequence_.load());
-  for (auto& flag : in_flight_) flag.store(0, std::memory_order_relaxed);
-  whole_round_ = redirected_ = false;
-  received_ = sent_;
-  ClearFailures();
+  ledger_.ForgetSent();
+  redirected_ = false;
+  failures_.Clear();
   recv_row_ = 0;
   recv_sequence_.store(buffers_.opened(), std::memory_order_release);
   // rows go on at the first of a buffer that nobody has opened yet
@@ -228,42 +236,10 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   return true;
 }
 
+// Before rows are taken, so that the next call returns them.
 void CpuPool::ThrowIfFailed() {
-  if (options_.on_env_error == OnEnvError::kReset) return;
-  if (!failed_.load(std::memory_order_acquire)) return;
-  const std::lock_guard lock(failure_mutex_);
-  // told once: the next recv delivers the batch
-  failed_.store(false, std::memory_order_relaxed);
-  std::string message = std::to_string(failures_.size()) + " environment(s) failed: ";
-  // a pool whose environments all fail would fill the screen
-  for (std::size_t i = 0; i < failures_.size() && i < 4; ++i) {
-    message += (i ? "; env_id " : "env_id ") + std::to_string(failures_[i].env_id) + ": " +
-               failures_[i].message;
-  }
-  failures_.clear();
-  throw EnvError(message +
-                 ". The other environments go on: the next recv returns the batch, in which the "
-                 "failed ones are truncated; they continue with a new episode");
-}
-
-// Moves the failures of received rows there.
-void CpuPool::TakeFailures(Received& received) {
-  if (!failed_.load(std::memory_order_acquire)) return;
-  const std::int32_t* ids = received.buffer->target().env_id + received.first;
-  const std::lock_guard lock(failure_mutex_);
-  std::erase_if(failures_, [&](Failure& failure) {
-    const bool here = std::find(ids, ids + received.rows, failure.env_id) != ids + received.rows;
-    if (here) received.failures.push_back(std::move(failure));
-    return here;
-  });
-  // failures of rows that were not received yet stay
-  failed_.store(!failures_.empty(), std::memory_order_relaxed);
-}
-
-void CpuPool::ClearFailures() {
-  const std::lock_guard lock(failure_mutex_);
-  failures_.clear();
-  failed_.store(false, std::memory_order_relaxed);
+  // else they come with their rows
+  if (options_.on_env_error == OnEnvError::kRaise) failures_.ThrowIfAny();
 }
 
 // Publishes finished rows and wakes Recv when the batch is full; who waits for less

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading environments of a CpuPool; cpu_pool.cpp steps them.
-#include <algorithm>
-
+// Saving and loading environments of a CpuPool; cpu_pool_idle.cpp has what else is asked of them.
 #include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
@@ -42,28 +41,12 @@ EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
 }  // namespace
 
 std::vector<std::uint8_t> CpuPool::SaveState(std::int32_t env) {
-  const auto lock = LockOpen(send_mutex_);
-  if (InFlight(env)) {
-    throw ProtocolError(Describe(env) + " is in flight; call recv before you save its state");
-  }
-  if (!started_[env]) {
-    throw ProtocolError(Describe(env) + " was never reset and has no state to save");
-  }
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "save its state");
+  ledger_.CheckStarted(env, " and has no state to save");
   return SaveIdle(env);
 }
 
-Frame CpuPool::Render(std::int32_t env) {
-  const auto lock = LockOpen(send_mutex_);
-  if (InFlight(env)) {
-    throw ProtocolError(Describe(env) + " is in flight; call recv before you render it");
-  }
-  if (!started_[env]) {
-    throw ProtocolError(Describe(env) + " was never reset and shows nothing: call reset first");
-  }
-  return envs_->Render(env);
-}
-
-// Called with send_mutex_ held, like the functions below.
 std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
   std::vector<std::uint8_t> state;
   StateWriter writer(state);
@@ -102,22 +85,10 @@ void CpuPool::LoadIdle(std::int32_t env, std::span<const std::uint8_t> state) {
   clock = loaded;
 }
 
-void CpuPool::CheckLoadable(std::span<const std::int32_t> envs) const {
-  std::vector<std::uint8_t> listed(options_.num_envs, 0);
-  for (const std::int32_t env : envs) {
-    if (InFlight(env)) {
-      throw ProtocolError(Describe(env) + " is in flight; call recv before you set its state");
-    }
-    // loaded twice, a failure could not put the first back
-    if (listed[env]) throw ProtocolError(Describe(env) + " is listed twice");
-    listed[env] = 1;
-  }
-}
-
 void CpuPool::LoadStates(std::span<const std::int32_t> envs,
                          std::span<const std::span<const std::uint8_t>> states) {
-  const auto lock = LockOpen(send_mutex_);
-  CheckLoadable(envs);
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckLoad(envs);
   std::size_t at = 0;
   std::vector<Before> before;
   try {
@@ -134,12 +105,11 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
     }
   } catch (const std::exception& error) {
     for (std::size_t i = 0; i < before.size(); ++i) PutBack(envs[i], before[i]);
-    throw SpecError("state " + std::to_string(at) + " for " + Describe(envs[at]) + ": " +
+    throw SpecError("state " + std::to_string(at) + " for " + ledger_.Describe(envs[at]) + ": " +
                     error.what());
   }
   // a loaded environment is in the middle of an episode, and needs no reset
-  for (const std::int32_t env : envs) started_[env] = 1;
-  all_started_ = std::find(started_.begin(), started_.end(), 0) == started_.end();
+  ledger_.MarkStarted(envs);
 }
 
 }  // namespace rollouts

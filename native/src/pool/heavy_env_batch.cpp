@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rollouts/pool/run_or_fail.h"
 #include "rollouts/pool/spec_difference.h"
 #include "rollouts/support/errors.h"
 

@@ -124,7 +124,7 @@ StepStats::Totals StepStats::Sum() const {
 }
 
 StepStatsSnapshot StepStats::Read() const {
-  const std::lock_guard lock(base_mutex_);
+  const MutexLock lock(base_mutex_);
   const Totals now = Sum();
   StepStatsSnapshot result;
   // writers count for ever: a reset only moved the base
@@ -146,7 +146,7 @@ StepStatsSnapshot StepStats::Read() const {
 }
 
 void StepStats::Reset() {
-  const std::lock_guard lock(base_mutex_);
+  const MutexLock lock(base_mutex_);
   base_ = Sum();
 }
 

@@ -4,7 +4,7 @@
 
 #include "entries.h"
 #include "registry_light_includes.inc"
-#include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/light_env_batch.h"
 
 namespace rollouts {
 

@@ -3,24 +3,21 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "rollouts/pool/buffer_ring.h"
 #include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/env_ledger.h"
 #include "rollouts/pool/event.h"
-#include "rollouts/pool/round_ranges.h"
+#include "rollouts/pool/failure_log.h"
+#include "rollouts/pool/scheduler.h"
 #include "rollouts/pool/step_stats.h"
-#include "rollouts/pool/work_queue.h"
-#include "rollouts/support/errors.h"
+#include "rollouts/support/mutex.h"
 #include "rollouts/support/options.h"
 
 namespace rollouts {
@@ -45,21 +42,15 @@ struct PoolOptions {
 // since the last Recv, in the order sent. Asynchronous: Recv returns the first
 // batch_size environments to finish, RecvRows more or fewer.
 //
-// Send, SendReset, Seed and Release take `send_mutex_` briefly and never wait for
-// environments; Recv and Drain hold `recv_mutex_` while they wait. Lock order:
+// Threads may share a pool. Send, SendReset, Seed and Release take `send_mutex_` briefly and never
+// wait for environments; Recv and Drain hold `recv_mutex_` while they wait. Lock order:
 // close_mutex_, recv_mutex_, send_mutex_. Worker threads take none of them.
 //
-// Threads may share a pool, but CheckSend, filling the action rows and Send belong
-// together: no other thread's Send or SendReset may come between (the bindings
-// hold the GIL from one to the other).
-class CpuPool {
+// This class has the calls and their locks. EnvLedger knows which environments may be sent,
+// Scheduler who steps them, BufferRing where their rows go, FailureLog what went wrong.
+class CpuPool final : private ChunkRunner {
  public:
   using Clock = Event::Clock;
-
-  struct Failure {
-    std::int32_t env_id;  // global
-    std::string message;
-  };
 
   // Rows [first, first + rows) of a buffer.
   struct Received {
@@ -84,33 +75,31 @@ class CpuPool {
   const PoolOptions& options() const { return options_; }
   const EnvSpec& spec() const { return spec_; }
   bool synchronous() const { return options_.batch_size == options_.num_envs; }
-  bool closed() const { return stop_.load(std::memory_order_acquire); }
+  bool closed() const { return scheduler_.stopped(); }
 
-  // The action row of an environment. The caller of Send fills it, for idle
-  // environments only, after CheckSend accepted them and before Send.
+  // Every index in order; sending just this is cheaper than an equal list.
+  std::span<const std::int32_t> all_envs() const { return scheduler_.all_envs(); }
+
+  // Writes the actions of envs [first, first + count) of a send into their rows; false where one
+  // of them is not good. Several threads may call it at once, for different parts of a send that
+  // is all_envs(). It must not throw, nor call the pool but for ActionRow.
+  using Fill = Scheduler::RowTask;
+
+  // Checks that every environment listed is known, idle, started, listed once and (autoreset
+  // disabled) not at its episode's end, has `fill` write their actions, and starts stepping them.
+  // Indices, not global ids. Throws ProtocolError; false where `fill` said so. Nothing is sent
+  // then. Never waits for environments. `out`: arrays of envs.size() rows, written in place of the
+  // pool's where not null; they stay valid until the batch was received, drained or Close has
+  // returned. Synchronous mode only, and the round has no other Send then.
+  [[nodiscard]] bool Send(std::span<const std::int32_t> envs, const Fill& fill,
+                          const BatchView* out = nullptr);
+
+  // The action row of an environment, for `fill` alone.
   std::uint8_t* ActionRow(std::int32_t env) { return actions_.data() + env * action_bytes_; }
   std::int64_t action_bytes() const { return action_bytes_; }
 
-  // Every index in order; sending just this is cheaper than an equal list.
-  std::span<const std::int32_t> all_envs() const { return all_envs_; }
-
-  // Throws unless every environment listed is known, idle, started, not listed
-  // twice and (autoreset disabled) not at its episode's end. Indices, not global ids.
-  void CheckSend(std::span<const std::int32_t> envs);
-
-  // Something done to rows [first, first + count), by several threads to different rows.
-  using RowTask = std::function<void(std::int64_t first, std::int64_t count)>;
-
-  // Runs `task` on all rows, in a large synchronous pool by all its threads, and waits. For
-  // the caller of Send, after CheckSend accepted all_envs() and before Send. It must not throw.
-  void ForAllRows(const RowTask& task);
-
-  // Starts stepping the environments with the actions in their rows. Never
-  // blocks. CheckSend must have accepted the same environments. `out`: arrays of
-  // envs.size() rows, written in place of the pool's where not null; they stay valid
-  // until the batch was received, drained or Close has returned. Synchronous mode only,
-  // and the round has no other Send then.
-  void Send(std::span<const std::int32_t> envs, const BatchView* out = nullptr);
+  // Copies the actions that environments at rest were sent last to `out`, row after row.
+  void ReadActions(std::span<const std::int32_t> envs, std::uint8_t* out);
 
   // Starts new episodes where mask[env] != 0 (null: everywhere). With a mask the
   // other environments write their current observation again.
@@ -177,7 +166,7 @@ class CpuPool {
 
   // Threads that step beside the caller of Recv.
   static std::int32_t NumWorkers(const PoolOptions& options) {
-    return options.num_threads - (options.batch_size == options.num_envs ? 1 : 0);
+    return Scheduler::NumWorkers(options.num_threads, options.batch_size == options.num_envs);
   }
 
   // Counts and times of what was stepped; from any thread, at any time, also after Close.
@@ -201,130 +190,98 @@ class CpuPool {
                   std::span<const std::span<const std::uint8_t>> states);
 
  private:
+  class OpenLock;
   class ChunkRows;
   class IdleRows;
   class ReceivingFlag;
   class DrainingFlag;
   class EagerFlag;
 
-  void CheckUsable() const;
-  void CheckResettable(const std::uint8_t* mask) const;
-  void CheckIdle(std::span<const std::int32_t> envs) const;
-  void AddFailure(std::int32_t env, const std::string& message);
-  void CheckLoadable(std::span<const std::int32_t> envs) const;
-  std::vector<std::uint8_t> SaveIdle(std::int32_t env) const;
   // An environment that a state is loaded into, also one that was never reset.
   struct Before {
     EpisodeClock clock;
     std::vector<std::uint8_t> state;  // empty where there is nothing to lose: no engine yet
   };
-  Before SaveToPutBack(std::int32_t env) const;
-  void PutBack(std::int32_t env, const Before& before);
-  void LoadIdle(std::int32_t env, std::span<const std::uint8_t> state);
-  std::unique_lock<std::mutex> LockOpen(std::mutex& mutex) const;
-  void StartWorkers();
-  void MakeEnvs(std::int32_t participant);
-  bool StartWorker(std::int32_t worker, std::promise<void>& made);
-  void WorkerLoop(std::int32_t worker);
-  bool RunChunk(std::int32_t participant);
-  void RunRowTask(const RowTask& task, EnvRange rows);
-  void RunInline();
-  void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
-  std::int32_t ChunkSize(std::int32_t sent) const;
-  void Push(std::span<const std::int32_t> envs, const BatchView* out = nullptr);
-  void PushAll();
-  bool IsAll(std::span<const std::int32_t> envs) const {
-    return envs.data() == all_envs_.data() && envs.size() == all_envs_.size();
-  }
-  bool CallerWorks() const;
-  // Whether the caller is one of num_threads, so that the last worker is one too many.
-  bool HasReserve() const { return !synchronous() && CallerWorks(); }
-  bool IsCheap(std::int64_t count) const;
-  // Whether a synchronous round of so many is the caller's own, and run as one.
-  bool RunsInline(std::int64_t count) const;
-  // Whoever steps is a participant: in synchronous mode the caller of Recv, who is 0, and
-  // the workers; in asynchronous mode the workers, and the caller, who comes last.
-  std::int32_t CallerParticipant() const { return synchronous() ? 0 : options_.num_threads; }
-  std::int32_t WorkerParticipant(std::int32_t worker) const {
-    return worker + (synchronous() ? 1 : 0);
-  }
-  // With send_mutex_ held.
-  bool InFlight(std::int32_t env) const {
-    return whole_round_ || in_flight_[env].load(std::memory_order_relaxed);
-  }
+
+  void MakeEnvs(EnvRange envs) override;
+  void RunChunk(const Chunk& chunk) override;
   Work CurrentWork() const {
     return {commands_.data(), actions_.data(), action_bytes_, options_.rules};
   }
-  Received RecvRound(Clock::time_point deadline);
-  Received RecvOutOfOrder(Clock::time_point deadline, Rows rows);
-  std::int32_t ReadyRows(std::int64_t first, std::int32_t most) const;
+
+  void CheckUsable() const;
+  void CheckPush() const ROLLOUTS_REQUIRES(send_mutex_);
+  void CheckOut() const ROLLOUTS_REQUIRES(send_mutex_);
+  void Push(std::span<const std::int32_t> envs, const BatchView* out = nullptr)
+      ROLLOUTS_REQUIRES(send_mutex_);
+  void OpenRound(const BatchView* out) ROLLOUTS_REQUIRES(send_mutex_);
+
+  Received RecvRound(Clock::time_point deadline) ROLLOUTS_REQUIRES(recv_mutex_);
+  Received RecvOutOfOrder(Clock::time_point deadline, Rows rows) ROLLOUTS_REQUIRES(recv_mutex_);
+  Received HandOutRows(std::int64_t first, std::int32_t ready, std::int32_t min)
+      ROLLOUTS_REQUIRES(send_mutex_);
+  void MarkReceived(Received& received) ROLLOUTS_REQUIRES(send_mutex_);
   Received Copied(std::int64_t first, std::int32_t rows) const;
-  void MarkReceived(Received& received);
-  void ThrowIfFailed();
-  void TakeFailures(Received& received);
-  void ClearFailures();
+  std::int32_t ReadyRows(std::int64_t first, std::int32_t most) const;
   void FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count);
-  // With recv_mutex_ held.
-  std::int64_t NextReceived() const {
+  void ThrowIfFailed();
+  // The number of the next row to be received, counted since construction.
+  std::int64_t NextReceived() const ROLLOUTS_REQUIRES(send_mutex_) {
     return recv_sequence_.load(std::memory_order_relaxed) * options_.batch_size + recv_row_;
   }
-  std::string Describe(std::int32_t env) const;
+
+  void AddFailure(std::int32_t env, const std::string& message);
+  std::vector<std::uint8_t> SaveIdle(std::int32_t env) const ROLLOUTS_REQUIRES(send_mutex_);
+  Before SaveToPutBack(std::int32_t env) const ROLLOUTS_REQUIRES(send_mutex_);
+  void PutBack(std::int32_t env, const Before& before) ROLLOUTS_REQUIRES(send_mutex_);
+  void LoadIdle(std::int32_t env, std::span<const std::uint8_t> state)
+      ROLLOUTS_REQUIRES(send_mutex_);
 
   const PoolOptions options_;
+  // participants step those in flight; the others are the API's, under send_mutex_
   std::unique_ptr<EnvBatch> envs_;
   const EnvSpec spec_;
   const std::int64_t action_bytes_;
   const int fork_generation_;
 
-  // per environment; written by the API thread while the environment is idle
+  // per environment; written under send_mutex_ while the environment is idle
   std::vector<std::uint8_t> actions_;
   std::vector<Command> commands_;
-  std::vector<std::uint8_t> started_;
-  bool all_started_ = false;
-  std::vector<std::atomic<std::uint8_t>> in_flight_;
-  std::vector<std::int32_t> all_envs_;
 
-  mutable std::mutex send_mutex_;
-  std::int64_t sent_ = 0;                  // guarded by send_mutex_: rows sent, ever
-  std::int64_t received_ = 0;              // guarded by send_mutex_: rows received, ever
-  bool receiving_ = false;                 // guarded by send_mutex_: a thread is in Recv
-  bool whole_round_ = false;               // guarded by send_mutex_: all envs are in flight
-  bool whole_inline_ = false;              // as inline_envs_, for all envs
-  bool redirected_ = false;                // guarded by send_mutex_: the round has an `out`
-  std::vector<std::int32_t> inline_envs_;  // guarded by send_mutex_ until Recv runs them
+  Mutex close_mutex_;  // held while threads are joined, and what they used is freed
+  Mutex recv_mutex_ ROLLOUTS_ACQUIRED_AFTER(close_mutex_);
+  mutable Mutex send_mutex_ ROLLOUTS_ACQUIRED_AFTER(recv_mutex_);
+  EnvLedger ledger_ ROLLOUTS_GUARDED_BY(send_mutex_);
+  bool receiving_ ROLLOUTS_GUARDED_BY(send_mutex_) = false;   // a thread is in Recv
+  bool redirected_ ROLLOUTS_GUARDED_BY(send_mutex_) = false;  // the round has an `out`
+  // rows of the batch being received that were received before
+  std::int32_t recv_row_ ROLLOUTS_GUARDED_BY(send_mutex_) = 0;
 
-  std::mutex recv_mutex_;
-  std::atomic<std::int64_t> recv_sequence_{0};  // written under both mutexes
-  std::int32_t recv_row_ = 0;  // guarded by both: rows of that batch received before
-
-  // shared with the worker threads
-  WorkQueue queue_;
+  // read by participants; written under send_mutex_, but for next_row_, from which they take rows
   BufferRing buffers_;
-  std::atomic<std::int64_t> next_row_{0};        // asynchronous: next row to hand out
-  std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
-  std::atomic<std::int32_t> round_rows_{0};      // synchronous: rows sent in this round
-  RoundRanges ranges_;             // synchronous: what is left of a whole round
-  const std::int32_t whole_chunk_;  // synchronous: what is claimed of it at once
-  // what is done to claimed rows in place of stepping them; written while no rows are left
-  std::atomic<const RowTask*> row_task_{nullptr};
-  std::atomic<std::int32_t> rows_done_{0};  // by row_task_
-  const std::int64_t reserve_limit_;  // queued environments for which the last worker joins
-  std::atomic<std::int32_t> chunk_{1};
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> draining_{false};  // raised under send_mutex_
-  std::atomic<bool> eager_{false};     // someone waits for less than whole batches
-  Event work_event_;
-  Event reserve_event_;  // of the last worker, where there is a reserve
+  std::atomic<std::int64_t> recv_sequence_{0};  // the batch being received
+  std::atomic<std::int32_t> round_rows_{0};     // synchronous: rows sent in this round
+  std::atomic<std::int64_t> next_row_{0};       // asynchronous: next row to hand out
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> eager_{false};  // someone waits for less than whole batches
   Event done_event_;
 
+  Scheduler scheduler_;
   StepStats stats_;
+  FailureLog failures_;
+};
 
-  std::mutex failure_mutex_;
-  std::vector<Failure> failures_;  // guarded by failure_mutex_
-  std::atomic<bool> failed_{false};
+// Holds one of a pool's locks. Throws when the pool was closed, also while it waited for the lock:
+// what the lock guards is gone then.
+class ROLLOUTS_SCOPED_CAPABILITY CpuPool::OpenLock {
+ public:
+  OpenLock(const CpuPool& pool, Mutex& mutex) ROLLOUTS_ACQUIRE(mutex);
+  ~OpenLock() ROLLOUTS_RELEASE() { mutex_.Unlock(); }
+  OpenLock(const OpenLock&) = delete;
+  OpenLock& operator=(const OpenLock&) = delete;
 
-  std::mutex close_mutex_;             // taken before all others
-  std::vector<std::thread> threads_;  // joined under close_mutex_
+ private:
+  Mutex& mutex_;
 };
 
 }  // namespace rollouts

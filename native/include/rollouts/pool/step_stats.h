@@ -8,11 +8,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "rollouts/core/step.h"
+#include "rollouts/support/mutex.h"
 
 namespace rollouts {
 
@@ -216,8 +216,8 @@ class StepStats {
 
   std::atomic<std::int64_t> errors_{0};
 
-  mutable std::mutex base_mutex_;
-  Totals base_;  // guarded by base_mutex_: the numbers at the last Reset
+  mutable Mutex base_mutex_;
+  Totals base_ ROLLOUTS_GUARDED_BY(base_mutex_);  // the numbers at the last Reset
 };
 
 }  // namespace rollouts

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which environments of a pool were reset and which are in flight, and what may be done to them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/pool/env_batch.h"
+
+namespace rollouts {
+
+// One entry per environment, by index. Not thread-safe: the pool's send lock guards it. The checks
+// throw ProtocolError, which names the environment, and change nothing.
+class EnvLedger {
+ public:
+  EnvLedger(std::int32_t num_envs, std::int32_t env_id_offset);
+
+  // Environments sent and not yet received.
+  std::int32_t num_in_flight() const { return num_in_flight_; }
+  bool InFlight(std::int32_t env) const { return all_in_flight_ || in_flight_[env] != 0; }
+
+  // Environments to be stepped are known, idle, started and listed once. `ends`: whose clocks say
+  // which episodes are over, where those may not be stepped; else null.
+  void CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends);
+  // The same for all of them; costs nothing where none of them needs to be looked at.
+  void CheckSendAll(std::span<const std::int32_t> all_envs, EnvBatch* ends);
+
+  // A reset comes with nothing in flight and leaves out only what was started (null: nothing).
+  void CheckReset(const std::uint8_t* mask) const;
+
+  // `purpose`, such as "seed it", and `lack`, such as " and has no state", end the message.
+  void CheckIdle(std::int32_t env, const char* purpose) const;
+  void CheckStarted(std::int32_t env, const char* lack) const;
+  // Environments whose rows were received and which nobody has sent since.
+  void CheckReceived(std::span<const std::int32_t> envs) const;
+  // Environments that are to take other states are idle and listed once.
+  void CheckLoad(std::span<const std::int32_t> envs) const;
+
+  void MarkSent(std::span<const std::int32_t> envs);
+  // A round of the whole pool: no marks per environment, until any of it is received.
+  void MarkAllSent();
+  void MarkReceived(std::span<const std::int32_t> env_ids);
+  void ForgetSent();
+
+  void MarkStarted(std::span<const std::int32_t> envs);
+  void MarkAllStarted();
+  void MarkNotStarted(std::span<const std::int32_t> envs);
+
+  // What messages call it.
+  std::string Describe(std::int32_t env) const;
+
+ private:
+  std::int32_t num_envs() const { return static_cast<std::int32_t>(started_.size()); }
+  std::string WhyNotSend(std::int32_t env, std::size_t row) const;
+
+  const std::int32_t env_id_offset_;
+  std::vector<std::uint8_t> started_;
+  std::vector<std::uint8_t> in_flight_;
+  std::int32_t num_in_flight_ = 0;
+  bool all_started_ = false;
+  bool all_in_flight_ = false;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who steps what: threads, and the caller of Recv, claim chunks of the environments that were sent.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "rollouts/pool/event.h"
+#include "rollouts/pool/round_ranges.h"
+#include "rollouts/pool/work_queue.h"
+
+namespace rollouts {
+
+// Environments that one participant claimed at once. Participants are the worker threads and the
+// caller of Recv; each has a number.
+struct Chunk {
+  std::int32_t participant = 0;
+  std::span<const std::int32_t> envs;
+  std::int64_t first_row = 0;  // synchronous: of the round's rows, that of the first environment
+  bool whole_round = false;    // of a round that PushAll began
+};
+
+// What participants do; called by several at once, for different environments.
+class ChunkRunner {
+ public:
+  // Makes the environments that a participant will mostly step, on its thread.
+  virtual void MakeEnvs(EnvRange envs) = 0;
+  virtual void RunChunk(const Chunk& chunk) = 0;
+
+ protected:
+  ~ChunkRunner() = default;
+};
+
+// Synchronous: what was sent is a round, which the caller of Recv helps to step, or steps alone
+// where that is cheaper than waking a thread. Asynchronous: environments wait in a queue, and the
+// caller of Recv steps light ones.
+//
+// Calls of a sender (Push, PushAll, ForAllRows) come one at a time, as do calls of a receiver
+// (WorkUntil); in synchronous mode none of the one while the other is under way. The pool's locks
+// see to that. Nothing here takes a lock but to wake a thread.
+class Scheduler {
+ public:
+  using Clock = Event::Clock;
+
+  // Something done to rows [first, first + count), by several threads to different rows; false
+  // where something is wrong there. It must not throw.
+  using RowTask = std::function<bool(std::int64_t first, std::int64_t count)>;
+
+  struct Settings {
+    std::int32_t num_envs = 1;
+    std::int32_t num_threads = 1;  // with the caller of a synchronous Recv
+    bool synchronous = true;
+    std::int32_t step_cost_ns = 1;
+    std::vector<std::int32_t> pin_cpus;  // one per worker; empty: they run anywhere
+  };
+
+  Scheduler(ChunkRunner& runner, const Settings& settings);
+
+  // Threads that step beside the caller of Recv.
+  static std::int32_t NumWorkers(std::int32_t num_threads, bool synchronous) {
+    return num_threads - (synchronous ? 1 : 0);
+  }
+
+  // Starts the workers, and has every participant make its environments. Throws what they throw,
+  // and SpecError where the system has no more threads; Stop and Join are called then, too.
+  void Start();
+  // Ends the workers after what they step now.
+  void Stop() { stopped_.store(true, std::memory_order_release); }
+  bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+  // Waits until they have ended; after Stop, by one thread at a time.
+  void Join();
+  // In place of Join in a forked child, where there are no threads to join.
+  void Abandon();
+
+  // Every index in order; pushing just this is cheaper than an equal list.
+  std::span<const std::int32_t> all_envs() const { return all_envs_; }
+  bool IsAll(std::span<const std::int32_t> envs) const {
+    return envs.data() == all_envs_.data() && envs.size() == all_envs_.size();
+  }
+
+  // Offers environments; `pending` were sent before and are in flight.
+  void Push(std::span<const std::int32_t> envs, std::int64_t pending);
+  // Begins a round of the whole synchronous pool, the usual case: rows are environments.
+  void PushAll();
+  // Runs `task` on all rows, in a large synchronous pool by all participants, and waits; true
+  // where it said so everywhere. Nothing may be in flight.
+  bool ForAllRows(const RowTask& task);
+
+  // Lets the caller of Recv work until `enough()`, `deadline` or nothing is left; at least one
+  // chunk, so that a pool without threads moves on. Returns at once where its help is not wanted.
+  void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
+
+ private:
+  bool MakeOwn(std::int32_t worker, std::promise<void>& made);
+  void WorkerLoop(std::int32_t worker);
+  void RunInline();
+  bool RunOne(std::int32_t participant);
+  void RunRowTask(const RowTask& task, EnvRange rows);
+  std::int32_t ChunkSize(std::int32_t sent) const;
+  bool IsCheap(std::int64_t count) const;
+  // Whether a synchronous round of so many is the caller's own, and run as one.
+  bool RunsInline(std::int64_t count) const;
+  // Synchronous: the caller is 0; asynchronous: it comes last.
+  std::int32_t CallerParticipant() const { return synchronous_ ? 0 : num_threads_; }
+  std::int32_t WorkerParticipant(std::int32_t worker) const {
+    return worker + (synchronous_ ? 1 : 0);
+  }
+
+  ChunkRunner& runner_;
+  const std::int32_t num_threads_;
+  const std::int32_t num_workers_;
+  const bool synchronous_;
+  const std::int64_t step_cost_ns_;
+  const std::vector<std::int32_t> pin_cpus_;
+  const bool light_;    // a step is cheaper than a claim of its own
+  const bool reserve_;  // the caller is one of num_threads, so that the last worker is one too many
+  const std::int64_t reserve_limit_;  // queued environments for which the last worker joins
+  const std::vector<std::int32_t> all_envs_;
+
+  // a round of all, by ranges
+  RoundRanges ranges_;
+  const std::int32_t whole_chunk_;  // what is claimed of it at once
+  // what is done to claimed rows in place of stepping them; written while no rows are left
+  std::atomic<const RowTask*> row_task_{nullptr};
+  std::atomic<std::int32_t> rows_done_{0};  // by row_task_
+  std::atomic<bool> rows_good_{true};
+  Event rows_event_;
+
+  // whatever else was sent, one by one
+  WorkQueue queue_;
+  std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
+  std::atomic<std::int32_t> chunk_{1};
+
+  // cheap synchronous rounds, which wait for the caller of Recv; the sender's until it runs them
+  bool whole_inline_ = false;
+  std::vector<std::int32_t> inline_envs_;
+
+  Event work_event_;
+  Event reserve_event_;  // of the last worker, where there is a reserve
+  std::atomic<bool> stopped_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace rollouts
