@@ -19,6 +19,7 @@
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
 #include "bindings/pool/actions.h"
+#include "bindings/pool/collect.h"
 #include "bindings/pool/pool_options.h"
 #include "bindings/pool/pool_stats.h"
 #include "bindings/pool/xla.h"
@@ -91,6 +92,10 @@ class PyPool {
   py::tuple RecvAll(std::optional<double> timeout_s) {
     return Receive(timeout_s, "drain",
                    [&](Clock::time_point deadline) { return pool_->RecvAll(deadline); });
+  }
+
+  py::object Collect(const PyPolicy& policy, const py::dict& arrays, bool keep_final_obs) {
+    return CollectRollout(*pool_, policy, arrays, keep_final_obs);
   }
 
   py::tuple Step(const py::object& actions, const py::object& env_id, const py::object& out) {
@@ -351,6 +356,8 @@ void BindPool(py::module_& module) {
            py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"))
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
+      .def("collect", &PyPool::Collect, py::arg("policy"), py::arg("arrays"),
+           py::arg("keep_final_obs"))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
       .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),
            py::arg("timeout_s").none(true))

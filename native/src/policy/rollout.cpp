@@ -21,16 +21,29 @@ constexpr auto kPollEvery = std::chrono::milliseconds(50);
 constexpr std::int32_t kLightChunk = 64;
 constexpr std::int32_t kHeavyChunk = 16;
 constexpr std::int32_t kHeavyNs = 2'000;
+// A rollout cheaper than this is the caller's own: waking threads costs more.
+constexpr std::int64_t kAloneNs = 30'000;
 
 std::int64_t ThisThread() {
   return static_cast<std::int64_t>(std::hash<std::thread::id>{}(std::this_thread::get_id()));
 }
 
-}  // namespace
-
-std::int32_t RolloutChunk(const EnvSpec& spec) {
+std::int32_t ChunkOf(const EnvSpec& spec) {
   return spec.step_cost_ns < kHeavyNs ? kLightChunk : kHeavyChunk;
 }
+
+// What a rollout takes on one thread, roughly: a core makes some 16 products of a network in a
+// nanosecond.
+std::int64_t CostNs(const EnvSpec& spec, const NativePolicy& policy, const RolloutArrays& arrays) {
+  std::int64_t products = 0;
+  for (const Instruction& step : policy.network->instructions()) {
+    products += std::int64_t{step.size} * std::max(step.a_size, 1);
+  }
+  const std::int64_t groups = (arrays.envs + kColumns - 1) / kColumns;
+  return arrays.steps * (groups * products + std::int64_t{arrays.envs} * spec.step_cost_ns);
+}
+
+}  // namespace
 
 // What one thread needs to take some environments through a rollout.
 class Rollout::Part final : private RowSource {
@@ -42,10 +55,10 @@ class Rollout::Part final : private RowSource {
         arrays_(rollout.arrays_),
         obs_bytes_(spec_.observation.bytes()),
         box_size_(IsDiscrete(policy_.head.kind) ? 1 : spec_.action.size()),
-        outcome_(spec_, {.rows = RolloutChunk(spec_), .with_final_obs = true, .out_of_order = false}),
+        outcome_(spec_, {.rows = ChunkOf(spec_), .with_final_obs = true, .out_of_order = false}),
         rows_(std::int64_t{policy_.network->num_rows()} * kColumns),
         box_(box_size_ * kColumns),
-        failed_(static_cast<std::size_t>(RolloutChunk(spec_)), 0),
+        failed_(static_cast<std::size_t>(ChunkOf(spec_)), 0),
         next_poll_(std::chrono::steady_clock::now() + kPollEvery) {}
 
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
@@ -270,7 +283,13 @@ std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* action
                           EnvRange range) {
   try {
     Part part(*this);
-    return part.Run(envs, work, actions, range);
+    std::int64_t steps = 0;
+    const std::int32_t chunk = ChunkOf(spec_);
+    const std::int32_t end = range.first + range.count;
+    for (std::int32_t first = range.first; first < end; first += chunk) {
+      steps += part.Run(envs, work, actions, {first, std::min(chunk, end - first)});
+    }
+    return steps;
   } catch (...) {
     Fail(std::current_exception());
     return 0;
@@ -298,6 +317,42 @@ void Rollout::Fail(std::exception_ptr error) {
 
 void Rollout::ThrowIfFailed() const {
   if (error_) std::rethrow_exception(error_);
+}
+
+std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
+                              const RolloutArrays& arrays, const CollectOptions& options) {
+  const PoolOptions& settings = pool.options();
+  if (settings.rules.autoreset != AutoresetMode::kSameStep) {
+    throw SpecError("rollouts are collected from pools that autoreset in the same step");
+  }
+  if (arrays.envs != settings.num_envs || arrays.steps < 1) {
+    throw SpecError("the arrays of the rollout are for " + std::to_string(arrays.envs) +
+                    " environments, expected " + std::to_string(settings.num_envs));
+  }
+  policy.CheckFits(pool.spec());
+  Rollout rollout(pool.spec(), policy, arrays,
+                  {.env_id_offset = settings.env_id_offset,
+                   .keep_final_obs = options.keep_final_obs,
+                   .poll =
+                       [&] {
+                         if (pool.closed()) throw ClosedError("the pool was closed while it collected");
+                         if (options.poll) options.poll();
+                       },
+                   .fail = [&](std::int32_t env, const std::string& message) { pool.AddFailure(env, message); },
+                   .stop_at_failure = settings.on_env_error == OnEnvError::kRaise});
+  pool.ForAllEnvs(
+      [&](EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
+        return rollout.Run(envs, work, actions, range);
+      },
+      {.chunk = ChunkOf(pool.spec()),
+       .alone = CostNs(pool.spec(), policy, arrays) < kAloneNs,
+       .poll = [&] { rollout.Poll(); }});
+  rollout.ThrowIfFailed();
+  auto& kept = rollout.final_obs();
+  std::sort(kept.begin(), kept.end(), [](const FinalObs& a, const FinalObs& b) {
+    return std::pair(a.t, a.env) < std::pair(b.t, b.env);
+  });
+  return std::move(kept);
 }
 
 }  // namespace rollouts::policy

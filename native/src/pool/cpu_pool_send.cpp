@@ -110,4 +110,33 @@ void CpuPool::OpenRound(const BatchView* out) {
   if (out) buffers_.Of(sequence)->Redirect(*out);
 }
 
+void CpuPool::ForAllEnvs(const EnvTask& task, const Sharing& sharing) {
+  const OpenLock recv_lock(*this, recv_mutex_);
+  {
+    const OpenLock lock(*this, send_mutex_);
+    if (!synchronous()) {
+      throw ProtocolError("environments are taken through many steps at once only in a pool with "
+                          "batch_size == num_envs");
+    }
+    EnvBatch* ends = options_.rules.autoreset == AutoresetMode::kDisabled ? envs_.get() : nullptr;
+    ledger_.CheckSendAll(all_envs(), ends);
+    CheckPush();
+    std::fill(commands_.begin(), commands_.end(), Command::kStep);
+    ledger_.MarkAllSent();
+  }
+  scheduler_.ForAllEnvs(
+      [&](std::int32_t participant, EnvRange range) {
+        stats_.AddSteps(participant, task(*envs_, CurrentWork(), actions_.data(), range));
+      },
+      sharing.chunk, sharing.alone, sharing.poll);
+  {
+    const MutexLock lock(send_mutex_);
+    ledger_.ForgetSent();
+  }
+  if (closed()) throw ClosedError("the pool was closed while environments were stepped");
+  ThrowIfFailed();
+  // a task told who failed: no later row is theirs
+  failures_.Clear();
+}
+
 }  // namespace rollouts

@@ -18,6 +18,8 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int32_t kRowsPerLine = 64;
 // Rows for which it takes longer to look at all of them than to share them out.
 constexpr std::int32_t kSharedRows = 8192;
+// Signals are looked at this often.
+constexpr std::chrono::milliseconds kPollInterval{50};
 
 std::vector<std::int32_t> Indices(std::int32_t count) {
   std::vector<std::int32_t> indices(count);
@@ -46,6 +48,7 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
       all_envs_(Indices(settings.num_envs)),
       ranges_(settings.num_envs, num_threads_, RangeGranule(settings)),
       whole_chunk_(ChunkSize(settings.num_envs)),
+      claim_(whole_chunk_),
       queue_(settings.num_envs) {
   // room for all, so that sending allocates nothing
   inline_envs_.reserve(settings.num_envs);
@@ -108,29 +111,49 @@ bool Scheduler::ForAllRows(const RowTask& task) {
   const auto num_rows = static_cast<std::int32_t>(all_envs_.size());
   if (!synchronous_ || num_workers_ == 0 || num_rows < kSharedRows) return task(0, num_rows);
   // the ranges of a step, so that each row is where the thread is that steps it
-  rows_done_.store(0, std::memory_order_relaxed);
-  rows_good_.store(true, std::memory_order_relaxed);
-  row_task_.store(&task, std::memory_order_release);
+  return Share({[&](std::int32_t, EnvRange rows) { return task(rows.first, rows.count); }, whole_chunk_},
+               [] {});
+}
+
+void Scheduler::ForAllEnvs(const EnvTask& task, std::int32_t chunk, bool alone,
+                           const std::function<void()>& poll) {
+  const auto num_envs = static_cast<std::int32_t>(all_envs_.size());
+  if (num_workers_ == 0 || alone) return task(CallerParticipant(), {0, num_envs});
+  const auto run = [&](std::int32_t participant, EnvRange envs) {
+    task(participant, envs);
+    return true;
+  };
+  Share({run, chunk}, poll);
+}
+
+// Has all participants do a task; true where it said so everywhere.
+bool Scheduler::Share(const SharedTask& task, const std::function<void()>& poll) {
+  shared_done_.store(0, std::memory_order_relaxed);
+  shared_good_.store(true, std::memory_order_relaxed);
+  claim_.store(task.chunk, std::memory_order_relaxed);
+  shared_.store(&task, std::memory_order_release);
   ranges_.Begin();
   work_event_.Notify();
   while (true) {
-    const EnvRange rows = ranges_.TryClaim(CallerParticipant(), whole_chunk_);
-    if (rows.count == 0) break;
-    RunRowTask(task, rows);
+    const EnvRange envs = ranges_.TryClaim(CallerParticipant(), task.chunk);
+    if (envs.count == 0) break;
+    RunShared(task, CallerParticipant(), envs);
   }
   // all is claimed, and what is claimed gets done even if the pool is closed meanwhile
-  const auto all_done = [&] { return rows_done_.load(std::memory_order_acquire) == num_rows; };
-  while (!rows_event_.WaitUntil(all_done, Clock::now() + std::chrono::hours(1), kSpin)) {
-  }
-  row_task_.store(nullptr, std::memory_order_relaxed);  // published by the next Begin
-  return rows_good_.load(std::memory_order_relaxed);
+  const auto all_done = [&] {
+    return shared_done_.load(std::memory_order_acquire) == std::ssize(all_envs_);
+  };
+  while (!shared_event_.WaitUntil(all_done, Clock::now() + kPollInterval, kSpin)) poll();
+  claim_.store(whole_chunk_, std::memory_order_relaxed);
+  shared_.store(nullptr, std::memory_order_relaxed);  // published by the next Begin
+  return shared_good_.load(std::memory_order_relaxed);
 }
 
-void Scheduler::RunRowTask(const RowTask& task, EnvRange rows) {
-  if (!task(rows.first, rows.count)) rows_good_.store(false, std::memory_order_relaxed);
+void Scheduler::RunShared(const SharedTask& task, std::int32_t participant, EnvRange envs) {
+  if (!task.run(participant, envs)) shared_good_.store(false, std::memory_order_relaxed);
   // from here on the task may be gone
-  const std::int32_t done = rows_done_.fetch_add(rows.count, std::memory_order_acq_rel);
-  if (done + rows.count == std::ssize(all_envs_)) rows_event_.Notify();
+  const std::int32_t done = shared_done_.fetch_add(envs.count, std::memory_order_acq_rel);
+  if (done + envs.count == std::ssize(all_envs_)) shared_event_.Notify();
 }
 
 void Scheduler::WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough) {
@@ -154,11 +177,12 @@ void Scheduler::RunInline() {
 
 // Claims and runs one chunk; false when there was none.
 bool Scheduler::RunOne(std::int32_t participant) {
-  const EnvRange range = ranges_.TryClaim(participant, whole_chunk_);
+  // a limit of the round before does no harm: who claims takes what it got
+  const EnvRange range = ranges_.TryClaim(participant, claim_.load(std::memory_order_relaxed));
   if (range.count > 0) {
-    // the ranges may be those of ForAllRows, in which actions are copied and nothing is stepped
-    if (const RowTask* task = row_task_.load(std::memory_order_acquire)) {
-      RunRowTask(*task, range);
+    // the ranges may be those of a task
+    if (const SharedTask* task = shared_.load(std::memory_order_acquire)) {
+      RunShared(*task, participant, range);
       return true;
     }
     runner_.RunChunk({.participant = participant,

@@ -16,7 +16,7 @@
 #include "rollouts/core/spec.h"
 #include "rollouts/policy/kernels.h"
 #include "rollouts/policy/native_policy.h"
-#include "rollouts/pool/batch_buffer.h"
+#include "rollouts/pool/cpu_pool.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/pool/round_ranges.h"
 
@@ -63,8 +63,8 @@ class Rollout {
   Rollout(const EnvSpec& spec, const NativePolicy& policy, const RolloutArrays& arrays,
           Settings settings);
 
-  // Takes environments [range.first, ...) through all steps. Their actions are written to
-  // `actions`, which `work` reads. Returns env-steps made. Does not throw.
+  // Takes environments [range.first, ...) through all steps, a chunk after the other. Their actions
+  // are written to `actions`, which `work` reads. Returns env-steps made. Does not throw.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
 
   // Polls; true when the rollout has ended early. By the thread that made it.
@@ -94,7 +94,18 @@ class Rollout {
   std::vector<FinalObs> final_obs_;           // guarded by mutex_ until all have returned
 };
 
-// Environments that a thread takes through a rollout at once.
-std::int32_t RolloutChunk(const EnvSpec& spec);
+struct CollectOptions {
+  bool keep_final_obs = false;
+  // Called about every 50 ms by the caller's thread; what it throws ends the rollout.
+  std::function<void()> poll;
+};
+
+// Steps all environments of a pool T times with a policy, by all its threads. They must have been
+// reset and be at rest, and autoreset in the same step. Returns the final observations, if they are
+// kept, by t and environment. Throws SpecError where policy and pool do not fit or the policy
+// returns nan, EnvError, ClosedError, and what `poll` throws; the rollout is lost then and the
+// environments are somewhere in it.
+std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
+                              const RolloutArrays& arrays, const CollectOptions& options);
 
 }  // namespace rollouts::policy

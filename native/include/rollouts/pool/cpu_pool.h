@@ -147,6 +147,25 @@ class CpuPool final : private ChunkRunner {
   // As Recv, for everything in flight, which may be nothing.
   Received RecvAll(Clock::time_point deadline);
 
+  // What one thread does to environments [range.first, ...), with the commands and actions of
+  // `work`, whose action rows it may write. Returns how many env-steps it made; must not throw.
+  using EnvTask =
+      std::function<std::int64_t(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range)>;
+
+  // How a task is shared out.
+  struct Sharing {
+    std::int32_t chunk = 1;      // environments that a thread claims at once
+    bool alone = false;          // the caller does all: cheaper than waking a thread
+    std::function<void()> poll;  // called about every 50 ms by the caller while it waits
+  };
+
+  // Runs `task` on all environments, in place of Send and Recv, by all threads, and waits; they
+  // count as in flight meanwhile. Synchronous mode only. Throws ProtocolError as Send does,
+  // ClosedError when the pool was closed meanwhile (`closed()` tells the task), and EnvError as Recv.
+  void ForAllEnvs(const EnvTask& task, const Sharing& sharing);
+  // For tasks: notes that an environment failed.
+  void AddFailure(std::int32_t env, const std::string& message);
+
   // Lets the pool reuse a received buffer once its users are none.
   void Release(BatchBuffer* buffer);
 
@@ -230,7 +249,6 @@ class CpuPool final : private ChunkRunner {
     return recv_sequence_.load(std::memory_order_relaxed) * options_.batch_size + recv_row_;
   }
 
-  void AddFailure(std::int32_t env, const std::string& message);
   std::vector<std::uint8_t> SaveIdle(std::int32_t env) const ROLLOUTS_REQUIRES(send_mutex_);
   Before SaveToPutBack(std::int32_t env) const ROLLOUTS_REQUIRES(send_mutex_);
   void PutBack(std::int32_t env, const Before& before) ROLLOUTS_REQUIRES(send_mutex_);

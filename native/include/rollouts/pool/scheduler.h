@@ -91,6 +91,15 @@ class Scheduler {
   // where it said so everywhere. Nothing may be in flight.
   bool ForAllRows(const RowTask& task);
 
+  // Something done to environments by one participant; it must not throw.
+  using EnvTask = std::function<void(std::int32_t participant, EnvRange envs)>;
+
+  // Runs `task` on all environments of a synchronous pool, some `chunk` at a time, by all
+  // participants, or by the caller `alone`, and waits. The caller calls `poll` about every 50 ms
+  // while it waits for the others. Nothing may be in flight.
+  void ForAllEnvs(const EnvTask& task, std::int32_t chunk, bool alone,
+                  const std::function<void()>& poll);
+
   // Lets the caller of Recv work until `enough()`, `deadline` or nothing is left; at least one
   // chunk, so that a pool without threads moves on. Returns at once where its help is not wanted.
   void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
@@ -100,7 +109,13 @@ class Scheduler {
   void WorkerLoop(std::int32_t worker);
   void RunInline();
   bool RunOne(std::int32_t participant);
-  void RunRowTask(const RowTask& task, EnvRange rows);
+  // What participants do to claimed ranges in place of stepping them.
+  struct SharedTask {
+    std::function<bool(std::int32_t participant, EnvRange envs)> run;
+    std::int32_t chunk;
+  };
+  bool Share(const SharedTask& task, const std::function<void()>& poll);
+  void RunShared(const SharedTask& task, std::int32_t participant, EnvRange envs);
   std::int32_t ChunkSize(std::int32_t sent) const;
   bool IsCheap(std::int64_t count) const;
   // Whether a synchronous round of so many is the caller's own, and run as one.
@@ -125,11 +140,12 @@ class Scheduler {
   // a round of all, by ranges
   RoundRanges ranges_;
   const std::int32_t whole_chunk_;  // what is claimed of it at once
-  // what is done to claimed rows in place of stepping them; written while no rows are left
-  std::atomic<const RowTask*> row_task_{nullptr};
-  std::atomic<std::int32_t> rows_done_{0};  // by row_task_
-  std::atomic<bool> rows_good_{true};
-  Event rows_event_;
+  // written while nothing is left to claim
+  std::atomic<const SharedTask*> shared_{nullptr};
+  std::atomic<std::int32_t> claim_;  // whole_chunk_, or that of shared_
+  std::atomic<std::int32_t> shared_done_{0};
+  std::atomic<bool> shared_good_{true};
+  Event shared_event_;
 
   // whatever else was sent, one by one
   WorkQueue queue_;

@@ -141,6 +141,11 @@ class StepStats {
     bool received_ = false;
   };
 
+  // Counts steps that a participant made and nobody timed.
+  void AddSteps(std::int32_t participant, std::int64_t steps) {
+    by_participant_[participant].steps.Add(steps);
+  }
+
   void AddError() { errors_.fetch_add(1, std::memory_order_relaxed); }
 
   // Since construction or Reset. From any thread, at any time.

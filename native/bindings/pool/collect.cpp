@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/pool/collect.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/policy/rollout.h"
+#include "rollouts/support/errors.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+// The memory of one array of a rollout, once it is seen to be (rows, B, ...) of `dtype`.
+std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
+                       py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
+  const auto array = arrays[name].cast<py::array>();
+  const bool fits = array.dtype().equal(dtype) && array.nbytes() == rows * envs * bytes_per_env &&
+                    array.ndim() >= 1 && array.shape(0) == (rows == 1 ? envs : rows);
+  const int wanted = py::array::c_style | py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
+  if (!fits || (array.flags() & wanted) != wanted) {
+    throw SpecError(std::string("rollout array ") + name + " has shape " + ShapeString(array) +
+                    " and dtype " + py::str(array.dtype()).cast<std::string>() +
+                    ", expected a writable C-contiguous one of " + std::to_string(rows) + " x " +
+                    std::to_string(envs) + " rows of " + py::str(dtype).cast<std::string>());
+  }
+  return static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
+}
+
+policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
+  const auto reward = arrays["reward"].cast<py::array>();
+  if (reward.ndim() != 2) throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
+  const py::ssize_t steps = reward.shape(0), envs = reward.shape(1);
+  const auto cells = [&](const char* name, const py::dtype& dtype, std::int64_t bytes = 0) {
+    return MemoryOf(arrays, name, dtype, steps, envs, bytes ? bytes : dtype.itemsize());
+  };
+  const auto f32 = py::dtype::of<float>();
+  const auto boolean = py::dtype::of<bool>();
+  const bool discrete = spec.action.n > 0;
+  const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(spec.action.dtype);
+  const std::int64_t action_bytes = action.itemsize() * (discrete ? 1 : spec.action.size());
+  return {.steps = static_cast<std::int32_t>(steps),
+          .envs = static_cast<std::int32_t>(envs),
+          .obs = MemoryOf(arrays, "obs", NumpyDType(spec.observation.dtype), steps + 1, envs,
+                          spec.observation.bytes()),
+          .action = cells("action", action, action_bytes),
+          .log_prob = reinterpret_cast<float*>(cells("log_prob", f32)),
+          .value = reinterpret_cast<float*>(cells("value", f32)),
+          .reward = reinterpret_cast<float*>(cells("reward", f32)),
+          .terminated = cells("terminated", boolean),
+          .truncated = cells("truncated", boolean),
+          .bootstrap_value = reinterpret_cast<float*>(cells("bootstrap_value", f32)),
+          .episode_return = reinterpret_cast<double*>(cells("episode_return", py::dtype::of<double>())),
+          .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", py::dtype::of<std::int32_t>())),
+          .last_value = reinterpret_cast<float*>(MemoryOf(arrays, "last_value", f32, 1, envs, f32.itemsize()))};
+}
+
+}  // namespace
+
+py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict& arrays,
+                          bool keep_final_obs) {
+  const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec());
+  const auto current = policy.current();
+  std::vector<policy::FinalObs> kept;
+  {
+    const ReleaseGil no_gil;
+    const auto look_at_signals = [] {
+      const AcquireGil gil;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    };
+    kept = policy::Collect(pool, *current, memory,
+                           {.keep_final_obs = keep_final_obs, .poll = look_at_signals});
+  }
+  if (!keep_final_obs) return py::none();
+  const auto bytes = static_cast<py::ssize_t>(pool.spec().observation.bytes());
+  py::array_t<std::uint8_t> final_obs({static_cast<py::ssize_t>(kept.size()), bytes});
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    std::memcpy(final_obs.mutable_data(static_cast<py::ssize_t>(i), 0), kept[i].obs.data(), kept[i].obs.size());
+  }
+  return final_obs;
+}
+
+}  // namespace rollouts
