@@ -95,6 +95,7 @@ ACTIVATIONS = [
     *(nn.SELU(), nn.Mish(), nn.Softsign(), nn.LogSigmoid(), nn.Hardtanh(-2, 0.5), nn.ReLU6()),
     *(nn.Hardswish(), nn.Hardsigmoid(), nn.PReLU(), nn.PReLU(6), nn.Softmax(-1), nn.Identity()),
     *(nn.LogSoftmax(-1), nn.LayerNorm(6), nn.LayerNorm(6, elementwise_affine=False)),
+    *(nn.LayerNorm(6, bias=False), nn.Dropout(0.0), nn.Sequential(nn.Flatten(), nn.LayerNorm(6))),
     *(nn.ReLU(inplace=True), nn.Dropout(0.5).eval(), nn.BatchNorm1d(6).eval()),
     *(nn.Unflatten(1, (2, 3)), nn.Flatten(), nn.SiLU(inplace=True), nn.ELU(inplace=True)),
 ]

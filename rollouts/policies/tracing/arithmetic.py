@@ -8,7 +8,6 @@ computes, in the shape that torch gives it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -186,23 +185,35 @@ def one_hot(registers: Registers, index: Tags, num_classes: int) -> Tags:
 
 
 def layer_norm(
-    registers: Registers, x: Tags, shape: Shape, params: Sequence[Tags], eps: float
+    registers: Registers,
+    x: Tags,
+    shape: Shape,
+    *,
+    weight: Tags | None,
+    bias: Tags | None,
+    eps: float,
 ) -> Tags:
     """Normalises the last dimensions, of `shape`, and applies weight and bias."""
     axis, (ids,) = without_rows(x)
     size = math.prod(shape)
-    indices = [registers.param(without_rows(each)[1][0].reshape(-1)) for each in params]
-    known = tuple(index for index in indices if index is not None)
-    if len(known) != len(indices) or len(known) == 1:
-        raise Unreadable("its weight or bias is missing, computed, or not in the state_dict")
+    params = [
+        None if each is None else registers.param(without_rows(each)[1][0].reshape(-1))
+        for each in (weight, bias)
+    ]
+    both = tuple(param for param in params if param is not None)
+    fused = both if len(both) == 2 else ()
 
     def normal(part: Ids) -> Ids:
         register = registers.register(part)
         return registers.elements(
-            registers.emit("layer_norm", (register,), known, (eps,), size=size)
+            registers.emit("layer_norm", (register,), fused, (eps,), size=size)
         )
 
-    return with_rows(_by_parts(ids.reshape(-1, size), normal), x.shape, axis)
+    result = with_rows(_by_parts(ids.reshape(-1, size), normal), x.shape, axis)
+    if not fused:
+        result = result if weight is None else binary(registers, "mul", result, weight)
+        result = result if bias is None else binary(registers, "add", result, bias)
+    return result
 
 
 def _by_parts(ids: Ids, function: Any) -> Ids:

@@ -190,10 +190,14 @@ def _addmm(call: Call) -> Tags:
 
 
 def _layer_norm(call: Call) -> Tags:
-    params = [call.tags_or_none(2, "weight"), call.tags_or_none(3, "bias")]
-    given = [each for each in params if each is not None]
-    shape, eps = tuple(call.value(1, "normalized_shape")), call.value(4, "eps", 1e-5)
-    return ops.layer_norm(call.registers, call.first, shape, given, float(eps))
+    return ops.layer_norm(
+        call.registers,
+        call.first,
+        tuple(call.value(1, "normalized_shape")),
+        weight=call.tags_or_none(2, "weight"),
+        bias=call.tags_or_none(3, "bias"),
+        eps=float(call.value(4, "eps", 1e-5)),
+    )
 
 
 def _batch_norm(call: Call) -> Tags:

@@ -23,9 +23,9 @@ _FACTS |= {"is_contiguous", "is_floating_point", "is_complex", "get_device", "re
 _MAKERS = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"}
 _MAKERS |= {"new_full", "new_empty", "new_tensor"}
 _DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "uniform"}
-_DRAWS |= {"rand_like", "randn_like", "randint_like", "exponential", "random", "poisson"}
+_DRAWS |= {"rand_like", "randn_like", "randint_like", "exponential", "random", "poisson", "rrelu"}
 _TRAINS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "batch_norm"}
-_TRAINS |= {"feature_alpha_dropout", "feature_dropout", "rrelu", "instance_norm"}
+_TRAINS |= {"feature_alpha_dropout", "feature_dropout"}
 _FLOATS = (torch.float32, torch.float64)
 # computes whole numbers that stay exact
 _WHOLE = {"one_hot", "fill", "zero"}
@@ -137,11 +137,12 @@ class Watcher(TorchFunctionMode):
             raise SpecError(f"{self._caller(func)} with out=, expected a result; {_STAY}")
 
     def _refuse_training(self, call: Call) -> None:
-        training = call.kwargs.get("training", call.kwargs.get("train"))
-        place = 5 if call.function.__name__ in ("batch_norm", "instance_norm") else 2
-        if training is None:
-            training = call.value(place, "training", False)
-        if training:
+        is_norm = call.function.__name__.endswith("norm")
+        training = call.value(
+            5 if is_norm else 2, "training", call.kwargs.get("train", not is_norm)
+        )
+        # dropout of nothing passes its argument on
+        if training and (is_norm or call.value(1, "p", 0.5)):
             raise SpecError(
                 f"{self._caller(call.function)} in training mode, where a row's result depends on "
                 "chance or on other rows: call module.eval() first"
