@@ -52,7 +52,7 @@ def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> P
         layer. Or it returns something else, or the program's answers are not the module's.
     """
     _check_module(module)
-    space = _space(observation_space)
+    space = as_space(observation_space)
     device = next((each.device for each in module.parameters()), torch.device("cpu"))
     rng = np.random.default_rng(0)
     with torch.inference_mode():
@@ -96,7 +96,8 @@ def random_rows(space: gymnasium.Space[Any], num_rows: int, rng: np.random.Gener
     return np.asarray(rows, space.dtype)
 
 
-def _space(space: gymnasium.Space[Any] | int) -> gymnasium.Space[Any]:
+def as_space(space: gymnasium.Space[Any] | int) -> gymnasium.Space[Any]:
+    """A space as it is; a number as a Box of as many float32 features."""
     if isinstance(space, gymnasium.Space):
         return space
     return gymnasium.spaces.Box(-np.inf, np.inf, (space,), np.float32)

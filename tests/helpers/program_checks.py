@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rollouts.policies.program import Program, parameters_of
-from rollouts.policies.trace import _space, random_rows
+from rollouts.policies.trace import as_space, random_rows
 
 
 def new_weights(module: nn.Module, seed: int = 1) -> None:
@@ -28,7 +28,7 @@ def assert_same_answers(
     program: Program, module: nn.Module, space: gymnasium.Space[Any] | int, *, num_rows: int = 5
 ) -> None:
     """The program's outputs are the module's to 1e-5 of the largest."""
-    rows = random_rows(_space(space), num_rows, np.random.default_rng(7))
+    rows = random_rows(as_space(space), num_rows, np.random.default_rng(7))
     state = {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
     own = program.evaluate(parameters_of(program, state), rows)
     with torch.no_grad():

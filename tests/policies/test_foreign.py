@@ -21,7 +21,7 @@ from torch.distributions.normal import Normal  # noqa: E402
 from rollouts.errors import SpecError  # noqa: E402
 from rollouts.policies import foreign  # noqa: E402
 from rollouts.policies.program import Program  # noqa: E402
-from rollouts.policies.trace import _space, random_rows, trace  # noqa: E402
+from rollouts.policies.trace import random_rows, trace  # noqa: E402
 
 BOX = spaces.Box(-np.inf, np.inf, (5,), np.float32)
 WIDE = spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
@@ -38,7 +38,7 @@ def checked(original: nn.Module, reader: nn.Module, space: gymnasium.Space[Any])
 
 
 def observed(space: gymnasium.Space[Any]) -> Tensor:
-    return torch.from_numpy(random_rows(_space(space), 4, np.random.default_rng(3)))
+    return torch.from_numpy(random_rows(space, 4, np.random.default_rng(3)))
 
 
 def kinds(program: Program) -> set[str]:

@@ -183,6 +183,20 @@ def test_other_observation_spaces_are_refused(space: gymnasium.Space[Any]) -> No
         trace(Trunk(nn.Tanh()), space)
 
 
+@pytest.mark.parametrize("take", [lambda w, x: w[x, 0], lambda w, x: w.index_select(0, x)])
+def test_numbers_taken_by_the_observation_are_refused(take: Callable[..., Tensor]) -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.rand(5, 2))
+
+        def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+            return take(self.table, obs), self.table[obs]
+
+    with pytest.raises(SpecError, match="which numbers it takes depends on others"):
+        trace(Table(), spaces.Discrete(5))
+
+
 def test_arithmetic_of_whole_numbers_is_refused() -> None:
     # a sum of bytes would wrap in torch, and not in the program
     space = spaces.Box(0, 255, (6,), np.uint8)

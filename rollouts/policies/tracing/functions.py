@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rollouts.policies.tracing import arithmetic as ops
-from rollouts.policies.tracing.memory import Memory
+from rollouts.policies.tracing.memory import Memory, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
 
@@ -342,6 +342,10 @@ _CASTS = {"float", "double", "to", "type", "type_as", "as_tensor", "asarray", "t
 _CASTS |= {"long", "int", "cpu", "cuda", "detach", "alias"}
 
 
+# names of the first argument
+_FIRST = ("input", "self")
+
+
 def _joined(call: Call) -> Tags:
     def as_tags(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -354,8 +358,13 @@ def _joined(call: Call) -> Tags:
 
 
 def _placed(call: Call) -> Tags:
+    rest = [*call.args[1:], *(v for name, v in call.kwargs.items() if name not in _FIRST)]
+    if any(call.memory.holds(each) for each in tensors(rest)):
+        if call.function.__name__ == "__getitem__" and isinstance(rest[0], Tensor):
+            return ops.embedding(call.registers, call.memory.read(rest[0]), call.first)
+        raise Unreadable("which numbers it takes depends on others")
     args = [torch.from_numpy(np.array(call.first)), *call.args[1:]]
-    kwargs = {name: v for name, v in call.kwargs.items() if name not in ("input", "self")}
+    kwargs = {name: v for name, v in call.kwargs.items() if name not in _FIRST}
     tags: Tags = call.function(*args, **kwargs).numpy()
     return tags
 

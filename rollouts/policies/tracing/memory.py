@@ -7,13 +7,14 @@ care, and what is written in place is seen by all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rollouts.policies.tracing.registers import ROWS, Registers, Tags, with_rows
+from rollouts.policies.tracing.registers import Registers, Tags, with_rows
 
 # of a module's state_dict and of the observations
 Named = dict[str, Tensor]
@@ -100,9 +101,15 @@ class Memory:
         return tags
 
 
-def example(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the batch that is traced."""
-    return (ROWS, *shape)
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in arguments or results, at any depth."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors(each)
+    elif isinstance(value, dict):
+        yield from tensors(list(value.values()))
 
 
 def _address(tensor: Tensor) -> int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,15 +13,16 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from rollouts.errors import SpecError
 from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, Call
-from rollouts.policies.tracing.memory import Memory
+from rollouts.policies.tracing.memory import Memory, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
 # tell of a tensor what no numbers in it change
-_FACTS = {"size", "dim", "numel", "nelement", "len", "stride", "storage_offset", "element_size"}
-_FACTS |= {"is_contiguous", "is_floating_point", "is_complex", "get_device", "result_type"}
+_FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "storage_offset"}
+_FACTS |= {"element_size", "get_device", "result_type", "is_contiguous", "is_complex"}
+_FACTS |= {"is_floating_point"}
 # make tensors of the shape of others
 _MAKERS = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"}
-_MAKERS |= {"new_full", "new_empty", "new_tensor"}
+_MAKERS |= {"new_full", "new_empty"}
 _DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "uniform"}
 _DRAWS |= {"rand_like", "randn_like", "randint_like", "exponential", "random", "poisson", "rrelu"}
 _TRAINS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "batch_norm"}
@@ -68,6 +69,7 @@ class Watcher(TorchFunctionMode):
             ) from None
 
     def _run(self, call: Call, name: str, known: list[Tensor]) -> Any:
+        """Runs a function of what is known, by its name without underscores at the ends."""
         if name in _TRAINS:
             self._refuse_training(call)
         if name == "setitem":
@@ -138,9 +140,8 @@ class Watcher(TorchFunctionMode):
 
     def _refuse_training(self, call: Call) -> None:
         is_norm = call.function.__name__.endswith("norm")
-        training = call.value(
-            5 if is_norm else 2, "training", call.kwargs.get("train", not is_norm)
-        )
+        default = call.kwargs.get("train", not is_norm)
+        training = call.value(5 if is_norm else 2, "training", default)
         # dropout of nothing passes its argument on
         if training and (is_norm or call.value(1, "p", 0.5)):
             raise SpecError(
@@ -161,17 +162,6 @@ class Watcher(TorchFunctionMode):
                 break
             frame = frame.f_back
         return f"the module calls {_full_name(func)}"
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in arguments or results, at any depth."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from tensors(each)
-    elif isinstance(value, dict):
-        yield from tensors(list(value.values()))
 
 
 def _check_dtype(name: str, result: Tensor, known: list[Tensor]) -> None:
