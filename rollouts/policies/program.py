@@ -89,7 +89,8 @@ class Program:
     Attributes:
       obs_size: Features of register 0.
       ops: Operation i writes register i + 1.
-      outputs: Registers of what forward returned, in that order.
+      outputs: Registers of what forward returned, in that order; 0 is one that it passes on, and
+        one register may stand twice.
     """
 
     obs_size: int

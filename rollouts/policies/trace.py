@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import SpecError
-from rollouts.policies.program import Param as Param
 from rollouts.policies.program import Program, parameters_of
 from rollouts.support.extras import needs
 
