@@ -118,26 +118,32 @@ def clamp(registers: Registers, x: Tags, low: Tags | None, high: Tags | None) ->
 def linear(registers: Registers, x: Tags, weight: Tags, bias: Tags | None) -> Tags:
     """x (..., in) times weight (out, in), plus bias."""
     axis, (ids,) = without_rows(x)
-    last_is_rows = axis == x.ndim - 1
-    if last_is_rows or without_rows(weight)[0] is not None:
+    weight_axis, (weight_ids,) = without_rows(weight)
+    if axis == x.ndim - 1 or weight_axis is not None:
         raise Unreadable("it multiplies other things than features (B, in) by a weight")
-    weight_ids = without_rows(weight)[1][0]
-    outs = _by_parts(ids, lambda part: registers.elements(_linear(registers, part, weight_ids)))
+    # of a bias that is computed, or one number for all, a sum of its own
+    added = None if bias is None else registers.param(without_rows(bias)[1][0])
+    fused = () if added is None or bias is None or bias.shape != weight.shape[:1] else (added,)
+    outs = _by_parts(
+        ids, lambda part: registers.elements(_linear(registers, part, weight_ids, fused))
+    )
     result = with_rows(outs, (*x.shape[:-1], len(weight)), axis)
-    return result if bias is None else binary(registers, "add", result, bias)
+    return result if bias is None or fused else binary(registers, "add", result, bias)
 
 
-def _linear(registers: Registers, x: Ids, weight: Ids) -> int:
-    register = registers.register(x)
+def _linear(registers: Registers, x: Ids, weight: Ids, bias: tuple[int, ...]) -> int:
+    register, size = registers.register(x), len(weight)
     if register in registers.one_hot:
         table = registers.param(weight.T)
         if table is not None:
             index = registers.one_hot[register]
-            return registers.emit("embedding", (index,), (table,), size=len(weight))
+            row = registers.emit("embedding", (index,), (table,), size=size)
+            constants = [registers.emit("constant", params=(each,), size=size) for each in bias]
+            return registers.emit("add", (row, *constants), size=size) if bias else row
     param = registers.param(weight)
     if param is None:
         raise Unreadable("its weight is computed, or is not in the module's state_dict")
-    return registers.emit("linear", (register,), (param,), size=len(weight))
+    return registers.emit("linear", (register,), (param, *bias), size=size)
 
 
 def matmul(registers: Registers, x: Tags, weight: Tags) -> Tags:

@@ -169,7 +169,7 @@ class Registers:
                 todo.extend(self._ops[register - 1].inputs)
         place = {0: 0} | {register: i for i, register in enumerate(sorted(live), 1)}
         ops = [self._ops[register - 1] for register in sorted(live)]
-        used = sorted({param for op in ops for param in op.params})
+        used = list(dict.fromkeys(param for op in ops for param in op.params))
         return Program(
             self.obs_size,
             tuple(
