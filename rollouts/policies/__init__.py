@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is, and the checks of what it returns; torch policies are in `rollouts.policy`."""
+"""What a policy is, the checks of what it returns, and its network as a program of layers.
+
+Torch policies are in `rollouts.policy`.
+"""

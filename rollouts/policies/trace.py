@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`trace` reads a torch module into a `Program`, which native code runs.
+
+The module runs once on a small batch, as it is and under the eyes of a `TorchFunctionMode`; then
+the program's answers are compared with the module's on other rows, so that a module that was
+misread is never trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+from rollouts.policies.program import Program, parameters_of
+from rollouts.support.extras import needs
+
+with needs("torch", "rollouts.policies.trace"):
+    import torch
+    from torch import Tensor, nn
+
+    from rollouts.policies.tracing.memory import Memory
+    from rollouts.policies.tracing.registers import ROWS, Registers, Unreadable, without_rows
+    from rollouts.policies.tracing.watching import Watcher
+
+Array = NDArray[Any]
+
+# of the comparison with the module, in units of the largest output
+_TOLERANCE = 1e-5
+_COMPARED_ROWS = 12
+
+
+def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> Program:
+    """Returns the program that computes what `module` returns for a batch of observations.
+
+    Args:
+      module: Maps obs (B, *obs_shape) of the space's dtype to a tuple of tensors, as
+        `rollouts.TorchPolicy` has it: (logits, value) or (mean, log_std, value). It is run in the
+        mode, training or not, and on the device that it is in.
+      observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for as many
+        float32 features.
+    Returns:
+      A program with one output for each tensor; what has no dimension of rows is the same in
+      every row. Parameters are known by their names in module.state_dict().
+    Raises:
+      SpecError: The module does something that native code does not have; the message names the
+        layer. Or it returns something else, or the program's answers are not the module's.
+    """
+    _check_module(module)
+    space = as_space(observation_space)
+    device = next((each.device for each in module.parameters()), torch.device("cpu"))
+    rng = np.random.default_rng(0)
+    with torch.inference_mode():
+        obs = torch.from_numpy(random_rows(space, ROWS, rng)).to(device)
+        state = {n: t for n, t in module.state_dict(keep_vars=True).items() if _has_numbers(t)}
+        registers = Registers(int(np.prod(space.shape or ())))
+        memory = Memory(registers, state, obs)
+        with Watcher(module, registers, memory):
+            outputs = _forward(module, obs)
+        program = registers.program([_output(registers, memory, each) for each in outputs])
+        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
+        rows = random_rows(space, _COMPARED_ROWS, rng)
+        own = program.evaluate(parameters_of(program, arrays), rows)
+        _compare(own, _forward(module, torch.from_numpy(rows).to(device)))
+    return program
+
+
+def random_rows(space: gymnasium.Space[Any], num_rows: int, rng: np.random.Generator) -> Array:
+    """Observations (num_rows, *obs_shape) within the bounds, of several orders of magnitude."""
+    shape = (num_rows, *(space.shape or ()))
+    rows: Array
+    if isinstance(space, gymnasium.spaces.Discrete):
+        rows = int(space.start) + rng.integers(int(space.n), size=shape)
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        first: Array = np.asarray(space.start)
+        rows = np.floor(rng.random(shape) * np.asarray(space.nvec)) + first
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        rows = rng.integers(0, 2, shape)
+    elif isinstance(space, gymnasium.spaces.Box) and np.dtype(space.dtype).kind in "iu":
+        low = np.maximum(space.low, -1000.0)
+        high = np.maximum(low, np.minimum(space.high, 1000.0))
+        rows = np.floor(low + rng.random(shape) * (high - low + 1))
+    elif isinstance(space, gymnasium.spaces.Box):
+        scale = np.resize([0.1, 1.0, 3.0], num_rows).reshape(-1, *[1] * (len(shape) - 1))
+        rows = np.clip(rng.normal(size=shape) * scale, space.low, space.high)
+    else:
+        raise SpecError(
+            f"the observation space is {space}, expected Box, Discrete, MultiDiscrete or "
+            "MultiBinary; use engine='torch'"
+        )
+    return np.asarray(rows, space.dtype)
+
+
+def as_space(space: gymnasium.Space[Any] | int) -> gymnasium.Space[Any]:
+    """A space as it is; a number as a Box of as many float32 features."""
+    if isinstance(space, gymnasium.Space):
+        return space
+    return gymnasium.spaces.Box(-np.inf, np.inf, (space,), np.float32)
+
+
+def _has_numbers(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.numel() > 0
+
+
+def _check_module(module: nn.Module) -> None:
+    if hasattr(module, "initial_state"):
+        raise SpecError(
+            f"{type(module).__name__} has memory (initial_state), which native code does not "
+            "have yet; use engine='torch'"
+        )
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule) or hasattr(layer, "_orig_mod"):
+            raise SpecError(
+                f"layer {name!r} is compiled, whose functions cannot be seen: give the module "
+                "that it was made of, or use engine='torch'"
+            )
+
+
+def _forward(module: nn.Module, obs: Tensor) -> tuple[Tensor, ...]:
+    """Runs the module; its outputs as a tuple."""
+    try:
+        outputs = module(obs.clone())
+    except SpecError:
+        raise
+    except Exception as error:
+        raise SpecError(
+            f"the module fails for observations of shape {tuple(obs.shape)} and {obs.dtype}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    is_tuple = isinstance(outputs, tuple | list)
+    if not is_tuple or not outputs or not all(isinstance(each, Tensor) for each in outputs):
+        got = [type(each).__name__ for each in outputs] if is_tuple else type(outputs).__name__
+        raise SpecError(
+            f"the module returned {got}, expected a tuple of tensors, (logits, value) or (mean, "
+            "log_std, value), see rollouts.TorchPolicy"
+        )
+    for place, output in enumerate(outputs):
+        if not output.is_floating_point():
+            raise SpecError(f"output {place} of the module is of {output.dtype}, expected float32")
+    return tuple(outputs)
+
+
+def _output(registers: Registers, memory: Memory, output: Tensor) -> int:
+    """The register of an output (B, ...), or (...) which is the same in every row."""
+    try:
+        axis, (ids,) = without_rows(memory.read(output))
+        if axis not in (0, None):
+            raise Unreadable(f"its rows are along dimension {axis}, expected (B, ...)")
+        return registers.register(ids.reshape(-1))
+    except Unreadable as error:
+        raise SpecError(f"the module's output of shape {tuple(output.shape)}: {error}") from None
+
+
+def _compare(own: Sequence[Array], outputs: Sequence[Tensor]) -> None:
+    """Raises SpecError where the program does not answer as the module."""
+    for place, (ours, output) in enumerate(zip(own, outputs, strict=True)):
+        theirs = output.detach().cpu().float().numpy()
+        has_rows = theirs.size == ours.size
+        rows = theirs.reshape(len(ours), -1) if has_rows else theirs.reshape(1, -1)
+        fits = has_rows or rows.shape[1] == ours.shape[1]
+        limit = _TOLERANCE * max(1.0, float(np.abs(rows).max(initial=0))) if fits else 0.0
+        if not fits or not (np.abs(ours - rows) <= limit).all():
+            far = f"by {np.abs(ours - rows).max()}" if fits else f"in shape {theirs.shape}"
+            raise SpecError(
+                f"output {place} of the module differs {far} from the same operations in NumPy: "
+                "does forward depend on something else than the observations and the state_dict? "
+                "Use engine='torch'"
+            )

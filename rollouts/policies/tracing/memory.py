@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Memory`: which elements lie where in the memory of the tensors of a forward pass.
+
+Tags are kept for each storage and not for each tensor: views, which share the storage, need no
+care, and what is written in place is seen by all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rollouts.policies.tracing.registers import Registers, Tags, with_rows
+
+# of a module's state_dict and of the observations
+Named = dict[str, Tensor]
+
+
+class Memory:
+    """Tags of the storages of parameters, of the observations and of what is computed of them."""
+
+    def __init__(self, registers: Registers, state: Named, obs: Tensor) -> None:
+        self._registers = registers
+        # of each storage that is known; parameters' are made when one is first used
+        self._tags: dict[int, Tensor] = {}
+        # so that no storage is freed, and its address given to another, while its tags are here
+        self._kept: list[Tensor] = []
+        self._state: dict[int, list[tuple[str, Tensor]]] = {}
+        for name, tensor in state.items():
+            self._state.setdefault(_address(tensor), []).append((name, tensor))
+        elements = registers.elements(0)
+        self.write(obs, with_rows(elements, tuple(obs.shape), 0))
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether the tensor is a parameter, or is computed of the observations or of one."""
+        address = _address(tensor)
+        return address in self._tags or address in self._state
+
+    def name_of(self, tensor: Tensor) -> str | None:
+        """The name in the state_dict of what shares its memory with the tensor."""
+        known = self._state.get(_address(tensor))
+        return known[0][0] if known else None
+
+    def read(self, value: Any) -> Tags:
+        """The tags of a tensor, or of a number: literals where it is computed of nothing known."""
+        if not isinstance(value, Tensor):
+            return with_rows(self._registers.literals(np.array(value)), np.shape(value), None)
+        if not self.holds(value):
+            numbers = value.detach().cpu().float().numpy()
+            return with_rows(self._registers.literals(numbers), numbers.shape, None)
+        tags: Tags = self._view(value).numpy()
+        return tags
+
+    def write(self, tensor: Tensor, tags: Tags) -> None:
+        """Notes what the memory of `tensor` has from now on."""
+        address = _address(tensor)
+        if not tensor.numel():
+            return
+        if address not in self._tags:
+            self._kept.append(tensor)
+            self._tags[address] = self._blank(tensor)
+        self._view(tensor).copy_(torch.from_numpy(np.array(tags)))
+
+    def shares(self, tensor: Tensor, other: Tensor) -> bool:
+        """Whether one is a view of the other's memory."""
+        return bool(tensor.numel()) and _address(tensor) == _address(other)
+
+    def _blank(self, tensor: Tensor) -> Tensor:
+        # memory around a part that is written has numbers that nothing known computed
+        whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        whole = whole.set_(tensor.untyped_storage())
+        if whole.numel() == tensor.numel():
+            return torch.empty(tensor.numel(), dtype=torch.int64)
+        numbers = whole.detach().cpu().float().numpy()
+        return torch.from_numpy(with_rows(self._registers.literals(numbers), numbers.shape, None))
+
+    def _view(self, tensor: Tensor) -> Tensor:
+        address = _address(tensor)
+        if address not in self._tags:
+            self._tags[address] = self._tags_of_parameters(address)
+        tags = self._tags[address]
+        return tags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def _tags_of_parameters(self, address: int) -> Tensor:
+        known = self._state[address]
+        itemsize = known[0][1].element_size()
+        size = known[0][1].untyped_storage().nbytes() // itemsize
+        tags = torch.full((size,), -1, dtype=torch.int64)
+        for name, tensor in known:
+            view = tags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+            # of a weight that two layers share, the first name
+            if (view < 0).any():
+                shape = tuple(tensor.shape)
+                first = self._registers.add_parameter(name, shape)
+                ids = np.arange(first, first + tensor.numel())
+                view.copy_(torch.from_numpy(with_rows(ids, shape, None)))
+        return tags
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in arguments or results, at any depth."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors(each)
+    elif isinstance(value, dict):
+        yield from tensors(list(value.values()))
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
