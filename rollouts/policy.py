@@ -60,6 +60,7 @@ class TorchPolicy:
         Raises:
           SpecError: action_space is neither Discrete nor Box of floats, or there is no such device.
         """
+        self.action_space = action_space
         self._device = read_device(device)
         self.module = module.to(self._device)
         self.head = make_action_head(action_space)
@@ -70,7 +71,9 @@ class TorchPolicy:
     def seed(self, seed: int | Sequence[int]) -> None:
         """Starts the sampling anew from `seed`."""
         state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-        self._generator.manual_seed(int(state[0] >> np.uint64(1)))
+        # also of the noise where native code samples in torch's place
+        self.noise_seed = int(state[0] >> np.uint64(1))
+        self._generator.manual_seed(self.noise_seed)
 
     @torch.inference_mode()
     def act(self, obs: Array) -> PolicyOutput:

@@ -59,6 +59,28 @@ class Arena:
         for name, array in output.extras.items():
             self.extras[name][at] = array
 
+    def native_arrays(self, action_space: gymnasium.Space[Any], version: int) -> dict[str, Array]:
+        """Returns the arrays that a native rollout is written into, by name; `last_value` aside."""
+        if not self.choice:
+            shape = (*self.shape, *(action_space.shape or ()))
+            self.choice = {
+                "action": np.empty(shape, action_space.dtype),
+                "log_prob": np.empty(self.shape, np.float32),
+                "value": np.empty(self.shape, np.float32),
+                "policy_version": np.empty(self.shape, np.int64),
+            }
+        self.choice["policy_version"][:] = version
+        return {"obs": self.obs, **self.outcome, **self.choice}
+
+    def keep_final(self, rows: Array) -> None:
+        """Takes over the final observations (E, obs_bytes) of a native rollout, in C order."""
+        ended = self.outcome["terminated"] | self.outcome["truncated"]
+        shaped = rows.reshape(-1).view(self.obs.dtype).reshape(len(rows), *self.obs.shape[2:])
+        cells = zip(*np.nonzero(ended), strict=True)
+        self.final_obs = {
+            (int(t), int(row)): obs for (t, row), obs in zip(cells, shaped, strict=True)
+        }
+
     def write_outcome(self, t: Row, rows: Rows, step: StepBatch, bootstrap: Array | None) -> None:
         """Writes what the environments answered to the actions of the addressed cells."""
         at, outcome = t if rows is None else (t, rows), self.outcome

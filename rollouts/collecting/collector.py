@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.collecting.arena import Arena, Row, Rows
+from rollouts.collecting.engine import Engine, choose_engine
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
@@ -20,6 +21,7 @@ from rollouts.policies.checks import check_finite
 from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:
+    from rollouts.policies.native import NativePolicy
     from rollouts.policy import Policy
 
 Array = NDArray[Any]
@@ -106,6 +108,7 @@ class Collector:
         *,
         keep_final_obs: bool = False,
         num_torch_threads: int | None = None,
+        engine: Engine = "auto",
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -117,10 +120,14 @@ class Collector:
             environment that failed is the observation it failed on.
           num_torch_threads: Threads that torch computes with during `collect`; None for what
             `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has.
+          engine: Who computes the policy. "native": the pool's own threads, between steps, without
+            Python; for a `NativePolicy`, or a `TorchPolicy` whose module can be read, over a
+            synchronous native pool. "torch": the policy's own `act`, step by step. "auto": native
+            where that is possible; `engine` says which it is, `why_not_native` the reason.
 
         Raises:
           SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
-            is below 1.
+            is below 1, or engine="native" is not possible.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -143,7 +150,13 @@ class Collector:
         self._calls = make_policy_calls(
             policy, num_envs=env.num_envs, rollout_length=rollout_length
         )
+        self._native, self.why_not_native = choose_engine(engine, env, policy)
         self.reset()
+
+    @property
+    def engine(self) -> str:
+        """Who computes the policy: "native" or "torch"."""
+        return "torch" if self._native is None else "native"
 
     def reset(self) -> None:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
@@ -172,6 +185,8 @@ class Collector:
           SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
         """
         try:
+            if self._native is not None:
+                return self._collect_native(self._native)
             with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
                 self._collect_async() if self._is_async else self._collect_sync()
                 return self._take_rollout()
@@ -184,12 +199,25 @@ class Collector:
         """Closes the environment; may be called twice."""
         self.env.close()
 
+    def _start_sync(self) -> None:
+        if self._must_reset:
+            self.env.async_reset()
+            self._arena.obs[0] = self.env.recv_batch().obs
+            self._must_reset = False
+
+    def _collect_native(self, native: NativePolicy) -> RolloutBatch:
+        arena, env = self._arena, cast(VectorEnv, self.env)
+        self._start_sync()
+        arrays = arena.native_arrays(env.single_action_space, self.policy.policy_version)
+        arrays["last_value"] = np.empty(env.num_envs, np.float32)
+        final_obs = env.collect(native, arrays, keep_final_obs=self._keeps_final_obs)
+        if final_obs is not None:
+            arena.keep_final(final_obs)
+        return self._hand_out(arrays["last_value"])
+
     def _collect_sync(self) -> None:
         arena, env = self._arena, self.env
-        if self._must_reset:
-            env.async_reset()
-            arena.obs[0] = env.recv_batch().obs
-            self._must_reset = False
+        self._start_sync()
         for t in range(self.rollout_length):
             output = self._calls.act(arena.obs[t], None, t)
             arena.write_choice(t, None, output, self.policy.policy_version)
@@ -282,12 +310,16 @@ class Collector:
 
     def _take_rollout(self) -> RolloutBatch:
         """Hands the arena's first T rows out and moves what lies beyond to a new arena."""
-        steps, full = self.rollout_length, self._arena
-        env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
-        batch = full.first_steps(steps, env_id, self._last_value(), self._calls.take_states())
+        batch = self._hand_out(self._last_value())
+        env_id = batch.env_id
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
             check_finite(name, getattr(batch, name), env_id)
+        return batch
 
+    def _hand_out(self, last_value: NDArray[np.float32]) -> RolloutBatch:
+        steps, full = self.rollout_length, self._arena
+        env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
+        batch = full.first_steps(steps, env_id, last_value, self._calls.take_states())
         # one observation per environment, and in an asynchronous pool what was run ahead
         self._next_row -= steps if self._is_async else 0
         beyond = int(self._next_row.max()) if self._is_async else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from rollouts.checks import add_errors, as_bytes, int_between, seconds
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.stats import PoolStats
+
+if TYPE_CHECKING:
+    from rollouts.policies.native import NativePolicy
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -43,6 +46,44 @@ class SendRecv:
         """
         self._pool.discard(None)
         self._pool.send_reset(None)
+
+    @property
+    def collects_natively(self) -> bool:
+        """Whether `collect` is there: a synchronous pool whose rules are native."""
+        return self._synchronous and type(self._pool) is _native.CpuPool
+
+    def collect(
+        self, policy: NativePolicy, arrays: dict[str, Array], *, keep_final_obs: bool = False
+    ) -> Array | None:
+        """Steps all environments T times with a policy, by the pool's threads, without Python.
+
+        What `rollouts.Collector` calls; it has the arrays. The environments have been reset, and
+        nothing is in flight. Ctrl-C and `close` end it; the environments are then somewhere in the
+        rollout, as after an error.
+
+        Args:
+          policy: Computes actions and values; its weights are looked at once, before the start.
+          arrays: T is that of reward (T, B) float32.
+            obs              (T + 1, B, *obs_shape)   row 0 is read, the others are written
+            action           (T, B, *action_shape)    as sampled; environments get it clipped
+            log_prob, value, bootstrap_value   (T, B) float32
+            terminated, truncated              (T, B) bool
+            episode_return   (T, B) float64           episode_length   (T, B) int32
+            last_value       (B,) float32             of the last row of obs
+          keep_final_obs: Whether to return the last observation of each episode that ended.
+        Returns:
+          (E, obs_bytes) uint8 by step and environment, or None.
+        Raises:
+          SpecError: The policy does not fit the pool, a weight or an output is NaN or infinite;
+            the pool does not autoreset in the same step; an array has another shape or dtype.
+          ProtocolError: Environments are in flight or were never reset.
+          EnvError: An environment failed, unless on_env_error="reset".
+        """
+        if not self.collects_natively:
+            raise SpecError(
+                "this pool does not collect by itself: expected a synchronous one of native ids"
+            )
+        return self._pool.collect(policy.refresh(), arrays, keep_final_obs)
 
     def send(
         self,

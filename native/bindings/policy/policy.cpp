@@ -53,6 +53,15 @@ void CheckRows(const Floats& obs, const policy::Network& network) {
                   std::to_string(network.program().obs_size) + ")");
 }
 
+// The memory of a C-contiguous array.
+std::span<const std::uint8_t> BytesOf(const py::handle& array) {
+  const auto source = py::reinterpret_borrow<py::array>(array);
+  if (!py::isinstance<py::array>(array) || !(source.flags() & py::array::c_style)) {
+    throw SpecError("sources of weights are C-contiguous arrays");
+  }
+  return {static_cast<const std::uint8_t*>(source.data()), static_cast<std::size_t>(source.nbytes())};
+}
+
 // Arrays (rows, size) for each output of a network, and where they lie.
 struct Outputs {
   Outputs(const policy::Network& network, py::ssize_t rows) {
@@ -83,29 +92,32 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
   }
 }
 
-bool PyPolicy::Load(const py::list& params) {
+void PyPolicy::Load(const py::list& params, const py::list& sources) {
   std::vector<Floats> arrays;
   std::vector<std::span<const float>> spans;
-  std::size_t total = 0;
   for (const py::handle param : params) {
     arrays.push_back(py::cast<Floats>(param));
     spans.emplace_back(arrays.back().data(), static_cast<std::size_t>(arrays.back().size()));
-    total += spans.back().size();
   }
-  // what is loaded again before each rollout is mostly what it was
-  bool same = current_ && total == loaded_.size();
-  std::size_t at = 0;
-  for (const std::span<const float>& span : spans) {
-    if (!same) break;
-    same = std::memcmp(loaded_.data() + at, span.data(), span.size_bytes()) == 0;
-    at += span.size();
-  }
-  if (same) return false;
   current_ = std::make_shared<const policy::NativePolicy>(
       policy::NativePolicy{network_, network_->Pack(spans), head_});
-  loaded_.clear();
-  for (const std::span<const float>& span : spans) loaded_.insert(loaded_.end(), span.begin(), span.end());
-  return true;
+  sources_.clear();
+  for (const py::handle source : sources) {
+    const std::span<const std::uint8_t> bytes = BytesOf(source);
+    sources_.insert(sources_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+bool PyPolicy::Holds(const py::list& sources) const {
+  if (!current_) return false;
+  std::size_t at = 0;
+  for (const py::handle source : sources) {
+    const std::span<const std::uint8_t> bytes = BytesOf(source);
+    if (bytes.size() > sources_.size() - at) return false;
+    if (std::memcmp(sources_.data() + at, bytes.data(), bytes.size()) != 0) return false;
+    at += bytes.size();
+  }
+  return at == sources_.size();
 }
 
 std::shared_ptr<const policy::NativePolicy> PyPolicy::current() const {
@@ -163,7 +175,8 @@ void BindPolicy(py::module_& module) {
                     const py::dict&>(),
            py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
            py::arg("head"))
-      .def("load", &PyPolicy::Load, py::arg("params"))
+      .def("load", &PyPolicy::Load, py::arg("params"), py::arg("sources"))
+      .def("holds", &PyPolicy::Holds, py::arg("sources"))
       .def("evaluate", &PyPolicy::Evaluate, py::arg("obs"))
       .def("act", &PyPolicy::Act, py::arg("obs"), py::arg("keys"));
   module.def("policy_kernels", [] { return policy::KernelNames(); },

@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -19,8 +20,10 @@ class PyPolicy {
   PyPolicy(std::int32_t obs_size, const pybind11::list& ops, const pybind11::list& params,
            std::vector<std::int32_t> outputs, const pybind11::dict& head);
 
-  // Takes over one float32 array for each parameter; true where any number has changed.
-  bool Load(const pybind11::list& params);
+  // Takes over one float32 array for each parameter, made of the arrays `sources`.
+  void Load(const pybind11::list& params, const pybind11::list& sources);
+  // Whether the last Load was of sources of these very bytes: cheap, for before each rollout.
+  bool Holds(const pybind11::list& sources) const;
 
   // Throws SpecError before the first Load.
   std::shared_ptr<const policy::NativePolicy> current() const;
@@ -37,7 +40,7 @@ class PyPolicy {
  private:
   std::shared_ptr<const policy::Network> network_;
   policy::Head head_;
-  std::vector<float> loaded_;  // the parameters as given, one after the other
+  std::vector<std::uint8_t> sources_;  // of the last Load, one after the other
   std::shared_ptr<const policy::NativePolicy> current_;
 };
 

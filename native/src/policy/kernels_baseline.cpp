@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for what every machine of this architecture has.
+// The kernels for what every machine of this architecture has; on x86-64 that is no fused
+// multiply-add, which is then emulated, exactly and slowly.
 #include "kernels_body.h"
 #include "kernels_of.h"
 
 namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
+#if defined(__SSE2__) && !defined(__FMA__)
+  static constexpr Kernels kKernels{"emulated", Forward, Act};
+#else
   static constexpr Kernels kKernels{"baseline", Forward, Act};
+#endif
   return &kKernels;
 }
 

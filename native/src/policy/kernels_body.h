@@ -138,6 +138,7 @@ void RunOne(const Instruction& step, const float* params, float* rows) {
     case OpKind::kLayerNorm: return LayerNorm(step, params, x, out);
     case OpKind::kEmbedding: return Embedding(step, params, x, out);
     case OpKind::kConstant:
+    case OpKind::kLiteral:
       for (int k = 0; k < step.size; ++k) {
         for (int v = 0; v < kColumns; v += kLanes) {
           Store(out + k * kColumns + v, Splat(params[step.weight + k]));
@@ -160,6 +161,7 @@ void RunOne(const Instruction& step, const float* params, float* rows) {
     case OpKind::kSoftplus: return Map(step, x, out, [](Floats y) { return Softplus(y); });
     case OpKind::kExp: return Map(step, x, out, [](Floats y) { return Exp(y); });
     case OpKind::kLog: return Map(step, x, out, [](Floats y) { return Log(y); });
+    case OpKind::kSqrt: return Map(step, x, out, [](Floats y) { return Sqrt(y); });
     case OpKind::kSquare: return Map(step, x, out, [](Floats y) { return y * y; });
     case OpKind::kClamp:
       return Map(step, x, out,

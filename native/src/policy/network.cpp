@@ -19,6 +19,7 @@ const std::map<std::string, KindFact>& Kinds() {
   static const std::map<std::string, KindFact> kinds{
       {"linear", {OpKind::kLinear, 1}},       {"layer_norm", {OpKind::kLayerNorm, 1}},
       {"embedding", {OpKind::kEmbedding, 1}}, {"constant", {OpKind::kConstant, 0}},
+      {"literal", {OpKind::kLiteral, 0}},     {"sqrt", {OpKind::kSqrt, 1}},
       {"tanh", {OpKind::kTanh, 1}},           {"relu", {OpKind::kRelu, 1}},
       {"sigmoid", {OpKind::kSigmoid, 1}},     {"silu", {OpKind::kSilu, 1}},
       {"gelu", {OpKind::kGelu, 1}},           {"gelu_tanh", {OpKind::kGeluTanh, 1}},
@@ -45,6 +46,7 @@ bool IsElementwise(OpKind kind) {
     case OpKind::kLayerNorm:
     case OpKind::kEmbedding:
     case OpKind::kConstant:
+    case OpKind::kLiteral:
     case OpKind::kConcat:
     case OpKind::kSlice: return false;
     default: return true;
@@ -127,6 +129,7 @@ void Network::CheckOp(std::size_t index) const {
     case OpKind::kConstant:
       if (op.params.size() != 1 || !param_is(0, op.size)) refuse("has a parameter of another size");
       return;
+    case OpKind::kLiteral: numbers(static_cast<std::size_t>(op.size)); return;
     case OpKind::kConcat: {
       std::int64_t size = 0;
       for (std::size_t i = 0; i < op.inputs.size(); ++i) size += input_size(i);
@@ -215,10 +218,14 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
     placed_.push_back({op.params[i], num_packed_, matrix ? op.size : 0, step.a_size});
     num_packed_ += (size + 15) / 16 * 16;
   }
+  if (op.kind == OpKind::kLiteral) {
+    step.weight = num_packed_;
+    literals_.push_back({num_packed_, op.numbers});
+    num_packed_ += (op.size + 15) / 16 * 16;
+  }
   if (op.kind == OpKind::kEmbedding) {
     step.b_size = static_cast<std::int32_t>(program_.params[op.params[0]].size / op.size);
   }
-  // the one array of a linear operation without a bias is its weights
   instructions_.push_back(step);
 }
 
@@ -240,6 +247,9 @@ std::vector<float> Network::Pack(std::span<const std::span<const float>> params)
     }
   }
   std::vector<float> packed(static_cast<std::size_t>(num_packed_), 0.0f);
+  for (const auto& [offset, numbers] : literals_) {
+    std::copy(numbers.begin(), numbers.end(), packed.begin() + offset);
+  }
   for (const Placed& placed : placed_) {
     const std::span<const float> from = params[placed.param];
     float* to = packed.data() + placed.offset;

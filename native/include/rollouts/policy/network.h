@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "rollouts/policy/program.h"
@@ -68,6 +69,7 @@ class Network {
     std::int32_t inputs;
   };
   std::vector<Placed> placed_;
+  std::vector<std::pair<std::int64_t, std::vector<float>>> literals_;
   std::int32_t num_rows_ = 0;
   std::int64_t num_packed_ = 0;
 };

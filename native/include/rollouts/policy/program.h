@@ -14,6 +14,7 @@ enum class OpKind : std::int32_t {
   kLayerNorm,
   kEmbedding,
   kConstant,
+  kLiteral,  // a constant that is no parameter
   kCopy,  // a part of what kConcat puts together
   kTanh,
   kRelu,
@@ -26,6 +27,7 @@ enum class OpKind : std::int32_t {
   kSoftplus,
   kExp,
   kLog,
+  kSqrt,
   kSquare,
   kAdd,
   kSub,

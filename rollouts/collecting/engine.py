@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who computes a Collector's policy: the pool's own threads, or the policy itself step by step."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.pool.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from rollouts.policies.native import NativePolicy
+
+Engine = Literal["auto", "native", "torch"]
+
+
+def choose_engine(engine: Engine, env: Any, policy: Any) -> tuple[NativePolicy | None, str]:
+    """Returns the policy that native code computes, or None and why it does not.
+
+    Raises:
+      SpecError: engine is none of the three, or "native" and that is not possible.
+    """
+    if engine not in ("auto", "native", "torch"):
+        raise SpecError(f"engine is {engine!r}, expected 'auto', 'native' or 'torch'")
+    if engine == "torch":
+        return None, "engine='torch' was asked for"
+    try:
+        return _native_policy(env, policy, must=engine == "native"), ""
+    except SpecError as error:
+        if engine == "native":
+            raise SpecError(f"engine='native' is not possible: {error}") from error
+        return None, str(error)
+
+
+def _native_policy(env: Any, policy: Any, *, must: bool) -> NativePolicy:
+    if not isinstance(env, VectorEnv) or not env.collects_natively:
+        raise SpecError("only native pools with batch_size == num_envs compute policies themselves")
+    if not must and _native.policy_kernels_in_use() == "emulated":
+        raise SpecError("this machine has no fused multiply-add, without which torch is faster")
+    # a policy of torch has imported it; others are none
+    if "rollouts.policy" in sys.modules or "rollouts.policies.native" in sys.modules:
+        from rollouts.policies.native import NativePolicy, native_of
+
+        if isinstance(policy, NativePolicy):
+            return policy
+        return native_of(policy, env.single_observation_space)
+    raise SpecError(f"a {type(policy).__name__} chooses its actions itself")

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`NativePolicy`: a policy whose network and sampling run in native code, inside the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.policies.program import Program, parameters_of
+from rollouts.policies.protocol import PolicyOutput
+from rollouts.policies.sources import Sources
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rollouts.policy import TorchPolicy
+
+Array = NDArray[Any]
+HeadName = Literal["categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"]
+
+# noise of calls outside of a rollout, which know of no episode: one that no pool counts to
+_NO_EPISODE = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is done with a network's outputs.
+
+    Attributes:
+      kind: "categorical" draws one of the logits (B, n); "gaussian" draws mean + std * noise of
+        (mean, log_std), each (B, d); "tanh_gaussian" is its tanh; "epsilon_greedy" takes the
+        greatest of the values (B, n), or any with probability `epsilon`.
+      deterministic: Takes the likeliest action in place of drawing.
+      epsilon: From 0 to 1, for "epsilon_greedy".
+    """
+
+    kind: HeadName = "categorical"
+    deterministic: bool = False
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        kinds = ("categorical", "gaussian", "tanh_gaussian", "epsilon_greedy")
+        if self.kind not in kinds:
+            raise SpecError(f"head.kind is {self.kind!r}, expected one of {', '.join(kinds)}")
+        if not 0 <= self.epsilon <= 1:
+            raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
+
+
+class NativePolicy:
+    """A `Policy` of a torch module, computed without torch.
+
+    A `Collector` over a native pool takes it into the pool: its threads step environments and
+    compute the network in turn, without Python, and without waiting for each other. Elsewhere
+    `act` and `value` do what those of other policies do.
+
+    The module stays the master: its weights are looked at before each rollout and at each call, so
+    a learner that changes them in place is followed, as with `TorchPolicy`.
+
+    Numbers are float32, sums are in the order of a layer's inputs: the same bits on every machine,
+    for any number of threads and environments. Noise is a pure function of (seed, env_id, episode,
+    step). Against torch's own answer, outputs differ by about 1e-6 of the largest.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        sources: Sources,
+        action_space: gymnasium.Space[Any],
+        head: Head,
+        *,
+        seed: int | Sequence[int] = 0,
+    ) -> None:
+        """Takes a program and where its weights come from; `from_torch` makes both of a module.
+
+        Raises:
+          SpecError: Program, head and action space do not fit; a weight is not finite.
+        """
+        self.policy_version = 0
+        self.program = program
+        self.head = head
+        self._sources = sources
+        self._action_space = action_space
+        check_action_space(action_space, head)
+        self._first = int(getattr(action_space, "start", 0))
+        self._calls = 0
+        self.seed(seed)
+
+    @classmethod
+    def from_torch(
+        cls,
+        module: nn.Module,
+        action_space: gymnasium.Space[Any],
+        observation_space: gymnasium.Space[Any] | int,
+        *,
+        head: Head | None = None,
+        seed: int | Sequence[int] = 0,
+    ) -> NativePolicy:
+        """Reads a module as `TorchPolicy` takes it, or one of SB3, RLlib, CleanRL.
+
+        Args:
+          module: Maps obs (B, *obs_shape) to (logits, value), (mean, log_std, value), or what the
+            head takes and perhaps a value. Shared with the caller, not copied.
+          action_space: Discrete or Box, of one environment.
+          observation_space: Of one environment; a number stands for as many float32 features.
+          head: None for "categorical" or "gaussian", by the space.
+          seed: Of the noise.
+        Raises:
+          SpecError: A layer is not known to native code, the module does not fit the spaces, or
+            a weight is NaN or infinite.
+        """
+        from rollouts.policies.foreign import as_actor_critic
+        from rollouts.policies.trace import trace
+
+        module = as_actor_critic(module)
+        if head is None:
+            is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
+            head = Head("categorical" if is_discrete else "gaussian")
+        program = trace(module, observation_space)
+        return cls(program, Sources(module), action_space, head, seed=seed)
+
+    def seed(self, seed: int | Sequence[int]) -> None:
+        """Starts the noise anew from `seed`."""
+        state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+        self.seed_with(int(state[0]))
+
+    def seed_with(self, noise_seed: int) -> None:
+        """As `seed`, with the 64 bits themselves."""
+        program, head = self.program, self.head
+        self._native = _native.NativePolicy(
+            program.obs_size,
+            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
+            [(param.name, int(np.prod(param.shape))) for param in program.params],
+            list(program.outputs),
+            {
+                "kind": head.kind,
+                "deterministic": head.deterministic,
+                "epsilon": head.epsilon,
+                "seed": noise_seed % 2**64,
+            },
+        )
+        self.refresh()
+
+    def refresh(self) -> _native.NativePolicy:
+        """Takes over the module's weights where they have changed; returns what computes.
+
+        Raises:
+          SpecError: A weight is NaN or infinite, or has another shape than before.
+        """
+        arrays = self._sources.arrays()
+        flat = list(arrays.values())
+        if not self._native.holds(flat):
+            self._native.load(parameters_of(self.program, arrays), flat)
+        return self._native
+
+    def act(self, obs: Array) -> PolicyOutput:
+        """Chooses an action for each row of `obs`; noise differs from call to call."""
+        rows = self._rows(obs)
+        keys = np.empty((3, len(rows)), np.uint32)
+        keys[0] = np.arange(len(rows))
+        keys[1], keys[2] = _NO_EPISODE, self._calls % 2**32
+        self._calls += 1
+        action, log_prob, _, *outputs = self.refresh().act(rows, keys)
+        return PolicyOutput(self._as_space(action), log_prob, self._value(outputs, len(rows)))
+
+    def value(self, obs: Array) -> NDArray[np.float32]:
+        """Estimates the return (B,) from each row of `obs`."""
+        rows = self._rows(obs)
+        return self._value(list(self.refresh().evaluate(rows)), len(rows))
+
+    def weights(self) -> dict[str, Array]:
+        """Returns a copy of the module's state_dict as NumPy arrays."""
+        return self._sources.copy()
+
+    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
+        """Copies `weights` into the module, which must have the same names and shapes."""
+        self._sources.load(weights)
+        self.refresh()
+        self.policy_version = version
+
+    def _rows(self, obs: Array) -> NDArray[np.float32]:
+        rows = np.ascontiguousarray(obs, np.float32)
+        return rows.reshape(len(rows), -1)
+
+    def _value(self, outputs: list[Array], num_rows: int) -> NDArray[np.float32]:
+        num_inputs = 2 if self.head.kind.endswith("gaussian") else 1
+        if len(outputs) == num_inputs:
+            return np.zeros(num_rows, np.float32)
+        value: NDArray[np.float32] = outputs[-1].reshape(num_rows)
+        return value
+
+    def _as_space(self, action: Array) -> Array:
+        if action.ndim == 1:
+            return (action + self._first).astype(self._action_space.dtype, copy=False)
+        shape = (len(action), *(self._action_space.shape or ()))
+        return action.reshape(shape).astype(self._action_space.dtype, copy=False)
+
+
+def native_of(policy: TorchPolicy, observation_space: gymnasium.Space[Any]) -> NativePolicy:
+    """Returns the native policy of what `policy` does, weights and seed shared with it.
+
+    Raises:
+      SpecError: It is of a class of its own, or its module cannot be read.
+    """
+    from rollouts.policy import CategoricalHead, GaussianHead, TorchPolicy
+
+    if type(policy) is not TorchPolicy or type(policy.head) not in (CategoricalHead, GaussianHead):
+        raise SpecError(
+            f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
+            "not choose"
+        )
+    native = NativePolicy.from_torch(policy.module, policy.action_space, observation_space)
+    native.seed_with(policy.noise_seed)
+    return native
+
+
+def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
+    """Raises SpecError where a head does not choose actions of this space."""
+    is_discrete = isinstance(space, gymnasium.spaces.Discrete)
+    is_box = isinstance(space, gymnasium.spaces.Box) and np.dtype(space.dtype).kind == "f"
+    wants_box = head.kind.endswith("gaussian")
+    if not (is_box if wants_box else is_discrete):
+        raise SpecError(
+            f"the action space is {space}, expected {'a Box of floats' if wants_box else 'Discrete'} "
+            f"for a {head.kind} head"
+        )
