@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium
+
 from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.pool.vector_env import VectorEnv
@@ -40,10 +42,27 @@ def _native_policy(env: Any, policy: Any, *, must: bool) -> NativePolicy:
     if not must and _native.policy_kernels_in_use() == "emulated":
         raise SpecError("this machine has no fused multiply-add, without which torch is faster")
     # a policy of torch has imported it; others are none
-    if "rollouts.policy" in sys.modules or "rollouts.policies.native" in sys.modules:
-        from rollouts.policies.native import NativePolicy, native_of
+    if "rollouts.policy" not in sys.modules and "rollouts.policies.native" not in sys.modules:
+        raise SpecError(f"a {type(policy).__name__} chooses its actions itself")
+    return native_of(policy, env.single_observation_space)
 
-        if isinstance(policy, NativePolicy):
-            return policy
-        return native_of(policy, env.single_observation_space)
-    raise SpecError(f"a {type(policy).__name__} chooses its actions itself")
+
+def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePolicy:
+    """Returns a native policy as it is, and that of a `TorchPolicy`, weights and seed shared.
+
+    Raises:
+      SpecError: It is of a class of its own, or its module cannot be read.
+    """
+    from rollouts.policies.native import NativePolicy
+    from rollouts.policy import CategoricalHead, GaussianHead, TorchPolicy
+
+    if isinstance(policy, NativePolicy):
+        return policy
+    if type(policy) is not TorchPolicy or type(policy.head) not in (CategoricalHead, GaussianHead):
+        raise SpecError(
+            f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
+            "not choose"
+        )
+    native = NativePolicy.from_torch(policy.module, policy.action_space, observation_space)
+    native.seed_with(policy.noise_seed)
+    return native

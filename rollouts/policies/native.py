@@ -20,8 +20,6 @@ from rollouts.policies.sources import Sources
 if TYPE_CHECKING:
     from torch import nn
 
-    from rollouts.policy import TorchPolicy
-
 Array = NDArray[Any]
 HeadName = Literal["categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"]
 
@@ -202,24 +200,6 @@ class NativePolicy:
         return action.reshape(shape).astype(self._action_space.dtype, copy=False)
 
 
-def native_of(policy: TorchPolicy, observation_space: gymnasium.Space[Any]) -> NativePolicy:
-    """Returns the native policy of what `policy` does, weights and seed shared with it.
-
-    Raises:
-      SpecError: It is of a class of its own, or its module cannot be read.
-    """
-    from rollouts.policy import CategoricalHead, GaussianHead, TorchPolicy
-
-    if type(policy) is not TorchPolicy or type(policy.head) not in (CategoricalHead, GaussianHead):
-        raise SpecError(
-            f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
-            "not choose"
-        )
-    native = NativePolicy.from_torch(policy.module, policy.action_space, observation_space)
-    native.seed_with(policy.noise_seed)
-    return native
-
-
 def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     """Raises SpecError where a head does not choose actions of this space."""
     is_discrete = isinstance(space, gymnasium.spaces.Discrete)
@@ -227,6 +207,6 @@ def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     wants_box = head.kind.endswith("gaussian")
     if not (is_box if wants_box else is_discrete):
         raise SpecError(
-            f"the action space is {space}, expected {'a Box of floats' if wants_box else 'Discrete'} "
-            f"for a {head.kind} head"
+            f"the action space is {space}, expected "
+            f"{'a Box of floats' if wants_box else 'Discrete'} for a {head.kind} head"
         )
