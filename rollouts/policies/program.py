@@ -38,12 +38,13 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
 
 Array = NDArray[Any]
-Floats = NDArray[np.float32]
+# float32, unless a program is evaluated in float64
+Floats = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +104,23 @@ class Program:
         """Features of each register."""
         return (self.obs_size, *(op.size for op in self.ops))
 
-    def evaluate(self, params: Sequence[Array], obs: Array) -> tuple[Floats, ...]:
+    def evaluate(
+        self, params: Sequence[Array], obs: Array, dtype: DTypeLike = np.float32
+    ) -> tuple[Floats, ...]:
         """Computes the outputs (B, size) in NumPy, slow and plain: what others are compared with.
 
         Args:
           params: What `parameters_of` returns.
           obs     (B, obs_size) or (B, *obs_shape)
+          dtype: float64 tells, beside float32, how far rounding goes.
         """
-        registers: list[Floats] = [obs.reshape(len(obs), self.obs_size).astype(np.float32)]
+        registers: list[Floats] = [obs.reshape(len(obs), self.obs_size).astype(dtype)]
         with np.errstate(all="ignore"):
             for op in self.ops:
                 inputs = [registers[i] for i in op.inputs]
                 arrays = [params[i] for i in op.params]
                 value = _FUNCTIONS[op.kind](op, inputs, arrays)
-                registers.append(np.broadcast_to(value, (len(obs), op.size)).astype(np.float32))
+                registers.append(np.broadcast_to(value, (len(obs), op.size)).astype(dtype))
         return tuple(registers[i] for i in self.outputs)
 
 

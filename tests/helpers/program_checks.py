@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rollouts.policies.program import Program, parameters_of
-from rollouts.policies.trace import as_space, random_rows
+from rollouts.policies.trace import as_space, random_rows, tolerance
 
 
 def new_weights(module: nn.Module, seed: int = 1) -> None:
@@ -27,15 +27,17 @@ def new_weights(module: nn.Module, seed: int = 1) -> None:
 def assert_same_answers(
     program: Program, module: nn.Module, space: gymnasium.Space[Any] | int, *, num_rows: int = 5
 ) -> None:
-    """The program's outputs are the module's to 1e-5 of the largest."""
+    """The program's outputs are the module's within `tolerance`."""
     rows = random_rows(as_space(space), num_rows, np.random.default_rng(7))
     state = {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
-    own = program.evaluate(parameters_of(program, state), rows)
+    params = parameters_of(program, state)
+    own, exact = program.evaluate(params, rows), program.evaluate(params, rows, np.float64)
     with torch.no_grad():
         outputs = module(torch.from_numpy(rows.copy()))
     assert len(own) == len(outputs)
-    for ours, output in zip(own, outputs, strict=True):
+    for ours, precise, output in zip(own, exact, outputs, strict=True):
         assert ours.dtype == np.float32
         theirs = output.detach().numpy().reshape(-1, ours.shape[1])
         theirs = np.broadcast_to(theirs, ours.shape)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * max(1, abs(theirs).max()))
+        limit = tolerance(theirs, ours, precise)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=limit)

@@ -315,3 +315,26 @@ def test_the_module_is_left_as_it_was() -> None:
     assert torch.equal(torch.get_rng_state(), generator)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+def test_rounding_that_a_normalisation_makes_greater_is_no_difference() -> None:
+    torch.manual_seed(0)
+
+    class Narrow(nn.Module):
+        """Normalises two features that differ by the order of their sums alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm = nn.Linear(60, 2, bias=False), nn.LayerNorm(2)
+            weight, zeros = 30 * torch.randn(30), torch.zeros(30)
+            rows = torch.cat([weight, zeros]), torch.cat([zeros, weight.roll(7)])
+            self.layer.weight = nn.Parameter(torch.stack(rows))
+
+        def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+            twice = torch.cat([obs, obs], -1)
+            features = self.norm(self.layer(torch.cat([twice[:, :30], twice[:, 23:53]], -1)))
+            return features, features[:, 0]
+
+    module = Narrow()
+    program = trace(module, 30)
+    assert_same_answers(program, module, 30, num_rows=40)

@@ -69,6 +69,8 @@ FUNCTIONS: dict[str, Callable[[Any, Tensor], Any]] = {
     "torch.Tensor.gt, which native code does not have": inner_loop,
     "torch.Tensor.item, which reads numbers that differ from step": lambda m, x: x * x[0, 0].item(),
     "torch.Tensor.tolist, which reads": lambda m, x: x * m.weight[0].tolist()[0],
+    "torch.Tensor.__float__, which reads": lambda m, x: x * float(m.mean[0]),
+    "torch.Tensor.__int__, which reads": lambda m, x: x[:, : int(x[0, 0])],
     "torch.rand_like, which draws random numbers": lambda m, x: x + torch.rand_like(x),
     "torch.nn.functional.dropout in training mode": lambda m, x: nn.functional.dropout(x),
     "torch.nn.functional.rrelu, which draws": lambda m, x: nn.functional.rrelu(x, training=True),
@@ -89,7 +91,7 @@ FUNCTIONS: dict[str, Callable[[Any, Tensor], Any]] = {
     "it uses where a maximum or minimum is": lambda m, x: x * x.max(-1).indices[:, None],
     "its weight is computed": lambda m, x: x @ (m.weight * 2),
     "is not in the module's state_dict": lambda m, x: x @ m.hidden,
-    "it multiplies by more than one matrix": lambda m, x: x @ m.weight.expand(19, 8, 8),
+    "it multiplies by more than one matrix": lambda m, x: x @ m.weight.expand(29, 8, 8),
     "other things than features": lambda m, x: x @ x.t(),
     "it rounds to whole numbers": lambda m, x: torch.div(x, 2, rounding_mode="floor"),
     "torch.Tensor.isnan, which": lambda m, x: torch.where(x.isnan(), 0, x),
@@ -142,7 +144,7 @@ def test_other_outputs_are_refused(function: Callable[[Tensor], Any], sentence: 
 
 
 def test_a_module_that_does_not_fit_the_space_is_refused() -> None:
-    sentence = r"the module fails for observations of shape \(19, 7\) .* RuntimeError: mat1"
+    sentence = r"the module fails for observations of shape \(29, 7\) .* RuntimeError: mat1"
     with pytest.raises(SpecError, match=sentence):
         trace(Trunk(nn.Tanh()), 7)
 
@@ -172,9 +174,17 @@ def test_modules_with_memory_are_refused() -> None:
         trace(Recurrent(), 6)
 
 
+@pytest.mark.parametrize("layer", [nn.LazyLinear(8), nn.Linear(8, 8, device="meta")], ids=str)
+def test_modules_without_numbers_are_refused(layer: nn.Module) -> None:
+    with pytest.raises(SpecError, match=r"parameter 'trunk\.1\.weight' has no numbers yet"):
+        trace(Trunk(layer), 6)
+
+
 def test_compiled_modules_are_refused() -> None:
     with pytest.raises(SpecError, match=r"layer 'trunk\.1' is compiled"):
         trace(Trunk(torch.jit.script(nn.Tanh())), 6)
+    with pytest.raises(SpecError, match="the module is compiled"):
+        trace(torch.compile(Trunk(nn.Tanh())), 6)
 
 
 @pytest.mark.parametrize("space", [spaces.Dict({"a": spaces.Discrete(2)}), spaces.Text(3)], ids=str)

@@ -23,7 +23,7 @@ Ids = NDArray[np.int64]
 
 # rows of the batch that is traced; a number that few layers have, so that a literal (rows,) that
 # the module makes for each row is not taken for a vector of features
-ROWS = 19
+ROWS = 29
 _BITS = 5
 _ROW = (1 << _BITS) - 1
 # elements from here on are literals

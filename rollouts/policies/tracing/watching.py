@@ -20,6 +20,8 @@ from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 _FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "storage_offset"}
 _FACTS |= {"element_size", "get_device", "result_type", "is_contiguous", "is_complex"}
 _FACTS |= {"is_floating_point"}
+# give Python's numbers, unlike the functions of the same names
+_READS = {"__float__", "__int__", "__long__"}
 # make tensors of the shape of others
 _MAKERS = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"}
 _MAKERS |= {"new_full", "new_empty"}
@@ -62,7 +64,7 @@ class Watcher(TorchFunctionMode):
             return func(*args, **kwargs)
         self._refuse_writes(func, args, kwargs)
         try:
-            return self._run(call, name.strip("_"), known)
+            return self._run(call, name if name in _READS else name.strip("_"), known)
         except Unreadable as error:
             raise SpecError(
                 f"{self._caller(func)} in a way that native code does not have: {error}; {_STAY}"
