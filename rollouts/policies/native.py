@@ -172,6 +172,11 @@ class NativePolicy:
         rows = self._rows(obs)
         return self._value(list(self.refresh().evaluate(rows)), len(rows))
 
+    def module_outputs(self, obs: Array) -> tuple[NDArray[np.float32], ...]:
+        """Returns what the module would, for rows of `obs`: each output as (B, size)."""
+        outputs: tuple[NDArray[np.float32], ...] = self.refresh().evaluate(self._rows(obs))
+        return outputs
+
     def weights(self) -> dict[str, Array]:
         """Returns a copy of the module's state_dict as NumPy arrays."""
         return self._sources.copy()

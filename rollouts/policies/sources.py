@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Sources`: the arrays of a torch module's state_dict, without asking torch for them each time."""
+"""`Sources`: the arrays behind a torch module's weights, without asking torch for them each time."""
 
 from __future__ import annotations
 
@@ -18,38 +18,59 @@ with needs("torch", "rollouts.policies.sources"):
 Array = NDArray[Any]
 
 
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Returns a module's parameters and buffers that have numbers; persistent or not.
+
+    The names are those of its state_dict.
+    """
+    found: dict[str, Any] = dict(module.named_buffers(remove_duplicate=False))
+    found |= module.state_dict(keep_vars=True)
+    return {name: t for name, t in found.items() if isinstance(t, Tensor) and t.numel() > 0}
+
+
 class Sources:
     """Views of a module's parameters and buffers.
 
     A tensor of the CPU is seen through an array on its memory, which stays right until the module
-    is given another tensor; that is noticed by its address. One of another device is copied at
+    is given another tensor or another layer; both are noticed. What lies elsewhere is copied at
     each look.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._tensors: dict[str, Tensor] = {}
-        self._addresses: list[int] = []
         self._views: dict[str, Array] = {}
+        # where the module keeps what it has: a dict, a key, and what was there
+        self._places: list[tuple[dict[str, Any], str, Any]] = []
+        self._addresses: list[tuple[Tensor, int]] = []
+        self._are_views = False
 
     def arrays(self) -> dict[str, Array]:
-        """Returns the arrays by their names in the state_dict, C-contiguous."""
-        if self._tensors and self._addresses == [t.data_ptr() for t in self._tensors.values()]:
-            return self._views
-        state = self.module.state_dict(keep_vars=True)
-        tensors = {n: t for n, t in state.items() if isinstance(t, Tensor) and t.numel() > 0}
-        views = {
+        """Returns the arrays by name, C-contiguous."""
+        if not (self._are_views and self._is_as_seen()):
+            self._look()
+        return self._views
+
+    def _is_as_seen(self) -> bool:
+        return all(place.get(key) is seen for place, key, seen in self._places) and all(
+            tensor.data_ptr() == address for tensor, address in self._addresses
+        )
+
+    def _look(self) -> None:
+        tensors = tensors_of(self.module)
+        self._views = {
             name: np.ascontiguousarray(tensor.detach().cpu().numpy())
             for name, tensor in tensors.items()
         }
-        # what is a copy is made again next time
-        are_views = all(
-            tensor.data_ptr() == views[name].ctypes.data for name, tensor in tensors.items()
+        self._addresses = [(tensor, tensor.data_ptr()) for tensor in tensors.values()]
+        self._are_views = all(
+            tensor.data_ptr() == self._views[name].ctypes.data for name, tensor in tensors.items()
         )
-        self._tensors = tensors if are_views else {}
-        self._addresses = [tensor.data_ptr() for tensor in tensors.values()]
-        self._views = views
-        return views
+        self._places = [
+            (place, key, place[key])
+            for layer in self.module.modules()
+            for place in (layer._parameters, layer._buffers, layer._modules)
+            for key in place
+        ]
 
     def copy(self) -> dict[str, Array]:
         """Returns a copy of the state_dict."""

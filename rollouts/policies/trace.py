@@ -24,6 +24,7 @@ with needs("torch", "rollouts.policies.trace"):
     from torch import Tensor, nn
     from torch.nn.parameter import is_lazy
 
+    from rollouts.policies.sources import tensors_of
     from rollouts.policies.tracing.memory import Memory
     from rollouts.policies.tracing.registers import ROWS, Registers, Unreadable, without_rows
     from rollouts.policies.tracing.watching import Watcher
@@ -103,17 +104,14 @@ def as_space(space: gymnasium.Space[Any] | int) -> gymnasium.Space[Any]:
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of the state_dict that have numbers in them."""
-    state: dict[str, Tensor] = {}
+    """The tensors of the module that have numbers in them."""
     for name, tensor in module.state_dict(keep_vars=True).items():
         if is_lazy(tensor) or (isinstance(tensor, Tensor) and tensor.is_meta):
             raise SpecError(
                 f"parameter {name!r} has no numbers yet, expected a module that can be run: call "
                 "it once with observations, or take it from the meta device"
             )
-        if isinstance(tensor, Tensor) and tensor.numel():
-            state[name] = tensor
-    return state
+    return tensors_of(module)
 
 
 def _check_module(module: nn.Module) -> None:

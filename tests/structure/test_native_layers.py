@@ -14,6 +14,7 @@ ORDER = [
     ("support", "data"),
     ("engines",),
     ("envs", "pool", "replay"),
+    ("policy",),
     ("registry",),
     ("bindings",),
 ]

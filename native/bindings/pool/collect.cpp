@@ -16,10 +16,17 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
+py::array Named(const py::dict& arrays, const char* name) {
+  if (!arrays.contains(name) || !py::isinstance<py::array>(arrays[name])) {
+    throw SpecError(std::string("rollout array ") + name + " is missing or is no array");
+  }
+  return arrays[name].cast<py::array>();
+}
+
 // The memory of one array of a rollout, once it is seen to be (rows, B, ...) of `dtype`.
 std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
                        py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
-  const auto array = arrays[name].cast<py::array>();
+  const py::array array = Named(arrays, name);
   const bool fits = array.dtype().equal(dtype) && array.nbytes() == rows * envs * bytes_per_env &&
                     array.ndim() >= 1 && array.shape(0) == (rows == 1 ? envs : rows);
   const int wanted = py::array::c_style | py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
@@ -33,7 +40,7 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
 }
 
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
-  const auto reward = arrays["reward"].cast<py::array>();
+  const py::array reward = Named(arrays, "reward");
   if (reward.ndim() != 2) throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
   const py::ssize_t steps = reward.shape(0), envs = reward.shape(1);
   const auto cells = [&](const char* name, const py::dtype& dtype, std::int64_t bytes = 0) {
@@ -64,6 +71,7 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
 
 py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict& arrays,
                           bool keep_final_obs) {
+  policy::CheckCollects(pool);
   const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec());
   const auto current = policy.current();
   std::vector<policy::FinalObs> kept;

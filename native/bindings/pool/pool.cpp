@@ -94,10 +94,6 @@ class PyPool {
                    [&](Clock::time_point deadline) { return pool_->RecvAll(deadline); });
   }
 
-  py::object Collect(const PyPolicy& policy, const py::dict& arrays, bool keep_final_obs) {
-    return CollectRollout(*pool_, policy, arrays, keep_final_obs);
-  }
-
   py::tuple Step(const py::object& actions, const py::object& env_id, const py::object& out) {
     Send(actions, env_id, out);
     return Recv(std::nullopt);
@@ -332,6 +328,10 @@ class PyPool {
   const std::vector<Segment> segments_;
 };
 
+py::object Collect(PyPool& self, const PyPolicy& policy, const py::dict& arrays, bool final_obs) {
+  return CollectRollout(self.pool(), policy, arrays, final_obs);
+}
+
 }  // namespace
 
 void BindPool(py::module_& module) {
@@ -356,8 +356,7 @@ void BindPool(py::module_& module) {
            py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"))
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
-      .def("collect", &PyPool::Collect, py::arg("policy"), py::arg("arrays"),
-           py::arg("keep_final_obs"))
+      .def("collect", Collect, py::arg("policy"), py::arg("arrays"), py::arg("keep_final_obs"))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
       .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),
            py::arg("timeout_s").none(true))

@@ -319,12 +319,17 @@ void Rollout::ThrowIfFailed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
+void CheckCollects(const CpuPool& pool) {
+  if (pool.options().rules.autoreset != AutoresetMode::kSameStep) {
+    throw SpecError("rollouts are collected from pools that autoreset in the same step: call "
+                    "make_vec(..., autoreset_mode=\"same_step\")");
+  }
+}
+
 std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
                               const RolloutArrays& arrays, const CollectOptions& options) {
   const PoolOptions& settings = pool.options();
-  if (settings.rules.autoreset != AutoresetMode::kSameStep) {
-    throw SpecError("rollouts are collected from pools that autoreset in the same step");
-  }
+  CheckCollects(pool);
   if (arrays.envs != settings.num_envs || arrays.steps < 1) {
     throw SpecError("the arrays of the rollout are for " + std::to_string(arrays.envs) +
                     " environments, expected " + std::to_string(settings.num_envs));

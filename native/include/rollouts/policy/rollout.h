@@ -94,6 +94,9 @@ class Rollout {
   std::vector<FinalObs> final_obs_;           // guarded by mutex_ until all have returned
 };
 
+// Throws SpecError where a pool's autoreset mode leaves no rollout to be collected.
+void CheckCollects(const CpuPool& pool);
+
 struct CollectOptions {
   bool keep_final_obs = false;
   // Called about every 50 ms by the caller's thread; what it throws ends the rollout.
