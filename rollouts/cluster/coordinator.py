@@ -13,7 +13,6 @@ from rollouts.cluster.bundles import Bundles
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.options import (
@@ -31,6 +30,7 @@ from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
 from rollouts.distributed.worker import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
+from rollouts.learner.fragment import Fragment, PendingFragment
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
 from rollouts.support.moved_keywords import explains_moved

@@ -19,10 +19,11 @@ import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.ray_address import check_address
-from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError, WorkerError
+from rollouts.learner.fragment import FragmentInfo
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -191,7 +192,8 @@ def _make_host_class() -> type:
             self._worker: Any = None
 
         def start(self) -> Any:
-            from rollouts.distributed.worker import build_worker, guarded
+            from rollouts.distributed.worker import build_worker
+            from rollouts.distributed.worker_failure import guarded
 
             def start() -> Any:
                 self._worker = build_worker(self._recipe, self._config)
@@ -200,8 +202,7 @@ def _make_host_class() -> type:
             return guarded(start)
 
         def collect(self, offer: Any) -> Any:
-            from rollouts.distributed.fragment import WorkerFailure
-            from rollouts.distributed.worker import guarded
+            from rollouts.distributed.worker_failure import WorkerFailure, guarded
 
             result = guarded(lambda: self._worker.collect(offer))
             return (result, None) if isinstance(result, WorkerFailure) else result

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, Pace
 from rollouts.distributed.merge import make_merge
 from rollouts.distributed.options import FaultPolicy, QueueLimits
@@ -20,6 +19,7 @@ from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.learner.fragment import Fragment, PendingFragment
 from rollouts.learner.queue import LearnerQueue, QueueLevels
 
 _log = logging.getLogger(__name__)

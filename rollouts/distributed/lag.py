@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.errors import SpecError
+from rollouts.learner.fragment import Fragment, PendingFragment
 
 SyncMode = Literal["synchronous", "one_step_lag", "free_running"]
 LagPolicy = Literal["drop", "block", "pass"]

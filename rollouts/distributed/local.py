@@ -7,11 +7,11 @@ import sys
 import time
 from typing import Any, cast
 
-from rollouts.distributed.fragment import Fragment, FragmentInfo, PendingFragment
 from rollouts.distributed.lag import LagRule
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.learner.fragment import Fragment, FragmentInfo, PendingFragment
 from rollouts.learner.fragment_handle import FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 

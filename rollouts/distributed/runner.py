@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
+from rollouts.learner.fragment import Fragment, PendingFragment
 from rollouts.learner.queue import LearnerQueue
 
 

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.worker import WorkerConfig, WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
+from rollouts.learner.fragment import FragmentInfo
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload

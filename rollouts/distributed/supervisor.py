@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from rollouts.distributed.fleet import Fleet, FleetRules
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
 from rollouts.distributed.waits import AwakeClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
+from rollouts.learner.fragment import Fragment, PendingFragment
 from rollouts.learner.fragment_handle import FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.support import at_exit

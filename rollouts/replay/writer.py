@@ -38,7 +38,7 @@ _NATIVE_MODES = {
 
 
 class FragmentLike(Protocol):
-    """A worker's rollout with its name, such as `rollouts.distributed.fragment.Fragment`."""
+    """A worker's rollout with its name, such as `rollouts.learner.fragment.Fragment`."""
 
     @property
     def worker_id(self) -> int: ...

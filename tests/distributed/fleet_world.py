@@ -12,10 +12,10 @@ from counter_world import weights
 
 from rollouts.distributed import FaultPolicy, QueueLimits
 from rollouts.distributed.fleet import Fleet, FleetRules
-from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.slot import Slot
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
+from rollouts.learner.fragment import Fragment
 from rollouts.learner.queue import LearnerQueue
 
 HANG_TIMEOUT_S = 10.0

@@ -11,9 +11,9 @@ from typing import Any
 from counter_world import CounterCollector, make_policy, weights
 
 from rollouts.distributed import RolloutWorker, WorkerConfig
-from rollouts.distributed.fragment import WorkerFailure
 from rollouts.distributed.weights import LocalWeights, WeightOffer
 from rollouts.distributed.worker import WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
 
 
 def worker_config() -> WorkerConfig:

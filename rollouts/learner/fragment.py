@@ -58,15 +58,6 @@ class Fragment(FragmentInfo):
         return rest.policy_version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFailure:
-    """An exception inside a worker, as a plain value because exceptions may not pickle."""
-
-    message: str
-    traceback: str
-    reason: str = "worker_error"  # or "env_error": the environment's fault, not the policy's
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingFragment:
     """A completed fragment whose arrays are fetched on demand: what LearnerQueue holds."""
