@@ -137,7 +137,7 @@ class RemotePayload:
         self.ref = ref
 
     def __call__(self, timeout_s: float) -> Payload:
-        """Fetches the arrays; see `FragmentHandle.resolve`."""
+        """Fetches the arrays; see `FragmentHandle.fetch`."""
         check_connected()
         try:
             payload: Payload = ray.get(self.ref, timeout=max(_MIN_FETCH_S, timeout_s))
@@ -205,7 +205,9 @@ def _make_host_class() -> type:
             from rollouts.distributed.worker_failure import WorkerFailure, guarded
 
             result = guarded(lambda: self._worker.collect(offer))
-            return (result, None) if isinstance(result, WorkerFailure) else result
+            if isinstance(result, WorkerFailure):
+                return result, None
+            return result.info, result.payload
 
     return RolloutWorkerHost
 

@@ -19,7 +19,6 @@ from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
-from rollouts.learner.fragment import Fragment, PendingFragment
 from rollouts.learner.queue import LearnerQueue, QueueLevels
 
 _log = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ class Fleet:
         launch: Callable[[WorkerConfig], WorkerHandle],
         *,
         weights: WeightStore,
-        queue: LearnerQueue[Fragment],
+        queue: LearnerQueue,
         rules: FleetRules,
         on_done: Callable[[Slot, Future[Any]], None],
         clock: Callable[[], float] = time.monotonic,
@@ -233,14 +232,14 @@ class Fleet:
             return False
         try:
             # there is room: `submit` asked for no more
-            self._queue.admit(PendingFragment(result, call.fetch))
+            self._queue.admit(result)
         except ProtocolError as error:
             self._complete(slot)
             self._fail(slot, Failure("protocol", str(error)))
             return True
         self._complete(slot)
         slot.num_fragments += 1
-        slot.num_steps += result.num_steps
+        slot.num_steps += result.info.num_steps
         slot.failures_in_row = 0
         return True
 
@@ -317,7 +316,7 @@ class Fleet:
             if result is None or isinstance(result, Failure):
                 self._interrupted[reason] += 1
             else:
-                self._queue.refuse(PendingFragment(result, call.fetch), reason)
+                self._queue.refuse(result, reason)
         slot.calls.clear()
         if slot.handle is not None:
             slot.handle.kill()

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from rollouts.distributed.lag import LagMeter, LagRule
 from rollouts.distributed.waits import WaitClock
-from rollouts.learner.fragment import Fragment, PendingFragment
+from rollouts.learner.fragment import Fragment, FragmentHandle
 
-Taken = TypeVar("Taken", Fragment, PendingFragment)
+Taken = TypeVar("Taken", Fragment, FragmentHandle)
 
 
 class Taking:

@@ -17,7 +17,7 @@ import numpy as np
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.learner.fragment import FragmentInfo
+from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
 from rollouts.machine.torch_threads import threads_for
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from rollouts.batch import RolloutBatch
     from rollouts.collecting.collector import BatchedEnv
-    from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
 
 
@@ -155,7 +154,7 @@ class RolloutWorker:
         """Says where this worker lives."""
         return WorkerInfo(pid=os.getpid(), host=socket.gethostname())
 
-    def collect(self, offer: WeightOffer) -> tuple[FragmentInfo, Payload]:
+    def collect(self, offer: WeightOffer) -> Fragment:
         """Collects one fragment with the offered weights, or with its own if those are not newer.
 
         Raises:
@@ -187,7 +186,7 @@ class RolloutWorker:
         )
         self._seq_no += 1
         self._is_broken = False
-        return info, payload
+        return Fragment(info, payload)
 
     def close(self) -> None:
         """Frees the pool's threads and memory. Idempotent."""

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from rollouts.batch import RolloutBatch
 from rollouts.checks import to_autoreset_mode
 from rollouts.errors import DTypeError, SpecError
+from rollouts.learner.fragment import Fragment
 from rollouts.replay import files
 from rollouts.replay.arguments import (
     as_batch_size,
@@ -36,7 +37,7 @@ from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.reader import Reader
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.tables import by_name, history_rows, make_store
-from rollouts.replay.writer import FragmentLike, Writer
+from rollouts.replay.writer import Writer
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +133,7 @@ class ReplayBuffer(SampledReplay):
 
     def add_batch(
         self,
-        batch: RolloutBatch | FragmentLike,
+        batch: RolloutBatch | Fragment,
         *,
         priority: ArrayLike | None = None,
         timeout_s: float | None = None,
@@ -158,7 +159,7 @@ class ReplayBuffer(SampledReplay):
           SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
           ClosedError: The buffer was closed; pending items are lost.
         """
-        rollout = getattr(batch, "batch", batch)
+        rollout = batch.batch if isinstance(batch, Fragment) else batch
         if not isinstance(rollout, RolloutBatch):
             raise DTypeError(
                 f"batch is of type {type(batch).__name__}, expected a RolloutBatch or a Fragment"

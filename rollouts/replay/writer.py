@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ReplayWarning, SpecError
+from rollouts.learner.fragment import Fragment
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
@@ -35,19 +36,6 @@ _NATIVE_MODES = {
     AutoresetMode.SAME_STEP: 1,
     AutoresetMode.DISABLED: 2,
 }
-
-
-class FragmentLike(Protocol):
-    """A worker's rollout with its name, such as `rollouts.learner.fragment.Fragment`."""
-
-    @property
-    def worker_id(self) -> int: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def seq_no(self) -> int: ...
-    @property
-    def batch(self) -> RolloutBatch: ...
 
 
 class Writer:
@@ -100,10 +88,11 @@ class Writer:
         return found
 
     def add_batch(
-        self, batch: RolloutBatch | FragmentLike, priority: Priority, timeout_s: float | None
+        self, batch: RolloutBatch | Fragment, priority: Priority, timeout_s: float | None
     ) -> int:
         """See ReplayBuffer.add_batch."""
-        rollout = batch if isinstance(batch, RolloutBatch) else batch.batch
+        fragment = batch if isinstance(batch, Fragment) else None
+        rollout = batch.batch if isinstance(batch, Fragment) else batch
         steps = len(rollout.reward)
         if steps > self._max_batch_length:
             raise SpecError(
@@ -114,15 +103,16 @@ class Writer:
         deadline = _deadline(timeout_s)
         with self._long_turn(deadline):
             inserted = self._insert_pending(deadline)
-            if not isinstance(batch, RolloutBatch) and not self._follows(batch):
+            if fragment is not None and not self._follows(fragment):
                 self._native.produced += rollout.reward.size
                 self._discarded["duplicate"] += rollout.reward.size
                 return inserted
             inserted += self._native.add_batch(
                 columns, rollout.last_obs, rollout.env_id, rollout.final_obs, priority
             )
-            if not isinstance(batch, RolloutBatch):
-                self._expected[batch.worker_id] = (batch.incarnation, batch.seq_no + 1)
+            if fragment is not None:
+                info = fragment.info
+                self._expected[info.worker_id] = (info.incarnation, info.seq_no + 1)
             inserted += self._wait(deadline)
             news = self._news_of_cuts()
         _tell(news)
@@ -229,10 +219,10 @@ class Writer:
         tables = [list(pair) for pair in zip(self._names, self._kinds, strict=True)]
         return {"columns": self._columns.describe(), "tables": tables}
 
-    def _follows(self, fragment: FragmentLike) -> bool:
+    def _follows(self, fragment: Fragment) -> bool:
         """Whether a fragment is new; cuts its episodes if one before it is missing."""
-        name = (fragment.incarnation, fragment.seq_no)
-        expected = self._expected.get(fragment.worker_id)
+        name = (fragment.info.incarnation, fragment.info.seq_no)
+        expected = self._expected.get(fragment.info.worker_id)
         if expected is not None and name < expected:
             return False
         if expected is not None and name != expected:

@@ -45,11 +45,11 @@ class World:
             "restart_window_s": 0.0,
         }
         self.rules = fleet_rules(timeouts | rules)
-        self.queue: LearnerQueue[Fragment] = LearnerQueue(
+        self.queue = LearnerQueue(
             1,
             on_change=lambda: self.fleet.submit(),
             is_stale=lambda handle: self.rules.lag.discards(
-                self.store.version - handle.min_policy_version
+                self.store.version - handle.info.min_policy_version
             ),
         )
         self.fleet = Fleet(

@@ -7,18 +7,19 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fragments import fragment_info
 from gymnasium import spaces
 from processes import environ_with_path
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, TRUNCATED, World
 from torch.utils.data import DataLoader
 
 import rollouts
+from rollouts.distributed import Fragment
 from rollouts.metrics import MetricsReporter
 from rollouts.replay import (
     NStep,
@@ -96,10 +97,7 @@ def test_save_and_end_episodes_do_not_wait_for_a_blocked_writer(tmp_path: Path) 
 def test_fragments_are_added_once_and_a_gap_cuts() -> None:
     world = make_world()
     with make_buffer(TableConfig(items=NStep(1))) as buffer:
-        fragments = [
-            SimpleNamespace(worker_id=0, incarnation=0, seq_no=i, batch=world.rollout(3))
-            for i in range(4)
-        ]
+        fragments = [Fragment(fragment_info(i), world.rollout(3)) for i in range(4)]
         for i in (0, 1):
             buffer.add_batch(fragments[i])
         size = buffer.size()

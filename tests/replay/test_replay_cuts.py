@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from fragments import fragment_info
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 
 import rollouts
+from rollouts.distributed import Fragment
 from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
 
 NUM_ENVS = 4
@@ -34,8 +35,8 @@ def make_buffer(*tables: TableConfig) -> ReplayBuffer:
     return ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables)
 
 
-def named(batch: Any, seq_no: int) -> Any:
-    return SimpleNamespace(worker_id=0, incarnation=0, seq_no=seq_no, batch=batch)
+def named(batch: Any, seq_no: int) -> Fragment:
+    return Fragment(fragment_info(seq_no), batch)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
