@@ -21,6 +21,7 @@ from rollouts.learner.fragment import Fragment
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
+from rollouts.replay.steps import Outcome
 from rollouts.support.user_warnings import warn_user
 
 Array = NDArray[Any]
@@ -36,6 +37,8 @@ _NATIVE_MODES = {
     AutoresetMode.SAME_STEP: 1,
     AutoresetMode.DISABLED: 2,
 }
+_SAME_STEP = _NATIVE_MODES[AutoresetMode.SAME_STEP]
+_NO_MODE = -1
 
 
 class Writer:
@@ -52,8 +55,10 @@ class Writer:
         tables: Mapping[str, TableConfig],
         max_batch_length: int,
         history_rows: int,
+        autoreset_mode: AutoresetMode | None,
     ) -> None:
         """Begins without streams."""
+        self._mode = _NO_MODE if autoreset_mode is None else _NATIVE_MODES[autoreset_mode]
         self._store = store
         self._columns = columns
         self._max_batch_length = max_batch_length
@@ -121,25 +126,21 @@ class Writer:
     def add_step(
         self,
         columns: tuple[Any, ...],
-        next_obs: Any,
-        env_id: Any,
-        info: Mapping[str, Any],
-        mode: AutoresetMode,
+        outcome: Outcome,
         priority: Priority,
         timeout_s: float | None,
     ) -> int:
         """See ReplayBuffer.add_step; `columns` are (B, ...)."""
+        if self._mode != _SAME_STEP:
+            self._check_mode(outcome)
         deadline = None if timeout_s is None else _deadline(timeout_s)
         native = self._native
-        failed = info.get("_env_error")
         # as _long_turn, whose generator takes as long as a step of few environments
         if not self._lock.acquire(blocking=False):
             self._acquire(deadline)
         try:
             inserted = self._insert_pending(deadline) if native.num_pending else 0
-            inserted += native.add_step(
-                columns, next_obs, env_id, failed, info, _NATIVE_MODES[mode], priority
-            )
+            inserted += native.add_step(columns, *outcome, self._mode, priority)
             if native.num_pending:
                 inserted += self._wait(deadline)
             news = self._news_of_cuts()
@@ -218,6 +219,20 @@ class Writer:
     def _config(self) -> dict[str, Any]:
         tables = [list(pair) for pair in zip(self._names, self._kinds, strict=True)]
         return {"columns": self._columns.describe(), "tables": tables}
+
+    def _check_mode(self, outcome: Outcome) -> None:
+        """Raises SpecError where the step cannot be of the environments' mode."""
+        if self._mode == _NO_MODE:
+            raise SpecError(
+                "the buffer was made without autoreset_mode, which add_step needs: give "
+                "ReplayBuffer the mode of the environments"
+            )
+        *_, finals = outcome
+        if finals.get("final_obs") is not None:
+            raise SpecError(
+                'the step has final_obs, as those of autoreset_mode="same_step" alone: make the '
+                "ReplayBuffer with the mode of the environments"
+            )
 
     def _follows(self, fragment: Fragment) -> bool:
         """Whether a fragment is new; cuts its episodes if one before it is missing."""
