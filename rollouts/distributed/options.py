@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from rollouts.checks import flag
+from rollouts.checks import flag, whole_number
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
@@ -26,7 +26,6 @@ from rollouts.support.field_checks import (
     check_one_of,
     check_seconds,
     check_type,
-    check_whole,
 )
 
 
@@ -68,11 +67,11 @@ class Placement:
             check_cpus("placement.num_cpus", self.num_cpus)
         check_gpus("placement.num_gpus", self.num_gpus)
         if self.max_workers is not None:
-            check_whole("placement.max_workers", self.max_workers, 0)
+            whole_number("placement.max_workers", self.max_workers, 0)
         check_nodes("placement", self.strategy, self.node_labels)
         if self.numa_nodes is None:
             return
-        check_whole("placement.numa_nodes", self.numa_nodes, 1)
+        whole_number("placement.numa_nodes", self.numa_nodes, 1)
         if self.numa_nodes > 1 and self.strategy in ("SPREAD", "STRICT_SPREAD"):
             raise SpecError(
                 f"placement.numa_nodes is {self.numa_nodes} with strategy={self.strategy!r}: "
@@ -102,7 +101,7 @@ class FaultPolicy:
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
-        check_whole("faults.max_restarts", self.max_restarts, 0)
+        whole_number("faults.max_restarts", self.max_restarts, 0)
         check_seconds("faults.restart_window_s", self.restart_window_s, 0.0)
         check_seconds("faults.start_timeout_s", self.start_timeout_s, 1e-3)
         if self.hang_timeout_s is not None:
@@ -136,10 +135,10 @@ class QueueLimits:
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
         if self.max_queued_fragments is not None:
-            check_whole("queue.max_queued_fragments", self.max_queued_fragments, 1)
-        check_whole("queue.credits_per_worker", self.credits_per_worker, 1)
+            whole_number("queue.max_queued_fragments", self.max_queued_fragments, 1)
+        whole_number("queue.credits_per_worker", self.credits_per_worker, 1)
         if self.max_policy_lag is not None:
-            check_whole("queue.max_policy_lag", self.max_policy_lag, 0)
+            whole_number("queue.max_policy_lag", self.max_policy_lag, 0)
         if self.lag_policy is not None:
             check_one_of("queue.lag_policy", self.lag_policy, get_args(LagPolicy))
         check_one_of("queue.merge", self.merge, get_args(MergeOrder))
@@ -175,7 +174,7 @@ class CollectOptions:
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
         if self.batch_size is not None:
-            check_whole("collect.batch_size", self.batch_size, 1)
+            whole_number("collect.batch_size", self.batch_size, 1)
         check_threads("collect.num_torch_threads", self.num_torch_threads)
         if self.pack_frame_stacks is not None:
             flag("collect.pack_frame_stacks", self.pack_frame_stacks)

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
-from rollouts.checks import to_autoreset_mode
+from rollouts.checks import to_autoreset_mode, whole_number
 from rollouts.errors import DTypeError, SpecError
 from rollouts.learner.fragment import Fragment
 from rollouts.replay import files
@@ -29,7 +29,6 @@ from rollouts.replay.arguments import (
     as_timeout,
     as_whole,
     check_updates,
-    whole_number,
 )
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
-from rollouts.replay.arguments import whole_number
 from rollouts.support.field_checks import Strategy, check_cpus, check_nodes
 
 
