@@ -15,6 +15,7 @@ from rollouts.checks import flag, whole_number
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.worker import MakeCollector, MakeEnv
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import check_threads
@@ -27,6 +28,7 @@ from rollouts.support.field_checks import (
     check_seconds,
     check_type,
 )
+from rollouts.support.moved_keywords import moved_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,30 +219,37 @@ def _check_function(name: str, function: Callable[..., object] | None) -> None:
 
 # a keyword that RolloutCoordinator does not take -> how its users write it
 MOVED_KEYWORDS = {
-    "num_cpus_per_worker": "placement=Placement(num_cpus={})",
-    "num_gpus_per_worker": "placement=Placement(num_gpus={})",
-    "max_workers": "placement=Placement(max_workers={})",
-    "node_labels": "placement=Placement(node_labels={})",
-    "pin_threads": "placement=Placement(pin_threads={})",
-    "numa_nodes": "placement=Placement(numa_nodes={})",
-    "max_restarts_per_worker": "faults=FaultPolicy(max_restarts={})",
-    "restart_window_s": "faults=FaultPolicy(restart_window_s={})",
-    "worker_start_timeout_s": "faults=FaultPolicy(start_timeout_s={})",
-    "worker_hang_timeout_s": "faults=FaultPolicy(hang_timeout_s={})",
-    "max_queued_fragments": "queue=QueueLimits(max_queued_fragments={})",
-    "credits_per_worker": "queue=QueueLimits(credits_per_worker={})",
-    "max_policy_lag": "queue=QueueLimits(max_policy_lag={})",
-    "merge": "queue=QueueLimits(merge={})",
-    "lag_policy": "queue=QueueLimits(lag_policy={})",
-    "batch_size_per_worker": "collect=CollectOptions(batch_size={})",
-    "num_torch_threads_per_worker": "collect=CollectOptions(num_torch_threads={})",
-    "pack_frame_stacks": "collect=CollectOptions(pack_frame_stacks={})",
-    "keep_final_obs": "collect=CollectOptions(keep_final_obs={})",
-    "make_env": "collect=CollectOptions(make_env={})",
-    "make_collector": "collect=CollectOptions(make_collector={})",
-    "first_policy_version": "weights=WeightTransport(first_version={})",
-    "weights_dtype": "weights=WeightTransport(dtype={})",
-    "weights_delta": "weights=WeightTransport(delta={})",
-    "inference_num_cpus": "inference=Inference(num_cpus={})",
-    "inference_num_gpus": "inference=Inference(num_gpus={})",
+    **moved_to(
+        "placement",
+        Placement,
+        num_cpus="num_cpus_per_worker",
+        num_gpus="num_gpus_per_worker",
+    ),
+    **moved_to(
+        "faults",
+        FaultPolicy,
+        max_restarts="max_restarts_per_worker",
+        start_timeout_s="worker_start_timeout_s",
+        hang_timeout_s="worker_hang_timeout_s",
+    ),
+    **moved_to("queue", QueueLimits),
+    **moved_to(
+        "collect",
+        CollectOptions,
+        batch_size="batch_size_per_worker",
+        num_torch_threads="num_torch_threads_per_worker",
+    ),
+    **moved_to(
+        "weights",
+        WeightTransport,
+        dtype="weights_dtype",
+        delta="weights_delta",
+        first_version="first_policy_version",
+    ),
+    **moved_to(
+        "inference",
+        Inference,
+        num_cpus="inference_num_cpus",
+        num_gpus="inference_num_gpus",
+    ),
 }
