@@ -109,14 +109,18 @@ def _is_scalar(value: object) -> bool:
     return not hasattr(value, "__len__") or getattr(value, "shape", None) == ()
 
 
-def int_between(name: str, value: object, low: int, high: int) -> int:
-    """Returns `value` as an int; SpecError names the argument when it is none or outside."""
+def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
+    """Returns `value` as an int; SpecError names the argument when it is none or outside.
+
+    True and False are none, and neither is 2.0.
+    """
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = low - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise SpecError(f"{name} must be an int from {low} to {high}, got {value!r}") from None
-    if not low <= number <= high:
-        raise SpecError(f"{name} must be from {low} to {high}, got {number}")
+        number = low - 1
+    if number < low or (high is not None and number > high):
+        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise SpecError(f"{name} is {value!r}, expected a whole number {bounds}")
     return number
 
 
@@ -129,7 +133,7 @@ def one_of(name: str, value: object, choices: Sequence[str]) -> int:
 
 def seed_value(value: object) -> int:
     """Returns a seed of the native core: 64 bits, not negative."""
-    return int_between("seed", value, 0, 2**64 - 1)
+    return whole_number("seed", value, 0, 2**64 - 1)
 
 
 def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import rollouts
 from common.progress import report
-from common.training import Run, Trained, stop_on_interrupt
+from common.training import Run, Trained, make_run
 from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits, WeightTransport
 from rollouts.replay import (
     ReplayService,
@@ -174,51 +174,44 @@ def run(
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
     """
-    torch.set_num_threads(args.torch_threads)
-    try:
-        make_training = training_type or ReplayTraining
-        training = make_training(args, make_learner(args), kind=kind, counts=counts)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
-
+    make_training = training_type or ReplayTraining
+    training = make_run(
+        args, lambda: make_training(args, make_learner(args), kind=kind, counts=counts)
+    )
     spec = rollouts.env_spec(args.env_id)
     # a resumed run plays other episodes than the ones it was already trained with
     seeds = np.random.SeedSequence((args.seed, training.progress.updates)).generate_state(2)
-    with stop_on_interrupt() as stop:
-        try:
-            with (
-                rollouts.RolloutCoordinator(
-                    args.env_id,
-                    make_policy,
-                    num_workers=args.num_workers,
-                    num_envs_per_worker=args.num_envs,
-                    rollout_length=args.rollout_length,
-                    num_threads_per_worker=args.num_threads,
-                    seed=int(seeds[0]),
-                    ray_address=args.ray_address,
-                    queue=queue,
-                    weights=WeightTransport(first_version=training.progress.policy_version),
-                    collect=CollectOptions(keep_final_obs=True),
-                ) as coordinator,
-                ReplayService(
-                    coordinator,
-                    spec.single_observation_space,
-                    spec.single_action_space,
-                    table,
-                    num_shards=args.num_shards,
-                    stack_num=stack_num(spec),
-                    policy_state=training.learner.policy_state,
-                    seed=int(seeds[1]),
-                    ray_address=args.ray_address,
-                ) as replay,
-            ):
-                training.loop(coordinator, replay, stop)
-        finally:
-            # whatever ended the training, what was learnt is kept
-            training.save()
-            training.draw(title)
-    print(training.summary())
-    return 130 if stop.is_set() else training.exit_status()
+
+    def train(stop: Event) -> None:
+        with (
+            rollouts.RolloutCoordinator(
+                args.env_id,
+                make_policy,
+                num_workers=args.num_workers,
+                num_envs_per_worker=args.num_envs,
+                rollout_length=args.rollout_length,
+                num_threads_per_worker=args.num_threads,
+                seed=int(seeds[0]),
+                ray_address=args.ray_address,
+                queue=queue,
+                weights=WeightTransport(first_version=training.progress.policy_version),
+                collect=CollectOptions(keep_final_obs=True),
+            ) as coordinator,
+            ReplayService(
+                coordinator,
+                spec.single_observation_space,
+                spec.single_action_space,
+                table,
+                num_shards=args.num_shards,
+                stack_num=stack_num(spec),
+                policy_state=training.learner.policy_state,
+                seed=int(seeds[1]),
+                ray_address=args.ray_address,
+            ) as replay,
+        ):
+            training.loop(coordinator, replay, stop)
+
+    return training.run(train, title)
 
 
 @dataclass(frozen=True, slots=True)

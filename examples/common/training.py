@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ from common.progress import Progress, report
 from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.distributed import PolicySpec, QueueLimits, WeightTransport
 from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
+
+R = TypeVar("R", bound="Run")
 
 
 class Trained(Protocol):
@@ -112,37 +114,38 @@ def run(
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
     """
-    torch.set_num_threads(args.torch_threads)
-    try:
-        training = (training_type or Training)(args, make_learner(args), kind=kind)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
-
+    training = make_run(
+        args, lambda: (training_type or Training)(args, make_learner(args), kind=kind)
+    )
     # a resumed run plays other episodes than the ones it was already trained with
     seeds = np.random.SeedSequence((args.seed, training.progress.updates))
-    with stop_on_interrupt() as stop:
-        try:
-            with rollouts.RolloutCoordinator(
-                args.env_id,
-                make_policy,
-                num_workers=args.num_workers,
-                num_envs_per_worker=args.num_envs,
-                rollout_length=args.rollout_length,
-                num_threads_per_worker=args.num_threads,
-                seed=int(seeds.generate_state(1)[0]),
-                sync_mode="free_running",
-                ray_address=args.ray_address,
-                queue=queue,
-                weights=WeightTransport(first_version=training.progress.policy_version),
-            ) as coordinator:
-                training.loop(coordinator, stop, fragments_per_update)
-        finally:
-            # whatever ended the training, what was learnt is kept
-            training.save()
-            training.draw(title)
 
-    print(training.summary())
-    return 130 if stop.is_set() else training.exit_status()
+    def train(stop: Event) -> None:
+        with rollouts.RolloutCoordinator(
+            args.env_id,
+            make_policy,
+            num_workers=args.num_workers,
+            num_envs_per_worker=args.num_envs,
+            rollout_length=args.rollout_length,
+            num_threads_per_worker=args.num_threads,
+            seed=int(seeds.generate_state(1)[0]),
+            sync_mode="free_running",
+            ray_address=args.ray_address,
+            queue=queue,
+            weights=WeightTransport(first_version=training.progress.policy_version),
+        ) as coordinator:
+            training.loop(coordinator, stop, fragments_per_update)
+
+    return training.run(train, title)
+
+
+def make_run(args: argparse.Namespace, make: Callable[[], R]) -> R:
+    """Returns what `make` makes, or ends the program with a sentence that says what is wrong."""
+    torch.set_num_threads(args.torch_threads)
+    try:
+        return make()
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
 
 
 class Run:
@@ -158,6 +161,22 @@ class Run:
             self.progress = Progress(**state["progress"])
         self.dir = run_dir(args)
         self.dir.mkdir(parents=True, exist_ok=True)
+
+    def run(self, train: Callable[[Event], None], title: str) -> int:
+        """Trains until `train` returns or Ctrl-C sets its event; returns the exit status."""
+        with stop_on_interrupt() as stop:
+            try:
+                train(stop)
+            finally:
+                # whatever ended the training, what was learnt is kept
+                self.save()
+                self.draw(title)
+        print(self.summary())
+        return 130 if stop.is_set() else self.exit_status()
+
+    def summary(self) -> str:
+        """What is printed at the end."""
+        raise NotImplementedError
 
     def make_writer(self) -> SummaryWriter:
         """Returns TensorBoard's writer."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from rollouts.bench.adapters import Case, Contestant
 
-from ..sb3 import RolloutsPPO, RolloutsVecEnv
+from ..sb3 import NativeVecEnv, RolloutsPPO
 from ..shared.missing import needs
 
 try:
@@ -78,8 +78,8 @@ def _dummy(case: Case) -> Contestant:
     return PpoCollects(PPO, env, case, "one process")
 
 
-def _pool(case: Case) -> RolloutsVecEnv:
-    return RolloutsVecEnv(case.env_id, case.num_envs, num_threads=case.num_threads, seed=case.seed)
+def _pool(case: Case) -> NativeVecEnv:
+    return NativeVecEnv(case.env_id, case.num_envs, num_threads=case.num_threads, seed=case.seed)
 
 
 CONTESTANTS: dict[str, Callable[[Case], Contestant]] = {

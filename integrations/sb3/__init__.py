@@ -11,7 +11,8 @@ What to change, the environment first and then, for the whole gain, the algorith
 Environments of your own, Python ones: `make_vec_env(..., vec_env_cls=RolloutsVecEnv)` in place of
 SubprocVecEnv runs several in each process.
 
-`RolloutsVecEnv` serves every algorithm, wrapper and callback of Stable-Baselines3. `RolloutsPPO`,
+`RolloutsVecEnv` picks the class: a `NativeVecEnv`, or an `EnvFnsVecEnv` where it is given
+functions. Both serve every algorithm, wrapper and callback of Stable-Baselines3. `RolloutsPPO`,
 `RolloutsA2C`, `RolloutsDQN`, `RolloutsSAC`, `RolloutsTD3` and `RolloutsDDPG` are these algorithms
 with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do the same for a class
 of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as ever, and a model
@@ -29,6 +30,7 @@ path. Collecting from Ray pays where environments are slow; CartPole's are not.
 """
 
 from .env_fns import EnvFnsVecEnv
+from .native_vec_env import NativeVecEnv
 from .off_policy import (
     OffPolicyRollouts,
     RolloutsDDPG,
@@ -41,6 +43,7 @@ from .vec_env import RolloutsVecEnv
 
 __all__ = [
     "EnvFnsVecEnv",
+    "NativeVecEnv",
     "OffPolicyRollouts",
     "OnPolicyRollouts",
     "RolloutsA2C",

@@ -19,18 +19,12 @@ from rollouts.errors import EnvError
 
 from ..shared.hosted_env import EnvFn, MakeHosted, Missing
 from ..shared.info_rows import info_rows
-from ..shared.missing import needs
-from .vec_env import Indices, Infos, RolloutsVecEnv
-
-try:
-    from stable_baselines3.common.vec_env import VecEnv
-except ImportError as error:
-    raise needs("sb3", error) from error
+from .base import BaseVecEnv, Indices, Infos
 
 Array = NDArray[Any]
 
 
-class EnvFnsVecEnv(RolloutsVecEnv):
+class EnvFnsVecEnv(BaseVecEnv):
     """Any Python environments: what `RolloutsVecEnv` makes when it is given functions.
 
     In place of `SubprocVecEnv`, whose processes have an environment each: here they have several,
@@ -62,42 +56,20 @@ class EnvFnsVecEnv(RolloutsVecEnv):
           ValueError: Two functions return one environment, or start_method is unknown.
           SpecError, EnvError: As `rollouts.from_env_fns`.
         """
-        self.hosted = _open(env, start_method, num_processes, options)
         self._was_reset = False
-        VecEnv.__init__(
-            self,
-            self.hosted.num_envs,
-            self.hosted.single_observation_space,
-            self.hosted.single_action_space,
-        )
-
-    @property
-    def counts_from_zero(self) -> bool:
-        """False: the bulk collectors know native pools only."""
-        return False
-
-    def reset(self) -> Any:
-        """Starts new episodes with the seeds and options set before; returns obs, nested."""
-        if any(self._options):
-            self.hosted.call("set_next_options", self._options)
-        seeded = any(seed is not None for seed in self._seeds)
-        obs, info = self.hosted.reset(seed=self._seeds if seeded else None)
-        self._reset_seeds()
-        self._reset_options()
-        self.reset_infos = _infos(info, self.num_envs)
-        self._was_reset = True
-        return obs
+        pool = _open(env, start_method, num_processes, options)
+        super().__init__(pool, pool.single_observation_space, pool.single_action_space)
 
     def step_async(self, actions: Any) -> None:
         """Starts a step of every environment; actions: N of them, as an array or a list."""
         if not self._was_reset:
             # as with the library's own classes, whose environments are stepped unseen
             self.reset()
-        self.hosted.send(_batched(self.action_space, actions))
+        self.pool.send(_batched(self.action_space, actions))
 
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], Infos]:
         """Waits for the step; returns obs, rewards (N,), dones (N,) and N infos."""
-        obs, reward, terminated, truncated, told = self.hosted.recv()
+        obs, reward, terminated, truncated, told = self.pool.recv()
         done = terminated | truncated
         final_info, final_obs = told.pop("final_info", {}), told.pop("final_obs", None)
         for name in ("_final_info", "_final_obs"):
@@ -111,16 +83,6 @@ class EnvFnsVecEnv(RolloutsVecEnv):
         for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         return obs, reward.astype(np.float32), done, infos
-
-    def close(self) -> None:
-        """Closes the environments and ends the processes; may be called twice."""
-        self.hosted.close()
-
-    def get_images(self) -> Sequence[Array | None]:
-        """What each environment's render returns."""
-        if self.render_mode != "rgb_array":
-            return [None] * self.num_envs
-        return self.env_method("render")
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Reads an attribute of environments or of their wrappers.
@@ -157,13 +119,19 @@ class EnvFnsVecEnv(RolloutsVecEnv):
     def _call(self, name: str, *args: Any) -> Any:
         """Calls a method of HostedEnv; raises what an environment raises, as DummyVecEnv does."""
         try:
-            return self.hosted.call(name, *args)
+            return self.pool.call(name, *args)
         except EnvError as error:
             raise (error.__cause__ or error) from error
 
-    def _numbers(self, indices: Indices) -> list[int]:
-        everything = range(self.num_envs)
-        return [everything[index] for index in self._get_indices(indices)]
+    def _begin(self, seeds: list[int | None] | None) -> tuple[Any, Infos]:
+        if any(self._options):
+            self.pool.call("set_next_options", self._options)
+        obs, info = self.pool.reset(seed=seeds)
+        self._was_reset = True
+        return obs, _infos(info, self.num_envs)
+
+    def _draw(self) -> Sequence[Array]:
+        return self.env_method("render")
 
 
 def _open(

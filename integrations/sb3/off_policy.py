@@ -14,11 +14,11 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
+from .native_vec_env import NativeVecEnv, final_obs_of, truncated_rows
 from .on_policy import is_direct
 from .random_actions import can_sample_rows, sample_rows
 from .remote import WorkerOptions
 from .remote_replay import RemoteReplay
-from .vec_env import RolloutsVecEnv, final_obs_of, truncated_rows
 
 try:
     from stable_baselines3 import DDPG, DQN, SAC, TD3
@@ -62,7 +62,7 @@ class OffPolicyRollouts:
         """Takes the algorithm's arguments and two more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a RolloutsVecEnv.
+          args, kwargs: Of the algorithm; its env a NativeVecEnv.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`.
         """
@@ -166,7 +166,7 @@ class _Steps:
     def __init__(
         self,
         model: Any,
-        env: RolloutsVecEnv,
+        env: NativeVecEnv,
         callback: Any,
         buffer: Any,
         action_noise: Any,

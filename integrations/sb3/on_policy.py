@@ -15,9 +15,9 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
+from .native_vec_env import NativeVecEnv, final_obs_of, truncated_rows
 from .policy_forward import ActorCriticForward
 from .remote import RemoteRollouts, WorkerOptions
-from .vec_env import RolloutsVecEnv, final_obs_of, truncated_rows
 
 try:
     from stable_baselines3 import A2C, PPO
@@ -68,7 +68,7 @@ class OnPolicyRollouts:
         """Takes the algorithm's arguments and two more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a RolloutsVecEnv.
+          args, kwargs: Of the algorithm; its env a NativeVecEnv.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`, such as ray_address or
             num_threads_per_worker.
@@ -109,7 +109,7 @@ class OnPolicyRollouts:
         self.close()
         super().set_env(env, force_reset)  # type: ignore[misc]
 
-    def note_episodes(self, env: RolloutsVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:
+    def note_episodes(self, env: NativeVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:
         """Does the work of `_update_info_buffer` without infos."""
         if not done.any():
             return
@@ -133,7 +133,7 @@ class OnPolicyRollouts:
 class _Rollout:
     """One call of collect_rollouts; its local variables, which callbacks may read."""
 
-    def __init__(self, model: Any, env: RolloutsVecEnv, callback: Any, buffer: Any) -> None:
+    def __init__(self, model: Any, env: NativeVecEnv, callback: Any, buffer: Any) -> None:
         self._model = model
         self._env = env
         self._callback = callback
@@ -230,7 +230,7 @@ class _Rollout:
 
 def is_direct(env: Any) -> bool:
     """Whether nothing stands between the algorithm and a native pool."""
-    return type(env) is RolloutsVecEnv and env.counts_from_zero
+    return type(env) is NativeVecEnv and env.counts_from_zero
 
 
 def env_actions(model: Any, actions: Array) -> Array:

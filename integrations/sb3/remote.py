@@ -18,8 +18,8 @@ from rollouts.errors import SpecError
 from rollouts.policy import PolicyOutput, as_tensor
 
 from .callbacks import reads_locals
+from .native_vec_env import NativeVecEnv
 from .policy_forward import ActorCriticForward
-from .vec_env import RolloutsVecEnv
 
 if TYPE_CHECKING:
     from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
@@ -92,7 +92,7 @@ def weights_of(policy: Any) -> dict[str, Array]:
 class RemoteRollouts:
     """The coordinator of a model's workers, and what their fragments become."""
 
-    def __init__(self, coordinator: RolloutCoordinator, env: RolloutsVecEnv) -> None:
+    def __init__(self, coordinator: RolloutCoordinator, env: NativeVecEnv) -> None:
         self._coordinator = coordinator
         self._env = env
         self._incarnations = [-1] * coordinator.num_workers
@@ -157,7 +157,7 @@ class RemoteRollouts:
 
 
 def _call_back(
-    model: Any, env: RolloutsVecEnv, callback: Any, buffer: Any, fragments: list[Fragment]
+    model: Any, env: NativeVecEnv, callback: Any, buffer: Any, fragments: list[Fragment]
 ) -> bool:
     """Goes through the rollout step by step, for those who count; False where one says stop."""
     tells = reads_locals(callback)
@@ -182,7 +182,7 @@ def _call_back(
     return True
 
 
-def episodes_of(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float]]:
+def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[dict[str, float]]:
     """What a Monitor would say of the episodes that ended, by time and then by environment."""
     keys: list[tuple[int, int]] = []
     records: list[dict[str, float]] = []
@@ -200,7 +200,7 @@ def episodes_of(env: RolloutsVecEnv, batches: list[Any]) -> list[dict[str, float
 
 def start_coordinator(
     model: Any,
-    env: RolloutsVecEnv,
+    env: NativeVecEnv,
     num_steps: int,
     make_policy: Any,
     *,
@@ -249,9 +249,9 @@ def check_remote(model: Any, env: Any, fits: bool) -> None:
       env: Its environment.
       fits: Whether its buffer is of a kind that is filled here.
     """
-    if type(env) is not RolloutsVecEnv or not env.counts_from_zero:
+    if type(env) is not NativeVecEnv or not env.counts_from_zero:
         raise SpecError(
-            f"num_workers={model.num_workers} needs a RolloutsVecEnv without wrappers, which "
+            f"num_workers={model.num_workers} needs a NativeVecEnv without wrappers, which "
             f"workers can make again; got {env!r}"
         )
     env_id, num_envs, recipe = env.pool.__reduce__()[1]

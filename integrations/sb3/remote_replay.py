@@ -17,9 +17,9 @@ from rollouts.policy import PolicyOutput, as_tensor
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
+from .native_vec_env import NativeVecEnv
 from .random_actions import can_sample_rows, sample_rows
 from .remote import check_remote, episodes_of, no_learning_rate, start_coordinator
-from .vec_env import RolloutsVecEnv
 
 try:
     from stable_baselines3.common.type_aliases import RolloutReturn
@@ -112,7 +112,7 @@ class RemoteReplay:
     exploration rate at its beginning. Callbacks are called for every step, after the fragments.
     """
 
-    def __init__(self, coordinator: RolloutCoordinator, env: RolloutsVecEnv) -> None:
+    def __init__(self, coordinator: RolloutCoordinator, env: NativeVecEnv) -> None:
         self._coordinator = coordinator
         self._env = env
         self._tells = True
@@ -212,7 +212,7 @@ class _Rollout:
     episodes: dict[tuple[int, int], dict[str, float]]
 
     @classmethod
-    def of(cls, batches: list[Any], env: RolloutsVecEnv) -> _Rollout:
+    def of(cls, batches: list[Any], env: NativeVecEnv) -> _Rollout:
         def join(arrays: list[Array]) -> Array:
             return np.concatenate(arrays, axis=1)
 

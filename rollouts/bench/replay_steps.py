@@ -20,9 +20,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rollouts.replay import NStep, ReplayBuffer, TableConfig
+from rollouts.replay import Acted, NStep, ReplayBuffer, TableConfig
+from rollouts.replay.steps import GymnasiumStep
 
 Array = NDArray[Any]
+Given = tuple[Array, Array]  # obs and action
 
 OBS_SIZE, ACTION_SIZE = 17, 6  # HalfCheetah-v5
 _CAPACITY = 100_000  # transitions
@@ -44,8 +46,8 @@ class StepMeasurement:
 class StepBuffer(Protocol):
     """One library's buffer of B environments."""
 
-    def add(self, step: dict[str, Array]) -> None:
-        """Adds one step."""
+    def add(self, given: Given, step: GymnasiumStep) -> None:
+        """Adds one step: what the environments were given, and what came of it."""
 
     def sample(self, batch_size: int) -> Any:
         """Draws a batch, each transition as likely as any other."""
@@ -57,19 +59,11 @@ class Ours:
     def __init__(self, num_envs: int) -> None:
         """Makes an empty buffer."""
         table = TableConfig(items=NStep(1), max_size=_CAPACITY)
-        self._buffer = ReplayBuffer(*_spaces(), table)
+        self._buffer = ReplayBuffer(*_spaces(), table, autoreset_mode="same_step")
 
-    def add(self, step: dict[str, Array]) -> None:
+    def add(self, given: Given, step: GymnasiumStep) -> None:
         """See StepBuffer."""
-        self._buffer.add_step(
-            step["obs"],
-            step["action"],
-            step["reward"],
-            step["terminated"],
-            step["truncated"],
-            step["next_obs"],
-            autoreset_mode="same_step",
-        )
+        self._buffer.add_step(Acted(*given), step)
 
     def sample(self, batch_size: int) -> Any:
         """See StepBuffer."""
@@ -87,12 +81,11 @@ class Sb3:
         )
         self._infos: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
-    def add(self, step: dict[str, Array]) -> None:
+    def add(self, given: Given, step: GymnasiumStep) -> None:
         """See StepBuffer."""
-        done = step["terminated"] | step["truncated"]
-        self._buffer.add(
-            step["obs"], step["next_obs"], step["action"], step["reward"], done, self._infos
-        )
+        obs, action = given
+        next_obs, reward, terminated, truncated, _ = step
+        self._buffer.add(obs, next_obs, action, reward, terminated | truncated, self._infos)
 
     def sample(self, batch_size: int) -> Any:
         """See StepBuffer."""
@@ -149,21 +142,18 @@ def compare(
     return results, missing
 
 
-def make_steps(num_envs: int, seed: int) -> list[dict[str, Array]]:
+def make_steps(num_envs: int, seed: int) -> list[tuple[Given, GymnasiumStep]]:
     """Makes steps that continue each other, the last one into the first; no episode ends."""
     rng = np.random.default_rng(seed)
     obs = rng.normal(size=(_NUM_KEPT, num_envs, OBS_SIZE))
-    return [
-        {
-            "obs": obs[t],
-            "action": rng.uniform(-1, 1, (num_envs, ACTION_SIZE)).astype(np.float32),
-            "reward": rng.random(num_envs, np.float32),
-            "terminated": np.zeros(num_envs, np.bool_),
-            "truncated": np.zeros(num_envs, np.bool_),
-            "next_obs": obs[(t + 1) % _NUM_KEPT],
-        }
-        for t in range(_NUM_KEPT)
-    ]
+    steps: list[tuple[Given, GymnasiumStep]] = []
+    for t in range(_NUM_KEPT):
+        action = rng.uniform(-1, 1, (num_envs, ACTION_SIZE)).astype(np.float32)
+        next_obs = obs[(t + 1) % _NUM_KEPT]
+        reward = rng.random(num_envs, np.float32)
+        terminated, truncated = np.zeros((2, num_envs), np.bool_)
+        steps.append(((obs[t], action), (next_obs, reward, terminated, truncated, {})))
+    return steps
 
 
 def to_text(results: list[StepMeasurement], missing: list[str], batch_size: int) -> str:
@@ -188,22 +178,22 @@ def to_json(results: list[StepMeasurement], missing: list[str]) -> dict[str, Any
     return {"measurements": [asdict(r) for r in results], "missing": missing}
 
 
-def _fill(buffer: StepBuffer, data: list[dict[str, Array]], num_envs: int) -> None:
+def _fill(buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], num_envs: int) -> None:
     num_rounds = -(-_CAPACITY // (num_envs * len(data)))
     for _ in range(num_rounds):
-        for step in data:
-            buffer.add(step)
+        for given, step in data:
+            buffer.add(given, step)
 
 
 def _measure(
-    buffer: StepBuffer, data: list[dict[str, Array]], batch_size: int, num_calls: int
+    buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], batch_size: int, num_calls: int
 ) -> tuple[float, float]:
     """Returns us of one add and of one sample."""
     # a whole number of rounds, so that the next one continues this one
     num_steps = -(-num_calls // len(data)) * len(data)
     begin = time.thread_time()
     for t in range(num_steps):
-        buffer.add(data[t % len(data)])
+        buffer.add(*data[t % len(data)])
     added = time.thread_time()
     for _ in range(num_calls):
         buffer.sample(batch_size)

@@ -13,7 +13,6 @@ from rollouts.cluster.bundles import Bundles
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.options import (
@@ -31,6 +30,7 @@ from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
 from rollouts.distributed.worker import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
+from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
 from rollouts.support.moved_keywords import explains_moved
@@ -240,7 +240,7 @@ class RolloutCoordinator:
 
     def get_pending(
         self, num_fragments: int = 1, timeout_s: float | None = None
-    ) -> list[PendingFragment]:
+    ) -> list[FragmentHandle]:
         """Does what `get_fragments` does, but leaves the arrays where they are; see `fetch`."""
         return self._take(self._runner.get_pending, num_fragments, timeout_s)
 

@@ -23,11 +23,11 @@ import ray as _typed_ray
 
 from rollouts.cluster.ray_session import check_connected
 from rollouts.cluster.remote_policy import Asking, RemotePolicyMaker
-from rollouts.distributed.fragment import WorkerFailure
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request
 from rollouts.distributed.policy_server import PolicyServer
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
+from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.machine.torch_threads import threads_for
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _make_host_class() -> type:
             import ray
 
             from rollouts.cluster.inference import build_server
-            from rollouts.distributed.worker import guarded
+            from rollouts.distributed.worker_failure import guarded
 
             context: Any = ray.get_runtime_context()
             is_restart = context.was_current_actor_reconstructed

@@ -19,10 +19,11 @@ import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.ray_address import check_address
-from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError, WorkerError
+from rollouts.learner.fragment import FragmentInfo
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -108,9 +109,10 @@ class RaySession:
         sys_path = [os.path.abspath(entry) for entry in sys.path]
 
         def launch(config: WorkerConfig) -> ActorHandle:
-            check_connected()
-            actor = actor_class.options(**self.place(config.worker_id))
-            return ActorHandle(actor.remote(sys_path, recipe, ray.cloudpickle.dumps(config)))
+            pickled = ray.cloudpickle.dumps(config)
+            with connected():
+                actor = actor_class.options(**self.place(config.worker_id))
+                return ActorHandle(actor.remote(sys_path, recipe, pickled))
 
         return launch
 
@@ -136,7 +138,7 @@ class RemotePayload:
         self.ref = ref
 
     def __call__(self, timeout_s: float) -> Payload:
-        """Fetches the arrays; see `FragmentHandle.resolve`."""
+        """Fetches the arrays; see `FragmentHandle.fetch`."""
         check_connected()
         try:
             payload: Payload = ray.get(self.ref, timeout=max(_MIN_FETCH_S, timeout_s))
@@ -155,22 +157,22 @@ class ActorHandle:
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
-        future: Future[WorkerInfo | WorkerFailure] = self._actor.start.remote().future()
-        return future
+        with connected():
+            future: Future[WorkerInfo | WorkerFailure] = self._actor.start.remote().future()
+            return future
 
     def collect(
         self, offer: WeightOffer
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
         """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
-        check_connected()
-        # two return values: the driver reads the first and never pulls the second
-        info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
-        return info_ref.future(), RemotePayload(batch_ref)
+        with connected():
+            # two return values: the driver reads the first and never pulls the second
+            info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
+            return info_ref.future(), RemotePayload(batch_ref)
 
     def kill(self) -> None:
         """Ends the actor's process; its completed fragments stay."""
-        with contextlib.suppress(Exception):
-            check_connected()
+        with contextlib.suppress(Exception), connected():
             ray.kill(self._actor, no_restart=True)
 
 
@@ -191,7 +193,8 @@ def _make_host_class() -> type:
             self._worker: Any = None
 
         def start(self) -> Any:
-            from rollouts.distributed.worker import build_worker, guarded
+            from rollouts.distributed.worker import build_worker
+            from rollouts.distributed.worker_failure import guarded
 
             def start() -> Any:
                 self._worker = build_worker(self._recipe, self._config)
@@ -200,11 +203,12 @@ def _make_host_class() -> type:
             return guarded(start)
 
         def collect(self, offer: Any) -> Any:
-            from rollouts.distributed.fragment import WorkerFailure
-            from rollouts.distributed.worker import guarded
+            from rollouts.distributed.worker_failure import WorkerFailure, guarded
 
             result = guarded(lambda: self._worker.collect(offer))
-            return (result, None) if isinstance(result, WorkerFailure) else result
+            if isinstance(result, WorkerFailure):
+                return result, None
+            return result.info, result.payload
 
     return RolloutWorkerHost
 
@@ -213,6 +217,21 @@ def check_connected() -> None:
     """Raises WorkerError if Ray was shut down, where the next call would start another Ray."""
     if not ray.is_initialized():
         raise WorkerError("Ray was shut down: close the coordinator before calling ray.shutdown()")
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[None]:
+    """Raises as `check_connected`; a `ray.shutdown()` waits until the block is left.
+
+    Ray ends the process of whoever calls it while it shuts down, which nothing can catch, and the
+    workers that a shutdown ends are what we would replace at that moment. So the look and the call
+    are one step, by the lock that Ray's own init and shutdown take. Nothing in here may wait long.
+    """
+    # not in all releases
+    lock = getattr(ray._private.worker, "_connect_or_shutdown_lock", contextlib.nullcontext())
+    with lock:
+        check_connected()
+        yield
 
 
 def _join_ray(address: str, timeout_s: float) -> None:

@@ -14,10 +14,10 @@ import ray as _typed_ray
 from numpy.typing import NDArray
 
 from rollouts.cluster.ray_session import check_connected
-from rollouts.distributed.fragment import WorkerFailure
 from rollouts.distributed.policy_requests import Reply, Request, RowsOf
 from rollouts.distributed.weights import LocalWeights, WeightOffer
 from rollouts.distributed.worker import PolicySpec
+from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import ProtocolError, WorkerError
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rollouts.distributed.fragment import Fragment, FragmentInfo
 from rollouts.distributed.options import (
     CollectOptions,
     FaultPolicy,
@@ -17,6 +16,7 @@ from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import PolicySpec, RolloutWorker, WorkerConfig
+from rollouts.learner.fragment import Fragment, FragmentInfo
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from rollouts.checks import whole_number
 from rollouts.distributed.options import (
     CollectOptions,
     FaultPolicy,
@@ -24,11 +25,10 @@ from rollouts.support.field_checks import check_type
 _log = logging.getLogger(__name__)
 
 
-def check_counts(**bounds: tuple[float, int]) -> None:
-    """Raises SpecError where a value is below its minimum."""
+def check_counts(**bounds: tuple[object, int]) -> None:
+    """Raises SpecError where a value is no whole number of at least its minimum."""
     for name, (value, minimum) in bounds.items():
-        if not value >= minimum:
-            raise SpecError(f"{name} is {value}, expected at least {minimum}")
+        whole_number(name, value, minimum)
 
 
 def check_options(

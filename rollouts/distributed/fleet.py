@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagRule, Pace
 from rollouts.distributed.merge import make_merge
 from rollouts.distributed.options import FaultPolicy, QueueLimits
@@ -50,7 +49,7 @@ class Fleet:
         launch: Callable[[WorkerConfig], WorkerHandle],
         *,
         weights: WeightStore,
-        queue: LearnerQueue[Fragment],
+        queue: LearnerQueue,
         rules: FleetRules,
         on_done: Callable[[Slot, Future[Any]], None],
         clock: Callable[[], float] = time.monotonic,
@@ -233,14 +232,14 @@ class Fleet:
             return False
         try:
             # there is room: `submit` asked for no more
-            self._queue.admit(PendingFragment(result, call.fetch))
+            self._queue.admit(result)
         except ProtocolError as error:
             self._complete(slot)
             self._fail(slot, Failure("protocol", str(error)))
             return True
         self._complete(slot)
         slot.num_fragments += 1
-        slot.num_steps += result.num_steps
+        slot.num_steps += result.info.num_steps
         slot.failures_in_row = 0
         return True
 
@@ -317,7 +316,7 @@ class Fleet:
             if result is None or isinstance(result, Failure):
                 self._interrupted[reason] += 1
             else:
-                self._queue.refuse(PendingFragment(result, call.fetch), reason)
+                self._queue.refuse(result, reason)
         slot.calls.clear()
         if slot.handle is not None:
             slot.handle.kill()

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.errors import SpecError
+from rollouts.learner.fragment import Fragment, FragmentHandle
 
 SyncMode = Literal["synchronous", "one_step_lag", "free_running"]
 LagPolicy = Literal["drop", "block", "pass"]
@@ -127,13 +127,13 @@ class LagMeter:
         self._histogram: Counter[int] = Counter()
         self._over = Counter(env_steps=0, fragments=0)
 
-    def add(self, fragments: Sequence[Fragment | PendingFragment], version: int) -> None:
+    def add(self, fragments: Sequence[Fragment | FragmentHandle], version: int) -> None:
         """Adds a delivery at the time when `version` was the newest."""
         batch: Counter[int] = Counter()
         for fragment in fragments:
             batch.update(_lags(fragment, version))
-            if self._rule.is_over(version - fragment.min_policy_version):
-                self._over.update(env_steps=fragment.num_steps, fragments=1)
+            if self._rule.is_over(version - fragment.info.min_policy_version):
+                self._over.update(env_steps=fragment.info.num_steps, fragments=1)
         mean = sum(lag * steps for lag, steps in batch.items()) / batch.total()
         self._last = {"min": min(batch), "mean": mean, "max": max(batch)}
         for lag, steps in batch.items():
@@ -148,13 +148,13 @@ class LagMeter:
         }
 
 
-def _lags(fragment: Fragment | PendingFragment, version: int) -> dict[int, int]:
+def _lags(fragment: Fragment | FragmentHandle, version: int) -> dict[int, int]:
     """Returns lag -> env-steps; looks at the arrays only where the steps differ.
 
     Where the arrays are elsewhere all steps count as the oldest of them.
     """
-    info = fragment.info if isinstance(fragment, PendingFragment) else fragment
-    if not isinstance(info, Fragment) or info.min_policy_version == info.max_policy_version:
-        return {version - fragment.min_policy_version: fragment.num_steps}
-    versions, counts = np.unique(info.policy_version, return_counts=True)
+    info = fragment.info
+    if isinstance(fragment, FragmentHandle) or info.min_policy_version == info.max_policy_version:
+        return {version - info.min_policy_version: info.num_steps}
+    versions, counts = np.unique(fragment.policy_version, return_counts=True)
     return {version - int(v): int(count) for v, count in zip(versions, counts, strict=True)}

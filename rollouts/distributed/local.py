@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, cast
+from typing import Any
 
-from rollouts.distributed.fragment import Fragment, FragmentInfo, PendingFragment
 from rollouts.distributed.lag import LagRule
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
-from rollouts.learner.fragment_handle import FragmentHandle
+from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 
 
@@ -29,12 +28,10 @@ class LocalRunner:
         capacity: int | None,
         lag: LagRule,
     ) -> None:
-        def is_stale(handle: FragmentHandle[Fragment]) -> bool:
-            return lag.discards(weights.version - handle.min_policy_version)
+        def is_stale(handle: FragmentHandle) -> bool:
+            return lag.discards(weights.version - handle.info.min_policy_version)
 
-        self.queue: LearnerQueue[Fragment] = LearnerQueue(
-            capacity or sys.maxsize, is_stale=is_stale
-        )
+        self.queue = LearnerQueue(capacity or sys.maxsize, is_stale=is_stale)
         self._config = config
         self._weights = weights
         self._worker = RolloutWorker(config, make_policy, make_collector=make_collector)
@@ -63,10 +60,10 @@ class LocalRunner:
         self._fill(num_fragments, timeout_s)
         return self.queue.get(num_fragments, timeout_s=0)
 
-    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[PendingFragment]:
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
         """Does what `get` does; the arrays are in this process anyway."""
         self._fill(num_fragments, timeout_s)
-        return cast(list[PendingFragment], self.queue.get_handles(num_fragments, timeout_s=0))
+        return self.queue.get_handles(num_fragments, timeout_s=0)
 
     def _fill(self, num_fragments: int, timeout_s: float | None) -> None:
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
@@ -112,7 +109,7 @@ class LocalRunner:
         if offer is None:
             raise ProtocolError("no weights yet: call publish_weights() before get()")
         try:
-            info, batch = self._worker.collect(offer)
+            fragment = self._worker.collect(offer)
         except Exception as error:
             self._error = repr(error)
             failure = WorkerError(f"collecting failed in this process: {error!r}")
@@ -120,8 +117,4 @@ class LocalRunner:
             self.queue.fail(failure)
             return
         self._num_collected += 1
-        self.queue.put(_in_process(info, batch))
-
-
-def _in_process(info: FragmentInfo, batch: Any) -> PendingFragment:
-    return PendingFragment(info, lambda timeout_s: batch)
+        self.queue.put(FragmentHandle(fragment.info, lambda timeout_s: fragment.payload))

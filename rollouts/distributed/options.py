@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from rollouts.checks import flag
+from rollouts.checks import flag, whole_number
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
+from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.worker import MakeCollector, MakeEnv
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import check_threads
@@ -26,8 +27,8 @@ from rollouts.support.field_checks import (
     check_one_of,
     check_seconds,
     check_type,
-    check_whole,
 )
+from rollouts.support.moved_keywords import moved_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +69,11 @@ class Placement:
             check_cpus("placement.num_cpus", self.num_cpus)
         check_gpus("placement.num_gpus", self.num_gpus)
         if self.max_workers is not None:
-            check_whole("placement.max_workers", self.max_workers, 0)
+            whole_number("placement.max_workers", self.max_workers, 0)
         check_nodes("placement", self.strategy, self.node_labels)
         if self.numa_nodes is None:
             return
-        check_whole("placement.numa_nodes", self.numa_nodes, 1)
+        whole_number("placement.numa_nodes", self.numa_nodes, 1)
         if self.numa_nodes > 1 and self.strategy in ("SPREAD", "STRICT_SPREAD"):
             raise SpecError(
                 f"placement.numa_nodes is {self.numa_nodes} with strategy={self.strategy!r}: "
@@ -102,7 +103,7 @@ class FaultPolicy:
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
-        check_whole("faults.max_restarts", self.max_restarts, 0)
+        whole_number("faults.max_restarts", self.max_restarts, 0)
         check_seconds("faults.restart_window_s", self.restart_window_s, 0.0)
         check_seconds("faults.start_timeout_s", self.start_timeout_s, 1e-3)
         if self.hang_timeout_s is not None:
@@ -136,10 +137,10 @@ class QueueLimits:
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
         if self.max_queued_fragments is not None:
-            check_whole("queue.max_queued_fragments", self.max_queued_fragments, 1)
-        check_whole("queue.credits_per_worker", self.credits_per_worker, 1)
+            whole_number("queue.max_queued_fragments", self.max_queued_fragments, 1)
+        whole_number("queue.credits_per_worker", self.credits_per_worker, 1)
         if self.max_policy_lag is not None:
-            check_whole("queue.max_policy_lag", self.max_policy_lag, 0)
+            whole_number("queue.max_policy_lag", self.max_policy_lag, 0)
         if self.lag_policy is not None:
             check_one_of("queue.lag_policy", self.lag_policy, get_args(LagPolicy))
         check_one_of("queue.merge", self.merge, get_args(MergeOrder))
@@ -175,7 +176,7 @@ class CollectOptions:
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
         if self.batch_size is not None:
-            check_whole("collect.batch_size", self.batch_size, 1)
+            whole_number("collect.batch_size", self.batch_size, 1)
         check_threads("collect.num_torch_threads", self.num_torch_threads)
         if self.pack_frame_stacks is not None:
             flag("collect.pack_frame_stacks", self.pack_frame_stacks)
@@ -218,30 +219,37 @@ def _check_function(name: str, function: Callable[..., object] | None) -> None:
 
 # a keyword that RolloutCoordinator does not take -> how its users write it
 MOVED_KEYWORDS = {
-    "num_cpus_per_worker": "placement=Placement(num_cpus={})",
-    "num_gpus_per_worker": "placement=Placement(num_gpus={})",
-    "max_workers": "placement=Placement(max_workers={})",
-    "node_labels": "placement=Placement(node_labels={})",
-    "pin_threads": "placement=Placement(pin_threads={})",
-    "numa_nodes": "placement=Placement(numa_nodes={})",
-    "max_restarts_per_worker": "faults=FaultPolicy(max_restarts={})",
-    "restart_window_s": "faults=FaultPolicy(restart_window_s={})",
-    "worker_start_timeout_s": "faults=FaultPolicy(start_timeout_s={})",
-    "worker_hang_timeout_s": "faults=FaultPolicy(hang_timeout_s={})",
-    "max_queued_fragments": "queue=QueueLimits(max_queued_fragments={})",
-    "credits_per_worker": "queue=QueueLimits(credits_per_worker={})",
-    "max_policy_lag": "queue=QueueLimits(max_policy_lag={})",
-    "merge": "queue=QueueLimits(merge={})",
-    "lag_policy": "queue=QueueLimits(lag_policy={})",
-    "batch_size_per_worker": "collect=CollectOptions(batch_size={})",
-    "num_torch_threads_per_worker": "collect=CollectOptions(num_torch_threads={})",
-    "pack_frame_stacks": "collect=CollectOptions(pack_frame_stacks={})",
-    "keep_final_obs": "collect=CollectOptions(keep_final_obs={})",
-    "make_env": "collect=CollectOptions(make_env={})",
-    "make_collector": "collect=CollectOptions(make_collector={})",
-    "first_policy_version": "weights=WeightTransport(first_version={})",
-    "weights_dtype": "weights=WeightTransport(dtype={})",
-    "weights_delta": "weights=WeightTransport(delta={})",
-    "inference_num_cpus": "inference=Inference(num_cpus={})",
-    "inference_num_gpus": "inference=Inference(num_gpus={})",
+    **moved_to(
+        "placement",
+        Placement,
+        num_cpus="num_cpus_per_worker",
+        num_gpus="num_gpus_per_worker",
+    ),
+    **moved_to(
+        "faults",
+        FaultPolicy,
+        max_restarts="max_restarts_per_worker",
+        start_timeout_s="worker_start_timeout_s",
+        hang_timeout_s="worker_hang_timeout_s",
+    ),
+    **moved_to("queue", QueueLimits),
+    **moved_to(
+        "collect",
+        CollectOptions,
+        batch_size="batch_size_per_worker",
+        num_torch_threads="num_torch_threads_per_worker",
+    ),
+    **moved_to(
+        "weights",
+        WeightTransport,
+        dtype="weights_dtype",
+        delta="weights_delta",
+        first_version="first_policy_version",
+    ),
+    **moved_to(
+        "inference",
+        Inference,
+        num_cpus="inference_num_cpus",
+        num_gpus="inference_num_gpus",
+    ),
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.distributed.fragment import WorkerFailure
+from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError
 
 Array = NDArray[Any]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.distributed.fragment import WorkerFailure
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RequestQueue
 from rollouts.distributed.state_clients import StateClients
 from rollouts.distributed.weights import WeightOffer, take_over
-from rollouts.distributed.worker import guarded
+from rollouts.distributed.worker_failure import WorkerFailure, guarded
 from rollouts.errors import SpecError
 
 if TYPE_CHECKING:

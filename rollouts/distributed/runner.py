@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
+from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 
 
 class Runner(Protocol):
     """Where fragments come from: the RayRunner's workers or the LocalRunner."""
 
-    queue: LearnerQueue[Fragment]
+    queue: LearnerQueue
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]: ...
 
-    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[PendingFragment]: ...
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]: ...
 
     def published(self) -> None: ...
 

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.worker import WorkerConfig, WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
+from rollouts.learner.fragment import FragmentHandle, FragmentInfo
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -56,11 +57,12 @@ class Call:
     verdict: Failure | None = None  # set where the call was given up before its future ended
 
     @property
-    def outcome(self) -> FragmentInfo | Failure:
+    def outcome(self) -> FragmentHandle | Failure:
         """What became of a call that ended or was given up."""
         if self.verdict is not None:
             return self.verdict
-        return outcome(self.future)
+        result = outcome(self.future)
+        return result if isinstance(result, Failure) else FragmentHandle(result, self.fetch)
 
 
 @dataclass(slots=True, eq=False)

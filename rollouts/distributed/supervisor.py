@@ -10,16 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from rollouts.distributed.fleet import Fleet, FleetRules
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.slot import Slot, WorkerHandle
 from rollouts.distributed.waits import AwakeClock
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
-from rollouts.learner.fragment_handle import FragmentHandle
+from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.support import at_exit
 
@@ -70,12 +69,10 @@ class Supervisor:
           clock: Returns seconds, of which the fleet counts those that this process was running.
         """
 
-        def is_stale(handle: FragmentHandle[Fragment]) -> bool:
-            return rules.lag.discards(weights.version - handle.min_policy_version)
+        def is_stale(handle: FragmentHandle) -> bool:
+            return rules.lag.discards(weights.version - handle.info.min_policy_version)
 
-        self.queue: LearnerQueue[Fragment] = LearnerQueue(
-            num_workers, on_change=self.wake, is_stale=is_stale
-        )
+        self.queue = LearnerQueue(num_workers, on_change=self.wake, is_stale=is_stale)
         self._submits_here = rules.queue.merge == "ordered"
         self._check = check
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
@@ -118,10 +115,10 @@ class Supervisor:
         with self._told_of_workers(timeout_s):
             return self.queue.get(num_fragments, timeout_s)
 
-    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[PendingFragment]:
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
         """Does what `get` does, but leaves the arrays where they are."""
         with self._told_of_workers(timeout_s):
-            return cast(list[PendingFragment], self.queue.get_handles(num_fragments, timeout_s))
+            return self.queue.get_handles(num_fragments, timeout_s)
 
     def scale_to(self, num_workers: int) -> None:
         """See `RolloutCoordinator.scale_to`."""

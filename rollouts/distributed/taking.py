@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rollouts.distributed.fragment import Fragment, PendingFragment
 from rollouts.distributed.lag import LagMeter, LagRule
 from rollouts.distributed.waits import WaitClock
+from rollouts.learner.fragment import Fragment, FragmentHandle
 
-Taken = TypeVar("Taken", Fragment, PendingFragment)
+Taken = TypeVar("Taken", Fragment, FragmentHandle)
 
 
 class Taking:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.checks import flag
+from rollouts.checks import flag, whole_number
 from rollouts.errors import SpecError
-from rollouts.support.field_checks import check_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +51,7 @@ class WeightTransport:
                 f"weights.dtype is {self.dtype!r}, expected None or one of {list(_INFINITY)}"
             )
         flag("weights.delta", self.delta)
-        check_whole("weights.first_version", self.first_version, 1)
+        whole_number("weights.first_version", self.first_version, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

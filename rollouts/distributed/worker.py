@@ -8,17 +8,16 @@ import pickle
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rollouts.collecting.frame_stacks import pack
-from rollouts.distributed.fragment import FragmentInfo, WorkerFailure
 from rollouts.distributed.weights import WeightOffer, take_over
-from rollouts.errors import EnvError, ProtocolError, SpecError
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
 from rollouts.machine.torch_threads import threads_for
 
@@ -27,10 +26,7 @@ if TYPE_CHECKING:
 
     from rollouts.batch import RolloutBatch
     from rollouts.collecting.collector import BatchedEnv
-    from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +154,7 @@ class RolloutWorker:
         """Says where this worker lives."""
         return WorkerInfo(pid=os.getpid(), host=socket.gethostname())
 
-    def collect(self, offer: WeightOffer) -> tuple[FragmentInfo, Payload]:
+    def collect(self, offer: WeightOffer) -> Fragment:
         """Collects one fragment with the offered weights, or with its own if those are not newer.
 
         Raises:
@@ -190,7 +186,7 @@ class RolloutWorker:
         )
         self._seq_no += 1
         self._is_broken = False
-        return info, payload
+        return Fragment(info, payload)
 
     def close(self) -> None:
         """Frees the pool's threads and memory. Idempotent."""
@@ -283,18 +279,6 @@ def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:
     if settings.numa_nodes is not None:
         keep_on_node(settings.worker_id % settings.numa_nodes, settings.numa_nodes)
     return RolloutWorker(settings, **pickle.loads(recipe))
-
-
-def guarded(function: Callable[[], T]) -> T | WorkerFailure:
-    """Returns what `function` returns, or the exception that it raised as a WorkerFailure."""
-    try:
-        return function()
-    except Exception as error:
-        return WorkerFailure(
-            message=repr(error),
-            traceback=traceback.format_exc(),
-            reason="env_error" if isinstance(error, EnvError) else "worker_error",
-        )
 
 
 def _stacks_frames(config: WorkerConfig) -> bool:

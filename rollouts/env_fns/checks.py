@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.checks import int_between
+from rollouts.checks import whole_number
 from rollouts.env_fns.leaves import Leaf
 from rollouts.errors import DTypeError, SpecError
 
@@ -64,10 +64,10 @@ def rows_wanted(
             f"this one has batch_size {batch_size} and num_envs {num_envs}"
         )
     if min_envs is None:
-        min_envs = min(batch_size, int_between("max_envs", max_envs, 1, num_envs))
-    least = int_between("min_envs", min_envs, 1, num_envs)
+        min_envs = min(batch_size, whole_number("max_envs", max_envs, 1, num_envs))
+    least = whole_number("min_envs", min_envs, 1, num_envs)
     most = max(batch_size, least) if max_envs is None else max_envs
-    return least, int_between("max_envs", most, least, num_envs)
+    return least, whole_number("max_envs", most, least, num_envs)
 
 
 def checked_out(

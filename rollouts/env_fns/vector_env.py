@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rollouts.checks import int_between, one_of, to_autoreset_mode
+from rollouts.checks import one_of, to_autoreset_mode, whole_number
 from rollouts.env_fns.batch_spaces import (
     SpacePair,
     check_observation_mode,
@@ -88,12 +88,12 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
         check_observation_mode(observation_mode)
         self.num_envs = len(env_fns)
         rows = self.num_envs if batch_size is None else batch_size
-        self.batch_size = int_between("batch_size", rows, 1, self.num_envs)
+        self.batch_size = whole_number("batch_size", rows, 1, self.num_envs)
         if num_processes is not None:
-            num_processes = int_between("num_processes", num_processes, 1, self.num_envs)
+            num_processes = whole_number("num_processes", num_processes, 1, self.num_envs)
         context = to_context(start_method)
         self._synchronous = self.batch_size == self.num_envs
-        self.env_id_offset = int_between(
+        self.env_id_offset = whole_number(
             "env_id_offset", env_id_offset, 0, 2**31 - 1 - self.num_envs
         )
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
@@ -102,7 +102,7 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
         self._has_statistics = (
             not self._synchronous if episode_statistics is None else bool(episode_statistics)
         )
-        self._seed = None if seed is None else int_between("seed", seed, 0, 2**63 - 1)
+        self._seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         self._is_first_reset = True
         self.num_processes = num_processes or default_processes(
             env_fns[0], context, self.num_envs, usable_cpus()

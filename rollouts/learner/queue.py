@@ -13,16 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.account import Account
-from rollouts.learner.fragment_handle import FragmentHandle
+from rollouts.learner.fragment import Fragment, FragmentHandle
 
 # how long one attempt to fetch arrays may block before `get` looks for close() again
 _RESOLVE_SLICE_S = 0.5
 
-F = TypeVar("F")
 T = TypeVar("T")
 
 
@@ -36,7 +35,7 @@ class QueueLevels(NamedTuple):
     held: int  # taken by a `get` that has not returned: no longer in `depth`, still "queued"
 
 
-class LearnerQueue(Generic[F]):
+class LearnerQueue:
     """Hands every fragment to the learner exactly once, in the order of arrival.
 
     A fragment is known by (worker_id, incarnation, seq_no). Per worker, incarnations only grow, and
@@ -55,7 +54,7 @@ class LearnerQueue(Generic[F]):
         capacity: int,
         *,
         on_change: Callable[[], None] | None = None,
-        is_stale: Callable[[FragmentHandle[F]], bool] | None = None,
+        is_stale: Callable[[FragmentHandle], bool] | None = None,
     ) -> None:
         """Makes an empty queue.
 
@@ -69,11 +68,11 @@ class LearnerQueue(Generic[F]):
         self._on_change = on_change or (lambda: None)
         self._is_stale = is_stale or (lambda handle: False)
         self._changed = threading.Condition(threading.Lock())
-        self._items: deque[FragmentHandle[F]] = deque()
+        self._items: deque[FragmentHandle] = deque()
         self._expected: dict[int, tuple[int, int]] = {}
         self._failure: Exception | None = None
         self._closed = False
-        self._claims: set[_Claim[F]] = set()
+        self._claims: set[_Claim] = set()
         self._num_taken = 0
         self._steps = Account()
         self._fragments = Account()
@@ -109,7 +108,7 @@ class LearnerQueue(Generic[F]):
                 "env_steps": self._steps.as_dict(),
                 "fragments": self._fragments.as_dict(),
                 "queue_depth": len(queued),
-                "queued_bytes": sum(handle.nbytes for handle in queued),
+                "queued_bytes": sum(handle.info.nbytes for handle in queued),
             }
             levels = QueueLevels(
                 capacity=self._capacity,
@@ -126,7 +125,7 @@ class LearnerQueue(Generic[F]):
         with self._changed:
             return self._closed
 
-    def put(self, handle: FragmentHandle[F], timeout_s: float | None = None) -> bool:
+    def put(self, handle: FragmentHandle, timeout_s: float | None = None) -> bool:
         """Adds a completed fragment, waiting while the queue is full.
 
         Ways out: room (also made by `get`), refusal, `timeout_s`, `fail`, `close`.
@@ -152,14 +151,14 @@ class LearnerQueue(Generic[F]):
                 )
             return self._admit(handle)
 
-    def admit(self, handle: FragmentHandle[F]) -> bool:
+    def admit(self, handle: FragmentHandle) -> bool:
         """Does what `put` does, but never waits: for who makes no more than `levels` allows."""
         with self._changed:
             if self._is_over:
                 raise ClosedError("the learner queue is closed: no more fragments are accepted")
             return self._admit(handle)
 
-    def refuse(self, handle: FragmentHandle[F], reason: str) -> None:
+    def refuse(self, handle: FragmentHandle, reason: str) -> None:
         """Counts a completed fragment that can no longer be queued as discarded. Never blocks."""
         with self._changed:
             self._count_produced(handle)
@@ -168,7 +167,7 @@ class LearnerQueue(Generic[F]):
     def drop_stale(self) -> int:
         """Discards, as "stale", what is queued and too old; returns how many. Never blocks."""
         with self._changed:
-            fresh: deque[FragmentHandle[F]] = deque()
+            fresh: deque[FragmentHandle] = deque()
             for handle in self._items:
                 if self._is_stale(handle):
                     self._count_discarded(handle, "stale")
@@ -180,7 +179,7 @@ class LearnerQueue(Generic[F]):
                 self._changed.notify_all()
             return dropped
 
-    def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> list[F]:
+    def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> list[Fragment]:
         """Takes the oldest fragments and fetches their arrays: all `num_fragments` or none.
 
         Ways out: enough fragments, `timeout_s`, `fail`, `close`, KeyboardInterrupt. Whatever was
@@ -200,7 +199,7 @@ class LearnerQueue(Generic[F]):
 
     def get_handles(
         self, num_fragments: int = 1, timeout_s: float | None = None
-    ) -> list[FragmentHandle[F]]:
+    ) -> list[FragmentHandle]:
         """Does what `get` does, but leaves the arrays where they are."""
         return self._get(num_fragments, timeout_s, lambda handle, deadline: handle)
 
@@ -251,22 +250,23 @@ class LearnerQueue(Generic[F]):
     def _total_lacking(self) -> int:
         return sum(claim.num_lacking for claim in self._claims)
 
-    def _admit(self, handle: FragmentHandle[F]) -> bool:
-        incarnation, seq_no = self._expected.get(handle.worker_id, (-1, 0))
+    def _admit(self, handle: FragmentHandle) -> bool:
+        info = handle.info
+        incarnation, seq_no = self._expected.get(info.worker_id, (-1, 0))
         # a new incarnation starts counting again
-        if handle.incarnation > incarnation:
-            incarnation, seq_no = handle.incarnation, 0
+        if info.incarnation > incarnation:
+            incarnation, seq_no = info.incarnation, 0
         self._count_produced(handle)
-        if handle.incarnation < incarnation or handle.seq_no < seq_no:
+        if info.incarnation < incarnation or info.seq_no < seq_no:
             self._count_discarded(handle, "duplicate")
             return False
-        if handle.seq_no > seq_no:
+        if info.seq_no > seq_no:
             self._count_discarded(handle, "out_of_order")
             raise ProtocolError(
-                f"worker {handle.worker_id} (incarnation {incarnation}) delivered fragment "
-                f"{handle.seq_no}, expected {seq_no}: the fragments between are missing"
+                f"worker {info.worker_id} (incarnation {incarnation}) delivered fragment "
+                f"{info.seq_no}, expected {seq_no}: the fragments between are missing"
             )
-        self._expected[handle.worker_id] = (incarnation, seq_no + 1)
+        self._expected[info.worker_id] = (incarnation, seq_no + 1)
         self._items.append(handle)
         self._changed.notify_all()
         return True
@@ -275,7 +275,7 @@ class LearnerQueue(Generic[F]):
         self,
         num_fragments: int,
         timeout_s: float | None,
-        fetch: Callable[[FragmentHandle[F], float | None], T],
+        fetch: Callable[[FragmentHandle, float | None], T],
     ) -> list[T]:
         with self._changed:
             if not 1 <= num_fragments <= self._capacity:
@@ -284,7 +284,7 @@ class LearnerQueue(Generic[F]):
                     "never queued together; raise queue.max_queued_fragments to take more at a time"
                 )
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        claim: _Claim[F] = _Claim(num_fragments)
+        claim: _Claim = _Claim(num_fragments)
         fragments: list[T] = []
         try:
             with self._changed:
@@ -306,7 +306,7 @@ class LearnerQueue(Generic[F]):
             raise
         return fragments
 
-    def _take(self, claim: _Claim[F], deadline: float | None) -> None:
+    def _take(self, claim: _Claim, deadline: float | None) -> None:
         """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""
         while True:
             # what is dropped makes room, which must be known before waiting for more
@@ -335,7 +335,7 @@ class LearnerQueue(Generic[F]):
             break
         self._on_change()
 
-    def _resolve(self, handle: FragmentHandle[F], deadline: float | None) -> F:
+    def _resolve(self, handle: FragmentHandle, deadline: float | None) -> Fragment:
         """Fetches in slices, so that close() and the deadline are seen while arrays travel."""
         while True:
             remaining_s = float("inf") if deadline is None else deadline - time.monotonic()
@@ -347,15 +347,15 @@ class LearnerQueue(Generic[F]):
                 if remaining_s <= _RESOLVE_SLICE_S:
                     raise
 
-    def _deliver(self, claim: _Claim[F]) -> None:
+    def _deliver(self, claim: _Claim) -> None:
         with self._changed:
             # emptied on the way, so that an interrupt from here on puts nothing back
             while claim.taken:
-                self._steps.deliver(claim.taken.pop().num_steps)
+                self._steps.deliver(claim.taken.pop().info.num_steps)
                 self._fragments.deliver(1)
             self._claims.discard(claim)
 
-    def _put_back(self, claim: _Claim[F]) -> None:
+    def _put_back(self, claim: _Claim) -> None:
         with self._changed:
             self._claims.discard(claim)
             self._num_taken -= len(claim.taken)
@@ -366,19 +366,19 @@ class LearnerQueue(Generic[F]):
                 self._items.extendleft(reversed(claim.taken))
             self._changed.notify_all()
 
-    def _lose(self, claim: _Claim[F], handle: FragmentHandle[F]) -> None:
+    def _lose(self, claim: _Claim, handle: FragmentHandle) -> None:
         with self._changed:
             claim.taken.remove(handle)
             claim.num_lacking += 1
             self._num_taken -= 1
             self._count_discarded(handle, "lost")
 
-    def _count_produced(self, handle: FragmentHandle[F]) -> None:
-        self._steps.produce(handle.num_steps)
+    def _count_produced(self, handle: FragmentHandle) -> None:
+        self._steps.produce(handle.info.num_steps)
         self._fragments.produce(1)
 
-    def _count_discarded(self, handle: FragmentHandle[F], reason: str) -> None:
-        self._steps.discard(handle.num_steps, reason)
+    def _count_discarded(self, handle: FragmentHandle, reason: str) -> None:
+        self._steps.discard(handle.info.num_steps, reason)
         self._fragments.discard(1, reason)
 
 
@@ -389,8 +389,8 @@ def _checked_capacity(capacity: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class _Claim(Generic[F]):
+class _Claim:
     """What one `get` call lacks and has; the queue locks."""
 
     num_lacking: int
-    taken: list[FragmentHandle[F]] = field(default_factory=list)
+    taken: list[FragmentHandle] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.checks import int_between
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import Columns
@@ -58,7 +58,7 @@ def read_ids(env_id: str | Sequence[str], num_envs: int | None) -> tuple[list[st
         env_id = env_id.tolist()
     if isinstance(env_id, str) or not isinstance(env_id, Sequence):
         ids = [_checked_id(env_id)]
-        return ids, int_between("num_envs", 1 if num_envs is None else num_envs, 1, 2**24)
+        return ids, whole_number("num_envs", 1 if num_envs is None else num_envs, 1, 2**24)
     ids = [_checked_id(each) for each in env_id]
     if not ids or (num_envs is not None and num_envs != len(ids)):
         raise SpecError(

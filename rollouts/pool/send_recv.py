@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rollouts import _native
 from rollouts.batch import StepBatch
-from rollouts.checks import add_errors, as_bytes, int_between, seconds
+from rollouts.checks import add_errors, as_bytes, seconds, whole_number
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.stats import PoolStats
@@ -273,10 +273,10 @@ class SendRecv:
                 f"this one has batch_size {self.batch_size} and num_envs {self.num_envs}"
             )
         if min_envs is None:
-            min_envs = min(self.batch_size, int_between("max_envs", max_envs, 1, self.num_envs))
-        least = int_between("min_envs", min_envs, 1, self.num_envs)
+            min_envs = min(self.batch_size, whole_number("max_envs", max_envs, 1, self.num_envs))
+        least = whole_number("min_envs", min_envs, 1, self.num_envs)
         most = max(self.batch_size, least) if max_envs is None else max_envs
-        most = int_between("max_envs", most, least, self.num_envs)
+        most = whole_number("max_envs", most, least, self.num_envs)
         return self._pool.recv_rows(least, most, timeout_s)
 
     def _all_ids(self) -> Array:

@@ -18,12 +18,12 @@ from gymnasium.vector.utils import batch_space
 from rollouts import _native
 from rollouts.checks import (
     flag,
-    int_between,
     one_of,
     option_array,
     seed_list,
     seed_value,
     to_autoreset_mode,
+    whole_number,
 )
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import model_columns, read_field
@@ -88,12 +88,12 @@ class VectorEnv(SendRecv, GymnasiumVectorEnv[Array, Array, Array]):
         options = read_options(env_options or {}, num_envs, own_model=is_own_model(ids))
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size
-        self.batch_size = int_between("batch_size", rows, 1, num_envs)
+        self.batch_size = whole_number("batch_size", rows, 1, num_envs)
         threads = min(usable_cpus(), num_envs) if num_threads is None else num_threads
-        self.num_threads = int_between("num_threads", threads, 1, 4096)
+        self.num_threads = whole_number("num_threads", threads, 1, 4096)
         self._synchronous = self.batch_size == self.num_envs
         cpus = worker_cpus(pin_threads, self.num_threads, self._synchronous)
-        self.env_id_offset = int_between("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
+        self.env_id_offset = whole_number("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         self.render_mode = read_mode(render_mode)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollouts.checks import int_between
+from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
 
 MODES = ("rgb_array",)
@@ -98,7 +98,7 @@ def read_options(given: Mapping[str, Any]) -> RenderOptions:
         height=_side("height", given.get("height"), usual.height),
         camera=_camera(given.get("camera_id"), given.get("camera_name")),
         default_camera_config=config,
-        max_geom=int_between("max_geom", given.get("max_geom", usual.max_geom), 1, 2**31 - 1),
+        max_geom=whole_number("max_geom", given.get("max_geom", usual.max_geom), 1, 2**31 - 1),
         visual_options=dict(flags),
     )
 
@@ -119,7 +119,7 @@ def read_mode(render_mode: str | None) -> str | None:
 
 def _side(name: str, value: Any, usual: int) -> int:
     # None is EnvPool's default
-    return usual if value is None else int_between(name, value, 1, _MAX_SIDE)
+    return usual if value is None else whole_number(name, value, 1, _MAX_SIDE)
 
 
 def _camera(number: Any, name: Any) -> int | str | None:
@@ -127,7 +127,7 @@ def _camera(number: Any, name: Any) -> int | str | None:
         raise SpecError(f"camera_id {number!r} and camera_name {name!r} are given: leave out one")
     if name is not None and not isinstance(name, str):
         raise SpecError(f"camera_name must be a str, got {name!r}")
-    return name if number is None else int_between("camera_id", number, -1, 2**31 - 1)
+    return name if number is None else whole_number("camera_id", number, -1, 2**31 - 1)
 
 
 def _check_camera_config(config: Any) -> None:

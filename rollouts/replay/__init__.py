@@ -30,6 +30,7 @@ from rollouts.replay.config import (
 )
 from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 from rollouts.replay.shards.options import ShardOptions
+from rollouts.replay.steps import Acted
 
 if TYPE_CHECKING:
     from rollouts.replay.clients.client import ReplayClient
@@ -46,6 +47,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Acted",
     "Episodes",
     "MinSize",
     "NStep",

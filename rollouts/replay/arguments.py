@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
 
 Array = NDArray[Any]
 
 _LONGEST_S = 1e9  # locks take no more
 _MOST_ITEMS = 2**31 - 1  # of a table, and of a batch
-
-
-def whole_number(name: str, value: Any, low: int, high: int) -> int:
-    """Returns `value` as an int; SpecError names the argument when it is none or outside."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = low - 1
-    if not low <= number <= high:
-        raise SpecError(f"{name} is {value!r}, expected a whole number from {low} to {high}")
-    return number
 
 
 def as_batch_size(batch_size: object) -> int:

@@ -13,9 +13,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.batch import RolloutBatch
-from rollouts.checks import to_autoreset_mode
+from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.checks import to_autoreset_mode, whole_number
 from rollouts.errors import DTypeError, SpecError
+from rollouts.learner.fragment import Fragment
 from rollouts.replay import files
 from rollouts.replay.arguments import (
     as_batch_size,
@@ -28,15 +29,15 @@ from rollouts.replay.arguments import (
     as_timeout,
     as_whole,
     check_updates,
-    whole_number,
 )
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.reader import Reader
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.replay.steps import Acted, GymnasiumStep, read_step
 from rollouts.replay.tables import by_name, history_rows, make_store
-from rollouts.replay.writer import FragmentLike, Writer
+from rollouts.replay.writer import Writer
 
 if TYPE_CHECKING:
     import torch
@@ -76,6 +77,7 @@ class ReplayBuffer(SampledReplay):
         single_action_space: gymnasium.Space[Any],
         tables: TableConfig | Sequence[TableConfig] | None = None,
         *,
+        autoreset_mode: str | AutoresetMode | None = None,
         stack_num: int = 1,
         policy_state: Sequence[Array] = (),
         extras: Mapping[str, ArrayLike] = MappingProxyType({}),
@@ -92,6 +94,7 @@ class ReplayBuffer(SampledReplay):
           single_action_space: The same of actions.
           tables: What can be sampled; each has its own size, selectors and rate limiter. None:
             one `TableConfig()`.
+          autoreset_mode: Of the environments whose steps `add_step` is given; None: of none.
           stack_num: Frames along axis 0 of an observation, of which each is stored once; 1: none.
             `rollouts.replay.stack_num(env_spec)` knows it.
           policy_state: One environment's recurrent state, as examples (...) of shape and dtype.
@@ -125,14 +128,21 @@ class ReplayBuffer(SampledReplay):
             num_threads=num_threads,
             path=os.fspath(path),
         )
-        self._writer = Writer(self.store, self._columns, self.tables, max_batch_length, history)
+        self._writer = Writer(
+            self.store,
+            self._columns,
+            self.tables,
+            max_batch_length,
+            history,
+            None if autoreset_mode is None else to_autoreset_mode(autoreset_mode),
+        )
         self._reader = Reader(self.store, self._columns, self.tables, self._writer)
 
     # -- adding ------------------------------------------------------------------------
 
     def add_batch(
         self,
-        batch: RolloutBatch | FragmentLike,
+        batch: RolloutBatch | Fragment,
         *,
         priority: ArrayLike | None = None,
         timeout_s: float | None = None,
@@ -158,7 +168,7 @@ class ReplayBuffer(SampledReplay):
           SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
           ClosedError: The buffer was closed; pending items are lost.
         """
-        rollout = getattr(batch, "batch", batch)
+        rollout = batch.batch if isinstance(batch, Fragment) else batch
         if not isinstance(rollout, RolloutBatch):
             raise DTypeError(
                 f"batch is of type {type(batch).__name__}, expected a RolloutBatch or a Fragment"
@@ -168,54 +178,36 @@ class ReplayBuffer(SampledReplay):
 
     def add_step(
         self,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        terminated: Array,
-        truncated: Array,
-        next_obs: Array,
-        info: Mapping[str, Any] = MappingProxyType({}),
+        acted: Acted,
+        step: StepBatch | GymnasiumStep,
         *,
-        autoreset_mode: str | AutoresetMode,
-        env_id: ArrayLike | None = None,
-        policy_version: int | Array = 0,
-        policy_state: Sequence[Array] = (),
-        extras: Mapping[str, Array] = MappingProxyType({}),
-        priority: ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> int:
-        """Adds one step of B environments: `env.step(action)` after `obs`.
+        """Adds one step of B environments: what they were told to do, and what came of it.
 
         In next-step mode, steps that only reset an environment are left out. An environment that
         failed (`info["_env_error"]`) has its episode cut before that step.
 
         Args:
-          obs (B, *obs_shape): That the actions answer to.
-          action (B, *action_shape): As given to the environment.
-          reward (B,), terminated (B,), truncated (B,), next_obs (B, *obs_shape), info: What `step`
-            returned. In same-step mode info["final_obs"] has the true final observations.
-          autoreset_mode: Of the environment.
-          env_id (B,): Whose rows these are; None: info["env_id"] or, without that, 0 to B - 1.
-          policy_version: Of the policy that chose, one or (B,).
-          policy_state: tuple of (B, ...), before this step.
-          extras: name -> (B, ...).
-          priority: None, one number or (B,), as `add_batch`.
+          acted: `Acted(obs, action)`, or with what else the policy says.
+          step: What `recv_batch` returned, or what Gymnasium's `step` did: info["env_id"] then
+            says whose rows these are; without that they are 0 to B - 1. In same-step mode
+            info["final_obs"] has the true final observations.
           timeout_s: As `add_batch`; so are the result and the errors.
         """
+        if type(acted) is not Acted:
+            raise DTypeError(
+                f"acted is of type {type(acted).__name__}, expected Acted(obs, action)"
+            )
+        obs, action, version, state, extras, priority = acted
+        (reward, terminated, truncated), outcome = read_step(step)
         if type(obs) is not np.ndarray:
             obs = as_example("obs", obs)
-        if not isinstance(info, Mapping):
-            raise DTypeError(f"info is of type {type(info).__name__}, expected a dict, as of step")
         return self._writer.add_step(
             self._columns.of_step(
-                extras,
-                policy_state,
-                (obs, action, reward, terminated, truncated, policy_version),
+                extras, state, (obs, action, reward, terminated, truncated, version)
             ),
-            next_obs,
-            info.get("env_id") if env_id is None else env_id,
-            info,
-            to_autoreset_mode(autoreset_mode),
+            outcome,
             None if priority is None else as_priorities(priority, obs.shape[:1]),
             None if timeout_s is None else as_timeout(timeout_s),
         )

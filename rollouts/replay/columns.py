@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch
+from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
-from rollouts.replay.arguments import as_example, whole_number
+from rollouts.replay.arguments import as_example
 from rollouts.specs import EnvSpec
 
 Array = NDArray[Any]

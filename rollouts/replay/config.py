@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rollouts import _native
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
-from rollouts.replay.arguments import whole_number
 
 Selector = Literal["uniform", "prioritized", "fifo", "lifo", "max_heap", "min_heap"]
 EndOfEpisode = Literal["write", "truncate", "pad"]

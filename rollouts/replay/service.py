@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.replay.arguments import (
     as_batch_size,
@@ -22,7 +23,6 @@ from rollouts.replay.arguments import (
     as_path,
     as_timeout,
     as_whole,
-    whole_number,
 )
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from rollouts import _native
+from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
-from rollouts.replay.arguments import whole_number
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import reach_rows

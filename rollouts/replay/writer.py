@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ReplayWarning, SpecError
+from rollouts.learner.fragment import Fragment
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
+from rollouts.replay.steps import Outcome
 from rollouts.support.user_warnings import warn_user
 
 Array = NDArray[Any]
@@ -35,19 +37,8 @@ _NATIVE_MODES = {
     AutoresetMode.SAME_STEP: 1,
     AutoresetMode.DISABLED: 2,
 }
-
-
-class FragmentLike(Protocol):
-    """A worker's rollout with its name, such as `rollouts.distributed.fragment.Fragment`."""
-
-    @property
-    def worker_id(self) -> int: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def seq_no(self) -> int: ...
-    @property
-    def batch(self) -> RolloutBatch: ...
+_SAME_STEP = _NATIVE_MODES[AutoresetMode.SAME_STEP]
+_NO_MODE = -1
 
 
 class Writer:
@@ -64,8 +55,10 @@ class Writer:
         tables: Mapping[str, TableConfig],
         max_batch_length: int,
         history_rows: int,
+        autoreset_mode: AutoresetMode | None,
     ) -> None:
         """Begins without streams."""
+        self._mode = _NO_MODE if autoreset_mode is None else _NATIVE_MODES[autoreset_mode]
         self._store = store
         self._columns = columns
         self._max_batch_length = max_batch_length
@@ -100,10 +93,11 @@ class Writer:
         return found
 
     def add_batch(
-        self, batch: RolloutBatch | FragmentLike, priority: Priority, timeout_s: float | None
+        self, batch: RolloutBatch | Fragment, priority: Priority, timeout_s: float | None
     ) -> int:
         """See ReplayBuffer.add_batch."""
-        rollout = batch if isinstance(batch, RolloutBatch) else batch.batch
+        fragment = batch if isinstance(batch, Fragment) else None
+        rollout = batch.batch if isinstance(batch, Fragment) else batch
         steps = len(rollout.reward)
         if steps > self._max_batch_length:
             raise SpecError(
@@ -114,15 +108,16 @@ class Writer:
         deadline = _deadline(timeout_s)
         with self._long_turn(deadline):
             inserted = self._insert_pending(deadline)
-            if not isinstance(batch, RolloutBatch) and not self._follows(batch):
+            if fragment is not None and not self._follows(fragment):
                 self._native.produced += rollout.reward.size
                 self._discarded["duplicate"] += rollout.reward.size
                 return inserted
             inserted += self._native.add_batch(
                 columns, rollout.last_obs, rollout.env_id, rollout.final_obs, priority
             )
-            if not isinstance(batch, RolloutBatch):
-                self._expected[batch.worker_id] = (batch.incarnation, batch.seq_no + 1)
+            if fragment is not None:
+                info = fragment.info
+                self._expected[info.worker_id] = (info.incarnation, info.seq_no + 1)
             inserted += self._wait(deadline)
             news = self._news_of_cuts()
         _tell(news)
@@ -131,25 +126,21 @@ class Writer:
     def add_step(
         self,
         columns: tuple[Any, ...],
-        next_obs: Any,
-        env_id: Any,
-        info: Mapping[str, Any],
-        mode: AutoresetMode,
+        outcome: Outcome,
         priority: Priority,
         timeout_s: float | None,
     ) -> int:
         """See ReplayBuffer.add_step; `columns` are (B, ...)."""
+        if self._mode != _SAME_STEP:
+            self._check_mode(outcome)
         deadline = None if timeout_s is None else _deadline(timeout_s)
         native = self._native
-        failed = info.get("_env_error")
         # as _long_turn, whose generator takes as long as a step of few environments
         if not self._lock.acquire(blocking=False):
             self._acquire(deadline)
         try:
             inserted = self._insert_pending(deadline) if native.num_pending else 0
-            inserted += native.add_step(
-                columns, next_obs, env_id, failed, info, _NATIVE_MODES[mode], priority
-            )
+            inserted += native.add_step(columns, *outcome, self._mode, priority)
             if native.num_pending:
                 inserted += self._wait(deadline)
             news = self._news_of_cuts()
@@ -229,10 +220,24 @@ class Writer:
         tables = [list(pair) for pair in zip(self._names, self._kinds, strict=True)]
         return {"columns": self._columns.describe(), "tables": tables}
 
-    def _follows(self, fragment: FragmentLike) -> bool:
+    def _check_mode(self, outcome: Outcome) -> None:
+        """Raises SpecError where the step cannot be of the environments' mode."""
+        if self._mode == _NO_MODE:
+            raise SpecError(
+                "the buffer was made without autoreset_mode, which add_step needs: give "
+                "ReplayBuffer the mode of the environments"
+            )
+        *_, finals = outcome
+        if finals.get("final_obs") is not None:
+            raise SpecError(
+                'the step has final_obs, as those of autoreset_mode="same_step" alone: make the '
+                "ReplayBuffer with the mode of the environments"
+            )
+
+    def _follows(self, fragment: Fragment) -> bool:
         """Whether a fragment is new; cuts its episodes if one before it is missing."""
-        name = (fragment.incarnation, fragment.seq_no)
-        expected = self._expected.get(fragment.worker_id)
+        name = (fragment.info.incarnation, fragment.info.seq_no)
+        expected = self._expected.get(fragment.info.worker_id)
         if expected is not None and name < expected:
             return False
         if expected is not None and name != expected:

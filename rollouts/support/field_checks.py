@@ -24,12 +24,6 @@ def check_type(name: str, value: object, expected: type[Options], example: str) 
         )
 
 
-def check_whole(name: str, value: Any, minimum: int) -> None:
-    """Raises SpecError where `value` is no whole number of at least `minimum`."""
-    if not (is_number(value) and value >= minimum and value % 1 == 0):
-        raise SpecError(f"{name} is {value!r}, expected at least {minimum} and a whole number")
-
-
 def check_seconds(name: str, value: Any, minimum: float) -> None:
     """Raises SpecError where `value` is no number of seconds of at least `minimum`."""
     if not (is_number(value) and value >= minimum):

@@ -1,15 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""explains_moved: an error for a keyword that is a field of another argument."""
+"""An error for a keyword that is a field of another argument: which ones are, and who says so."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from rollouts.errors import SpecError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def moved_to(argument: str, options: type[Any], **renamed: str) -> dict[str, str]:
+    """Returns what `explains_moved` takes for the fields of a dataclass.
+
+    Args:
+      argument: That takes the dataclass.
+      options: The dataclass.
+      renamed: field -> the keyword that it is looked for under; the others have their own names.
+    """
+    unknown = renamed.keys() - {field.name for field in fields(options)}
+    assert not unknown, f"{options.__name__} has no fields {unknown}"
+    return {
+        renamed.get(field.name, field.name): f"{argument}={options.__name__}({field.name}={{}})"
+        for field in fields(options)
+    }
 
 
 def explains_moved(moved: Mapping[str, str]) -> Callable[[Function], Function]:

@@ -247,7 +247,7 @@ def test_option_values_are_read_as_what_they_look_like(text: str, value: object)
             ["--env-id", "CartPole-v1", "--num-envs", "1", "2", "--batch-size", "3", "4"],
             "got 3 and num_envs 2",
         ),
-        (["--env-id", "CartPole-v1", "--seed", "-1"], "seed must be"),
+        (["--env-id", "CartPole-v1", "--seed", "-1"], "seed is -1, expected a whole number"),
         (["--env-id", "CartPole-v1", "--duration-s", "0"], "duration_s must be"),
     ],
 )

@@ -117,6 +117,40 @@ def inspect(c):
 run(1)
 """
 
+SHUT_DOWN_MEANWHILE = """
+import threading
+import ray
+from acted_worker import worker_config
+from rollouts.cluster.bundles import Bundles
+from rollouts.cluster.ray_session import RaySession
+from rollouts.distributed import Placement
+
+bundles = Bundles.of_workers(Placement(), num_workers=2, num_threads=1)
+launch = RaySession("local", bundles).launcher(make_policy, CounterCollector)
+asked, shut_down = threading.Event(), threading.Event()
+is_initialized, seen = ray.is_initialized, []
+
+def ask():
+    ray.is_initialized = wait_where_the_supervisor_has_looked
+    seen.append(launch(worker_config()))
+
+def wait_where_the_supervisor_has_looked():
+    ray.is_initialized = is_initialized
+    asked.set()
+    # the user's shutdown, which began after this look, has to wait for the call
+    seen.append(shut_down.wait(3.0))
+    return True
+
+asker = threading.Thread(target=ask)
+asker.start()
+assert asked.wait(300)
+ray.shutdown()
+shut_down.set()
+asker.join(300)
+assert seen[0] is False and len(seen) == 2, seen
+print("both are done")
+"""
+
 INTERRUPTED = """
 import os, pathlib, signal, threading
 
@@ -177,6 +211,11 @@ def test_source_tree_in_the_working_directory_does_not_shadow_the_package(tmp_pa
 def test_shutdown_of_ray_is_an_error_and_starts_no_other(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert "Ray was shut down" in run_script(SHUT_DOWN, tmp_path)
+
+
+def test_shutdown_of_ray_waits_for_a_worker_that_is_being_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert "both are done" in run_script(SHUT_DOWN_MEANWHILE, tmp_path)
 
 
 def test_ctrl_c_ends_a_waiting_learner(tmp_path: Path) -> None:

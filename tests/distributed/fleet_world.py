@@ -12,10 +12,10 @@ from counter_world import weights
 
 from rollouts.distributed import FaultPolicy, QueueLimits
 from rollouts.distributed.fleet import Fleet, FleetRules
-from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.slot import Slot
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
+from rollouts.learner.fragment import Fragment
 from rollouts.learner.queue import LearnerQueue
 
 HANG_TIMEOUT_S = 10.0
@@ -45,11 +45,11 @@ class World:
             "restart_window_s": 0.0,
         }
         self.rules = fleet_rules(timeouts | rules)
-        self.queue: LearnerQueue[Fragment] = LearnerQueue(
+        self.queue = LearnerQueue(
             1,
             on_change=lambda: self.fleet.submit(),
             is_stale=lambda handle: self.rules.lag.discards(
-                self.store.version - handle.min_policy_version
+                self.store.version - handle.info.min_policy_version
             ),
         )
         self.fleet = Fleet(

@@ -120,7 +120,7 @@ def test_time_in_the_queue_behind_another_call_is_not_hanging() -> None:
 
 
 def test_environment_errors_have_a_reason_of_their_own() -> None:
-    from rollouts.distributed.worker import guarded
+    from rollouts.distributed.worker_failure import guarded
     from rollouts.errors import EnvError
 
     def fail() -> None:

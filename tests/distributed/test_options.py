@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -35,19 +36,31 @@ WRONG = [
     (Placement, {"num_cpus": "two"}, r"placement\.num_cpus is 'two'"),
     (Placement, {"num_gpus": 1.5}, r"placement\.num_gpus is 1\.5, expected a fraction"),
     (Placement, {"num_gpus": -0.5}, r"placement\.num_gpus is -0\.5"),
-    (Placement, {"max_workers": -1}, r"placement\.max_workers is -1, expected at least 0"),
+    (
+        Placement,
+        {"max_workers": -1},
+        r"placement\.max_workers is -1, expected a whole number of at least 0",
+    ),
     (Placement, {"max_workers": 1.5}, r"placement\.max_workers is 1\.5, .*whole number"),
     (Placement, {"strategy": "NEAR"}, r"placement\.strategy is 'NEAR', .*'STRICT_SPREAD'"),
     (Placement, {"strategy": ["PACK"]}, r"placement\.strategy is \['PACK'\]"),
     (Placement, {"node_labels": None}, r"placement\.node_labels is None, expected a dict"),
-    (Placement, {"numa_nodes": 0}, r"placement\.numa_nodes is 0, expected at least 1"),
+    (
+        Placement,
+        {"numa_nodes": 0},
+        r"placement\.numa_nodes is 0, expected a whole number of at least 1",
+    ),
     (Placement, {"numa_nodes": 2, "strategy": "SPREAD"}, r'would share .*strategy="PACK"'),
     (
         Placement,
         {"numa_nodes": 2, "strategy": "STRICT_SPREAD"},
         r"placement\.numa_nodes is 2 with strategy='STRICT",
     ),
-    (FaultPolicy, {"max_restarts": -1}, r"faults\.max_restarts is -1, expected at least 0"),
+    (
+        FaultPolicy,
+        {"max_restarts": -1},
+        r"faults\.max_restarts is -1, expected a whole number of at least 0",
+    ),
     (FaultPolicy, {"restart_window_s": -1.0}, r"faults\.restart_window_s is -1\.0 s"),
     (FaultPolicy, {"restart_window_s": np.nan}, r"faults\.restart_window_s is nan s"),
     (FaultPolicy, {"start_timeout_s": None}, r"faults\.start_timeout_s is None s"),
@@ -59,7 +72,11 @@ WRONG = [
     (QueueLimits, {"merge": "random"}, r"queue\.merge is 'random', .*'ordered'"),
     (QueueLimits, {"lag_policy": "wait"}, r"queue\.lag_policy is 'wait', .*'block'"),
     (WeightTransport, {"dtype": "int8"}, r"weights\.dtype is 'int8', .*'bfloat16'"),
-    (WeightTransport, {"first_version": 0}, r"weights\.first_version is 0, expected at least 1"),
+    (
+        WeightTransport,
+        {"first_version": 0},
+        r"weights\.first_version is 0, expected a whole number of at least 1",
+    ),
     (WeightTransport, {"delta": "yes"}, r"weights\.delta must be True or False, got 'yes'"),
     (CollectOptions, {"batch_size": 0}, r"collect\.batch_size is 0"),
     (CollectOptions, {"num_torch_threads": 0}, r"collect\.num_torch_threads is 0"),
@@ -78,14 +95,22 @@ def make_nothing(spec: Any) -> Any:
 
 
 def cartpoles(**options: Any) -> RolloutCoordinator:
-    return RolloutCoordinator(
-        "CartPole-v1",
-        make_nothing,
-        num_workers=1,
-        num_envs_per_worker=1,
-        rollout_length=1,
-        **options,
-    )
+    counts = {"num_workers": 1, "num_envs_per_worker": 1, "rollout_length": 1}
+    return RolloutCoordinator("CartPole-v1", make_nothing, **(counts | options))
+
+
+@pytest.mark.parametrize("value", [2.5, "2", None, True, -1, np.nan])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("num_workers", "num_envs_per_worker", "rollout_length"),
+        *("num_threads_per_worker", "seed"),
+    ],
+)
+def test_a_count_that_is_no_whole_number_is_refused_at_once(name: str, value: Any) -> None:
+    message = rf"^{name} is {re.escape(repr(value))}, expected a whole number of at least [01]$"
+    with pytest.raises(SpecError, match=message):
+        cartpoles(**{name: value})
 
 
 @pytest.mark.parametrize(("kind", "fields", "message"), WRONG)

@@ -14,11 +14,11 @@ from acted_worker import ActedWorker, worker_config
 from counter_world import assert_balanced, assert_exactly_once, weights
 from fleet_world import fleet_rules
 
-from rollouts.distributed.fragment import Fragment
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
+from rollouts.learner.fragment import Fragment
 
 TIMEOUT_S = 300.0
 
@@ -116,10 +116,10 @@ def test_calls_of_one_worker_are_taken_over_in_order(stage: Callable[..., Stage]
     s.wait_until(lambda: s.num_calls(0) == 2)
     (_, first, first_box), (_, second, second_box) = s.workers[0, 0].calls
     results = [s.workers[0, 0].lose() for _ in range(2)]
-    first_box["batch"], second_box["batch"] = results[0][1], results[1][1]
+    first_box["batch"], second_box["batch"] = results[0].payload, results[1].payload
     # the news of the second comes first
-    second.set_result(results[1][0])
-    first.set_result(results[0][0])
+    second.set_result(results[1].info)
+    first.set_result(results[0].info)
     assert [f.seq_no for f in s.supervisor.get(2, TIMEOUT_S)] == [0, 1]
 
 

@@ -27,7 +27,7 @@ def worker(**changes: Any) -> RolloutWorker:
 def test_fragments_are_numbered_and_say_where_they_come_from() -> None:
     each = worker(incarnation=3)
     offer = LocalWeights(7, weights())
-    infos = [each.collect(offer)[0] for _ in range(3)]
+    infos = [each.collect(offer).info for _ in range(3)]
     assert [info.seq_no for info in infos] == [0, 1, 2]
     assert (infos[0].worker_id, infos[0].incarnation, infos[0].num_steps) == (1, 3, 8)
     assert infos[0].min_policy_version == infos[0].max_policy_version == 7
@@ -42,7 +42,7 @@ def test_weights_that_are_not_newer_are_not_fetched() -> None:
 
     each = worker()
     each.collect(LocalWeights(7, weights()))
-    info, _ = each.collect(Unfetchable())
+    info = each.collect(Unfetchable()).info
     assert info.max_policy_version == 7
 
 

@@ -248,7 +248,11 @@ def test_observation_of_another_shape_is_a_failure() -> None:
         ({"env_fns": []}, rollouts.SpecError, "env_fns is empty"),
         ({"env_fns": 3}, rollouts.DTypeError, "sequence of functions"),
         ({"env_fns": [Counter, Counter()]}, rollouts.DTypeError, r"env_fns\[1\]"),
-        ({"num_processes": 4}, rollouts.SpecError, "num_processes must be from 1 to 3"),
+        (
+            {"num_processes": 4},
+            rollouts.SpecError,
+            "num_processes is 4, .*number from 1 to 3",
+        ),
         ({"batch_size": 0}, rollouts.SpecError, "batch_size"),
         ({"autoreset_mode": "never"}, rollouts.SpecError, "autoreset_mode"),
         ({"on_env_error": "ignore"}, rollouts.SpecError, "on_env_error"),

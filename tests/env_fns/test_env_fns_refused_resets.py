@@ -16,8 +16,8 @@ import rollouts
     ("wrong", "error", "match"),
     [
         ({"seed": 1.5}, rollouts.SpecError, r"seed is 1\.5, expected an int or one entry"),
-        ({"seed": -1}, rollouts.SpecError, "seed must be from 0"),
-        ({"seed": [1, "b"]}, rollouts.SpecError, "seed must be an int"),
+        ({"seed": -1}, rollouts.SpecError, "seed is -1, expected a whole number from 0"),
+        ({"seed": [1, "b"]}, rollouts.SpecError, "seed is 'b', expected a whole number"),
         ({"seed": [1, 2, 3]}, rollouts.SpecError, "seed has 3 entries"),
         ({"options": 5}, rollouts.DTypeError, "options must be a dict .*got 5"),
         ({"options": {"reset_mask": [True]}}, rollouts.DTypeError, "reset_mask"),

@@ -10,10 +10,10 @@ from typing import Any
 
 from counter_world import CounterCollector, make_policy, weights
 
-from rollouts.distributed import RolloutWorker, WorkerConfig
-from rollouts.distributed.fragment import WorkerFailure
+from rollouts.distributed import Fragment, RolloutWorker, WorkerConfig
 from rollouts.distributed.weights import LocalWeights, WeightOffer
 from rollouts.distributed.worker import WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
 
 
 def worker_config() -> WorkerConfig:
@@ -70,11 +70,12 @@ class ActedWorker:
         """Completes the oldest open call, or the one given."""
         index = self._num_answered if index is None else index
         offer, future, box = self.calls[index]
-        info, box["batch"] = self._worker.collect(offer)
+        fragment = self._worker.collect(offer)
+        box["batch"] = fragment.payload
         self._num_answered += 1
-        future.set_result(info)
+        future.set_result(fragment.info)
 
-    def lose(self) -> Any:
+    def lose(self) -> Fragment:
         """Collects a fragment that answers no call."""
         return self._worker.collect(LocalWeights(1, weights()))
 

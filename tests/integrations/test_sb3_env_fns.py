@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 
 from gymnasium import spaces
-from rollouts.integrations.sb3 import EnvFnsVecEnv, RolloutsPPO, RolloutsVecEnv
+from rollouts.integrations.sb3 import EnvFnsVecEnv, NativeVecEnv, RolloutsPPO, RolloutsVecEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -78,10 +78,16 @@ def zeros() -> np.ndarray:
     return np.zeros(3, np.int64)
 
 
+def test_an_id_makes_the_class_for_native_pools() -> None:
+    made = RolloutsVecEnv("CartPole-v1", 2)
+    assert type(made) is NativeVecEnv
+    made.close()
+
+
 def test_functions_make_the_class_for_functions() -> None:
     made = RolloutsVecEnv(functions(), num_processes=2)
     assert isinstance(made, EnvFnsVecEnv)
-    assert made.hosted.num_processes == 2
+    assert made.pool.num_processes == 2
     made.close()
     made.close()
 

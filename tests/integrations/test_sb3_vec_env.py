@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 
-from rollouts.integrations.sb3 import RolloutsVecEnv
+from rollouts.integrations.sb3 import NativeVecEnv, RolloutsVecEnv
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
@@ -31,7 +31,7 @@ from rollouts.errors import SpecError
 
 
 @pytest.fixture
-def cart_pole() -> Iterator[RolloutsVecEnv]:
+def cart_pole() -> Iterator[NativeVecEnv]:
     """Four CartPoles whose time limit cuts episodes."""
     env = RolloutsVecEnv("CartPole-v1", 4, seed=1, max_episode_steps=12)
     yield env
@@ -48,7 +48,7 @@ def alternating(env: Any, t: int) -> np.ndarray:
 
 
 class TestSteps:
-    def test_a_cut_episode_is_told_from_a_terminated_one(self, cart_pole: RolloutsVecEnv) -> None:
+    def test_a_cut_episode_is_told_from_a_terminated_one(self, cart_pole: NativeVecEnv) -> None:
         cart_pole.reset()
         for t in range(12):
             _, _, dones, infos = cart_pole.step(alternating(cart_pole, t))
@@ -62,7 +62,7 @@ class TestSteps:
         assert terminal > 0
 
     def test_the_last_observation_is_in_the_info_and_the_next_one_is_returned(
-        self, cart_pole: RolloutsVecEnv
+        self, cart_pole: NativeVecEnv
     ) -> None:
         twin = rollouts.make_vec("CartPole-v1", 4, seed=1, max_episode_steps=12)
         obs = cart_pole.reset()
@@ -75,7 +75,7 @@ class TestSteps:
             np.testing.assert_array_equal(info["terminal_observation"], expected)
         np.testing.assert_array_equal(obs, twin.step(alternating(twin, 0))[0])
 
-    def test_arrays_and_dtypes_are_those_of_dummy_vec_env(self, cart_pole: RolloutsVecEnv) -> None:
+    def test_arrays_and_dtypes_are_those_of_dummy_vec_env(self, cart_pole: NativeVecEnv) -> None:
         import gymnasium
 
         dummy = DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 1)
@@ -89,7 +89,7 @@ class TestSteps:
             else:
                 assert type(a[0]) is dict
 
-    def test_later_steps_do_not_change_arrays_handed_out(self, cart_pole: RolloutsVecEnv) -> None:
+    def test_later_steps_do_not_change_arrays_handed_out(self, cart_pole: NativeVecEnv) -> None:
         kept = [cart_pole.reset()]
         copies = [kept[0].copy()]
         for t in range(40):
@@ -110,7 +110,7 @@ class TestSteps:
                 np.testing.assert_array_equal(a, b)
                 b[:] = 1
 
-    def test_lists_of_actions_are_taken(self, cart_pole: RolloutsVecEnv) -> None:
+    def test_lists_of_actions_are_taken(self, cart_pole: NativeVecEnv) -> None:
         cart_pole.reset()
         cart_pole.step([0, 1, 0, 1])
 
@@ -141,7 +141,7 @@ class TestSteps:
 
 
 class TestEpisodes:
-    def test_monitor_statistics_come_with_the_info(self, cart_pole: RolloutsVecEnv) -> None:
+    def test_monitor_statistics_come_with_the_info(self, cart_pole: NativeVecEnv) -> None:
         cart_pole.reset()
         for t in range(12):
             infos = cart_pole.step(alternating(cart_pole, t))[3]
@@ -150,7 +150,7 @@ class TestEpisodes:
         assert infos[0]["episode"]["l"] == 12
         assert set(infos[0]["episode"]) == {"r", "l", "t"}
 
-    def test_evaluate_policy_trusts_them(self, cart_pole: RolloutsVecEnv, recwarn: Any) -> None:
+    def test_evaluate_policy_trusts_them(self, cart_pole: NativeVecEnv, recwarn: Any) -> None:
         model = PPO("MlpPolicy", cart_pole, n_steps=8, batch_size=32, device="cpu")
         recwarn.clear()
         returns, lengths = evaluate_policy(
@@ -160,7 +160,7 @@ class TestEpisodes:
         assert returns == lengths
         assert max(lengths) <= 12
 
-    def test_vec_monitor_replaces_them_and_counts_once(self, cart_pole: RolloutsVecEnv) -> None:
+    def test_vec_monitor_replaces_them_and_counts_once(self, cart_pole: NativeVecEnv) -> None:
         assert cart_pole.env_is_wrapped(Monitor) == [True] * 4
         with pytest.warns(UserWarning, match="already wrapped"):
             env = VecMonitor(cart_pole)
@@ -300,7 +300,7 @@ class TestCorruption:
     """What the traps would do if they were not handled."""
 
     def test_read_only_rewards_break_ppo_where_a_time_limit_cuts(self) -> None:
-        class ReadOnly(RolloutsVecEnv):
+        class ReadOnly(NativeVecEnv):
             def step_wait(self) -> Any:
                 obs, rewards, dones, infos = super().step_wait()
                 rewards.flags.writeable = False
@@ -315,7 +315,7 @@ class TestCorruption:
         learn(RolloutsVecEnv)
 
     def test_without_the_terminal_observation_values_lack_what_was_cut(self) -> None:
-        class Silent(RolloutsVecEnv):
+        class Silent(NativeVecEnv):
             def step_wait(self) -> Any:
                 obs, rewards, dones, infos = super().step_wait()
                 for info in infos:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from fragments import make_handle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,23 +16,6 @@ from rollouts.errors import WorkerError
 from rollouts.learner.queue import LearnerQueue
 
 TIMEOUT_S = 120.0
-
-
-@dataclass
-class Handle:
-    """A fragment that stands for itself and may be lost."""
-
-    seq_no: int
-    worker_id: int = 0
-    incarnation: int = 0
-    num_steps: int = 10
-    nbytes: int = 100
-    min_policy_version: int = 0
-    on_resolve: Callable[[], None] = field(default=lambda: None)
-
-    def resolve(self, timeout_s: float) -> Handle:
-        self.on_resolve()
-        return self
 
 
 def check(stats: dict[str, Any]) -> None:
@@ -47,9 +29,9 @@ def check(stats: dict[str, Any]) -> None:
 
 def test_while_a_get_fetches_its_fragments_are_still_in_the_depth() -> None:
     seen: list[dict[str, Any]] = []
-    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    queue = LearnerQueue(4)
     for seq_no in range(3):
-        queue.put(Handle(seq_no, on_resolve=lambda: seen.append(queue.stats())))
+        queue.put(make_handle(seq_no, on_resolve=lambda: seen.append(queue.stats())))
     queue.get(2)
     assert [stats["queue_depth"] for stats in seen] == [3, 3]
     for stats in (*seen, queue.stats()):
@@ -68,7 +50,7 @@ OPERATIONS = st.lists(
 def test_every_snapshot_within_and_between_operations_agrees_with_itself(
     operations: list[Operation],
 ) -> None:
-    queue: LearnerQueue[Handle] = LearnerQueue(8, on_change=lambda: check(queue.stats()))
+    queue = LearnerQueue(8, on_change=lambda: check(queue.stats()))
     what = "get"
 
     def on_resolve() -> None:
@@ -82,7 +64,7 @@ def test_every_snapshot_within_and_between_operations_agrees_with_itself(
     for what, amount in operations:
         if what == "put":
             for _ in range(min(amount, 8 - queue.depth)):
-                queue.put(Handle(seq_no, on_resolve=on_resolve))
+                queue.put(make_handle(seq_no, on_resolve=on_resolve))
                 seq_no += 1
         else:
             with contextlib.suppress(TimeoutError, KeyboardInterrupt):
@@ -92,7 +74,7 @@ def test_every_snapshot_within_and_between_operations_agrees_with_itself(
 
 
 def test_snapshots_beside_a_producer_and_a_consumer_agree_with_themselves() -> None:
-    queue: LearnerQueue[Handle] = LearnerQueue(4)
+    queue = LearnerQueue(4)
     num_fragments, seen = 400, []
     is_over, looked = threading.Event(), threading.Event()
 
@@ -107,7 +89,7 @@ def test_snapshots_beside_a_producer_and_a_consumer_agree_with_themselves() -> N
 
     def produce() -> None:
         for seq_no in range(num_fragments):
-            queue.put(Handle(seq_no, on_resolve=wait_for_a_look), TIMEOUT_S)
+            queue.put(make_handle(seq_no, on_resolve=wait_for_a_look), TIMEOUT_S)
 
     threads = [threading.Thread(target=each, daemon=True) for each in (look, produce)]
     # threads change places often, so that looks fall between any two lines

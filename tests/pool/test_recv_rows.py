@@ -108,11 +108,11 @@ def test_drain_of_a_synchronous_pool(sync_env) -> None:
 
 
 def test_bounds_that_cannot_be_met_are_refused(env, sync_env) -> None:
-    with pytest.raises(rollouts.SpecError, match="min_envs must be from 1 to 16, got 17"):
+    with pytest.raises(rollouts.SpecError, match=r"min_envs is 17, .*number from 1 to 16"):
         env.recv(min_envs=17)
-    with pytest.raises(rollouts.SpecError, match="max_envs must be from 5 to 16, got 4"):
+    with pytest.raises(rollouts.SpecError, match=r"max_envs is 4, .*number from 5 to 16"):
         env.recv(min_envs=5, max_envs=4)
-    with pytest.raises(rollouts.SpecError, match="max_envs must be from 1 to 16, got 0"):
+    with pytest.raises(rollouts.SpecError, match=r"max_envs is 0, .*number from 1 to 16"):
         env.recv(max_envs=0)
     env.recv()
     with pytest.raises(rollouts.ProtocolError, match="waits for 11 environments and 10 are"):

@@ -153,7 +153,7 @@ def test_options_that_change_the_model_change_the_frame(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 0}, "width must be from 1"),
+        ({"width": 0}, "width is 0, expected a whole number from 1"),
         ({"width": 10, "render_width": 10}, "say the same"),
         ({"camera_id": 0, "camera_name": "track"}, "leave out one"),
         ({"default_camera_config": {"zoom": 2}}, r"unknown fields \['zoom'\]"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from acted_worker import worker_config
 from counter_world import CounterPolicy
+from fragments import fragment_info
 from replay_world import ACTION_SPACE, OBS_SPACE, ReplayCounterCollector
 
+from rollouts.distributed import FragmentInfo
 from rollouts.replay import TableConfig
 from rollouts.replay.shards.shard import (
     FragmentLostError,
@@ -82,14 +84,6 @@ class ActedShard:
             self.calls.popleft()[2].set_exception(ShardLostError("dead"))
 
 
-@dataclass(frozen=True)
-class Named:
-    worker_id: int
-    incarnation: int
-    seq_no: int
-    num_steps: int = NUM_ENVS * LENGTH
-
-
 class Worker:
     """Collects fragments of one worker, life after life."""
 
@@ -103,7 +97,9 @@ class Worker:
         config = replace(worker_config(), worker_id=self.worker_id, incarnation=self.incarnation)
         self.collector = ReplayCounterCollector(config, lambda spec: CounterPolicy())
 
-    def collect(self) -> tuple[Named, Any]:
-        named = Named(self.worker_id, self.incarnation, self.seq_no)
+    def collect(self) -> tuple[FragmentInfo, Any]:
+        info = fragment_info(
+            self.seq_no, self.worker_id, self.incarnation, num_steps=NUM_ENVS * LENGTH
+        )
         self.seq_no += 1
-        return named, self.collector.collect()
+        return info, self.collector.collect()

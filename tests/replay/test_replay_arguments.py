@@ -14,14 +14,18 @@ import pytest
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 
 from rollouts.errors import DTypeError, ProtocolError, RolloutsError, SpecError
-from rollouts.replay import MinSize, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay import Acted, MinSize, NStep, ReplayBuffer, Sequences, TableConfig
 from rollouts.replay.sampling import importance_weights
 
 NAN, INF = float("nan"), float("inf")
 
 
+def make_buffer(*tables: TableConfig, mode: str = "same_step") -> ReplayBuffer:
+    return ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables or None, autoreset_mode=mode)
+
+
 def filled(*tables: TableConfig) -> ReplayBuffer:
-    buffer = ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables or TableConfig(sampler="prioritized"))
+    buffer = make_buffer(*(tables or (TableConfig(sampler="prioritized"),)))
     buffer.add_batch(World([[(50, TERMINATED)]] * 2, env_id=[0, 1]).rollout(20))
     return buffer
 
@@ -34,8 +38,15 @@ def one_step() -> dict[str, Any]:
         "terminated": np.zeros(2, np.bool_),
         "truncated": np.zeros(2, np.bool_),
         "next_obs": np.zeros((2, 3), np.float32),
-        "autoreset_mode": "same_step",
+        "info": {},
     }
+
+
+def add_step(buffer: ReplayBuffer, *, timeout_s: Any = None, **given: Any) -> int:
+    """Adds a step of which all is given by its name."""
+    outcome = ("next_obs", "reward", "terminated", "truncated", "info")
+    step: Any = tuple(given.pop(name) for name in outcome)
+    return buffer.add_step(Acted(**given), step, timeout_s=timeout_s)
 
 
 # -- what was found --------------------------------------------------------------------
@@ -52,7 +63,7 @@ def test_priorities_whose_sum_would_overflow_are_refused(method: str) -> None:
                 elif method == "add_batch":
                     buffer.add_batch(World([[(9, TERMINATED)]], [7]).rollout(3), priority=priority)
                 else:
-                    buffer.add_step(**one_step(), priority=np.array([1.0, priority]))
+                    add_step(buffer, **one_step(), priority=np.array([1.0, priority]))
             assert (buffer.gather(keys).priority == 1).all()
             assert buffer.stats()["steps"]["produced"] == 40
 
@@ -137,6 +148,9 @@ CALLS: dict[str, Callable[[ReplayBuffer, Any], Any]] = {
     "add_batch priority": lambda b, x: b.add_batch(
         World([[(9, TERMINATED)]], [7]).rollout(3), priority=x
     ),
+    "add_step acted": lambda b, x: b.add_step(x, ()),
+    "add_step step": lambda b, x: b.add_step(Acted(np.zeros((2, 3)), np.zeros(2)), x),
+    "make autoreset_mode": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, autoreset_mode=x),
     "make seed": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, seed=x),
     "make tables": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, x),
     "make max_bytes": lambda b, x: ReplayBuffer(OBS_SPACE, ACTION_SPACE, max_bytes=x),
@@ -156,8 +170,7 @@ CALLS: dict[str, Callable[[ReplayBuffer, Any], Any]] = {
     "Sequences": lambda b, x: Sequences(4, burn_in=x),
     "MinSize": lambda b, x: MinSize(x),
 }
-STEP_NAMES = (*one_step(), "info", "env_id", "policy_version", "policy_state", "extras")
-STEP_NAMES += ("priority", "timeout_s")
+STEP_NAMES = (*one_step(), "policy_version", "policy_state", "extras", "priority", "timeout_s")
 
 
 def check(call: Callable[[], Any]) -> None:
@@ -183,16 +196,35 @@ def test_junk_is_taken_or_refused_with_an_error_of_ours(name: str, tmp_path: Pat
 def test_junk_in_a_step_is_taken_or_refused_with_an_error_of_ours(name: str) -> None:
     with filled() as buffer:
         for junk in JUNK:
-            check(lambda junk=junk: buffer.add_step(**(one_step() | {name: junk})))
-        buffer.add_step(**one_step())
+            check(lambda junk=junk: add_step(buffer, **(one_step() | {name: junk})))
+        add_step(buffer, **one_step())
         assert buffer.sample(4, timeout_s=0).obs.shape == (4, 3)
+
+
+def test_junk_as_env_id_is_taken_or_refused_with_an_error_of_ours() -> None:
+    with filled() as buffer:
+        for junk in JUNK:
+            info = {"env_id": junk}
+            check(lambda info=info: add_step(buffer, **(one_step() | {"info": info})))
+        add_step(buffer, **one_step())
+        assert buffer.sample(4, timeout_s=0).obs.shape == (4, 3)
+
+
+def test_a_step_is_refused_without_the_mode_of_its_environments_or_with_another() -> None:
+    final = one_step() | {"info": {"final_obs": np.zeros((2, 3), np.float32)}}
+    with make_buffer(mode="next_step") as buffer, pytest.raises(SpecError, match="same_step"):
+        add_step(buffer, **final)
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE) as buffer:
+        with pytest.raises(SpecError, match="without autoreset_mode"):
+            add_step(buffer, **one_step())
+        assert buffer.stats()["steps"]["produced"] == 0
 
 
 def test_env_ids_that_are_no_whole_numbers_are_refused() -> None:
     with filled() as buffer:
         for env_id in ([0.5, 1.5], [0, 0], [-1, 0], [0], [[0, 1]], ["a", "b"]):
             with pytest.raises(RolloutsError, match="env_id"):
-                buffer.add_step(**one_step(), env_id=env_id)
+                add_step(buffer, **(one_step() | {"info": {"env_id": env_id}}))
         with pytest.raises(RolloutsError, match="env_id"):
             buffer.end_episodes([0.5])
         assert buffer.stats()["steps"]["produced"] == 40
@@ -203,7 +235,7 @@ def test_a_closed_buffer_says_so() -> None:
     buffer.close()
     for call in (
         lambda: buffer.sample(1),
-        lambda: buffer.add_step(**one_step()),
+        lambda: add_step(buffer, **one_step()),
         lambda: buffer.add_batch(World([[(9, TERMINATED)]], [7]).rollout(3)),
     ):
         with pytest.raises(RolloutsError, match="closed"):
@@ -225,21 +257,20 @@ def test_a_batch_without_steps_is_refused_and_cuts_nothing() -> None:
 
 
 def test_arrays_of_a_call_are_let_go_of_when_it_ends() -> None:
-    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
+    with make_buffer() as buffer:
         step, rollout = one_step(), World([[(9, TERMINATED)]], [7]).rollout(3)
         before = sys.getrefcount(step["obs"]), sys.getrefcount(rollout.obs)
-        buffer.add_step(**step)
+        add_step(buffer, **step)
         buffer.add_batch(rollout)
         with pytest.raises(SpecError):
-            buffer.add_step(**(step | {"reward": np.zeros(3, np.float32)}))
+            add_step(buffer, **(step | {"reward": np.zeros(3, np.float32)}))
         assert (sys.getrefcount(step["obs"]), sys.getrefcount(rollout.obs)) == before
 
 
 def test_a_reset_that_failed_is_no_step_and_neither_is_the_one_after_it() -> None:
     def next_step(*, ended: bool = False, failed: bool = False, value: float) -> dict[str, Any]:
         info = {"_env_error": np.array([failed])} if failed else {}
-        return {name: array[:1] for name, array in one_step().items() if name[:4] != "auto"} | {
-            "autoreset_mode": "next_step",
+        return {name: array[:1] for name, array in one_step().items() if name != "info"} | {
             "obs": np.full((1, 3), value - 1, np.float32),
             "next_obs": np.full((1, 3), 0 if failed else value, np.float32),
             "terminated": np.array([ended]),
@@ -247,27 +278,27 @@ def test_a_reset_that_failed_is_no_step_and_neither_is_the_one_after_it() -> Non
             "info": info,
         }
 
-    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
-        buffer.add_step(**next_step(value=1, ended=True))
+    with make_buffer(mode="next_step") as buffer:
+        add_step(buffer, **next_step(value=1, ended=True))
         # the reset fails, and so the next call resets again
-        buffer.add_step(**next_step(value=2, failed=True))
-        buffer.add_step(**next_step(value=1))
+        add_step(buffer, **next_step(value=2, failed=True))
+        add_step(buffer, **next_step(value=1))
         assert buffer.stats()["steps"]["produced"] == 1
-        buffer.add_step(**next_step(value=2))
+        add_step(buffer, **next_step(value=2))
         assert buffer.stats()["steps"]["produced"] == 2
 
 
 @pytest.mark.parametrize("version", [5, np.int64(5), np.asarray(5), np.array([5, 5])])
 def test_a_policy_version_is_one_number_or_one_for_each(version: Any) -> None:
-    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
-        buffer.add_step(**one_step(), policy_version=version)
+    with make_buffer() as buffer:
+        add_step(buffer, **one_step(), policy_version=version)
         assert buffer.policy_version == 5
 
 
 def test_a_tensor_of_policy_versions_is_one_for_each() -> None:
     torch = pytest.importorskip("torch")
-    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig()) as buffer:
-        buffer.add_step(**one_step(), policy_version=torch.tensor([4, 5]))
+    with make_buffer() as buffer:
+        add_step(buffer, **one_step(), policy_version=torch.tensor([4, 5]))
         assert buffer.policy_version == 5
 
 

@@ -7,20 +7,22 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fragments import fragment_info
 from gymnasium import spaces
 from processes import environ_with_path
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, TRUNCATED, World
 from torch.utils.data import DataLoader
 
 import rollouts
+from rollouts.distributed import Fragment
 from rollouts.metrics import MetricsReporter
 from rollouts.replay import (
+    Acted,
     NStep,
     Queue,
     ReplayBuffer,
@@ -96,10 +98,7 @@ def test_save_and_end_episodes_do_not_wait_for_a_blocked_writer(tmp_path: Path) 
 def test_fragments_are_added_once_and_a_gap_cuts() -> None:
     world = make_world()
     with make_buffer(TableConfig(items=NStep(1))) as buffer:
-        fragments = [
-            SimpleNamespace(worker_id=0, incarnation=0, seq_no=i, batch=world.rollout(3))
-            for i in range(4)
-        ]
+        fragments = [Fragment(fragment_info(i), world.rollout(3)) for i in range(4)]
         for i in (0, 1):
             buffer.add_batch(fragments[i])
         size = buffer.size()
@@ -186,18 +185,21 @@ def test_stacked_frames_come_back_to_the_bit_in_less_memory() -> None:
         spec = env.env_spec
         one_space = spaces.Discrete(int(spec.single_action_space.n))  # type: ignore[attr-defined]
         tables = TableConfig(items=NStep(3, 0.5))
-        stacked = ReplayBuffer(
-            spec.single_observation_space, one_space, tables, stack_num=stack_num(spec)
+        mode = "same_step"
+        stacked, plain = (
+            ReplayBuffer(
+                spec.single_observation_space, one_space, tables, autoreset_mode=mode, stack_num=num
+            )
+            for num in (stack_num(spec), 1)
         )
-        plain = ReplayBuffer(spec.single_observation_space, one_space, tables)
         rng = np.random.default_rng(1)
         obs, _ = env.reset()
         for _ in range(150):
             action = rng.integers(one_space.n, size=2)
-            next_obs, *outcome, info = env.step(action)
+            step = env.step(action)
             for buffer in (stacked, plain):
-                buffer.add_step(obs, action, *outcome, next_obs, info, autoreset_mode="same_step")
-            obs = next_obs
+                buffer.add_step(Acted(obs, action), step)
+            obs = step[0]
         keys = plain.store.keys("replay")
         assert len(keys) > 250
         assert (stacked.store.keys("replay") == keys).all()

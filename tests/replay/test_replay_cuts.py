@@ -4,48 +4,45 @@
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from fragments import fragment_info
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 
 import rollouts
-from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.distributed import Fragment
+from rollouts.replay import Acted, Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay.steps import GymnasiumStep
 
 NUM_ENVS = 4
 
 
-def shuffled_step(rng: np.random.Generator) -> dict[str, Any]:
+def shuffled_step(rng: np.random.Generator) -> tuple[Acted, GymnasiumStep]:
     """A step that begins nowhere in particular; next_obs is obs + 1."""
     obs = rng.normal(size=(NUM_ENVS, 3)).astype(np.float32)
-    return {
-        "obs": obs,
-        "action": rng.integers(0, 1000, NUM_ENVS),
-        "reward": rng.random(NUM_ENVS, np.float32),
-        "terminated": np.zeros(NUM_ENVS, np.bool_),
-        "truncated": np.zeros(NUM_ENVS, np.bool_),
-        "next_obs": obs + 1,
-    }
+    action, reward = rng.integers(0, 1000, NUM_ENVS), rng.random(NUM_ENVS, np.float32)
+    terminated, truncated = np.zeros((2, NUM_ENVS), np.bool_)
+    return Acted(obs, action), (obs + 1, reward, terminated, truncated, {})
 
 
-def make_buffer(*tables: TableConfig) -> ReplayBuffer:
-    return ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables)
+def make_buffer(*tables: TableConfig, mode: str = "same_step") -> ReplayBuffer:
+    return ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables, autoreset_mode=mode)
 
 
-def named(batch: Any, seq_no: int) -> Any:
-    return SimpleNamespace(worker_id=0, incarnation=0, seq_no=seq_no, batch=batch)
+def named(batch: Any, seq_no: int) -> Fragment:
+    return Fragment(fragment_info(seq_no), batch)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
 def test_every_step_of_shuffled_data_is_a_transition(mode: str) -> None:
     rng = np.random.default_rng(0)
     steps = [shuffled_step(rng) for _ in range(50)]
-    with make_buffer(TableConfig()) as buffer, warnings.catch_warnings():
+    with make_buffer(TableConfig(), mode=mode) as buffer, warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing of one step is lost
         for step in steps:
-            buffer.add_step(**step, autoreset_mode=mode)
+            buffer.add_step(*step)
         buffer.end_episodes()
         buffer.flush()
         batch: Any = buffer.gather(buffer.store.keys("replay"))
@@ -53,7 +50,8 @@ def test_every_step_of_shuffled_data_is_a_transition(mode: str) -> None:
         np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
         assert (batch.discount == np.float32(0.99)).all()
         for name in ("obs", "action", "reward"):
-            added = np.concatenate([step[name] for step in steps])
+            own = [step[1][1] if name == "reward" else getattr(step[0], name) for step in steps]
+            added = np.concatenate(own)
             np.testing.assert_array_equal(
                 np.sort(getattr(batch, name), axis=0), np.sort(added, axis=0)
             )
@@ -63,7 +61,7 @@ def test_the_same_arrays_again_can_be_sampled() -> None:
     step = shuffled_step(np.random.default_rng(1))
     with make_buffer(TableConfig()) as buffer:
         for _ in range(1000):
-            buffer.add_step(**step, autoreset_mode="same_step")
+            buffer.add_step(*step)
         assert buffer.size() == 999 * NUM_ENVS
         assert len(buffer.sample(64, timeout_s=0).key) == 64
         assert buffer.stats()["episodes_cut"] == 999 * NUM_ENVS
@@ -82,14 +80,8 @@ def test_step_that_does_not_continue_cuts_its_environment_alone() -> None:
             # runs of neighbours in another order each time
             env_id = np.roll(np.arange(num_envs), t * 2) if t % 2 else rng.permutation(num_envs)
             buffer.add_step(
-                obs[t, env_id],
-                np.zeros(num_envs, np.int64),
-                reward[t, env_id],
-                zeros,
-                zeros,
-                next_obs[t, env_id],
-                autoreset_mode="same_step",
-                env_id=env_id,
+                Acted(obs[t, env_id], np.zeros(num_envs, np.int64)),
+                (next_obs[t, env_id], reward[t, env_id], zeros, zeros, {"env_id": env_id}),
             )
             assert buffer.stats()["episodes_cut"] == (1 if t >= 3 else 0)
         buffer.end_episodes()
@@ -108,10 +100,10 @@ def test_step_that_does_not_continue_cuts_its_environment_alone() -> None:
 def test_longer_items_that_are_cut_away_are_told_once(kind: Any, count: int) -> None:
     rng = np.random.default_rng(2)
     with make_buffer(TableConfig("long", kind), TableConfig("short")) as buffer:
-        buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step")
+        buffer.add_step(*shuffled_step(rng))
         with pytest.warns(rollouts.ReplayWarning) as told:
             for _ in range(20):
-                buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step")
+                buffer.add_step(*shuffled_step(rng))
         assert len(told) == 1
         message = str(told[0].message)
         assert f"{count * NUM_ENVS} of table 'long'" in message
@@ -127,13 +119,13 @@ def test_call_that_raises_the_warning_has_done_its_work() -> None:
     with make_buffer(*tables) as buffer, make_buffer(*tables) as expected:
         with pytest.warns(rollouts.ReplayWarning):
             for step in steps:
-                expected.add_step(**step, autoreset_mode="same_step")
+                expected.add_step(*step)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             num_raised = 0
             for step in steps:
                 try:
-                    buffer.add_step(**step, autoreset_mode="same_step")
+                    buffer.add_step(*step)
                 except rollouts.ReplayWarning:
                     num_raised += 1
         assert num_raised == 1
@@ -149,7 +141,7 @@ def test_who_hears_the_warning_may_use_the_buffer(monkeypatch: pytest.MonkeyPatc
             warnings, "showwarning", lambda *args, **kwargs: heard.append(buffer.flush(timeout_s=0))
         )
         for _ in range(3):
-            buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step")
+            buffer.add_step(*shuffled_step(rng))
     assert heard == [0]
 
 
@@ -182,11 +174,12 @@ def test_a_cut_step_keeps_its_own_priority_and_survives_a_checkpoint() -> None:
     with make_buffer(table) as buffer, make_buffer(table) as other:
         for number in range(5):
             priority = np.arange(NUM_ENVS) + 10.0 * number
-            buffer.add_step(**shuffled_step(rng), autoreset_mode="same_step", priority=priority)
+            acted, step = shuffled_step(rng)
+            buffer.add_step(acted._replace(priority=priority), step)
         other.load_state(buffer.state())
-        step = shuffled_step(rng)
+        last = shuffled_step(rng)
         for one in (buffer, other):
-            one.add_step(**step, autoreset_mode="same_step")
+            one.add_step(*last)
             found = one.gather(one.store.keys("replay")).priority
             expected = np.arange(NUM_ENVS) + 10.0 * np.arange(5)[:, None]
             np.testing.assert_array_equal(found, expected.reshape(-1))

@@ -24,8 +24,9 @@ from replay_model import (
     runs,
 )
 
+import rollouts
 from rollouts import ReplayWarning
-from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay import Acted, Episodes, NStep, ReplayBuffer, Sequences, TableConfig
 from rollouts.replay.items import most_items
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
@@ -134,7 +135,8 @@ def test_items_of_steps_equal_the_model(mode: str, plan: Any, num_steps: int, ki
     world = World(plan, env_id=list(range(len(plan))))
     rows = len(plan)
     resets_next = np.zeros(rows, np.bool_)
-    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=kind)) as buffer:
+    table = TableConfig(items=kind)
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, table, autoreset_mode=mode) as buffer:
         obs = world.obs()
         for _ in range(num_steps):
             action, true_next = world.action(), np.zeros_like(obs)
@@ -154,7 +156,7 @@ def test_items_of_steps_equal_the_model(mode: str, plan: Any, num_steps: int, ki
                 next_obs = np.where(ended[:, None], true_next, next_obs)
             if mode == "next_step":
                 resets_next = ended
-            buffer.add_step(obs, action, reward, *ends, next_obs, info, autoreset_mode=mode)
+            buffer.add_step(Acted(obs, action), (next_obs, reward, *ends, info))
             obs = world.obs() if mode == "disabled" else next_obs
         check_steps(buffer, kind, world, resets_next)
 
@@ -168,7 +170,7 @@ def test_a_rollout_gives_the_items_of_its_steps_in_their_order(
     tables = [TableConfig(items=kind), TableConfig("other", NStep(2, 0.5))]
     with (
         ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables) as whole,
-        ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables) as stepped,
+        ReplayBuffer(OBS_SPACE, ACTION_SPACE, tables, autoreset_mode="same_step") as stepped,
     ):
         for length in rollouts:
             rollout = world.rollout(length)
@@ -190,17 +192,40 @@ def add_steps(buffer: ReplayBuffer, rollout: Any) -> Iterator[int]:
         final = np.full(len(rollout.env_id), None, object)
         for b in np.flatnonzero(rollout.terminated[t] | rollout.truncated[t]):
             final[b] = next(finals)
+        outcome = (rollout.reward[t], rollout.terminated[t], rollout.truncated[t])
         yield buffer.add_step(
-            rollout.obs[t],
-            rollout.action[t],
-            rollout.reward[t],
-            rollout.terminated[t],
-            rollout.truncated[t],
-            next_obs,
-            {"final_obs": final, "env_id": rollout.env_id},
-            policy_version=rollout.policy_version[t],
-            autoreset_mode="same_step",
+            Acted(rollout.obs[t], rollout.action[t], rollout.policy_version[t]),
+            (next_obs, *outcome, {"final_obs": final, "env_id": rollout.env_id}),
         )
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_a_pools_batches_give_what_its_steps_give(mode: str) -> None:
+    def run(receives_batches: bool) -> Any:
+        options: dict[str, Any] = {"seed": 1, "env_id_offset": 5, "max_episode_steps": 30}
+        with (
+            rollouts.make_vec("CartPole-v1", 3, autoreset_mode=mode, **options) as env,
+            ReplayBuffer(
+                env.single_observation_space,
+                env.single_action_space,
+                TableConfig(items=NStep(2, 0.5)),
+                autoreset_mode=env.autoreset_mode,
+            ) as buffer,
+        ):
+            rng, (obs, _) = np.random.default_rng(0), env.reset()
+            for _ in range(100):
+                action = rng.integers(2, size=3)
+                if receives_batches:
+                    env.send(action)
+                    step: Any = env.recv_batch()
+                else:
+                    step = env.step(action)
+                buffer.add_step(Acted(obs, action, policy_version=4), step)
+                obs = step[0]
+            assert set(all_items(buffer, "replay").env_id) == {5, 6, 7}
+            return buffer.state()
+
+    np.testing.assert_array_equal(run(True), run(False))
 
 
 def check_steps(buffer: ReplayBuffer, kind: Any, world: World, resets_next: Any) -> None:
@@ -249,7 +274,8 @@ def test_observations_that_do_not_continue_cut_the_episode() -> None:
 
 def test_a_failed_environment_leaves_no_transition_of_the_step_it_failed_in() -> None:
     world = World([[(100, TERMINATED)]] * 2, env_id=[0, 1])
-    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(2, 0.5))) as buffer:
+    table = TableConfig(items=NStep(2, 0.5))
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, table, autoreset_mode="same_step") as buffer:
         for step in range(6):
             obs, action = world.obs(), world.action()
             reward = np.array([world.step_env(i)[0] for i in range(2)])
@@ -258,10 +284,8 @@ def test_a_failed_environment_leaves_no_transition_of_the_step_it_failed_in() ->
                 world.number[1], world.t[1] = 1, 0
             ends = failed.copy()
             info = {"_env_error": failed}
-            buffer.add_step(
-                obs, action, reward, np.zeros(2, bool), ends, world.obs(), info,
-                autoreset_mode="same_step",
-            )  # fmt: skip
+            outcome = (world.obs(), reward, np.zeros(2, bool), ends, info)
+            buffer.add_step(Acted(obs, action), outcome)
         batch = all_items(buffer, "replay")
         ones = [Episode(0, 0, 5, CUT), Episode(1, 1, 1, CUT)]
         expected = [x for e in ones for x in n_steps(NStep(2, 0.5), e, is_over=False)]

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from fragments import fragment_info
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,8 +199,8 @@ def test_packed_stacks_become_the_same_items() -> None:
     shards = [ReplayShard(shard_config(table)) for _ in (0, 1)]
     for number in range(3):
         batch = rollout(8, 2, seed=number)
-        shards[0].add((0, 0, number), batch)
-        report = shards[1].add((0, 0, number), frame_stacks.pack(batch))
+        shards[0].add(fragment_info(number), batch)
+        report = shards[1].add(fragment_info(number), frame_stacks.pack(batch))
     assert report.episodes is not None
     assert report.episodes.episode_return.tolist() == [2.5]
     plain, packed = (shard.sample("replay", 64, 7)[0] for shard in shards)
@@ -212,19 +213,19 @@ def test_packed_stacks_become_the_same_items() -> None:
 def test_a_shard_refuses_what_it_has_and_cuts_at_gaps() -> None:
     shard = ReplayShard(shard_config(TableConfig(items=NStep(1))))
     batches = [rollout(4, 1, seed=number) for number in range(3)]
-    first = shard.add((3, 0, 0), batches[0])
-    again = shard.add((3, 0, 0), batches[0])
+    first = shard.add(fragment_info(0, 3, 0), batches[0])
+    again = shard.add(fragment_info(0, 3, 0), batches[0])
     assert again.env_steps == first.env_steps == 4
-    gap = shard.add((3, 0, 2), batches[1])
+    gap = shard.add(fragment_info(2, 3, 0), batches[1])
     assert (gap.env_steps, gap.episodes_cut) == (8, 1)
-    next_life = shard.add((3, 1, 0), batches[2])
+    next_life = shard.add(fragment_info(0, 3, 1), batches[2])
     assert (next_life.env_steps, next_life.episodes_cut) == (12, 2)
 
 
 def test_what_a_shard_cannot_give_is_left_out() -> None:
     shard = ReplayShard(shard_config(TableConfig(items=NStep(1), max_times_sampled=1)))
     assert shard.sample("replay", 8, 0)[0] is None
-    shard.add((0, 0, 0), rollout(6, 1, seed=0))
+    shard.add(fragment_info(0), rollout(6, 1, seed=0))
     size = shard.report().tables["replay"].size
     batch, report = shard.sample("replay", 64, 0)
     assert batch is not None and len(batch.key) == size

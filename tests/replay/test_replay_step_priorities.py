@@ -10,7 +10,7 @@ import pytest
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, TRUNCATED, World
 
 import rollouts
-from rollouts.replay import NStep, Queue, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay import Acted, NStep, Queue, ReplayBuffer, Sequences, TableConfig
 
 
 def make_world() -> World:
@@ -87,18 +87,15 @@ def test_one_number_is_of_all_items_of_the_call_and_none_of_the_highest() -> Non
 
 def test_steps_take_one_priority_per_environment() -> None:
     world = make_world()
-    buffer = make_buffer(TableConfig("steps", NStep(1), sampler="prioritized"))
+    table = TableConfig("steps", NStep(1), sampler="prioritized")
+    buffer = ReplayBuffer(OBS_SPACE, ACTION_SPACE, table, autoreset_mode="same_step")
     rollout = world.rollout(3)
     for t in range(2):
         outcome = (rollout.reward[t], rollout.terminated[t], rollout.truncated[t])
+        priority = priority_of(rollout.obs[t])
         buffer.add_step(
-            rollout.obs[t],
-            rollout.action[t],
-            *outcome,
-            rollout.obs[t + 1],
-            env_id=rollout.env_id,
-            autoreset_mode="same_step",
-            priority=priority_of(rollout.obs[t]),
+            Acted(rollout.obs[t], rollout.action[t], priority=priority),
+            (rollout.obs[t + 1], *outcome, {"env_id": rollout.env_id}),
         )
     assert check(buffer, "steps") == 2
 

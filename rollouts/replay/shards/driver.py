@@ -326,13 +326,13 @@ class Driver:
                 # another thread may have taken one since the caller looked
                 if needs_room and not self._shards.has_room:
                     return
-            fragment: Any
+            payload: Any
             if self._is_remote:
-                (fragment,) = self._coordinator.get_pending(1, timeout_s)
-                info, payload = fragment.info, fragment.fetch
+                (handle,) = self._coordinator.get_pending(1, timeout_s)
+                info, payload = handle.info, handle.fetch
             else:
                 (fragment,) = self._coordinator.get_fragments(1, timeout_s)
-                info, payload = fragment, fragment.payload
+                info, payload = fragment.info, fragment.payload
             with self._lock:
                 self._shards.add(info, payload)
                 self.policy_version = max(self.policy_version, info.max_policy_version)

@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
-from rollouts.replay.arguments import whole_number
 from rollouts.support.field_checks import Strategy, check_cpus, check_nodes
+from rollouts.support.moved_keywords import moved_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +60,12 @@ class ShardOptions:
 
 
 # a keyword that ReplayService does not take -> how its users write it
-MOVED_KEYWORDS = {
-    "max_batch_length": "shards=ShardOptions(max_batch_length={})",
-    "num_threads_per_shard": "shards=ShardOptions(num_threads={})",
-    "max_bytes_per_shard": "shards=ShardOptions(max_bytes={})",
-    "storage_dir": "shards=ShardOptions(storage_dir={})",
-    "num_cpus_per_shard": "shards=ShardOptions(num_cpus={})",
-    "placement": "shards=ShardOptions(strategy={})",
-    "node_labels": "shards=ShardOptions(node_labels={})",
-    "max_restarts_per_shard": "shards=ShardOptions(max_restarts={})",
-}
+MOVED_KEYWORDS = moved_to(
+    "shards",
+    ShardOptions,
+    num_threads="num_threads_per_shard",
+    max_bytes="max_bytes_per_shard",
+    num_cpus="num_cpus_per_shard",
+    strategy="placement",
+    max_restarts="max_restarts_per_shard",
+)

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.collecting.frame_stacks import join
 from rollouts.errors import RolloutsError
+from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import MinSize, TableConfig
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from rollouts.batch import RolloutBatch
     from rollouts.collecting.frame_stacks import Payload
     from rollouts.replay.sampling import ReplayBatch
 
 Array = NDArray[Any]
-Name = tuple[int, int, int]  # worker_id, incarnation, seq_no
 
 
 class ShardLostError(RolloutsError):
@@ -140,19 +138,11 @@ class ShardHandle(Protocol):
         """Calls a method of ReplayShard.
 
         Fails with ShardLostError, FragmentLostError, or with what the method raised. An argument
-        that is a PendingFragment's `fetch` arrives as the arrays.
+        that is a FragmentHandle's `fetch` arrives as the arrays.
         """
         ...
 
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _NamedRollout:
-    worker_id: int
-    incarnation: int
-    seq_no: int
-    batch: RolloutBatch
 
 
 class ReplayShard:
@@ -195,14 +185,15 @@ class ReplayShard:
             pid=os.getpid(),
         )
 
-    def add(self, name: Name, payload: Payload) -> ShardReport:
+    def add(self, info: FragmentInfo, payload: Payload) -> ShardReport:
         """Inserts the items of a fragment, unless it was inserted before.
 
         One that does not follow its worker's last one here cuts the open episodes, so that no item
         reaches over the gap.
         """
-        batch = join([payload])
-        self._buffer.add_batch(_NamedRollout(*name, batch))
+        fragment = Fragment(info, payload)
+        self._buffer.add_batch(fragment)
+        batch = fragment.batch
         # copies: views would keep the fragment in the object store
         ended = EndedEpisodes(
             np.array(batch.episode_env_id),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import WorkerError
+from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.joining import share_out
 from rollouts.replay.shards.shard import (
@@ -44,8 +45,7 @@ _NO_ITEMS = TableReport()
 class Add:
     """A fragment on its way into a shard; kept, to be added again where the shard dies."""
 
-    name: tuple[int, int, int]
-    num_steps: int
+    info: FragmentInfo
     payload: Any
     future: Future[ShardReport]
 
@@ -128,20 +128,19 @@ class ShardSet:
         self._produced = self._inserted = 0
         self.discarded: Counter[str] = Counter()
 
-    def add(self, fragment: Any, payload: Any) -> None:
+    def add(self, info: FragmentInfo, payload: Any) -> None:
         """Sends a fragment to its worker's shard, the same for all the worker's incarnations.
 
         Args:
-          fragment: FragmentInfo or what else has its worker_id, incarnation, seq_no, num_steps.
+          info: Of the fragment.
           payload: Its arrays, or what ShardHandle.call makes them of.
         """
-        shard = self.shards[fragment.worker_id % len(self.shards)]
-        incarnation = self.first_incarnation + fragment.incarnation
-        self.newest_incarnation = max(self.newest_incarnation, incarnation)
-        name = (fragment.worker_id, incarnation, fragment.seq_no)
-        future = self.watched(shard.handle.call("add", name, payload))
-        self._produced += fragment.num_steps
-        shard.adds.append(Add(name, fragment.num_steps, payload, future))
+        shard = self.shards[info.worker_id % len(self.shards)]
+        info = replace(info, incarnation=self.first_incarnation + info.incarnation)
+        self.newest_incarnation = max(self.newest_incarnation, info.incarnation)
+        future = self.watched(shard.handle.call("add", info, payload))
+        self._produced += info.num_steps
+        shard.adds.append(Add(info, payload, future))
         self._count()
 
     def draw(self, table: str, batch_size: int) -> list[tuple[Shard, int, float]]:
@@ -286,16 +285,16 @@ class ShardSet:
             return
         shard.adds.popleft()
         if isinstance(error, FragmentLostError):
-            self.discarded["lost"] += add.num_steps
+            self.discarded["lost"] += add.info.num_steps
         elif error is not None:
-            self.discarded["refused"] += add.num_steps
+            self.discarded["refused"] += add.info.num_steps
             raise error
         else:
             before, shard.report = shard.report, add.future.result()
             inserted = shard.report.env_steps - before.env_steps
             self._inserted += inserted
-            if inserted < add.num_steps:
-                self.discarded["duplicate"] += add.num_steps - inserted
+            if inserted < add.info.num_steps:
+                self.discarded["duplicate"] += add.info.num_steps - inserted
             if shard.report.episodes is not None and len(shard.report.episodes.env_id):
                 self.episodes.append(shard.report.episodes)
 
@@ -321,7 +320,7 @@ class ShardSet:
         if mark is not None:
             self._load(shard, mark)
         for add in shard.adds:
-            add.future = self.watched(shard.handle.call("add", add.name, add.payload))
+            add.future = self.watched(shard.handle.call("add", add.info, add.payload))
 
     def _check_may_restart(self, shard: Shard) -> None:
         now = time.monotonic()
@@ -360,7 +359,7 @@ class ShardSet:
         present = [shard for shard in self.shards if not shard.is_lost]
         in_flight = Counter[int]()
         for add in (add for shard in self.shards for add in shard.adds):
-            in_flight[add.name[0]] += add.num_steps
+            in_flight[add.info.worker_id] += add.info.num_steps
         steps = [math.ceil(num_steps / self._num_rows) for num_steps in in_flight.values()]
         for name, admission in self._admissions.items():
             admission.size = sum(shard.table(name).size for shard in present)
@@ -371,7 +370,7 @@ class ShardSet:
 
     @property
     def _steps_in_flight(self) -> int:
-        return sum(add.num_steps for shard in self.shards for add in shard.adds)
+        return sum(add.info.num_steps for shard in self.shards for add in shard.adds)
 
 
 def _describe(shard: Shard) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels from a worker to the learner: a whole rollout and where it comes from."""
+"""Fragment: a whole rollout and where it comes from; on its way to the learner, a handle."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ class FragmentInfo:
     nbytes: int  # of the arrays as they travel: of stacked observations each frame counts once
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Fragment(FragmentInfo):
-    """A completed fragment with its arrays as they travelled."""
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """A completed fragment: its description and its arrays as they travelled."""
 
+    info: FragmentInfo
     payload: Payload
 
     @functools.cached_property
@@ -57,25 +58,9 @@ class Fragment(FragmentInfo):
         rest = payload.rest if isinstance(payload, PackedRollout) else payload
         return rest.policy_version
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFailure:
-    """An exception inside a worker, as a plain value because exceptions may not pickle."""
-
-    message: str
-    traceback: str
-    reason: str = "worker_error"  # or "env_error": the environment's fault, not the policy's
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PendingFragment:
-    """A completed fragment whose arrays are fetched on demand: what LearnerQueue holds."""
-
-    info: FragmentInfo
-    fetch: Callable[[float], Payload]
-
     @property
     def worker_id(self) -> int:
+        """See FragmentInfo; so all that follows."""
         return self.info.worker_id
 
     @property
@@ -95,21 +80,31 @@ class PendingFragment:
         return self.info.min_policy_version
 
     @property
+    def max_policy_version(self) -> int:
+        return self.info.max_policy_version
+
+    @property
+    def collect_s(self) -> float:
+        return self.info.collect_s
+
+    @property
     def nbytes(self) -> int:
         return self.info.nbytes
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FragmentHandle:
+    """A completed fragment whose arrays may still be elsewhere: what LearnerQueue holds.
+
+    Attributes:
+      info   Of the fragment.
+      fetch  Returns the arrays within so many seconds; may be called again after a TimeoutError,
+             which says that they did not arrive. WorkerError: they are lost for good.
+    """
+
+    info: FragmentInfo
+    fetch: Callable[[float], Payload]
+
     def resolve(self, timeout_s: float) -> Fragment:
-        """Fetches the arrays; see `fragment_handle.FragmentHandle.resolve`."""
-        payload = self.fetch(timeout_s)
-        info = self.info
-        return Fragment(
-            worker_id=info.worker_id,
-            incarnation=info.incarnation,
-            seq_no=info.seq_no,
-            num_steps=info.num_steps,
-            min_policy_version=info.min_policy_version,
-            max_policy_version=info.max_policy_version,
-            collect_s=info.collect_s,
-            nbytes=info.nbytes,
-            payload=payload,
-        )
+        """Fetches the arrays; see `fetch`."""
+        return Fragment(self.info, self.fetch(timeout_s))
