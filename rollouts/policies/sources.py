@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Sources`: the arrays behind a torch module's weights, without asking torch for them each time."""
+"""`Sources`: the arrays behind a torch module's weights, without asking torch each time."""
 
 from __future__ import annotations
 
