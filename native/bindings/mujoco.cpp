@@ -1,21 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading MuJoCo.
+// Loading MuJoCo, and what its states hold.
 #include "engines/mujoco_library.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
 #include "rollouts/engines/mujoco_parts.h"
+#include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/state.h"
 
 namespace py = pybind11;
 
 namespace rollouts {
+namespace {
+
+// An environment within an entry of VectorEnv.get_state; borrows from it.
+std::span<const std::uint8_t> EnvInside(const std::string_view sealed) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(sealed.data());
+  return CpuPool::EnvInside(StateInside({bytes, sealed.size()}));
+}
+
+py::array PhysicsState(const std::string_view sealed) {
+  StateReader reader(EnvInside(sealed));
+  const std::vector<double> numbers = Physics::ReadNumbers(reader).numbers;
+  return py::array_t<double>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
+}
+
+py::bytes EnvState(const std::string_view sealed) {
+  const auto state = EnvInside(sealed);
+  return py::bytes(reinterpret_cast<const char*>(state.data()), state.size());
+}
+
+// The message of a SpecError goes on after the name of the thing.
+template <auto kRead>
+auto ReadState(const py::bytes& state) {
+  try {
+    return kRead(state);
+  } catch (const SpecError& error) {
+    throw SpecError(std::string("the state ") + error.what());
+  }
+}
+
+}  // namespace
 
 void BindMujoco(py::module_& module) {
   module.attr("MUJOCO_RELEASES") = py::tuple(py::cast(MujocoReleaseNames()));
   module.def("load_mujoco", &LoadMujoco, py::arg("so_path"), py::arg("version"),
              "Resolves MuJoCo's functions in the library of the imported mujoco.");
+  module.def("physics_state", &ReadState<PhysicsState>, py::arg("state"),
+             "MuJoCo's own numbers in a saved state of one of its environments.");
+  module.def("env_state", &ReadState<EnvState>, py::arg("state"),
+             "The environment in a saved state: what get_state of CpuPool returns.");
   module.def(
       "mujoco_parts",
       [](const std::string& xml_path, const std::string& option, const std::string& names) {

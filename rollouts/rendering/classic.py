@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rollouts import _native
 from rollouts.errors import EngineError
-from rollouts.mujoco import state_offset
 
 # our option -> the attribute of Gymnasium's environment that is drawn
 _DRAWN_OPTIONS = {"pole_half_length": "length"}
@@ -49,7 +49,7 @@ class ClassicRenderer:
         for name, attribute in _DRAWN_OPTIONS.items():
             if name in options:
                 setattr(self._env, attribute, options[name])
-        self._env.state = np.frombuffer(state, np.float64, offset=state_offset(state))
+        self._env.state = np.frombuffer(_native.env_state(state), np.float64)
         try:
             with _quiet_pygame():
                 return np.asarray(self._env.render())

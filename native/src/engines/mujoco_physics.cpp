@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -218,25 +219,33 @@ void Physics::Save(StateWriter& writer) const {
   SaveOwn(writer);
 }
 
+Physics::SavedNumbers Physics::ReadNumbers(StateReader& reader) {
+  SavedNumbers saved{reader.Get<std::int32_t>(), {}};
+  const auto size = reader.Get<std::uint64_t>();
+  // before memory is asked for: a damaged size may be any
+  if (size > reader.rest().size() / sizeof(double)) throw SpecError("is shorter than its parts");
+  const auto bytes = reader.GetBytes(size * sizeof(double));
+  saved.numbers.resize(size);
+  std::memcpy(saved.numbers.data(), bytes.data(), bytes.size());
+  return saved;
+}
+
 void Physics::Load(StateReader& reader) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = model_->native_->model.get();
   mjData* data = native_->data.get();
-  const auto version = reader.Get<std::int32_t>();
+  const SavedNumbers saved = ReadNumbers(reader);
   // what is packed changes with releases, and is not described in the bytes
-  if (version != MujocoVersion()) {
-    throw SpecError("is of MuJoCo " + VersionText(version) + ", this is " +
+  if (saved.release != MujocoVersion()) {
+    throw SpecError("is of MuJoCo " + VersionText(saved.release) + ", this is " +
                     VersionText(MujocoVersion()));
   }
-  const auto size = reader.Get<std::uint64_t>();
-  const auto expected = static_cast<std::uint64_t>(api.state_size(model, Release().saved_state));
-  if (size != expected) {
-    throw SpecError("has " + std::to_string(size) + " numbers of a model with " +
+  const std::vector<double>& state = saved.numbers;
+  const auto expected = static_cast<std::size_t>(api.state_size(model, Release().saved_state));
+  if (state.size() != expected) {
+    throw SpecError("has " + std::to_string(state.size()) + " numbers of a model with " +
                     std::to_string(expected));
   }
-  std::vector<double> state(size);
-  const auto bytes = reader.GetBytes(size * sizeof(double));
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(state.data()));
   // first: the simulation goes on with its own model
   LoadOwn(reader);
   model = native_->model;

@@ -47,6 +47,12 @@ std::vector<std::uint8_t> CpuPool::SaveState(std::int32_t env) {
   return SaveIdle(env);
 }
 
+std::span<const std::uint8_t> CpuPool::EnvInside(std::span<const std::uint8_t> state) {
+  StateReader reader(state);
+  GetClock(reader, 0);
+  return reader.rest();
+}
+
 std::vector<std::uint8_t> CpuPool::SaveIdle(std::int32_t env) const {
   std::vector<std::uint8_t> state;
   StateWriter writer(state);

@@ -2,6 +2,9 @@
 #include "rollouts/pool/heavy_env_batch.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
 #include <utility>
 
 #include "rollouts/pool/run_or_fail.h"
@@ -45,6 +48,31 @@ bool HasColumns(const EnvSpec& spec, void* const* columns) {
   return spec.num_infos > 0 && columns[0];
 }
 
+// A number that no environment tells: a NaN of this pattern.
+constexpr double kUntold = std::bit_cast<double>(std::uint64_t{0x7FF8'5EED'5EED'5EED});
+
+// As many values as the spec announces, neither less nor more.
+[[maybe_unused]] bool AreTold(const EnvSpec& spec, std::span<const double> values) {
+  std::int32_t announced = 0;
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) announced += spec.infos[i].size();
+  const auto untold = [](double value) {
+    return std::bit_cast<std::uint64_t>(value) == std::bit_cast<std::uint64_t>(kUntold);
+  };
+  const auto split = values.begin() + announced;
+  return std::none_of(values.begin(), split, untold) && std::all_of(split, values.end(), untold);
+}
+
+// An environment's values of its info columns, one after the other.
+using InfoValues = std::array<double, EnvSpec::kMaxInfoValues>;
+
+InfoValues InfosOf(const HeavyEnv& env, [[maybe_unused]] const EnvSpec& spec) {
+  InfoValues values;
+  values.fill(kUntold);
+  env.WriteInfo(values.data());
+  assert(AreTold(spec, values));
+  return values;
+}
+
 void StoreInfos(const EnvSpec& spec, const double* values, void* const* columns,
                 std::int64_t row) {
   for (std::int32_t i = 0; i < spec.num_infos; ++i) {
@@ -66,9 +94,7 @@ struct HeavyRef {
   void WriteInfoRow(void* const* columns, std::int64_t row) const {
     // begun episodes have columns in same-step autoreset alone
     if (!HasColumns(spec, columns)) return;
-    double values[EnvSpec::kMaxInfoValues] = {};
-    env.WriteInfo(values);
-    StoreInfos(spec, values, columns, row);
+    StoreInfos(spec, InfosOf(env, spec).data(), columns, row);
   }
 };
 
@@ -100,9 +126,7 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
       return RowRef{rows.view, rows.first};
     };
     const auto write_info = [&](const RowRef& out) {
-      double values[EnvSpec::kMaxInfoValues] = {};
-      envs_[env]->WriteInfo(values);
-      WriteInfo(values, out);
+      WriteInfo(InfosOf(*envs_[env], spec_).data(), out);
     };
     HeavyRef ref{*envs_[env], spec_};
     RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,

@@ -62,6 +62,39 @@ std::string Text(const OptionValue& value) {
   return std::get<bool>(value) ? "true" : "false";
 }
 
+// A sealed state, taken apart; borrows from it.
+struct Opened {
+  std::string type;
+  std::uint64_t fingerprint;
+  std::span<const std::uint8_t> state;
+};
+
+Opened Open(std::span<const std::uint8_t> sealed) {
+  if (sealed.size() >= sizeof(kMagic) && std::memcmp(sealed.data(), kMagic, sizeof(kMagic)) != 0) {
+    throw SpecError("is not a state: expected bytes that get_state returned");
+  }
+  if (sealed.size() < sizeof(Header)) {
+    throw SpecError("is truncated: it has " + std::to_string(sealed.size()) +
+                    " bytes, its header alone has " + std::to_string(sizeof(Header)));
+  }
+  Header header;
+  std::memcpy(&header, sealed.data(), sizeof(header));
+  if (header.version != kVersion) {
+    throw SpecError("has format version " + std::to_string(header.version) +
+                    ", this version of rollouts reads " + std::to_string(kVersion));
+  }
+  const std::span body = sealed.subspan(sizeof(header));
+  if (header.type_bytes > body.size() || header.state_bytes != body.size() - header.type_bytes) {
+    throw SpecError("is truncated or damaged: it has " + std::to_string(sealed.size()) +
+                    " bytes, its header says otherwise");
+  }
+  if (header.checksum != Checksum(sealed)) throw SpecError("is damaged: its checksum is wrong");
+
+  return {{body.begin(), body.begin() + header.type_bytes},
+          header.fingerprint,
+          body.subspan(header.type_bytes)};
+}
+
 }  // namespace
 
 StateKind MakeStateKind(const std::string& type, const Options& options) {
@@ -91,34 +124,18 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
 
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed) {
-  if (sealed.size() >= sizeof(kMagic) && std::memcmp(sealed.data(), kMagic, sizeof(kMagic)) != 0) {
-    throw SpecError("is not a state: expected bytes that get_state returned");
+  const Opened opened = Open(sealed);
+  if (opened.type != kind.type) {
+    throw SpecError("is of a " + opened.type + " environment, expected one of " + kind.type);
   }
-  if (sealed.size() < sizeof(Header)) {
-    throw SpecError("is truncated: it has " + std::to_string(sealed.size()) +
-                    " bytes, its header alone has " + std::to_string(sizeof(Header)));
+  if (opened.fingerprint != kind.fingerprint) {
+    throw SpecError("is of a " + opened.type + " environment with other options than this one's");
   }
-  Header header;
-  std::memcpy(&header, sealed.data(), sizeof(header));
-  if (header.version != kVersion) {
-    throw SpecError("has format version " + std::to_string(header.version) +
-                    ", this version of rollouts reads " + std::to_string(kVersion));
-  }
-  const std::span body = sealed.subspan(sizeof(header));
-  if (header.type_bytes > body.size() || header.state_bytes != body.size() - header.type_bytes) {
-    throw SpecError("is truncated or damaged: it has " + std::to_string(sealed.size()) +
-                    " bytes, its header says otherwise");
-  }
-  if (header.checksum != Checksum(sealed)) throw SpecError("is damaged: its checksum is wrong");
+  return opened.state;
+}
 
-  const std::string type(body.begin(), body.begin() + header.type_bytes);
-  if (type != kind.type) {
-    throw SpecError("is of a " + type + " environment, expected one of " + kind.type);
-  }
-  if (header.fingerprint != kind.fingerprint) {
-    throw SpecError("is of a " + type + " environment with other options than this one's");
-  }
-  return body.subspan(header.type_bytes);
+std::span<const std::uint8_t> StateInside(std::span<const std::uint8_t> sealed) {
+  return Open(sealed).state;
 }
 
 }  // namespace rollouts

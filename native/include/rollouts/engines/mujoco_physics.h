@@ -213,6 +213,14 @@ class Physics {
   // Throws SpecError for a state of another model or release of MuJoCo.
   void Load(StateReader& reader);
 
+  // What Save puts first: MuJoCo's release, and the numbers of mjSTATE_INTEGRATION. Throws
+  // SpecError where they are not there.
+  struct SavedNumbers {
+    std::int32_t release = 0;
+    std::vector<double> numbers;
+  };
+  static SavedNumbers ReadNumbers(StateReader& reader);
+
  private:
   struct Native;
   void ThrowWarnings();

@@ -199,6 +199,10 @@ class CpuPool final : private ChunkRunner {
   // episode's statistics. For idle environments that were reset, else ProtocolError.
   std::vector<std::uint8_t> SaveState(std::int32_t env);
 
+  // The environment in what SaveState returned, without its episode; borrows from it. Throws
+  // SpecError for what SaveState cannot have returned.
+  static std::span<const std::uint8_t> EnvInside(std::span<const std::uint8_t> state);
+
   // What an environment's engine shows. As SaveState; SpecError where nothing draws it.
   Frame Render(std::int32_t env);
 

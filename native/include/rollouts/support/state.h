@@ -40,6 +40,9 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed);
 
+// The same of an environment of whatever kind, for who only looks at it.
+std::span<const std::uint8_t> StateInside(std::span<const std::uint8_t> sealed);
+
 // Appends plain values.
 class StateWriter {
  public:

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -60,15 +61,20 @@ struct Simulation {
   double dt;  // seconds of a step
 };
 
-// Writes info values in the order of kInfos.
+// Writes info values in the order of kInfos; debug builds check that there are no more of them.
 class InfoWriter {
  public:
-  explicit InfoWriter(double* out) : out_(out) {}
-  void Put(double value) { *out_++ = value; }
-  void Put(const double* values, std::int32_t count) { out_ = std::copy_n(values, count, out_); }
+  explicit InfoWriter(std::span<double> out) : rest_(out) {}
+  void Put(double value) { Put(&value, 1); }
+  void Put(const double* values, std::int32_t count) {
+    assert(count <= std::ssize(rest_));
+    std::copy_n(values, count, rest_.begin());
+    rest_ = rest_.subspan(static_cast<std::size_t>(count));
+  }
+  bool full() const { return rest_.empty(); }
 
  private:
-  double* out_;
+  std::span<double> rest_;
 };
 
 // What a state holds beside the simulation.
@@ -157,15 +163,18 @@ class MujocoEnv : public ModelOwner {
     physics_.Reset(qpos, qvel);
     shown_.clear();
     std::fill(infos_.begin(), infos_.end(), 0.0);
-    InfoWriter infos(infos_.data());
+    InfoWriter infos(infos_);
     task_.AfterReset(config_, sim_, infos);
   }
 
   StepResult Step(const Action* action, Rng& /*rng*/) {
     physics_.Step(action, config_.frame_skip, Task::ContactForces(config_));
     shown_.clear();
-    InfoWriter infos(infos_.data());
-    return task_.AfterStep(config_, sim_, action, infos);
+    InfoWriter infos(infos_);
+    const StepResult result = task_.AfterStep(config_, sim_, action, infos);
+    // a task that leaves one out shows the last step's
+    assert(infos.full());
+    return result;
   }
 
   void Observe(Obs* obs) const {
