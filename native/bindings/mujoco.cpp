@@ -9,6 +9,7 @@
 #include "bindings/bindings.h"
 #include "rollouts/engines/mujoco_parts.h"
 #include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/envs/dm_control/dmc_task.h"
 #include "rollouts/pool/cpu_pool.h"
 #include "rollouts/support/state.h"
 
@@ -54,6 +55,18 @@ void BindMujoco(py::module_& module) {
              "MuJoCo's own numbers in a saved state of one of its environments.");
   module.def("env_state", &ReadState<EnvState>, py::arg("state"),
              "The environment in a saved state: what get_state of CpuPool returns.");
+  module.def(
+      "dm_control_models",
+      [] {
+        py::dict models;
+        for (const dmc::Domain& domain : dmc::Domains()) {
+          for (const dmc::TaskEntry& task : domain.tasks) {
+            models[task.id] = py::make_tuple(task.model.function, task.model.arguments);
+          }
+        }
+        return models;
+      },
+      "id -> (function, arguments as JSON) by which dm_control writes a task's model.");
   module.def(
       "mujoco_parts",
       [](const std::string& xml_path, const std::string& option, const std::string& names) {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import json
 import os
 import stat
 import tempfile
@@ -32,33 +33,6 @@ from rollouts.families.family import Family
 
 _INSTALL = "pip install 'rollouts[dm-control]'"
 _MODULES = {"humanoid_cmu": "humanoid_CMU"}  # whose names are not those of our headers
-
-# (function, arguments) that write a task's XML; get_model_and_assets() where there is no entry
-_WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "CartpoleTwoPoles-v1": ("get_model_and_assets", {"num_poles": 2}),
-    "CartpoleThreePoles-v1": ("get_model_and_assets", {"num_poles": 3}),
-    # the floor is as large as the dog can run in an episode
-    "DogStand-v1": ("get_model_and_assets", {"floor_size": 15}),
-    "DogWalk-v1": ("get_model_and_assets", {"floor_size": 15}),
-    "DogTrot-v1": ("get_model_and_assets", {"floor_size": 45}),
-    "DogRun-v1": ("get_model_and_assets", {"floor_size": 135}),
-    "DogFetch-v1": ("get_model_and_assets", {"remove_ball": False}),
-    # with a seed for springs that the native core draws anew
-    "LqrLqr21-v1": ("get_model_and_assets", {"n_bodies": 2, "n_actuators": 1, "random": 0}),
-    "LqrLqr62-v1": ("get_model_and_assets", {"n_bodies": 6, "n_actuators": 2, "random": 0}),
-    "ManipulatorBringBall-v1": ("make_model", {"use_peg": False, "insert": False}),
-    "ManipulatorBringPeg-v1": ("make_model", {"use_peg": True, "insert": False}),
-    "ManipulatorInsertBall-v1": ("make_model", {"use_peg": False, "insert": True}),
-    "ManipulatorInsertPeg-v1": ("make_model", {"use_peg": True, "insert": True}),
-    "QuadrupedEscape-v1": ("make_model", {"floor_size": 40, "terrain": True, "rangefinders": True}),
-    "QuadrupedFetch-v1": ("make_model", {"walls_and_ball": True}),
-    "QuadrupedRun-v1": ("make_model", {"floor_size": 100}),
-    "QuadrupedWalk-v1": ("make_model", {"floor_size": 10}),
-    "SwimmerSwimmer6-v1": ("get_model_and_assets", {"n_joints": 6}),
-    "SwimmerSwimmer15-v1": ("get_model_and_assets", {"n_joints": 15}),
-    "StackerStack2-v1": ("make_model", {"n_boxes": 2}),
-    "StackerStack4-v1": ("make_model", {"n_boxes": 4}),
-}
 
 
 def task_ids() -> list[str]:
@@ -86,8 +60,8 @@ def model_file(env_id: str, header: str) -> Path:
       EngineError: dm-control is missing or cannot write this model, or no file can be made.
     """
     stem = Path(header).stem
-    function, arguments = _WRITERS.get(env_id, ("get_model_and_assets", {}))
-    return _compile(_MODULES.get(stem, stem), function, arguments)
+    function, arguments = _native.dm_control_models()[env_id]
+    return _compile(_MODULES.get(stem, stem), function, json.loads(arguments))
 
 
 def control_timestep(header: str) -> float | None:

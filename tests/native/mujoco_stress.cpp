@@ -18,6 +18,7 @@
 
 #include "engines/mujoco_library.h"
 #include "rollouts/envs/dm_control/dmc_env.h"
+#include "rollouts/envs/dm_control/stacker.h"
 #include "rollouts/envs/mujoco/ant.h"
 #include "rollouts/envs/mujoco/half_cheetah.h"
 #include "rollouts/envs/mujoco/humanoid.h"
@@ -35,6 +36,15 @@
   } while (false)
 
 namespace rollouts {
+
+// The registry's, which is no part of this program: the tasks that it plays.
+const dmc::TaskEntry& dmc::FindTask(const std::string& id) {
+  for (const TaskEntry& task : kStackerTasks) {
+    if (id == task.id) return task;
+  }
+  throw SpecError("the program has no task '" + id + "'");
+}
+
 namespace {
 
 constexpr int kThreads = 3;

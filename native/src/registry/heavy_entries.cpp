@@ -4,10 +4,14 @@
 
 #include "entries.h"
 #include "registry_heavy_includes.inc"
+#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/pool/heavy_env_batch.h"
 
 namespace rollouts {
 namespace {
+
+// dm_control's limit, which it has for all domains but Lqr; those of EnvPool's ids are the same.
+constexpr std::int32_t kSuiteSteps = 1000;
 
 template <HeavyEnvironment Env>
 Options HeavyOptions() {
@@ -44,10 +48,19 @@ std::vector<RegistryEntry> HeavyEntries() {
 #define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,         \
                 #TYPE, HeavyOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
-  return {
+  std::vector<RegistryEntry> entries{
 #include "registry_heavy_entries.inc"
   };
 #undef ROLLOUTS_HEAVY_ENV
+  // a domain's tasks are listed in its header
+  for (const dmc::Domain& domain : dmc::Domains()) {
+    for (const dmc::TaskEntry& task : domain.tasks) {
+      entries.push_back({task.id, kSuiteSteps, std::numeric_limits<double>::quiet_NaN(),
+                         /*cpu_only=*/true, domain.header, "DmControl", HeavyOptions<DmControl>,
+                         HeavySpec<DmControl>, HeavyBatch<DmControl>});
+    }
+  }
+  return entries;
 }
 
 }  // namespace rollouts

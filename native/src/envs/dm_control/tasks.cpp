@@ -1,32 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// All domains of the DeepMind Control Suite, and what several of them share.
-#include <algorithm>
+// What several domains of the DeepMind Control Suite share.
 #include <cmath>
 #include <functional>
-#include <initializer_list>
-#include <span>
 #include <string>
-#include <vector>
 
-#include "rollouts/envs/dm_control/acrobot.h"
-#include "rollouts/envs/dm_control/ball_in_cup.h"
-#include "rollouts/envs/dm_control/cartpole.h"
-#include "rollouts/envs/dm_control/cheetah.h"
-#include "rollouts/envs/dm_control/dog.h"
-#include "rollouts/envs/dm_control/hopper.h"
-#include "rollouts/envs/dm_control/humanoid.h"
-#include "rollouts/envs/dm_control/humanoid_cmu.h"
-#include "rollouts/envs/dm_control/lqr.h"
-#include "rollouts/envs/dm_control/manipulator.h"
-#include "rollouts/envs/dm_control/pendulum.h"
-#include "rollouts/envs/dm_control/stacker.h"
-#include "rollouts/envs/dm_control/finger.h"
-#include "rollouts/envs/dm_control/fish.h"
-#include "rollouts/envs/dm_control/point_mass.h"
-#include "rollouts/envs/dm_control/quadruped.h"
-#include "rollouts/envs/dm_control/reacher.h"
-#include "rollouts/envs/dm_control/swimmer.h"
-#include "rollouts/envs/dm_control/walker.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
 #include "rollouts/envs/mujoco/task_math.h"
@@ -34,36 +11,6 @@
 
 namespace rollouts::dmc {
 namespace {
-
-const std::vector<TaskEntry>& AllTasks() {
-  static const std::vector<TaskEntry> tasks = [] {
-    std::vector<TaskEntry> all;
-    const std::initializer_list<std::span<const TaskEntry>> domains = {
-        kAcrobotTasks,
-        kBallInCupTasks,
-        kCartpoleTasks,
-        kCheetahTasks,
-        kDogTasks,
-        kFingerTasks,
-        kFishTasks,
-        kHopperTasks,
-        kHumanoidTasks,
-        kHumanoidCmuTasks,
-        kLqrTasks,
-        kManipulatorTasks,
-        kPendulumTasks,
-        kPointMassTasks,
-        kQuadrupedTasks,
-        kReacherTasks,
-        kStackerTasks,
-        kSwimmerTasks,
-        kWalkerTasks,
-    };
-    for (const auto& domain : domains) all.insert(all.end(), domain.begin(), domain.end());
-    return all;
-  }();
-  return tasks;
-}
 
 void Normalize(double* values, std::int32_t count) {
   const double norm = mujoco::Norm(values, count);
@@ -82,14 +29,6 @@ void DrawLimitedRotation(Rng& rng, double limit, double* quaternion) {
 }
 
 }  // namespace
-
-const TaskEntry& FindTask(const std::string& id) {
-  const auto& tasks = AllTasks();
-  const auto found =
-      std::find_if(tasks.begin(), tasks.end(), [&](const TaskEntry& task) { return id == task.id; });
-  if (found == tasks.end()) throw SpecError("the DeepMind Control Suite has no task '" + id + "'");
-  return *found;
-}
 
 double SmallControl(const double* controls, std::int32_t count) {
   // in NumPy's order, so that rewards are dm_control's to the bit

@@ -84,8 +84,10 @@ inline constexpr TaskEntry kCartpoleTasks[] = {
     {"CartpoleBalanceSparse-v1", 0, 4'000, Make<Cartpole, false, true>},
     {"CartpoleSwingup-v1", 0, 4'000, Make<Cartpole, true, false>},
     {"CartpoleSwingupSparse-v1", 0, 4'000, Make<Cartpole, true, true>},
-    {"CartpoleTwoPoles-v1", 0, 5'000, Make<Cartpole, true, false>},
-    {"CartpoleThreePoles-v1", 0, 6'000, Make<Cartpole, true, false>},
+    {"CartpoleTwoPoles-v1", 0, 5'000, Make<Cartpole, true, false>,
+     ModelAndAssets(R"({"num_poles": 2})")},
+    {"CartpoleThreePoles-v1", 0, 6'000, Make<Cartpole, true, false>,
+     ModelAndAssets(R"({"num_poles": 3})")},
 };
 
 }  // namespace rollouts::dmc

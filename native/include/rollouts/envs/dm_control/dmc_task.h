@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task of the DeepMind Control Suite: what it draws at a start, shows and rewards. Each domain
-// is a header beside this one and lists its tasks; src/envs/dm_control/tasks.cpp puts the lists together.
+// is a header beside this one and lists its tasks; the registry puts the lists together.
 // Arithmetic follows dm_control's. Models are those of the dm-control package.
 #pragma once
 
@@ -111,12 +111,23 @@ class Task {
   const DataView& data_;
 };
 
+// The call by which a domain's module in dm_control writes the XML of a task's model.
+struct ModelCall {
+  const char* function = "get_model_and_assets";
+  const char* arguments = "{}";  // by name; JSON
+};
+constexpr ModelCall ModelAndAssets(const char* arguments) {
+  return {"get_model_and_assets", arguments};
+}
+constexpr ModelCall MakeModel(const char* arguments) { return {"make_model", arguments}; }
+
 // One line of a domain's list.
 struct TaskEntry {
-  const char* id;           // of envs.cmake
+  const char* id;
   double control_timestep;  // seconds of a step; 0: the model's own timestep
   std::int32_t substep_ns;  // rough cost of one substep on one core
   std::unique_ptr<Task> (*make)(Physics&);
+  ModelCall model = {};
 };
 
 // For a TaskEntry: makes a T with these arguments.
@@ -125,7 +136,14 @@ std::unique_ptr<Task> Make(Physics& physics) {
   return std::make_unique<T>(physics, kArguments...);
 }
 
-// tasks.cpp. Throws SpecError for an id that no domain lists.
+struct Domain {
+  std::span<const TaskEntry> tasks;
+  const char* header;  // relative to include/rollouts
+};
+
+// Every line of envs.cmake that names a domain. Defined by the registry, as the next.
+std::span<const Domain> Domains();
+// Throws SpecError for an id that no domain lists.
 const TaskEntry& FindTask(const std::string& id);
 
 }  // namespace rollouts::dmc

@@ -211,10 +211,13 @@ class DogFetch final : public Dog {
 };
 
 inline constexpr double kDogStep = 0.015;  // s
+// The floor is as large as the dog can run in an episode.
 inline constexpr TaskEntry kDogTasks[] = {
-    {"DogStand-v1", kDogStep, 150'000, Make<Dog, 0>}, {"DogWalk-v1", kDogStep, 150'000, Make<Dog, 1>},
-    {"DogTrot-v1", kDogStep, 150'000, Make<Dog, 3>},  {"DogRun-v1", kDogStep, 150'000, Make<Dog, 9>},
-    {"DogFetch-v1", kDogStep, 150'000, Make<DogFetch>},
+    {"DogStand-v1", kDogStep, 150'000, Make<Dog, 0>, ModelAndAssets(R"({"floor_size": 15})")},
+    {"DogWalk-v1", kDogStep, 150'000, Make<Dog, 1>, ModelAndAssets(R"({"floor_size": 15})")},
+    {"DogTrot-v1", kDogStep, 150'000, Make<Dog, 3>, ModelAndAssets(R"({"floor_size": 45})")},
+    {"DogRun-v1", kDogStep, 150'000, Make<Dog, 9>, ModelAndAssets(R"({"floor_size": 135})")},
+    {"DogFetch-v1", kDogStep, 150'000, Make<DogFetch>, ModelAndAssets(R"({"remove_ball": false})")},
 };
 
 }  // namespace rollouts::dmc

@@ -50,9 +50,12 @@ class Lqr final : public Task {
   const std::span<double> stiffness_;
 };
 
+// With a seed for springs that DrawModel draws anew.
 inline constexpr TaskEntry kLqrTasks[] = {
-    {"LqrLqr21-v1", 0, 3'000, Make<Lqr>},
-    {"LqrLqr62-v1", 0, 5'000, Make<Lqr>},
+    {"LqrLqr21-v1", 0, 3'000, Make<Lqr>,
+     ModelAndAssets(R"({"n_bodies": 2, "n_actuators": 1, "random": 0})")},
+    {"LqrLqr62-v1", 0, 5'000, Make<Lqr>,
+     ModelAndAssets(R"({"n_bodies": 6, "n_actuators": 2, "random": 0})")},
 };
 
 }  // namespace rollouts::dmc

@@ -148,10 +148,14 @@ class Manipulator final : public PlanarArm {
 
 inline constexpr double kManipulatorStep = 0.01;  // s
 inline constexpr TaskEntry kManipulatorTasks[] = {
-    {"ManipulatorBringBall-v1", kManipulatorStep, 12'000, Make<Manipulator, false, false>},
-    {"ManipulatorBringPeg-v1", kManipulatorStep, 12'000, Make<Manipulator, true, false>},
-    {"ManipulatorInsertBall-v1", kManipulatorStep, 12'000, Make<Manipulator, false, true>},
-    {"ManipulatorInsertPeg-v1", kManipulatorStep, 12'000, Make<Manipulator, true, true>},
+    {"ManipulatorBringBall-v1", kManipulatorStep, 12'000, Make<Manipulator, false, false>,
+     MakeModel(R"({"use_peg": false, "insert": false})")},
+    {"ManipulatorBringPeg-v1", kManipulatorStep, 12'000, Make<Manipulator, true, false>,
+     MakeModel(R"({"use_peg": true, "insert": false})")},
+    {"ManipulatorInsertBall-v1", kManipulatorStep, 12'000, Make<Manipulator, false, true>,
+     MakeModel(R"({"use_peg": false, "insert": true})")},
+    {"ManipulatorInsertPeg-v1", kManipulatorStep, 12'000, Make<Manipulator, true, true>,
+     MakeModel(R"({"use_peg": true, "insert": true})")},
 };
 
 }  // namespace rollouts::dmc

@@ -223,10 +223,14 @@ class QuadrupedFetch final : public Quadruped {
 };
 
 inline constexpr TaskEntry kQuadrupedTasks[] = {
-    {"QuadrupedEscape-v1", 0.02, 60'000, Make<QuadrupedEscape>},
-    {"QuadrupedFetch-v1", 0.02, 35'000, Make<QuadrupedFetch>},
-    {"QuadrupedRun-v1", 0.02, 30'000, Make<QuadrupedMove, true>},
-    {"QuadrupedWalk-v1", 0.02, 30'000, Make<QuadrupedMove, false>},
+    {"QuadrupedEscape-v1", 0.02, 60'000, Make<QuadrupedEscape>,
+     MakeModel(R"({"floor_size": 40, "terrain": true, "rangefinders": true})")},
+    {"QuadrupedFetch-v1", 0.02, 35'000, Make<QuadrupedFetch>,
+     MakeModel(R"({"walls_and_ball": true})")},
+    {"QuadrupedRun-v1", 0.02, 30'000, Make<QuadrupedMove, true>,
+     MakeModel(R"({"floor_size": 100})")},
+    {"QuadrupedWalk-v1", 0.02, 30'000, Make<QuadrupedMove, false>,
+     MakeModel(R"({"floor_size": 10})")},
 };
 
 }  // namespace rollouts::dmc

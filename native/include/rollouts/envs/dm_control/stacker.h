@@ -99,8 +99,8 @@ class Stacker final : public PlanarArm {
 
 inline constexpr double kStackerStep = 0.01;  // s
 inline constexpr TaskEntry kStackerTasks[] = {
-    {"StackerStack2-v1", kStackerStep, 15'000, Make<Stacker, 2>},
-    {"StackerStack4-v1", kStackerStep, 25'000, Make<Stacker, 4>},
+    {"StackerStack2-v1", kStackerStep, 15'000, Make<Stacker, 2>, MakeModel(R"({"n_boxes": 2})")},
+    {"StackerStack4-v1", kStackerStep, 25'000, Make<Stacker, 4>, MakeModel(R"({"n_boxes": 4})")},
 };
 
 }  // namespace rollouts::dmc

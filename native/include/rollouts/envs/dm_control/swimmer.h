@@ -72,8 +72,8 @@ class Swimmer final : public Task {
 };
 
 inline constexpr TaskEntry kSwimmerTasks[] = {
-    {"SwimmerSwimmer6-v1", 0.03, 6'000, Make<Swimmer>},
-    {"SwimmerSwimmer15-v1", 0.03, 15'000, Make<Swimmer>},
+    {"SwimmerSwimmer6-v1", 0.03, 6'000, Make<Swimmer>, ModelAndAssets(R"({"n_joints": 6})")},
+    {"SwimmerSwimmer15-v1", 0.03, 15'000, Make<Swimmer>, ModelAndAssets(R"({"n_joints": 15})")},
 };
 
 }  // namespace rollouts::dmc
