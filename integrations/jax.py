@@ -42,7 +42,7 @@ from gymnasium.vector import AutoresetMode
 from rollouts.integrations.shared.missing import needs
 
 from rollouts import _native
-from rollouts.batch import StepBatch
+from rollouts.batch import STEP_ARRAYS, StepBatch
 from rollouts.errors import EngineError, SpecError
 from rollouts.pool.registry import resolve
 from rollouts.pool.vector_env import VectorEnv
@@ -112,7 +112,7 @@ def to_jax(batch: StepBatch) -> StepBatch:
     The pool writes into shared memory only after the arrays are gone. Without jax_enable_x64,
     float64 and int64 arrays are converted, which copies them.
     """
-    arrays = (None if array is None else _shared(array) for array in batch[:8])
+    arrays = (None if array is None else _shared(array) for array in batch[:-1])
     return StepBatch._make((*arrays, {name: _shared(array) for name, array in batch.info.items()}))
 
 
@@ -181,10 +181,10 @@ class _Layout:
 
     def batch(self, results: Any) -> StepBatch:
         """Results after the handle by name."""
-        final_obs = results[7] if self._has_final_obs else None
-        infos = results[8:] if self._has_final_obs else results[7:]
-        info = dict(zip(self._info_names, infos, strict=True))
-        return StepBatch._make((*results[:7], final_obs, info))
+        names = [name for name in STEP_ARRAYS if self._has_final_obs or name != "final_obs"]
+        arrays: dict[str, Any] = {"final_obs": None, **dict(zip(names, results, strict=False))}
+        info = dict(zip(self._info_names, results[len(names) :], strict=True))
+        return StepBatch(**arrays, info=info)
 
 
 @functools.cache
@@ -207,7 +207,7 @@ def _by_callback(env: VectorEnv, arguments: tuple[Any, ...], results: tuple[Any,
         if len(results) == 1:
             return (np.asarray(handle),)
         batch = env.recv_batch()
-        arrays = [array for array in batch[:8] if array is not None] + list(batch.info.values())
+        arrays = [array for array in batch[:-1] if array is not None] + list(batch.info.values())
         return (
             np.asarray(handle),
             *(np.asarray(a, r.dtype) for a, r in zip(arrays, results[1:], strict=True)),

@@ -11,6 +11,9 @@ Array = npt.NDArray[Any]
 # one value for all environments, or a list with one for each
 OptionColumn = bool | int | float | str | Sequence[bool | int | float | str]
 
+# names of what recv returns first; info_names follow, and those again of begun episodes
+STEP_ARRAYS: tuple[str, ...]
+
 class CpuPool:
     info_names: tuple[str, ...]
     num_in_flight: int

@@ -45,6 +45,28 @@ class StepBatch(NamedTuple):
     info: dict[str, Array]
 
 
+# the arrays of a step, in the order in which pools return them; infos follow
+STEP_ARRAYS = StepBatch._fields[:-1]
+NUM_STEP_ARRAYS = len(STEP_ARRAYS)
+ENV_ID = STEP_ARRAYS.index("env_id")
+
+# the arrays of a RolloutBatch by what they have one row for; `extras` are as TIME_MAJOR,
+# `policy_state` as PER_ENV and `final_obs` as PER_EPISODE, where there are any
+TIME_MAJOR = (
+    "obs",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "bootstrap_value",
+    "log_prob",
+    "value",
+    "policy_version",
+)
+PER_ENV = ("last_obs", "last_value", "env_id")
+PER_EPISODE = ("episode_return", "episode_length", "episode_env_id")
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutBatch:
     """T steps of B environments, time-major.
@@ -102,9 +124,9 @@ class RolloutBatch:
         steps, rows = self.reward.shape
         episodes = self.episode_return.shape[0]
         expected = (
-            *((name, (steps, rows)) for name in _TIME_MAJOR),
-            *((name, (rows,)) for name in _PER_ENV),
-            *((name, (episodes,)) for name in _PER_EPISODE),
+            *((name, (steps, rows)) for name in TIME_MAJOR),
+            *((name, (rows,)) for name in PER_ENV),
+            *((name, (episodes,)) for name in PER_EPISODE),
         )
         for name, leading in expected:
             _check_leading(name, getattr(self, name), leading)
@@ -152,8 +174,8 @@ class RolloutBatch:
             return np.concatenate([getattr(batch, name) for batch in batches], axis=axis)
 
         return cls(
-            **{name: join(name, 1) for name in _TIME_MAJOR},
-            **{name: join(name, 0) for name in (*_PER_ENV, *_PER_EPISODE)},
+            **{name: join(name, 1) for name in TIME_MAJOR},
+            **{name: join(name, 0) for name in (*PER_ENV, *PER_EPISODE)},
             extras={
                 name: np.concatenate([batch.extras[name] for batch in batches], axis=1)
                 for name in first.extras
@@ -164,21 +186,6 @@ class RolloutBatch:
             ),
             final_obs=_join_final_obs(batches),
         )
-
-
-_TIME_MAJOR = (
-    "obs",
-    "action",
-    "reward",
-    "terminated",
-    "truncated",
-    "bootstrap_value",
-    "log_prob",
-    "value",
-    "policy_version",
-)
-_PER_ENV = ("last_obs", "last_value", "env_id")
-_PER_EPISODE = ("episode_return", "episode_length", "episode_env_id")
 
 
 def _join_final_obs(batches: Sequence[RolloutBatch]) -> Array | None:

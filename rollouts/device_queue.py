@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import RolloutBatch
+from rollouts.batch import PER_EPISODE, RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
@@ -77,7 +77,7 @@ class DeviceBatch:
         return self.reward.numel()
 
 
-_ON_HOST = ("env_id", "episode_return", "episode_length", "episode_env_id")
+_ON_HOST = ("env_id", *PER_EPISODE)
 _SEVERAL = ("extras", "policy_state")
 _ON_DEVICE = tuple(f.name for f in fields(DeviceBatch) if f.name not in (*_ON_HOST, *_SEVERAL))
 

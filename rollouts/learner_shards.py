@@ -23,16 +23,13 @@ from dataclasses import fields
 
 import numpy as np
 
-from rollouts.batch import RolloutBatch
+from rollouts.batch import PER_ENV, PER_EPISODE, RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 
 Source = Callable[[float], RolloutBatch]
 
 # how long one call of the source may wait before close() is looked for
 _SLICE_S = 0.5
-
-_PER_ENV = ("last_obs", "last_value", "env_id")
-_PER_EPISODE = ("episode_return", "episode_length", "episode_env_id")
 
 
 class LearnerShards:
@@ -174,9 +171,9 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
         arrays = {}
         for f in fields(batch):
             array = getattr(batch, f.name)
-            if f.name in _PER_ENV:
+            if f.name in PER_ENV:
                 arrays[f.name] = array[start:end]
-            elif f.name in _PER_EPISODE:
+            elif f.name in PER_EPISODE:
                 arrays[f.name] = array[is_here]
             elif f.name == "final_obs":
                 arrays[f.name] = None if array is None else array[is_here]

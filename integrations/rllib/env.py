@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 import rollouts
-from rollouts.batch import StepBatch
+from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import add_errors, to_autoreset_mode
 from rollouts.errors import SpecError
 from rollouts.pool.registry import is_env_id
@@ -45,8 +45,8 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
         arrays = self._pool.step(actions, None, None)
         info = self._own_infos(arrays)
         if self._reports_errors:
-            add_errors(info, arrays[4], self._pool.take_failures())
-        return StepBatch._make((*arrays[:8], info))
+            add_errors(info, arrays[ENV_ID], self._pool.take_failures())
+        return StepBatch._make((*arrays[:NUM_STEP_ARRAYS], info))
 
 
 class BatchSteps(VectorWrapper):

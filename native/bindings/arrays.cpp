@@ -17,33 +17,25 @@ namespace {
 
 constexpr std::size_t kMostAxes = 64;  // NumPy's
 
-// The order of MakeArrays.
-constexpr const char* kNames[] = {"obs",    "reward",         "terminated",     "truncated",
-                                  "env_id", "episode_return", "episode_length", "final_obs"};
-
-// `field` is a number of kNames, here and below.
-py::dtype FieldDType(std::size_t field, const EnvSpec& spec) {
-  switch (field) {
-    case 1: case 5: return py::dtype::of<double>();
-    case 2: case 3: return py::dtype::of<bool>();
-    case 4: case 6: return py::dtype::of<std::int32_t>();
-    default: return NumpyDType(spec.observation.dtype);
-  }
+py::dtype DTypeOf(const StepArray& array, const EnvSpec& spec) {
+  if (array.is_obs) return NumpyDType(spec.observation.dtype);
+  return array.is_flag ? py::dtype::of<bool>() : NumpyDType(array.dtype);
 }
 
-std::vector<py::ssize_t> FieldShape(std::size_t field, const EnvSpec& spec, py::ssize_t rows) {
+std::vector<py::ssize_t> ShapeOf(const StepArray& array, const EnvSpec& spec, py::ssize_t rows) {
   std::vector<py::ssize_t> shape{rows};
-  if (field == 0 || field == 7) {
+  if (array.is_obs) {
     const SpaceSpec& space = spec.observation;
     shape.insert(shape.end(), space.shape, space.shape + space.ndim);
   }
   return shape;
 }
 
-// The pointers of a view, in the order of kNames.
-std::array<void*, 8> Pointers(const BatchView& view) {
-  return {view.obs,    view.reward,         view.terminated,     view.truncated,
-          view.env_id, view.episode_return, view.episode_length, view.final_obs};
+// "obs, reward, ..."
+std::string StepArrayNames() {
+  std::string names;
+  for (const StepArray& array : kStepArrays) names += (names.empty() ? "" : ", ") + std::string(array.name);
+  return names;
 }
 
 }  // namespace
@@ -95,15 +87,15 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
   });
   // the buffer's own memory: what a caller gave as `out` is put in place of it later
   const BatchView& view = buffer->view();
-  const auto pointers = Pointers(view);
+  const StepPointers pointers = PointersOf(view);
   // same-step autoreset: infos of the episode that began stand behind those of the step
   const bool with_begun = spec.reset_infos && view.final_obs;
   py::tuple arrays(pointers.size() + spec.num_infos * (with_begun ? 2 : 1));
   for (std::size_t field = 0; field < pointers.size(); ++field) {
     arrays[field] = pointers[field]
-                        ? py::object(py::array(FieldDType(field, spec),
-                                               FieldShape(field, spec, buffer->rows()), {},
-                                               pointers[field], owner))
+                        ? py::object(py::array(DTypeOf(kStepArrays[field], spec),
+                                               ShapeOf(kStepArrays[field], spec, buffer->rows()),
+                                               {}, pointers[field], owner))
                         : py::none();
   }
   for (std::int32_t i = 0; i < spec.num_infos; ++i) {
@@ -143,13 +135,12 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
   }
   for (const auto& [key, value] : py::cast<py::dict>(out)) {
     const auto name = py::str(key).cast<std::string>();
-    const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
-    if (found == std::end(kNames)) {
-      throw SpecError("out has the unknown key '" + name + "'; expected some of obs, reward, "
-                      "terminated, truncated, env_id, episode_return, episode_length, final_obs");
+    const auto* found = std::find_if(std::begin(kStepArrays), std::end(kStepArrays),
+                                     [&](const StepArray& array) { return name == array.name; });
+    if (found == std::end(kStepArrays)) {
+      throw SpecError("out has the unknown key '" + name + "'; expected some of " + StepArrayNames());
     }
-    const auto field = static_cast<std::size_t>(found - std::begin(kNames));
-    if (field == 7 && !with_final_obs) {
+    if (name == "final_obs" && !with_final_obs) {
       throw SpecError("out['final_obs'] needs autoreset_mode='same_step'");
     }
     if (!py::isinstance<py::array>(value)) {
@@ -157,8 +148,8 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
                        py::str(py::type::of(value)).cast<std::string>());
     }
     const auto array = py::reinterpret_borrow<py::array>(value);
-    const py::dtype dtype = FieldDType(field, spec);
-    const auto shape = FieldShape(field, spec, static_cast<py::ssize_t>(rows));
+    const py::dtype dtype = DTypeOf(*found, spec);
+    const auto shape = ShapeOf(*found, spec, static_cast<py::ssize_t>(rows));
     const bool fits = array.dtype().equal(dtype) &&
                       std::equal(shape.begin(), shape.end(), array.shape(),
                                  array.shape() + array.ndim());
@@ -172,24 +163,18 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
                       py::str(dtype).cast<std::string>() +
                       ", C-contiguous, aligned and writable: one row per environment sent");
     }
-    arrays_[field] = array;
+    arrays_[static_cast<std::size_t>(found - std::begin(kStepArrays))] = array;
   }
-  const auto pointer = [&](std::size_t field) -> void* {
-    // not given: the pool's own array
-    return arrays_[field] ? py::reinterpret_borrow<py::array>(arrays_[field]).mutable_data() : nullptr;
-  };
-  view_.obs = static_cast<std::uint8_t*>(pointer(0));
-  view_.reward = static_cast<double*>(pointer(1));
-  view_.terminated = static_cast<std::uint8_t*>(pointer(2));
-  view_.truncated = static_cast<std::uint8_t*>(pointer(3));
-  view_.env_id = static_cast<std::int32_t*>(pointer(4));
-  view_.episode_return = static_cast<double*>(pointer(5));
-  view_.episode_length = static_cast<std::int32_t*>(pointer(6));
-  view_.final_obs = static_cast<std::uint8_t*>(pointer(7));
+  // not given: the pool's own array
+  StepPointers pointers{};
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    if (arrays_[i]) pointers[i] = py::reinterpret_borrow<py::array>(arrays_[i]).mutable_data();
+  }
+  view_ = ViewOf(pointers);
 }
 
 void OutArrays::PutInto(py::tuple& fields) const {
-  for (std::size_t field = 0; field < kFields; ++field) {
+  for (std::size_t field = 0; field < kNumStepArrays; ++field) {
     if (arrays_[field]) fields[field] = arrays_[field];
   }
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "bindings/step_arrays.h"
 #include "rollouts/pool/batch_buffer.h"
 #include "rollouts/pool/frame.h"
 
@@ -32,9 +33,8 @@ pybind11::array FrameArray(const Frame& frame);
 // Of the info columns, in the order of MakeArrays.
 pybind11::tuple InfoNames(const EnvSpec& spec);
 
-// (obs, reward, terminated, truncated, env_id, episode_return, episode_length,
-//  final_obs or None, *infos, *begun_infos where the buffer has them) over a buffer's memory,
-//  which they keep alive.
+// (*kStepArrays, *infos, *begun_infos where the buffer has them) over a buffer's memory, which they
+// keep alive; None for final_obs where it has none.
 pybind11::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec);
 
 // The arrays of one buffer, kept as long as the pool keeps the buffer.
@@ -64,8 +64,7 @@ class OutArrays {
   void PutInto(pybind11::tuple& fields) const;
 
  private:
-  static constexpr std::size_t kFields = 8;
-  std::array<pybind11::object, kFields> arrays_;
+  std::array<pybind11::object, kNumStepArrays> arrays_;
   BatchView view_;
 };
 

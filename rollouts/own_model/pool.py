@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native
+from rollouts.batch import STEP_ARRAYS
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.own_model.parts import Layout, common_layout
 from rollouts.own_model.step import BatchFunction, ModelStep, Parts, ends, rewards
@@ -18,8 +19,12 @@ Array = npt.NDArray[Any]
 
 # what the native core writes before the parts that `info` names (own_model.h)
 _STEPPED, _DT, _TOLD = 0, 1, 2
-# where recv's tuple has its arrays
-_OBS, _REWARD, _TERMINATED, _TRUNCATED, _ENV_ID, _RETURN, _LENGTH, _FINAL_OBS, _ROW = range(9)
+# where recv's tuple has its arrays; the row of parts is the only column of infos
+_OBS, _FINAL_OBS = STEP_ARRAYS.index("obs"), STEP_ARRAYS.index("final_obs")
+_REWARD, _TERMINATED = STEP_ARRAYS.index("reward"), STEP_ARRAYS.index("terminated")
+_TRUNCATED, _ENV_ID = STEP_ARRAYS.index("truncated"), STEP_ARRAYS.index("env_id")
+_RETURN, _LENGTH = STEP_ARRAYS.index("episode_return"), STEP_ARRAYS.index("episode_length")
+_ROW = len(STEP_ARRAYS)
 
 
 class FunctionPool(_native.CpuPool):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native
-from rollouts.batch import StepBatch
+from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import add_errors, as_bytes, seconds, whole_number
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.observation_parts import ObservationParts
@@ -152,11 +152,11 @@ class SendRecv:
         """
         arrays = self._recv(timeout_s, min_envs, max_envs)
         if not self._synchronous:
-            self._last_env_id = arrays[4].copy()
+            self._last_env_id = arrays[ENV_ID].copy()
         info = self._own_infos(arrays)
         if self._reports_errors:
-            add_errors(info, arrays[4], self._pool.take_failures())
-        batch = StepBatch._make((*arrays[:8], info))
+            add_errors(info, arrays[ENV_ID], self._pool.take_failures())
+        batch = StepBatch._make((*arrays[:NUM_STEP_ARRAYS], info))
         return batch if self._parts is None else self._with_parts(batch)
 
     def drain(self, timeout_s: float | None = None) -> tuple[Array, Array, Array, Array, Info]:
@@ -290,10 +290,12 @@ class SendRecv:
         return self._last_env_id
 
     def _five(self, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Info]:
-        obs, reward, terminated, truncated, env_id, returns, lengths, final_obs = arrays[:8]
+        obs, reward, terminated, truncated, env_id, returns, lengths, final_obs = arrays[
+            :NUM_STEP_ARRAYS
+        ]
         info: Info = {"env_id": env_id, "episode_return": returns, "episode_length": lengths}
         # in a loop: a dict of them to merge costs a quarter of a light environment's step
-        for index, name in enumerate(self._info_names, 8):
+        for index, name in enumerate(self._info_names, NUM_STEP_ARRAYS):
             info[name] = arrays[index]
         if not self._synchronous and len(env_id):
             # a copy, because a view would keep the whole batch's buffer from being reused
@@ -309,12 +311,13 @@ class SendRecv:
 
     def _own_infos(self, arrays: tuple[Array, ...]) -> Info:
         """The environment's own keys; of the step that ended an episode where one did."""
-        names = self._info_names
-        return dict(zip(names, arrays[8 : 8 + len(names)], strict=True))
+        end = NUM_STEP_ARRAYS + len(self._info_names)
+        return dict(zip(self._info_names, arrays[NUM_STEP_ARRAYS:end], strict=True))
 
     def _begun_infos(self, arrays: tuple[Array, ...]) -> Info:
         """Of the episodes that same-step autoreset began; empty if that is not told."""
-        return dict(zip(self._info_names, arrays[8 + len(self._info_names) :], strict=False))
+        first = NUM_STEP_ARRAYS + len(self._info_names)
+        return dict(zip(self._info_names, arrays[first:], strict=False))
 
     def _in_parts(self, obs: Array, info: Info) -> Any:
         """A dict of views; so are the last observations in `info`, if any."""

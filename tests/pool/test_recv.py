@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts import _native
+from rollouts.batch import STEP_ARRAYS
 
 
 def zeros(rows: int) -> np.ndarray:
     return np.zeros(rows, dtype=np.int64)
+
+
+def test_the_core_returns_arrays_in_the_order_of_step_batch() -> None:
+    assert _native.STEP_ARRAYS == STEP_ARRAYS
 
 
 def test_recv_with_nothing_in_flight_raises_at_once(sync_env, async_env) -> None:

@@ -246,7 +246,7 @@ class EnvPoolMixin(abc.ABC):
 def select(batch: StepBatch, env_id: Array) -> StepBatch:
     """The rows of these environments, of a batch that has all of them in order."""
     info = {name: values[env_id] for name, values in batch.info.items()}
-    arrays = (None if array is None else array[env_id] for array in batch[:8])
+    arrays = (None if array is None else array[env_id] for array in batch[:-1])
     return StepBatch._make((*arrays, info))
 
 

@@ -335,6 +335,9 @@ py::object Collect(PyPool& self, const PyPolicy& policy, const py::dict& arrays,
 }  // namespace
 
 void BindPool(py::module_& module) {
+  py::tuple names(kNumStepArrays);
+  for (std::size_t i = 0; i < kNumStepArrays; ++i) names[i] = py::str(kStepArrays[i].name);
+  module.attr("STEP_ARRAYS") = names;
   py::class_<PyPool>(module, "CpuPool",
                      "A batch of environments stepped by threads. rollouts.VectorEnv checks the "
                      "arguments and documents the behaviour.")

@@ -18,6 +18,7 @@
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
 #include "bindings/pool/actions.h"
+#include "bindings/step_arrays.h"
 #include "engines/xla_ffi.h"
 #include "rollouts/support/errors.h"
 
@@ -76,26 +77,23 @@ std::vector<Column> ColumnsOf(const CpuPool& pool, const CpuPool::Received& rece
   const EnvSpec& spec = pool.spec();
   // target, not view: observations may have been written into XLA's memory
   const BatchView& view = received.buffer->target();
-  const auto at = [&](const void* base, std::int64_t row_bytes) {
-    return static_cast<const std::uint8_t*>(base) + received.first * row_bytes;
+  const auto column = [&](const void* base, DType dtype, std::int64_t row_size) -> Column {
+    const std::int64_t skipped = received.first * row_size * SizeOf(dtype);
+    return {static_cast<const std::uint8_t*>(base) + skipped, dtype, row_size};
   };
-  const std::int64_t obs_size = spec.observation.size();
-  std::vector<Column> columns{
-      {at(view.obs, view.obs_bytes), spec.observation.dtype, obs_size},
-      {at(view.reward, 8), DType::kFloat64, 1},
-      {at(view.terminated, 1), DType::kUint8, 1},
-      {at(view.truncated, 1), DType::kUint8, 1},
-      {at(view.env_id, 4), DType::kInt32, 1},
-      {at(view.episode_return, 8), DType::kFloat64, 1},
-      {at(view.episode_length, 4), DType::kInt32, 1},
-  };
-  if (view.final_obs) {
-    columns.push_back({at(view.final_obs, view.obs_bytes), spec.observation.dtype, obs_size});
+  std::vector<Column> columns;
+  const StepPointers pointers = PointersOf(view);
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    const StepArray& array = kStepArrays[i];
+    // XLA has no result for final_obs where there is none
+    if (!pointers[i]) continue;
+    columns.push_back(array.is_obs
+                          ? column(pointers[i], spec.observation.dtype, spec.observation.size())
+                          : column(pointers[i], array.dtype, 1));
   }
   for (std::int32_t i = 0; i < spec.num_infos; ++i) {
     const InfoSpec& info = spec.infos[i];
-    columns.push_back(
-        {at(view.infos[i], SizeOf(info.dtype) * info.size()), info.dtype, info.size()});
+    columns.push_back(column(view.infos[i], info.dtype, info.size()));
   }
   return columns;
 }
