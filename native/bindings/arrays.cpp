@@ -116,7 +116,8 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 NumpyUsers::~NumpyUsers() {
   const AcquireGil gil;
   // here and not with the members, which go when the GIL is given back
-  arrays_ = py::tuple();
+  // here and not with the members, which go when the GIL is given back: they find nothing
+  arrays_.release().dec_ref();
 }
 
 bool NumpyUsers::None() const {
