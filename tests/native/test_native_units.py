@@ -15,7 +15,7 @@ UNITS = HERE / "units"
 CACHE = HERE.parents[1] / "build" / "units"
 # sources of a folder become one object: most of what a compiler does is to read their headers
 CORE = {
-    "pool": ("batch_buffer", "buffer_ring", "step_stats"),
+    "pool": ("batch_buffer", "buffer_ring", "checked_copy", "step_stats"),
     "replay": ("chunk", "column", "rate_limiter", "selector", "sum_tree"),
     "support": ("huge_pages", "options", "page_memory", "state"),
 }
