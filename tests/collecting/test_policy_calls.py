@@ -229,6 +229,28 @@ def test_a_plain_policy_is_asked_for_all_last_values_and_has_no_states() -> None
         calls.final_value(obs(2), rows(0, 1))
 
 
+class Column(Counting):
+    """Returns a column in place of a vector."""
+
+    def act_rows(self, obs: Array, rows: Any, begins: Array) -> PolicyOutput:
+        found = super().act_rows(obs, rows, begins)
+        return PolicyOutput(found.action, found.log_prob, found.value[:, None])
+
+    def value_rows(self, obs: Array, rows: Any, begins: Array) -> Array:
+        return super().value_rows(obs, rows, begins)[:, None]
+
+
+def test_what_a_policy_returns_is_checked_at_each_call_of_either_kind() -> None:
+    recurrent, plain = calls_of(Column()), calls_of(Plain(output(value=np.zeros((N, 1)))))
+    for calls in (recurrent, plain):
+        with pytest.raises(SpecError, match=r"value\[:, 0\] has that shape"):
+            calls.act(obs(), None, 0)
+    with pytest.raises(SpecError, match=r"value\(\) returned shape \(3, 1\)"):
+        recurrent.last_value(obs(), None, None)
+    with pytest.raises(SpecError, match=r"value\(\) returned shape \(2, 1\)"):
+        recurrent.final_value(obs(2), rows(0, 2))
+
+
 def output(**changes: Any) -> PolicyOutput:
     good = {"action": np.zeros(N), "log_prob": np.zeros(N), "value": np.zeros(N)}
     return PolicyOutput(**good | changes)

@@ -190,6 +190,36 @@ def test_one_that_fails_keeps_no_other_from_its_end(
     assert record.getMessage() == "Part.close failed at exit" and record.exc_info is not None
 
 
+def test_the_call_is_registered_last_and_once(exits: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, object]] = []
+    registry = SimpleNamespace(
+        register=lambda function: calls.append(("register", function)),
+        unregister=lambda function: calls.append(("unregister", function)),
+    )
+    monkeypatch.setattr(at_exit, "atexit", registry)
+    parts = [Part("a", []), Part("b", [])]
+    for part in parts:
+        call_at_exit(part.close)
+    # what was registered last is called first: again for the newest
+    expected = [("unregister", at_exit._call_all), ("register", at_exit._call_all)]
+    assert calls == 2 * expected
+
+
+def test_while_it_is_called_the_process_ends(exits: None) -> None:
+    seen: list[bool] = []
+
+    class Looks:
+        def close(self) -> None:
+            seen.append(at_exit._exiting.is_set())
+
+    looks = Looks()
+    call_at_exit(looks.close)
+    at_exit._call_all()
+    assert seen == [True]
+    at_exit._forget()
+    assert not at_exit._exiting.is_set()
+
+
 def test_a_method_may_register_another_while_it_is_called(exits: None) -> None:
     log: list[str] = []
     late = Part("late", log)
