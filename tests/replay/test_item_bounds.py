@@ -73,6 +73,9 @@ def test_no_steps_bring_more_items_than_the_bound(kind: Any, lengths: list[int],
         (NStep(3), [6], 2, 4),
         (Sequences(2), [2, 2, 2], 0, 6),
         (Sequences(4, 1), [9], 3, 6),
+        # one at the end of each episode, and bounds of their ends alone
+        (Sequences(6, 3, end_of_episode="truncate"), [1] * 6, 0, 6),
+        (Sequences(4), [4, 4, 4], 0, 12),
     ],
 )
 def test_the_bound_is_not_far_from_what_may_come(
