@@ -13,19 +13,22 @@ from sanitizers import GXX, HERE, NATIVE, make, needs_compiler
 
 UNITS = HERE / "units"
 CACHE = HERE.parents[1] / "build" / "units"
-# sources of a folder become one object: most of what a compiler does is to read their headers
-CORE = {
-    "pool": ("batch_buffer", "buffer_ring", "checked_copy", "step_stats"),
-    "replay": ("chunk", "column", "rate_limiter", "selector", "sum_tree"),
-    "support": ("huge_pages", "options", "page_memory", "state"),
-}
-SOURCES = [
-    *([source] for source in sorted(UNITS.glob("*.cpp"))),
-    *(
-        [NATIVE / "src" / folder / f"{name}.cpp" for name in names]
-        for folder, names in CORE.items()
+# Sources that become one object, those of the core before their tests: most of what a compiler does
+# here is to read the same headers.
+OBJECTS = {
+    "pool": (
+        ("batch_buffer", "buffer_ring", "checked_copy", "step_stats"),
+        ("queues", "buffers", "stats"),
     ),
-]
+    "replay": (
+        ("chunk", "column", "rate_limiter", "selector", "sum_tree"),
+        ("sums", "selectors", "chunks"),
+    ),
+    "support": (
+        ("huge_pages", "options", "page_memory", "state"),
+        ("core", "options", "steps", "main"),
+    ),
+}
 NAMES = sorted(
     f"{suite}.{name}"
     for source in UNITS.glob("*.cpp")
@@ -35,14 +38,16 @@ NAMES = sorted(
 pytestmark = needs_compiler
 
 
-def compiled(sources: list[Path]) -> Path:
-    """The object of some sources, made anew where one of them or a header has changed."""
+def compiled(folder: str) -> Path:
+    """The object of a folder, made anew where a source or a header has changed."""
     command = [str(GXX), "-std=c++20", "-O1", "-pthread", "-ffp-contract=off", "-Wall", "-Wextra"]
     command += ["-Werror", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", "-MMD", "-c"]
-    *first, last = sources
-    included = [option for source in first for option in ("-include", str(source))]
-    name = f"{last.parent.name}_{last.stem}.o"
-    return make(CACHE / name, [*command, *included, str(last)], sources)
+    names, tests = OBJECTS[folder]
+    sources = [NATIVE / "src" / folder / f"{name}.cpp" for name in names]
+    sources += [UNITS / f"units_{name}.cpp" for name in tests]
+    *first, last = map(str, sources)
+    included = [option for source in first for option in ("-include", source)]
+    return make(CACHE / f"{folder}.o", [*command, *included, last], sources)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +55,7 @@ def outcomes() -> dict[str, str]:
     """What the program says of each of its tests."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(2) as compilers:
-        objects = list(compilers.map(compiled, SOURCES))
+        objects = list(compilers.map(compiled, OBJECTS))
     linked = [str(GXX), "-pthread", *map(str, objects)]
     program = make(CACHE / "units", linked, objects)
     done = subprocess.run([program], capture_output=True, text=True, timeout=600)
@@ -65,6 +70,11 @@ def outcomes() -> dict[str, str]:
 
 def test_names_are_those_of_the_program(outcomes: dict[str, str]) -> None:
     assert sorted(outcomes) == NAMES
+
+
+def test_every_source_is_compiled() -> None:
+    compiled_names = {f"units_{name}.cpp" for _, tests in OBJECTS.values() for name in tests}
+    assert compiled_names == {source.name for source in UNITS.glob("*.cpp")}
 
 
 @pytest.mark.parametrize("name", NAMES)
