@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log, pi
+from math import inf, log, pi
 from typing import Any, Protocol
 
 import gymnasium
@@ -186,7 +186,9 @@ class CategoricalHead:
         (logits,) = params
         log_probs = logits.log_softmax(-1)
         index = (action.long() - self.start)[:, None]
-        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        # an action of probability 0 adds nothing, where 0 * -inf would add NaN
+        finite = log_probs.masked_fill(log_probs == -inf, 0.0)
+        entropy = -(log_probs.exp() * finite).sum(-1)
         return log_probs.gather(-1, index)[:, 0], entropy
 
 

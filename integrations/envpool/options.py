@@ -150,7 +150,7 @@ def num_threads(config: Mapping[str, Any]) -> int:
 def first_seeds(config: Mapping[str, Any]) -> tuple[int | None, list[int] | None]:
     """The seed of the pool, or else one for each environment."""
     seeds = config["env_seed"] if len(config["env_seed"]) else config["seed"]
-    if isinstance(seeds, Sequence) or hasattr(seeds, "tolist"):
+    if isinstance(seeds, Sequence) or getattr(seeds, "shape", ()) != ():
         return None, [int(seed) for seed in seeds]
     return int(seeds), None
 

@@ -48,6 +48,7 @@ class BlockWriter:
         """Takes a buffer that `fits`."""
         self.buffer = buffer
         self._sizes = np.array([one.maxsize for one in buffer.buffers])
+        self._ids = np.arange(len(self._sizes))
         self._prioritized = isinstance(buffer, PrioritizedReplayBuffer)
         self._columns: dict[Path, list[Leaf]] = {}
         self._index: list[Array] = []
@@ -134,8 +135,9 @@ class BlockWriter:
             self.flush()
         if not self._rows:
             self._begin_block(leaves)
-        # views of everything are cheaper than gathering
-        rows: Any = slice(None) if len(ids) == len(self._sizes) else ids
+        # views of everything are cheaper than gathering; all may have arrived in another order
+        is_everything = len(ids) == len(self._sizes) and bool((ids == self._ids).all())
+        rows: Any = slice(None) if is_everything else ids
         offset = self.buffer._offset
         index = self._insertion[rows] + offset[rows]
         following = self._insertion[rows] + 1

@@ -158,6 +158,8 @@ def to_json(
 
 def si(value: float) -> str:
     """Three significant digits with k, M or G."""
+    # first of all rounded: 999,600 is a million
+    value = float(f"{value:.3g}")
     for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= limit:
             return _digits(value / limit) + suffix
@@ -251,6 +253,7 @@ def _digits(value: float) -> str:
     """Three significant digits, never in scientific notation."""
     if value <= 0:
         return "0"
+    value = float(f"{value:.3g}")  # 9.996 has one digit less behind the point
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
 
 

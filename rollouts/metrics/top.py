@@ -235,7 +235,7 @@ def _bytes(value: float | None) -> str:
     if value is None:
         return _UNKNOWN
     for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
+        if value < 999.5:  # above, three digits are the next unit's
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"

@@ -58,7 +58,8 @@ def parts(
 def _layout(
     header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces | None = None
 ) -> tuple[NDArray[np.uint8], Iterator[NDArray[np.uint8]]]:
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    # not ascontiguousarray, which makes (1,) of ()
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     table: dict[str, Any] = {}
     offset = 0
     for name, array in whole.items():

@@ -57,7 +57,7 @@ def build(name: str, sources: Sequence[Path]) -> dict[str, Path]:
         programs[sanitizer] = CACHE / sanitizer / name
         objects = [made[sanitizer, source] for source in sources]
         command = [*_command(sanitizer), *map(str, objects), "-ldl"]
-        _make(programs[sanitizer], command, objects)
+        make(programs[sanitizer], command, objects)
     return programs
 
 
@@ -74,7 +74,7 @@ def _precompile(sanitizer: str) -> Path:
     header = CACHE / sanitizer / HEADER.name
     header.parent.mkdir(parents=True, exist_ok=True)
     made = header.with_name(f"{header.name}.gch")
-    return _make(made, [*_command(sanitizer), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
+    return make(made, [*_command(sanitizer), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
 
 
 def _compile(sanitizer: str, source: Path) -> Path:
@@ -82,10 +82,10 @@ def _compile(sanitizer: str, source: Path) -> Path:
     made = CACHE / sanitizer / "_".join(source.relative_to(NATIVE.parent).with_suffix(".o").parts)
     command = [*_command(sanitizer), "-include", str(prefix), "-MMD", "-c", str(source)]
     # the .gch stands for its header, which need not be there
-    return _make(made, command, [source, prefix.with_name(f"{prefix.name}.gch")])
+    return make(made, command, [source, prefix.with_name(f"{prefix.name}.gch")])
 
 
-def _make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:
+def make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:
     """Runs `command` -o `made` unless it was made of the same; returns `made`."""
     with _locked(made):
         digest = made.with_name(f"{made.name}.sha256")

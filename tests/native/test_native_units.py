@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single headers of the core: the tests in units/, compiled into one program and run once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sanitizers import GXX, HERE, NATIVE, make, needs_compiler
+
+UNITS = HERE / "units"
+CACHE = HERE.parents[1] / "build" / "units"
+# Sources that become one object, those of the core before their tests: most of what a compiler does
+# here is to read the same headers.
+OBJECTS = {
+    "pool": (
+        ("batch_buffer", "buffer_ring", "checked_copy", "step_stats"),
+        ("queues", "buffers", "stats"),
+    ),
+    "replay": (
+        ("chunk", "column", "rate_limiter", "selector", "sum_tree"),
+        ("sums", "selectors", "chunks"),
+    ),
+    "support": (
+        ("huge_pages", "options", "page_memory", "state"),
+        ("core", "options", "steps", "main"),
+    ),
+}
+NAMES = sorted(
+    f"{suite}.{name}"
+    for source in UNITS.glob("*.cpp")
+    for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", source.read_text(), re.MULTILINE)
+)
+
+pytestmark = needs_compiler
+
+
+def compiled(folder: str) -> Path:
+    """The object of a folder, made anew where a source or a header has changed."""
+    command = [str(GXX), "-std=c++20", "-O1", "-pthread", "-ffp-contract=off", "-Wall", "-Wextra"]
+    command += ["-Werror", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", "-MMD", "-c"]
+    names, tests = OBJECTS[folder]
+    sources = [NATIVE / "src" / folder / f"{name}.cpp" for name in names]
+    sources += [UNITS / f"units_{name}.cpp" for name in tests]
+    *first, last = map(str, sources)
+    included = [option for source in first for option in ("-include", source)]
+    return make(CACHE / f"{folder}.o", [*command, *included, last], sources)
+
+
+@pytest.fixture(scope="session")
+def outcomes() -> dict[str, str]:
+    """What the program says of each of its tests."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(2) as compilers:
+        objects = list(compilers.map(compiled, OBJECTS))
+    linked = [str(GXX), "-pthread", *map(str, objects)]
+    program = make(CACHE / "units", linked, objects)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=600)
+    said = {}
+    for line in done.stdout.splitlines():
+        outcome, name, *what = line.split(" ", 2)
+        said[name] = "" if outcome == "ok" else what[0]
+    # a crash ends the program before its later tests
+    end = f"the program ended with {done.returncode} before it: {done.stderr[-2000:]}"
+    return dict.fromkeys(NAMES, end) | said
+
+
+def test_names_are_those_of_the_program(outcomes: dict[str, str]) -> None:
+    assert sorted(outcomes) == NAMES
+
+
+def test_every_source_is_compiled() -> None:
+    compiled_names = {f"units_{name}.cpp" for _, tests in OBJECTS.values() for name in tests}
+    assert compiled_names == {source.name for source in UNITS.glob("*.cpp")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_a_header_holds(name: str, outcomes: dict[str, str]) -> None:
+    assert outcomes[name] == ""
