@@ -12,9 +12,9 @@ from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
 from hypothesis import given
 from hypothesis import strategies as st
+from rollouts.distributed.fragment import PendingFragment
 
 from rollouts.distributed import Fragment, RolloutWorker
-from rollouts.distributed.fragment import PendingFragment
 from rollouts.distributed.lag import LagMeter, LagRule, Pace
 from rollouts.distributed.weights import LocalWeights
 from rollouts.errors import SpecError

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
+from rollouts.distributed.fragment import PendingFragment
 
 from rollouts.distributed import Fragment, RolloutWorker
-from rollouts.distributed.fragment import PendingFragment
 from rollouts.distributed.lag import LagRule
 from rollouts.distributed.taking import Taking
 from rollouts.distributed.weights import LocalWeights
