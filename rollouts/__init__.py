@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.learner.queue import LearnerQueue
+    from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
@@ -75,6 +76,7 @@ _LAZY = {
     "FaultPolicy": "rollouts.distributed.options",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
+    "NativePolicy": "rollouts.policies.native",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -103,6 +105,7 @@ __all__ = [
     "FaultPolicy",
     "Inference",
     "LearnerQueue",
+    "NativePolicy",
     "NoCallPendingError",
     "Placement",
     "Policy",

@@ -150,6 +150,7 @@ class RolloutCoordinator:
             keep_final_obs=collect.keep_final_obs,
             make_env=collect.make_env,
             num_torch_threads=collect.num_torch_threads,
+            engine=collect.engine,
         )
         checks.check_env(config, collect)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)

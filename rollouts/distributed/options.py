@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from rollouts.checks import flag, whole_number
+from rollouts.collecting.engine import Engine
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
@@ -164,6 +165,7 @@ class CollectOptions:
         same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
         name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
+      engine: Who computes the policy, see `Collector`: "auto", "native" or "torch".
     """
 
     batch_size: int | None = None
@@ -172,9 +174,11 @@ class CollectOptions:
     keep_final_obs: bool = False
     make_env: MakeEnv | None = None
     make_collector: MakeCollector | None = None
+    engine: Engine = "auto"
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
+        check_one_of("collect.engine", self.engine, get_args(Engine))
         if self.batch_size is not None:
             whole_number("collect.batch_size", self.batch_size, 1)
         check_threads("collect.num_torch_threads", self.num_torch_threads)

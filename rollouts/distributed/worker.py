@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rollouts.collecting.engine import Engine
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.errors import ProtocolError, SpecError
@@ -50,6 +51,7 @@ class WorkerConfig:
     keep_final_obs: bool = False  # see `Collector`
     make_env: MakeEnv | None = None  # in place of `make_vec`
     num_torch_threads: int | None = None  # None: see `rollouts.machine.torch_threads.threads_for`
+    engine: Engine = "auto"  # see `Collector`
 
     @property
     def env_id_offset(self) -> int:
@@ -233,6 +235,7 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
             config.rollout_length,
             keep_final_obs=config.keep_final_obs,
             num_torch_threads=config.num_torch_threads,
+            engine=config.engine,
         )
     except BaseException:
         env.close()

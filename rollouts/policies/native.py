@@ -95,7 +95,7 @@ class NativePolicy:
         cls,
         module: nn.Module,
         action_space: gymnasium.Space[Any],
-        observation_space: gymnasium.Space[Any] | int,
+        observation_space: gymnasium.Space[Any] | int | None = None,
         *,
         head: Head | None = None,
         seed: int | Sequence[int] = 0,
@@ -107,6 +107,7 @@ class NativePolicy:
             head takes and perhaps a value. Shared with the caller, not copied.
           action_space: Discrete or Box, of one environment.
           observation_space: Of one environment; a number stands for as many float32 features.
+            None for as many as the first linear layer reads.
           head: None for "categorical" or "gaussian", by the space.
           seed: Of the noise.
         Raises:
@@ -120,6 +121,8 @@ class NativePolicy:
         if head is None:
             is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
             head = Head("categorical" if is_discrete else "gaussian")
+        if observation_space is None:
+            observation_space = _num_inputs(module)
         program = trace(module, observation_space)
         return cls(program, Sources(module), action_space, head, seed=seed)
 
@@ -203,6 +206,17 @@ class NativePolicy:
             return (action + self._first).astype(self._action_space.dtype, copy=False)
         shape = (len(action), *(self._action_space.shape or ()))
         return action.reshape(shape).astype(self._action_space.dtype, copy=False)
+
+
+def _num_inputs(module: nn.Module) -> int:
+    from torch import nn
+
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            return int(layer.in_features)
+    raise SpecError(
+        "the module has no linear layer that would tell what it reads; give observation_space"
+    )
 
 
 def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:

@@ -316,3 +316,10 @@ def test_a_share_beyond_one_is_refused() -> None:
 def test_observations_of_another_size_are_refused() -> None:
     with pytest.raises(SpecError, match=r"shape \(2, 4\), expected \(B, 5\)"):
         policy(Layers(nn.Identity(), 5, 3)).act(np.zeros((2, 4), np.float32))
+
+
+def test_the_first_layer_tells_what_a_module_reads() -> None:
+    native = NativePolicy.from_torch(Layers(two_layers(5, 8, nn.Tanh()), 8, 3), DISCRETE)
+    assert native.program.obs_size == 5
+    with pytest.raises(SpecError, match="give observation_space"):
+        NativePolicy.from_torch(nn.Identity(), DISCRETE)
