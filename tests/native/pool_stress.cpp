@@ -345,6 +345,7 @@ int main(int argc, char** argv) {
       {"stats_against_steps", StatsAgainstSteps},
   };
   scenarios.merge(RoundScenarios());
+  scenarios.merge(RolloutScenarios());
   scenarios.merge(ThreadScenarios());
   const auto found = argc == 2 ? scenarios.find(argv[1]) : scenarios.end();
   if (found == scenarios.end()) {

@@ -11,16 +11,19 @@ from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, sce
 SOURCES = [
     HERE / "pool_stress.cpp",
     HERE / "pool_stress_pools.cpp",
+    HERE / "pool_stress_rollouts.cpp",
     HERE / "pool_stress_rounds.cpp",
     HERE / "pool_stress_threads.cpp",
     # checked_copy.cpp is of several instruction sets: the loader picks before a sanitizer is there
     *sorted((NATIVE / "src" / "pool").glob("[!c]*.cpp")),
     *sorted((NATIVE / "src" / "pool").glob("cpu_pool*.cpp")),
+    *sorted((NATIVE / "src" / "policy").glob("*.cpp")),
     *sorted((NATIVE / "src" / "support").glob("*.cpp")),
 ]
 SCENARIOS = [
     "async_senders_and_receiver",
     "close_wakes_recv",
+    "close_while_collecting",
     "close_while_others_work_async",
     "close_while_others_work_sync",
     "close_while_others_work_sync_queued",
@@ -35,6 +38,7 @@ SCENARIOS = [
     "engines_step_in_parallel",
     "failures_async",
     "failures_sync",
+    "failures_while_collecting",
     "held_buffers_do_not_change",
     "making_fails",
     "many_pools",
@@ -43,6 +47,9 @@ SCENARIOS = [
     "many_receivers_sync_queued",
     "one_thread_is_first_in_first_out",
     "parts_of_batches_async",
+    "polls_that_throw_end_rollouts",
+    "rollouts_beside_other_calls",
+    "rollouts_equal_those_of_one_thread",
     "rounds_into_given_arrays",
     "rows_at_rest_fail",
     "rows_at_rest_show",

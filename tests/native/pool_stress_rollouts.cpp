@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenarios of pool_stress.cpp in which the pool's threads collect rollouts with a policy.
+#include "pool_stress.h"
+#include "rollouts/policy/rollout.h"
+
+namespace rollouts {
+namespace {
+
+// A rollout's arrays, and a policy of one hidden layer for them.
+struct World {
+  World(CpuPool& given, std::int32_t num_steps) : pool(given), steps(num_steps) {
+    const auto cells = static_cast<std::size_t>(steps) * envs();
+    obs.resize((cells + envs()) * 4);
+    action.resize(cells);
+    for (auto* floats : {&log_prob, &value, &reward, &bootstrap}) floats->resize(cells);
+    terminated.resize(cells);
+    truncated.resize(cells);
+    episode_return.resize(cells);
+    episode_length.resize(cells);
+    last_value.resize(envs());
+    SetWeights(0.1f);
+  }
+
+  std::size_t envs() const { return static_cast<std::size_t>(pool.options().num_envs); }
+
+  void SetWeights(float scale) {
+    policy::Program program{
+        .obs_size = 4,
+        .ops = {{.kind = policy::OpKind::kLinear, .inputs = {0}, .params = {0, 1}, .numbers = {}, .size = 9},
+                {.kind = policy::OpKind::kTanh, .inputs = {1}, .params = {}, .numbers = {}, .size = 9},
+                {.kind = policy::OpKind::kLinear, .inputs = {2}, .params = {2}, .numbers = {}, .size = 2},
+                {.kind = policy::OpKind::kLinear, .inputs = {2}, .params = {3}, .numbers = {}, .size = 1}},
+        .params = {{"w", 36}, {"b", 9}, {"logits", 18}, {"value", 9}},
+        .outputs = {3, 4}};
+    std::vector<std::vector<float>> arrays;
+    std::vector<std::span<const float>> spans;
+    for (const policy::Param& param : program.params) {
+      std::vector<float>& array = arrays.emplace_back(static_cast<std::size_t>(param.size));
+      for (std::size_t i = 0; i < array.size(); ++i) array[i] = scale * static_cast<float>(i % 5) - 0.2f;
+    }
+    for (const auto& array : arrays) spans.emplace_back(array);
+    const auto network = std::make_shared<const policy::Network>(program);
+    current = std::make_shared<const policy::NativePolicy>(
+        policy::NativePolicy{network, network->Pack(spans), {}});
+  }
+
+  std::vector<policy::FinalObs> Collect(std::function<void()> poll = {}) {
+    const policy::RolloutArrays arrays{
+        .steps = steps,
+        .envs = pool.options().num_envs,
+        .obs = reinterpret_cast<std::uint8_t*>(obs.data()),
+        .action = reinterpret_cast<std::uint8_t*>(action.data()),
+        .log_prob = log_prob.data(),
+        .value = value.data(),
+        .reward = reward.data(),
+        .terminated = terminated.data(),
+        .truncated = truncated.data(),
+        .bootstrap_value = bootstrap.data(),
+        .episode_return = episode_return.data(),
+        .episode_length = episode_length.data(),
+        .last_value = last_value.data()};
+    // the policy may be replaced while this goes on with its own
+    const auto policy = current;
+    return policy::Collect(pool, *policy, arrays, {.keep_final_obs = true, .poll = std::move(poll)});
+  }
+
+  // Writes the first row of observations, as a reset shows them.
+  void Reset() {
+    SendReset(pool);
+    const Received received = pool.Recv(Later());
+    std::memcpy(obs.data(), received.buffer->view().obs, envs() * 4 * sizeof(float));
+    pool.Release(received.buffer.get());
+  }
+
+  CpuPool& pool;
+  std::int32_t steps;
+  std::shared_ptr<const policy::NativePolicy> current;
+  std::vector<float> obs, log_prob, value, reward, bootstrap, last_value;
+  std::vector<std::int64_t> action;
+  std::vector<std::uint8_t> terminated, truncated;
+  std::vector<double> episode_return;
+  std::vector<std::int32_t> episode_length;
+};
+
+// Several threads write what one alone does, whatever they steal from each other.
+void RolloutsEqualThoseOfOneThread() {
+  const auto one_thread = MakeCartPoles(MakeOptions(150, 150, 1));
+  const auto many = MakeCartPoles(MakeOptions(150, 150, 4));
+  World expected(*one_thread, 40), found(*many, 40);
+  expected.Reset();
+  found.Reset();
+  for (int rollout = 0; rollout < 30; ++rollout) {
+    const auto final_obs = expected.Collect();
+    CHECK(found.Collect().size() == final_obs.size());
+    CHECK(found.obs == expected.obs && found.action == expected.action);
+    CHECK(found.log_prob == expected.log_prob && found.bootstrap == expected.bootstrap);
+    CHECK(found.episode_return == expected.episode_return);
+    for (World* world : {&expected, &found}) {
+      std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());
+    }
+  }
+}
+
+// Calls that need environments at rest are refused meanwhile; those that do not are answered.
+void RolloutsBesideOtherCalls() {
+  const auto pool = MakeCartPoles(MakeOptions(64, 64, 3));
+  World world(*pool, 100);
+  world.Reset();
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  const auto until_stopped = [&](const std::function<void()>& body) {
+    others.emplace_back([&stop, body] {
+      while (!stop) {
+        try {
+          body();
+        } catch (const ProtocolError&) {
+        }
+      }
+    });
+  };
+  until_stopped([&] { CHECK(pool->stats().env_steps >= 0 && pool->num_in_flight() <= 64); });
+  until_stopped([&] { pool->Seed(5, 1); });
+  until_stopped([&] { CHECK(!pool->SaveState(3).empty()); });
+  for (int rollout = 0; rollout < 200; ++rollout) {
+    world.Collect();
+    // new weights hold from the next rollout
+    world.SetWeights(0.01f * static_cast<float>(rollout % 7));
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+}
+
+void CloseWhileCollecting() {
+  for (int round = 0; round < 30; ++round) {
+    const auto pool = MakeCartPoles(MakeOptions(64, 64, 1 + round % 4));
+    World world(*pool, 20'000);
+    world.Reset();
+    std::latch collecting(1);
+    std::thread collector([&] {
+      collecting.count_down();
+      UntilClosed([&] { world.Collect(); });
+    });
+    collecting.wait();
+    pool->Close();
+    collector.join();
+  }
+}
+
+// Engines that fail end the rollout, or their row alone; what is thrown is not lost.
+void FailuresWhileCollecting() {
+  SetGate(true);
+  for (const OnEnvError rule : {OnEnvError::kRaise, OnEnvError::kReset}) {
+    PoolOptions options = MakeOptions(40, 40, 3);
+    options.on_env_error = rule;
+    const auto pool = MakeGates(options, /*throws=*/true);
+    World world(*pool, 20);
+    int thrown = 0;
+    for (int rollout = 0; rollout < 100; ++rollout) {
+      try {
+        world.Reset();
+        world.Collect();
+      } catch (const EnvError&) {
+        CHECK(pool->Drain(Later()));
+        ++thrown;
+      }
+    }
+    CHECK((thrown > 0) == (rule == OnEnvError::kRaise));
+    CHECK(pool->stats().env_errors > 0);
+  }
+}
+
+// What the caller's thread throws, such as Ctrl-C, ends the rollout of all threads.
+void PollsThatThrowEndRollouts() {
+  struct Interrupt {};
+  for (int round = 0; round < 10; ++round) {
+    const auto pool = MakeCartPoles(MakeOptions(64, 64, 1 + round % 3));
+    World world(*pool, 20'000);
+    world.Reset();
+    bool ended = false;
+    try {
+      while (true) world.Collect([] { throw Interrupt(); });
+    } catch (const Interrupt&) {
+      ended = true;
+    }
+    CHECK(ended && pool->num_in_flight() == 0);
+  }
+}
+
+}  // namespace
+
+Scenarios RolloutScenarios() {
+  return {
+      {"close_while_collecting", CloseWhileCollecting},
+      {"failures_while_collecting", FailuresWhileCollecting},
+      {"polls_that_throw_end_rollouts", PollsThatThrowEndRollouts},
+      {"rollouts_beside_other_calls", RolloutsBesideOtherCalls},
+      {"rollouts_equal_those_of_one_thread", RolloutsEqualThoseOfOneThread},
+  };
+}
+
+}  // namespace rollouts
