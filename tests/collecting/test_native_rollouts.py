@@ -138,6 +138,16 @@ def test_per_env_options_and_several_ids_are_collected() -> None:
         assert batch.reward.shape == (50, 25) and env.stats().env_steps == 1250
 
 
+def test_rollouts_of_one_step_follow_each_other() -> None:
+    with make("CartPole-v1", 3) as env, make("CartPole-v1", 3) as longer:
+        single, whole = collector(env, steps=1), collector(longer, steps=20).collect()
+        for t in range(20):
+            batch = single.collect()
+            np.testing.assert_array_equal(batch.obs[0], whole.obs[t])
+            np.testing.assert_array_equal(batch.action[0], whole.action[t])
+            assert batch.reward.shape == (1, 3)
+
+
 def test_weights_that_a_learner_changes_hold_from_the_next_rollout() -> None:
     with make("CartPole-v1", 8) as env:
         collect = collector(env)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/pool/collect.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -23,18 +24,23 @@ py::array Named(const py::dict& arrays, const char* name) {
   return arrays[name].cast<py::array>();
 }
 
-// The memory of one array of a rollout, once it is seen to be (rows, B, ...) of `dtype`.
+// The memory of one array of a rollout, once it is seen to be (rows, envs, ...) of `dtype`, or
+// (envs,) where `rows` is 0.
 std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
                        py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
   const py::array array = Named(arrays, name);
-  const bool fits = array.dtype().equal(dtype) && array.nbytes() == rows * envs * bytes_per_env &&
-                    array.ndim() >= 1 && array.shape(0) == (rows == 1 ? envs : rows);
+  const bool shaped = rows == 0 ? array.ndim() == 1 && array.shape(0) == envs
+                                : array.ndim() >= 2 && array.shape(0) == rows && array.shape(1) == envs;
+  const bool fits = shaped && array.dtype().equal(dtype) &&
+                    array.nbytes() == std::max<py::ssize_t>(rows, 1) * envs * bytes_per_env;
   const int wanted = py::array::c_style | py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
   if (!fits || (array.flags() & wanted) != wanted) {
+    const std::string shape = (rows == 0 ? "(" : "(" + std::to_string(rows) + ", ") +
+                              std::to_string(envs) + (rows == 0 ? ",)" : ", ...)");
     throw SpecError(std::string("rollout array ") + name + " has shape " + ShapeString(array) +
                     " and dtype " + py::str(array.dtype()).cast<std::string>() +
-                    ", expected a writable C-contiguous one of " + std::to_string(rows) + " x " +
-                    std::to_string(envs) + " rows of " + py::str(dtype).cast<std::string>());
+                    ", expected a writable C-contiguous one of shape " + shape + " and dtype " +
+                    py::str(dtype).cast<std::string>());
   }
   return static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
 }
@@ -64,7 +70,7 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
           .bootstrap_value = reinterpret_cast<float*>(cells("bootstrap_value", f32)),
           .episode_return = reinterpret_cast<double*>(cells("episode_return", py::dtype::of<double>())),
           .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", py::dtype::of<std::int32_t>())),
-          .last_value = reinterpret_cast<float*>(MemoryOf(arrays, "last_value", f32, 1, envs, f32.itemsize()))};
+          .last_value = reinterpret_cast<float*>(MemoryOf(arrays, "last_value", f32, 0, envs, f32.itemsize()))};
 }
 
 }  // namespace
