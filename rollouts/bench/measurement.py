@@ -103,11 +103,14 @@ class Comparison:
       settings: What was asked for.
       env_options: Every option in force, those at their default too.
       measurements: Ours first, then the peers'.
+      shares: Columns that say which part of another's speed each has, and whose: the library of
+        one of the measurements, or of none where it could not be measured.
     """
 
     settings: Settings
     env_options: Mapping[str, OptionValue]
     measurements: tuple[Measurement, ...]
+    shares: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def frames_per_step(self) -> int | None:
@@ -118,3 +121,10 @@ class Comparison:
     def ratio(self, measurement: Measurement) -> float:
         """How many times the median of `measurement` ours is."""
         return self.measurements[0].median / measurement.median
+
+    def share(self, measurement: Measurement, column: str) -> float | None:
+        """Which part of the column's median `measurement` has; None for itself or without it."""
+        for other in self.measurements:
+            if other.library == self.shares.get(column) and other is not measurement:
+                return measurement.median / other.median
+        return None

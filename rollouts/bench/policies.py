@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from rollouts.bench.policy_kinds import PolicyKind
 from rollouts.bench.runner import action_batches
 from rollouts.distributed.worker import PolicySpec
 from rollouts.errors import SpecError
@@ -21,29 +23,31 @@ with needs("torch", "`rollouts bench-collect`"):
     from torch import Tensor, nn
 
     from rollouts.policy import TorchPolicy
+    from rollouts.recurrent import RecurrentTorchPolicy
 
 Array = NDArray[Any]
-PolicyKind = Literal["network", "random"]
 
-_HIDDEN = 64  # units of both layers that vector observations go through
+_MEMORY = 64  # units of the layer and of the GRU of "gru"
 
 
 def make_policy(spec: PolicySpec, *, kind: PolicyKind) -> Policy:
-    """Makes "network", a small actor-critic, or "random", whose actions were drawn before.
+    """Makes a small actor-critic, or "random", whose actions were drawn before.
 
-    The network is two tanh layers of 64 for vectors and, for images (C, H, W), that of Mnih et
-    al. 2015. All workers' networks are equal.
+    All workers' networks are equal; what they are made of is told by `ActorCritic` and, for "gru",
+    `RecurrentActorCritic`.
 
     Raises:
-      SpecError: unknown kind, or a network for spaces that `TorchPolicy` or this one lacks.
+      SpecError: A network for spaces that `TorchPolicy` or this one lacks.
     """
-    if kind == "random":
+    if kind.name == "random":
         return RandomPolicy(spec.single_action_space, spec.num_envs, seed=spec.seed)
-    if kind != "network":
-        raise SpecError(f"policy is {kind!r}, expected one of {get_args(PolicyKind)}")
+    spaces_of_one = spec.single_observation_space, spec.single_action_space
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = ActorCritic(spec.single_observation_space, spec.single_action_space)
+        if kind.name == "gru":
+            memory = RecurrentActorCritic(*spaces_of_one)
+            return RecurrentTorchPolicy(memory, spec.single_action_space, seed=spec.seed)
+        module = ActorCritic(*spaces_of_one, kind)
     return TorchPolicy(module, spec.single_action_space, seed=spec.seed)
 
 
@@ -79,19 +83,67 @@ class RandomPolicy:
 
 
 class ActorCritic(nn.Module):
-    """Maps observations (B, D) or (B, C, H, W) to what `TorchPolicy` expects of a module."""
+    """Maps observations (B, D) or (B, C, H, W) to what `TorchPolicy` expects of a module.
+
+    One body, see `make_body`, and a linear layer each for the actor and the critic.
+    """
+
+    def __init__(
+        self,
+        obs_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        kind: PolicyKind,
+    ) -> None:
+        """Raises SpecError where this kind is not for such observations."""
+        super().__init__()
+        self.scale = 1 / 255 if obs_space.dtype == np.uint8 else 1.0
+        self.body, width = make_body(obs_space, kind)
+        self.heads = _Heads(width, action_space)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = self.heads(self.body(obs.float() * self.scale))
+        return outputs
+
+
+class RecurrentActorCritic(nn.Module):
+    """A tanh layer, a GRU cell and the heads: what `RecurrentTorchPolicy` expects of a module."""
 
     def __init__(self, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-        """Raises SpecError where observations are neither vectors nor images."""
+        """Raises SpecError where observations are no vectors."""
         super().__init__()
-        shape = obs_space.shape if isinstance(obs_space, spaces.Box) else None
-        if shape is None or len(shape) not in (1, 3):
-            raise SpecError(
-                f"the observation space is {obs_space}, expected a Box of vectors (D,) or images "
-                "(C, H, W): measure with the policy 'random'"
-            )
-        self.scale = 1 / 255 if obs_space.dtype == np.uint8 else 1.0
-        self.body, width = _vector_body(shape[0]) if len(shape) == 1 else _image_body(shape)
+        self.body, width = make_body(obs_space, PolicyKind("gru", (_MEMORY,)))
+        self.cell = nn.GRUCell(width, _MEMORY)
+        self.heads = _Heads(_MEMORY, action_space)
+
+    def initial_state(self) -> tuple[Tensor]:
+        return (torch.zeros(_MEMORY),)
+
+    def forward(self, obs: Tensor, state: tuple[Tensor]) -> tuple[Any, ...]:
+        hidden = self.cell(self.body(obs.float()), state[0])
+        return *self.heads(hidden), (hidden,)
+
+
+def make_body(obs_space: spaces.Space[Any], kind: PolicyKind) -> tuple[nn.Module, int]:
+    """Makes the layers before the heads; returns them and their width.
+
+    Tanh layers of kind.hidden for vectors (D,), and for "cnn" that of Mnih et al. 2015.
+
+    Raises:
+      SpecError: Observations are not vectors, or for "cnn" not images (C, H, W).
+    """
+    shape = obs_space.shape if isinstance(obs_space, spaces.Box) else None
+    expected = (3, "images (C, H, W)") if kind.name == "cnn" else (1, "vectors (D,)")
+    if shape is None or len(shape) != expected[0]:
+        raise SpecError(
+            f"the observation space is {obs_space}, expected a Box of {expected[1]} for the policy "
+            f"{kind.name!r}: measure vectors with 64x64, images with cnn, others with random"
+        )
+    return _image_body(shape) if kind.name == "cnn" else _vector_body(shape[0], kind.hidden)
+
+
+class _Heads(nn.Module):
+    def __init__(self, width: int, action_space: spaces.Space[Any]) -> None:
+        super().__init__()
         num_actions = (
             int(action_space.n)
             if isinstance(action_space, spaces.Discrete)
@@ -103,17 +155,19 @@ class ActorCritic(nn.Module):
         self.action_shape = action_space.shape if box else None
         self.log_std = nn.Parameter(torch.zeros(action_space.shape or ())) if box else None
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
-        hidden = self.body(obs.float() * self.scale)
+    def forward(self, hidden: Tensor) -> tuple[Tensor, ...]:
         actor, value = self.actor(hidden), self.critic(hidden)
         if self.action_shape is None or self.log_std is None:
             return actor, value
         return actor.reshape(-1, *self.action_shape), self.log_std, value
 
 
-def _vector_body(size: int) -> tuple[nn.Module, int]:
-    layers = [nn.Linear(size, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, _HIDDEN), nn.Tanh()]
-    return nn.Sequential(*layers), _HIDDEN
+def _vector_body(size: int, hidden: tuple[int, ...]) -> tuple[nn.Module, int]:
+    widths = [size, *hidden]
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Linear(before, after), nn.Tanh()]
+    return nn.Sequential(*layers), widths[-1]
 
 
 def _image_body(shape: tuple[int, ...]) -> tuple[nn.Module, int]:

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import ray as _typed_ray
 
-from rollouts.bench.collect import Task
+from rollouts.bench.collect_task import Task
 from rollouts.bench.peers import gymnasium_maker
 from rollouts.cluster.ray_session import check_connected
 from rollouts.errors import EngineError, SpecError
@@ -158,7 +158,7 @@ class RLlibRunner:
         self.num_envs, self.num_threads = num_envs, task.settings.num_threads
         self.notes: tuple[str, ...] = ("In this process, as a local worker: no transport.",)
         self._num_timesteps = num_envs * task.rollout_length
-        self._is_random = task.policy == "random"
+        self._is_random = task.policy.name == "random"
         self._runner = runner(config=config)
 
     def version(self) -> str:
@@ -202,7 +202,7 @@ class RLlibActors:
         )
         self._sample = {
             "num_timesteps": task.rollout_length,
-            "random_actions": task.policy == "random",
+            "random_actions": task.policy.name == "random",
         }
         # as many as wished, whatever CPUs Ray has
         actor_class = ray.remote(num_cpus=0, max_restarts=0)(runner)
@@ -257,7 +257,9 @@ def _rllib_runner(task: Task, num_envs: int) -> tuple[Any, Any]:
         .environment(task.spec.id)
         .env_runners(num_envs_per_env_runner=num_envs, rollout_fragment_length=task.rollout_length)
         .rl_module(
-            model_config=module.DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh")
+            model_config=module.DefaultModelConfig(
+                fcnet_hiddens=list(task.policy.hidden or (64, 64)), fcnet_activation="tanh"
+            )
         )
         .debugging(seed=task.settings.seed % 2**31)
     )

@@ -202,7 +202,13 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "us/call": _digits(measurement.us_per_call),
         "frames/s": "" if frames is None else si(measurement.median * frames),
         "rollouts is": "" if is_ours else f"{_digits(comparison.ratio(measurement))}x",
+        **{column: _percent(comparison, measurement, column) for column in comparison.shares},
     }
+
+
+def _percent(comparison: Comparison, measurement: Measurement, column: str) -> str:
+    share = comparison.share(measurement, column)
+    return "" if share is None else f"{_digits(100 * share)} %"
 
 
 def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
@@ -246,6 +252,7 @@ def _measurement_to_json(comparison: Comparison, measurement: Measurement) -> di
         "us_per_call": measurement.us_per_call,
         "frames_per_s": None if frames is None else measurement.median * frames,
         "rollouts_ratio": None if is_ours else comparison.ratio(measurement),
+        "shares": {name: comparison.share(measurement, name) for name in comparison.shares},
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay, replay_libraries, replay_steps, report
+from rollouts.bench.policy_kinds import read_policy
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.pool.registry import env_spec
@@ -53,11 +54,12 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
 def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
     """`bench-collect`: measures and prints; `command` is what the report calls itself."""
     # mistakes are found before anything is started
+    policy = None if args.policy is None else read_policy(args.policy)
     points = [
         bench.Settings(
             env_id=env_id,
-            num_envs=args.num_envs,
-            batch_size=args.num_envs,
+            num_envs=num_envs,
+            batch_size=num_envs,
             num_threads=args.num_threads,
             seed=args.seed,
             duration_s=args.duration_s,
@@ -65,6 +67,7 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
             env_options=dict(args.option),
         )
         for env_id in dict.fromkeys(args.env_id)
+        for num_envs in dict.fromkeys(args.num_envs or [NUM_ENVS])
     ]
     for env_id in args.env_id:
         env_spec(env_id, **dict(args.option))
@@ -76,7 +79,8 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
         return collect.compare_collecting(
             settings,
             rollout_length=args.rollout_length,
-            policy=args.policy,
+            policy=policy,
+            in_process=args.in_process,
             peers=args.peer,
             peer_num_envs=args.peer_num_envs,
             on_progress=on_progress,

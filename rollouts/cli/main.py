@@ -100,10 +100,11 @@ def _parser() -> argparse.ArgumentParser:
 
     collecting = commands.add_parser(
         "bench-collect",
-        help="measure what the coordinator costs: a Ray worker beside the same collector",
-        description="Measures the env-steps per second that a learner receives from one Ray worker "
-        "and its queue, from the same Collector in this process, and from other libraries' "
-        "runners. They take turns in one run; while one works the others rest.",
+        help="measure what a learner receives: our collector, a Ray worker, other libraries",
+        description="Measures the env-steps per second that a learner receives from a Collector "
+        "whose policy native code computes, or torch, from one Ray worker and its queue, and from "
+        "other libraries' loops and runners; and those of the environments alone, without a "
+        "policy. They take turns in one run; while one works the others rest.",
     )
     _add_bench_collect_arguments(collecting)
 
@@ -174,15 +175,18 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
-    add("--num-envs", type=_positive_int, default=cli_bench.NUM_ENVS, metavar="N",
-        help=f"default: {cli_bench.NUM_ENVS}")  # fmt: skip
+    add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="N",
+        help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
     add("--num-threads", type=_positive_int, default=1, metavar="T",
-        help="of the pool and of torch, in the worker and in process; default: 1")  # fmt: skip
+        help="of the pool, in the worker and in process, and of EnvPool's; default: 1")  # fmt: skip
     add("--rollout-length", type=_positive_int, default=128, metavar="T",
         help="steps of each environment per rollout; default: 128")  # fmt: skip
-    add("--policy", choices=["network", "random"], default="network",
-        help="network: two layers of 64 for vectors, a small CNN for images; random: actions "
-        "drawn before, which costs nothing; default: network")  # fmt: skip
+    add("--policy", metavar="P",
+        help="64x64, 256x256 or other widths: tanh layers for vectors; cnn: for images; gru: with "
+        "memory; random: actions drawn before, which costs nothing; default: cnn for images, "
+        "64x64 for others")  # fmt: skip
+    add("--in-process", action="store_true",
+        help="leave the Ray worker out, and do not start Ray")  # fmt: skip
     add("--peer", action="append", default=[], choices=list(collect.COLLECT_PEERS),
         help="to measure beside ours; repeat for several")  # fmt: skip
     add("--peer-num-envs", type=_positive_int, metavar="N",

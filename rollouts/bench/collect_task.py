@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all contestants of `rollouts bench-collect` collect, and what they have to offer."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rollouts.bench.measurement import Settings
+from rollouts.bench.policy_kinds import PolicyKind
+from rollouts.specs import EnvSpec
+
+if TYPE_CHECKING:
+    from rollouts.distributed.worker import MakePolicy
+    from rollouts.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every stream collects.
+
+    Attributes:
+      settings: Environment, sizes and time; batch_size is num_envs.
+      spec: Of the environment with its options.
+      rollout_length: Steps T of each environment per rollout.
+      policy: See `policies.make_policy`.
+    """
+
+    settings: Settings
+    spec: EnvSpec
+    rollout_length: int
+    policy: PolicyKind
+
+    @property
+    def make_policy(self) -> MakePolicy:
+        """Makes the policy in whichever process it is called; pickles."""
+        from rollouts.bench.policies import make_policy
+
+        return functools.partial(make_policy, kind=self.policy)
+
+    def local_policy(self, num_envs: int) -> Policy:
+        """The policy of `num_envs` environments, in this process."""
+        from rollouts.distributed.worker import PolicySpec
+
+        return self.make_policy(
+            PolicySpec(
+                env_id=self.spec.id,
+                single_observation_space=self.spec.single_observation_space,
+                single_action_space=self.spec.single_action_space,
+                num_envs=num_envs,
+                env_id_offset=0,
+                worker_id=0,
+                incarnation=0,
+                seed=self.settings.seed,
+            )
+        )
+
+
+class Stream(Protocol):
+    """A source of rollouts that runs only between `resume` and `pause`."""
+
+    name: str
+    api: str
+    notes: tuple[str, ...]
+    num_envs: int
+    num_threads: int
+
+    def version(self) -> str:
+        """Of the library."""
+        ...
+
+    def resume(self) -> None:
+        """Starts collecting, and returns in the steady state."""
+        ...
+
+    def collect(self) -> int:
+        """Waits for the next rollout; returns its env-steps."""
+        ...
+
+    def pause(self) -> None:
+        """Returns when nothing runs on."""
+        ...
+
+    def close(self) -> None:
+        """Frees processes and environments."""
+        ...
