@@ -22,7 +22,8 @@ using Floats = py::array_t<float, py::array::c_style>;
 
 policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py::list& params,
                             std::vector<std::int32_t> outputs) {
-  policy::Program program{.obs_size = obs_size, .ops = {}, .params = {}, .outputs = std::move(outputs)};
+  policy::Program program{
+      .obs_size = obs_size, .ops = {}, .params = {}, .outputs = std::move(outputs)};
   for (const py::handle item : params) {
     const auto param = item.cast<std::pair<std::string, std::int64_t>>();
     program.params.push_back({param.first, param.second});
@@ -59,7 +60,8 @@ std::span<const std::uint8_t> BytesOf(const py::handle& array) {
   if (!py::isinstance<py::array>(array) || !(source.flags() & py::array::c_style)) {
     throw SpecError("sources of weights are C-contiguous arrays");
   }
-  return {static_cast<const std::uint8_t*>(source.data()), static_cast<std::size_t>(source.nbytes())};
+  return {static_cast<const std::uint8_t*>(source.data()),
+          static_cast<std::size_t>(source.nbytes())};
 }
 
 // Arrays (rows, size) for each output of a network, and where they lie.
@@ -142,7 +144,8 @@ py::tuple PyPolicy::Act(const Floats& obs,
   CheckRows(obs, *network_);
   const py::ssize_t rows = obs.shape(0);
   if (keys.ndim() != 2 || keys.shape(0) != 3 || keys.shape(1) != rows) {
-    throw SpecError("keys has shape " + ShapeString(keys) + ", expected (3, " + std::to_string(rows) + ")");
+    throw SpecError("keys has shape " + ShapeString(keys) + ", expected (3, " +
+                    std::to_string(rows) + ")");
   }
   Outputs out(*network_, rows);
   Floats log_prob(rows), entropy(rows);

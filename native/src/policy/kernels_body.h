@@ -98,7 +98,8 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   for (int column = 0; column < kColumns; ++column) {
     const int index = static_cast<int>(x[column]);
     // columns without an environment hold 0; the space bounds the others
-    const float* row = table + static_cast<std::int64_t>(index < 0 || index >= entries ? 0 : index) * step.size;
+    const float* row =
+        table + static_cast<std::int64_t>(index < 0 || index >= entries ? 0 : index) * step.size;
     for (int k = 0; k < step.size; ++k) out[k * kColumns + column] = row[k];
   }
 }

@@ -29,8 +29,9 @@ void NativePolicy::CheckFits(const EnvSpec& spec) const {
   }
   const bool discrete = IsDiscrete(head.kind);
   if (discrete != (spec.action.n > 0)) {
-    throw SpecError(discrete ? "the policy chooses one of several actions, and the environments' are a Box"
-                             : "the policy's actions are a Box, and the environments' are not");
+    throw SpecError(
+        discrete ? "the policy chooses one of several actions, and the environments' are a Box"
+                 : "the policy's actions are a Box, and the environments' are not");
   }
   if (!discrete && spec.action.dtype != DType::kFloat32 && spec.action.dtype != DType::kFloat64) {
     throw SpecError("the policy's actions are floats, and the environments' are not");

@@ -90,20 +90,28 @@ void Network::CheckOp(std::size_t index) const {
   };
   if (op.size < 1) refuse("writes no features");
   if (fact.inputs >= 0 && static_cast<std::int32_t>(op.inputs.size()) != fact.inputs) {
-    refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " + std::to_string(fact.inputs));
+    refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " +
+           std::to_string(fact.inputs));
   }
   for (const std::int32_t input : op.inputs) {
-    if (input < 0 || input > static_cast<std::int32_t>(index)) refuse("reads a register that is not yet written");
+    if (input < 0 || input > static_cast<std::int32_t>(index)) {
+      refuse("reads a register that is not yet written");
+    }
   }
   for (const std::int32_t param : op.params) {
-    if (param < 0 || param >= static_cast<std::int32_t>(program_.params.size())) refuse("reads a parameter that there is not");
+    if (param < 0 || param >= static_cast<std::int32_t>(program_.params.size())) {
+      refuse("reads a parameter that there is not");
+    }
   }
   const auto input_size = [&](std::size_t i) { return sizes_[op.inputs[i]]; };
   const auto param_is = [&](std::size_t i, std::int64_t size) {
     return program_.params[op.params[i]].size == size;
   };
   const auto numbers = [&](std::size_t count) {
-    if (op.numbers.size() != count) refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " + std::to_string(count));
+    if (op.numbers.size() != count) {
+      refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " +
+             std::to_string(count));
+    }
   };
   switch (op.kind) {
     case OpKind::kLinear:
@@ -122,7 +130,8 @@ void Network::CheckOp(std::size_t index) const {
       }
       return;
     case OpKind::kEmbedding:
-      if (op.params.size() != 1 || input_size(0) != 1 || program_.params[op.params[0]].size % op.size != 0) {
+      if (op.params.size() != 1 || input_size(0) != 1 ||
+          program_.params[op.params[0]].size % op.size != 0) {
         refuse("has a table that does not fit");
       }
       return;
@@ -138,7 +147,8 @@ void Network::CheckOp(std::size_t index) const {
     }
     case OpKind::kSlice:
       numbers(1);
-      if (op.numbers[0] < 0 || op.numbers[0] + static_cast<float>(op.size) > static_cast<float>(input_size(0))) {
+      if (op.numbers[0] < 0 ||
+          op.numbers[0] + static_cast<float>(op.size) > static_cast<float>(input_size(0))) {
         refuse("reads beyond its input");
       }
       return;
@@ -194,7 +204,8 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
   if (op.kind == OpKind::kSlice) return;
   if (op.kind == OpKind::kConcat) {
     for (const std::int32_t input : op.inputs) {
-      instructions_.push_back({.kind = OpKind::kCopy, .out = out, .a = rows_[input], .size = sizes_[input]});
+      instructions_.push_back(
+          {.kind = OpKind::kCopy, .out = out, .a = rows_[input], .size = sizes_[input]});
       out += sizes_[input];
     }
     return;
@@ -213,7 +224,8 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
     const bool matrix = op.kind == OpKind::kLinear && i == 0;
     // every array on a cache line of its own; biases are read to the end of a block
     const std::int64_t outputs = (op.size + 15) / 16 * 16;
-    const std::int64_t size = matrix ? outputs * step.a_size : program_.params[op.params[i]].size + 16;
+    const std::int64_t size =
+        matrix ? outputs * step.a_size : program_.params[op.params[i]].size + 16;
     (i == 0 ? step.weight : step.bias) = num_packed_;
     placed_.push_back({op.params[i], num_packed_, matrix ? op.size : 0, step.a_size});
     num_packed_ += (size + 15) / 16 * 16;

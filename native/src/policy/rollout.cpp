@@ -188,7 +188,8 @@ class Rollout::Part final : private RowSource {
         const auto action = static_cast<Real>(outputs_.box[d * kColumns + i]);
         const std::int64_t bound = space.elementwise ? d : 0;
         *sampled++ = action;
-        *stored++ = std::clamp(action, static_cast<Real>(space.low[bound]), static_cast<Real>(space.high[bound]));
+        *stored++ = std::clamp(action, static_cast<Real>(space.low[bound]),
+                               static_cast<Real>(space.high[bound]));
       }
     }
   }
@@ -228,7 +229,8 @@ class Rollout::Part final : private RowSource {
   void BootstrapCut(std::int64_t at) {
     std::vector<std::uint8_t> obs(static_cast<std::size_t>(kColumns * obs_bytes_));
     for (std::size_t first = 0; first < cut_.size(); first += kColumns) {
-      const auto count = static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
+      const auto count =
+          static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
       for (std::int32_t i = 0; i < count; ++i) {
         std::memcpy(obs.data() + i * obs_bytes_, view_.final_obs + cut_[first + i] * obs_bytes_,
                     static_cast<std::size_t>(obs_bytes_));
@@ -236,7 +238,9 @@ class Rollout::Part final : private RowSource {
       Forward(obs.data(), count);
       float value[kColumns];
       TakeValues(count, value);
-      for (std::int32_t i = 0; i < count; ++i) arrays_.bootstrap_value[at + cut_[first + i]] = value[i];
+      for (std::int32_t i = 0; i < count; ++i) {
+        arrays_.bootstrap_value[at + cut_[first + i]] = value[i];
+      }
     }
   }
 
@@ -340,10 +344,13 @@ std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
                    .keep_final_obs = options.keep_final_obs,
                    .poll =
                        [&] {
-                         if (pool.closed()) throw ClosedError("the pool was closed while it collected");
+                         if (pool.closed()) {
+                           throw ClosedError("the pool was closed while it collected");
+                         }
                          if (options.poll) options.poll();
                        },
-                   .fail = [&](std::int32_t env, const std::string& message) { pool.AddFailure(env, message); },
+                   .fail = [&](std::int32_t env,
+                               const std::string& message) { pool.AddFailure(env, message); },
                    .stop_at_failure = settings.on_env_error == OnEnvError::kRaise});
   pool.ForAllEnvs(
       [&](EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {

@@ -114,7 +114,8 @@ ROLLOUTS_HD inline Floats AtLeast(Floats x, Floats limit) { return Select(x < li
 ROLLOUTS_HD inline Floats Abs(Floats x) { return FloatBits(IntBits(x) & 0x7FFFFFFF); }
 // |x| with the sign of `sign`.
 ROLLOUTS_HD inline Floats WithSign(Floats x, Floats sign) {
-  return FloatBits((IntBits(x) & 0x7FFFFFFF) | (IntBits(sign) & static_cast<std::int32_t>(0x80000000)));
+  return FloatBits((IntBits(x) & 0x7FFFFFFF) |
+                   (IntBits(sign) & static_cast<std::int32_t>(0x80000000)));
 }
 // The nearest whole number, ties to even; |x| < 2^22.
 ROLLOUTS_HD inline Floats Round(Floats x) {
