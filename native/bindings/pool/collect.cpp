@@ -16,6 +16,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
+// With a message that says what it is for, which a KeyError would not.
 py::array Named(const py::dict& arrays, const char* name) {
   if (!arrays.contains(name) || !py::isinstance<py::array>(arrays[name])) {
     throw SpecError(std::string("rollout array ") + name + " is missing or is no array");
@@ -27,8 +28,10 @@ py::array Named(const py::dict& arrays, const char* name) {
 std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
                        py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
   const py::array array = Named(arrays, name);
+  // last_value has one row, and no axis of time for it
   const bool fits = array.dtype().equal(dtype) && array.nbytes() == rows * envs * bytes_per_env &&
                     array.ndim() >= 1 && array.shape(0) == (rows == 1 ? envs : rows);
+  // threads write by pointer, so nothing may be converted or copied
   const int wanted = py::array::c_style | py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
   if (!fits || (array.flags() & wanted) != wanted) {
     throw SpecError(std::string("rollout array ") + name + " has shape " + ShapeString(array) +
@@ -44,12 +47,15 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
   if (reward.ndim() != 2) {
     throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
   }
+  // T and B of all arrays are those of the rewards
   const py::ssize_t steps = reward.shape(0), envs = reward.shape(1);
+  // `bytes` for each step of an environment; 0: one number
   const auto cells = [&](const char* name, const py::dtype& dtype, std::int64_t bytes = 0) {
     return MemoryOf(arrays, name, dtype, steps, envs, bytes ? bytes : dtype.itemsize());
   };
   const auto f32 = py::dtype::of<float>();
   const auto boolean = py::dtype::of<bool>();
+  // actions of a Discrete space are int64 in Python, int32 in the pool
   const bool discrete = spec.action.n > 0;
   const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(spec.action.dtype);
   const std::int64_t action_bytes = action.itemsize() * (discrete ? 1 : spec.action.size());
@@ -78,10 +84,12 @@ py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict&
                           bool keep_final_obs) {
   policy::CheckCollects(pool);
   const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec());
+  // held to the end: another thread may load new weights meanwhile
   const auto current = policy.current();
   std::vector<policy::FinalObs> kept;
   {
     const ReleaseGil no_gil;
+    // the pool calls it about every 50 ms
     const auto look_at_signals = [] {
       const AcquireGil gil;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -90,6 +98,7 @@ py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict&
                            {.keep_final_obs = keep_final_obs, .poll = look_at_signals});
   }
   if (!keep_final_obs) return py::none();
+  // as bytes: the caller knows the dtype and the shape
   const auto bytes = static_cast<py::ssize_t>(pool.spec().observation.bytes());
   py::array_t<std::uint8_t> final_obs({static_cast<py::ssize_t>(kept.size()), bytes});
   for (std::size_t i = 0; i < kept.size(); ++i) {

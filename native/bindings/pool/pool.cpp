@@ -138,6 +138,7 @@ class PyPool {
     std::memcpy(state.data(), bytes.data(), bytes.size());
   }
 
+  // Sealed: whoever loads them finds out whether they are of another environment.
   py::list SaveStates(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     py::list states;
@@ -190,6 +191,7 @@ class PyPool {
     return actions;
   }
 
+  // Rewards and ends of own models, which Python computes after the step.
   void EndSteps(const py::object& env_id, const DoubleArray& reward, const BoolArray& terminated) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     if (reward.size() != std::ssize(envs) || terminated.size() != std::ssize(envs)) {
@@ -246,6 +248,7 @@ class PyPool {
     pool_->Release(&buffer);
     // fresh views: what the caller does to an array's shape or flags stays with the caller
     py::tuple rows = Rows(arrays, received);
+    // the caller gets the arrays that it gave, not views of them
     if (out_) {
       out_->PutInto(rows);
       out_.reset();

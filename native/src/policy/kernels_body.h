@@ -22,6 +22,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
   for (int o = 0; o < kOutputs; ++o) {
     for (int v = 0; v < kWide; ++v) sum[o][v] = Splat(bias ? bias[o] : 0.0f);
   }
+  // each input is loaded once for the tile's outputs, each weight once for its columns
   for (int k = 0; k < inputs; ++k) {
     Floats column[kWide];
     for (int v = 0; v < kWide; ++v) column[v] = Load(x + k * kColumns + v * kLanes);
@@ -30,6 +31,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
       for (int v = 0; v < kWide; ++v) sum[o][v] = Fma(weight, column[v], sum[o][v]);
     }
   }
+  // the last block of a layer may have outputs that are padding
   for (int o = 0; o < kOutputs && o < left; ++o) {
     for (int v = 0; v < kWide; ++v) Store(out + o * kColumns + v * kLanes, sum[o][v]);
   }
@@ -39,6 +41,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
 template <int kBlock>
 void LinearBlockOf(const float* weights, const float* bias, const float* x, int inputs, float* out,
                    int left) {
+  // 16 sums of AVX-512's 32 registers, else 4 outputs x 2 vectors: some are left for operands
   constexpr int kWide = kVectors < 2 ? kVectors : 2;
   constexpr int kMost = kLanes == 16 ? 16 : 4;
   constexpr int kTile = kBlock < kMost ? kBlock : kMost;
@@ -53,6 +56,7 @@ void LinearBlockOf(const float* weights, const float* bias, const float* x, int 
 void Linear(const Instruction& step, const float* params, const float* x, float* out) {
   const float* weights = params + step.weight;
   const float* bias = step.bias < 0 ? nullptr : params + step.bias;
+  // blocks are those of LinearBlock, by which the weights were packed
   for (int first = 0; first < step.size;) {
     const int left = step.size - first;
     const int block = left > 8 ? 16 : left > 4 ? 8 : 4;
@@ -76,6 +80,7 @@ void LayerNorm(const Instruction& step, const float* params, const float* x, flo
   for (int v = 0; v < kColumns; v += kLanes) {
     Floats sum = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
+    // as torch: squares of differences, divided by the size and not by one less
     const Floats mean = sum / static_cast<float>(step.size);
     Floats squares = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) {
@@ -95,6 +100,7 @@ void LayerNorm(const Instruction& step, const float* params, const float* x, flo
 void Embedding(const Instruction& step, const float* params, const float* x, float* out) {
   const float* table = params + step.weight;
   const int entries = step.b_size;
+  // a row of the table for each column, one by one: they lie apart
   for (int column = 0; column < kColumns; ++column) {
     const int index = static_cast<int>(x[column]);
     // columns without an environment hold 0; the space bounds the others
@@ -104,11 +110,13 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   }
 }
 
+// A function of every element of a register.
 template <typename Function>
 void Map(const Instruction& step, const float* x, float* out, Function function) {
   for (int i = 0; i < step.size * kColumns; i += kLanes) Store(out + i, function(Load(x + i)));
 }
 
+// The same of two. One of a single feature stands for all: it stays where it is.
 template <typename Function>
 void Combine(const Instruction& step, const float* rows, float* out, Function function) {
   const float* a = rows + step.a * kColumns;
@@ -122,8 +130,10 @@ void Combine(const Instruction& step, const float* rows, float* out, Function fu
   }
 }
 
+// x times the share of a normal distribution below x; the factor is sqrt(1/2).
 Floats Gelu(Floats x) { return 0.5f * x * (1.0f + Erf(x * 0.707106781186547524f)); }
 
+// Its approximation (Hendrycks and Gimpel 2016); the first factor is sqrt(2 / pi).
 Floats GeluTanh(Floats x) {
   const Floats inner = 0.797884560802865356f * Fma(x * x * x, Splat(0.044715f), x);
   return 0.5f * x * (1.0f + Tanh(inner));
@@ -132,6 +142,7 @@ Floats GeluTanh(Floats x) {
 void RunOne(const Instruction& step, const float* params, float* rows) {
   const float* x = rows + step.a * kColumns;
   float* out = rows + step.out * kColumns;
+  // an ELU's alpha, a leaky ReLU's slope, a clamp's bounds, a scale's factor and summand
   const float p = step.number[0];
   const float q = step.number[1];
   switch (step.kind) {
@@ -188,6 +199,7 @@ void Forward(const Instruction* instructions, std::int32_t count, const float* p
 }
 
 // Four random words for each column: a pure function of seed and keys.
+// Flattened: without calls the loop over columns becomes vector instructions.
 __attribute__((flatten)) void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
                                         std::uint32_t block, std::uint32_t (*words)[kColumns]) {
 #pragma GCC ivdep
@@ -228,12 +240,14 @@ struct Softmax {
 
 Softmax SoftmaxOf(const float* logits, int size) {
   Softmax found{Load(logits), Splat(0.0f), Ints{}};
+  // the first of equal ones, as argmax has it
   for (int a = 1; a < size; ++a) {
     const Floats logit = Load(logits + a * kColumns);
     const Mask better = logit > found.most;
     found.most = Select(better, logit, found.most);
     found.best = SelectInts(better, Ints{} + a, found.best);
   }
+  // less the largest, so that no power overflows
   for (int a = 0; a < size; ++a) found.sum += Exp(Load(logits + a * kColumns) - found.most);
   return found;
 }
@@ -248,6 +262,7 @@ Ints PickAction(const float* logits, int size, const Softmax& softmax, Floats un
   for (int a = 0; a < size; ++a) {
     const Floats share = Exp(Load(logits + a * kColumns) - softmax.most);
     cumulated += share;
+    // an action without probability is never chosen, even for a target of 0
     action = SelectInts((found == 0) & (share > 0.0f), Ints{} + a, action);
     found = found | (cumulated > target);
   }
@@ -264,12 +279,14 @@ void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& key
     const Ints action = head.deterministic
                             ? softmax.best
                             : PickAction(logits, in.size, softmax, UniformOfWords(words[0] + v));
+    // log p = l - log sum, and entropy = log sum - sum of p l, l less the largest
     const Floats log_sum = Log(softmax.sum);
     Floats log_prob = Splat(0.0f);
     Floats weighted = Splat(0.0f);  // sum of e^l l
     for (int a = 0; a < in.size; ++a) {
       const Floats off = Load(logits + a * kColumns) - softmax.most;
       log_prob = Select(action == Ints{} + a, off - log_sum, log_prob);
+      // without probability nothing is added, where 0 * -infinity would be nan
       const Floats share = Exp(off);
       weighted = Fma(share, Select(share > 0.0f, off, Splat(0.0f)), weighted);
     }
@@ -281,8 +298,10 @@ void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& key
 
 void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, HeadOutputs& out) {
   const bool squashed = head.kind == HeadKind::kTanhGaussian;
+  // both add up over the dimensions
   for (int i = 0; i < kColumns; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
   std::uint32_t words[4][kColumns];
+  // stays 0 where the head is deterministic: the sample is the mean then
   float normal[4][kColumns] = {};
   for (int d = 0; d < in.size; ++d) {
     // a block of four words gives four numbers
@@ -293,6 +312,7 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
     }
     for (int v = 0; v < kColumns; v += kLanes) {
       const Floats noise = Load(normal[d % 4] + v);
+      // one for all dimensions, or each its own
       const Floats log_std = Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v);
       const Floats sample = Fma(Exp(log_std), noise, Load(in.first + d * kColumns + v));
       Floats density = Fma(noise * noise, Splat(-0.5f), -log_std) - kHalfLogTwoPi;
@@ -303,6 +323,7 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
       }
       Store(out.box + d * kColumns + v, squashed ? Tanh(sample) : sample);
       Store(out.log_prob + v, Load(out.log_prob + v) + density);
+      // the Gaussian's also where it is squashed: that one's has no closed form
       Store(out.entropy + v, Load(out.entropy + v) + (log_std + (0.5f + kHalfLogTwoPi)));
     }
   }
@@ -321,6 +342,7 @@ void ActEpsilonGreedy(const Head& head, const HeadInputs& in, const NoiseKeys& k
       action = SelectInts(value > most, Ints{} + a, action);
       most = Select(value > most, value, most);
     }
+    // one word says whether, another which: they are independent
     const Ints any = ToInts(UniformOfWords(words[1] + v) * static_cast<float>(in.size));
     action = SelectInts(UniformOfWords(words[0] + v) < epsilon, any, action);
     StoreInts(out.index + v, action);
