@@ -52,6 +52,7 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width) {
   if (image.ndim() != 2 && image.ndim() != 3) {
     throw SpecError("image has " + std::to_string(image.ndim()) + " axes, expected 2 or 3");
   }
+  // a gray image has no axis for its one channel
   const auto channels = static_cast<std::int32_t>(image.ndim() == 3 ? image.shape(2) : 1);
   AreaResize resize(static_cast<std::int32_t>(image.shape(0)),
                     static_cast<std::int32_t>(image.shape(1)), height, width, channels);

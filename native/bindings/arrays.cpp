@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kMostAxes = 64;  // NumPy's
 
+// Observations have their space's, flags are bytes that NumPy shows as bool.
 py::dtype DTypeOf(const StepArray& array, const EnvSpec& spec) {
   if (array.is_obs) return NumpyDType(spec.observation.dtype);
   return array.is_flag ? py::dtype::of<bool>() : NumpyDType(array.dtype);
@@ -47,6 +48,7 @@ std::string ShapeString(const py::array& array) {
 py::array NewArray(const py::handle& dtype, int ndim, const py::ssize_t* shape,
                    const py::ssize_t* strides, void* data, int flags) {
   const py::detail::npy_api& api = py::detail::npy_api::get();
+  // takes over a reference to the dtype
   PyObject* const array = api.PyArray_NewFromDescr_(api.PyArray_Type_, dtype.inc_ref().ptr(), ndim,
                                                     shape, strides, data, flags, nullptr);
   if (!array) throw py::error_already_set();
@@ -115,7 +117,6 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 
 NumpyUsers::~NumpyUsers() {
   const AcquireGil gil;
-  // here and not with the members, which go when the GIL is given back
   // here and not with the members, which go when the GIL is given back: they find nothing
   arrays_.release().dec_ref();
 }

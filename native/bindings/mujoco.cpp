@@ -24,6 +24,7 @@ std::span<const std::uint8_t> EnvInside(const std::string_view sealed) {
   return CpuPool::EnvInside(StateInside({bytes, sealed.size()}));
 }
 
+// mjSTATE_INTEGRATION, as the release that saved it packs it.
 py::array PhysicsState(const std::string_view sealed) {
   StateReader reader(EnvInside(sealed));
   const std::vector<double> numbers = Physics::ReadNumbers(reader).numbers;
@@ -59,6 +60,7 @@ void BindMujoco(py::module_& module) {
       "dm_control_models",
       [] {
         py::dict models;
+        // Python writes the models, by dm_control's own functions
         for (const dmc::Domain& domain : dmc::Domains()) {
           for (const dmc::TaskEntry& task : domain.tasks) {
             models[task.id] = py::make_tuple(task.model.function, task.model.arguments);

@@ -41,6 +41,7 @@ class Call {
     if (reward.ndim() != 2) {
       throw SpecError("reward has shape " + ShapeString(reward) + ", expected (T, B): time first");
     }
+    // all at the edge: the estimators trust their pointers
     const std::initializer_list<py::array> time_major{value, terminated, truncated,
                                                       bootstrap_value};
     for (const py::array& array : time_major) CheckSameShape(array, reward);
@@ -81,6 +82,7 @@ template <typename Float>
 void BindEstimators(py::module_& module) {
   using Floats = const Contiguous<Float>&;
   using Flags = const Contiguous<bool>&;
+  // no conversion: it would choose float for double, and copy without a word
   const auto strict = [](const char* name) { return py::arg(name).noconvert(); };
 
   module.def(
@@ -115,6 +117,7 @@ void BindEstimators(py::module_& module) {
          Floats last_value, Floats behaviour_log_prob, Floats target_log_prob, double gamma,
          double vtrace_lambda, double rho_bar, double c_bar) {
         Call<Float> call(reward, value, terminated, truncated, bootstrap_value, last_value);
+        // one for each step, as rewards; Call does not know them
         CheckSameShape(behaviour_log_prob, reward);
         CheckSameShape(target_log_prob, reward);
         return call.Run([&](const Fragment<Float>& in, const Returns& out) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distance of the elementary functions of policies from libm's in double, in ulp of float: over every
-// `stride`th float. Prints name, worst distance, and a hash of all results.
+// Distance of the elementary functions of policies from libm's in double, in ulp of float: over
+// every `stride`th float. Prints name, worst distance, and a hash of all results.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -28,7 +28,9 @@ namespace {
 double UlpsOff(float found, double exact) {
   constexpr double kLeastNormal = 1.17549435e-38, kMost = 3.4028235e38;
   if (std::isnan(exact)) return std::isnan(found) ? 0 : HUGE_VAL;
-  if (std::fabs(exact) > kMost) return std::isinf(found) || std::fabs(exact) < 1.01 * kMost ? 0 : HUGE_VAL;
+  if (std::fabs(exact) > kMost) {
+    return std::isinf(found) || std::fabs(exact) < 1.01 * kMost ? 0 : HUGE_VAL;
+  }
   if (std::fabs(exact) < kLeastNormal) return std::fabs(found) <= kLeastNormal ? 0 : HUGE_VAL;
   int exponent;
   std::frexp(exact, &exponent);
@@ -41,7 +43,9 @@ void Compare(const char* name, std::uint64_t stride, Function function, Exact ex
   std::uint64_t hash = 0;
   for (std::uint64_t bits = 0; bits <= 0xFFFFFFFF; bits += stride * kLanes) {
     float in[kLanes], out[kLanes];
-    for (int i = 0; i < kLanes; ++i) in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits + i * stride));
+    for (int i = 0; i < kLanes; ++i) {
+      in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits + i * stride));
+    }
     Store(out, function(Load(in)));
     for (int i = 0; i < kLanes; ++i) {
       // lanes that wrapped past the last float are the first ones again, on some widths alone
@@ -63,7 +67,8 @@ int main(int, char** arguments) {
           [](double x) { return std::expm1(x > 0 ? 0 : x); });
   Compare("log", stride, [](Floats x) { return Log(x); }, [](double x) { return std::log(x); });
   Compare("tanh", stride, [](Floats x) { return Tanh(x); }, [](double x) { return std::tanh(x); });
-  Compare("sigmoid", stride, [](Floats x) { return Sigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
+  Compare("sigmoid", stride, [](Floats x) { return Sigmoid(x); },
+          [](double x) { return 1 / (1 + std::exp(-x)); });
   Compare("softplus", stride, [](Floats x) { return Softplus(x); },
           [](double x) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))) + (x - x); });
   Compare("erf", stride, [](Floats x) { return Erf(x); }, [](double x) { return std::erf(x); });

@@ -20,9 +20,12 @@ namespace {
 
 using Floats = py::array_t<float, py::array::c_style>;
 
+// Params are (name, size), operations (kind, inputs, params, numbers, size), as in
+// rollouts/policies/native.py. Network checks what they say.
 policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py::list& params,
                             std::vector<std::int32_t> outputs) {
-  policy::Program program{.obs_size = obs_size, .ops = {}, .params = {}, .outputs = std::move(outputs)};
+  policy::Program program{
+      .obs_size = obs_size, .ops = {}, .params = {}, .outputs = std::move(outputs)};
   for (const py::handle item : params) {
     const auto param = item.cast<std::pair<std::string, std::int64_t>>();
     program.params.push_back({param.first, param.second});
@@ -47,6 +50,7 @@ policy::HeadKind HeadKindOf(const std::string& name) {
                   "', expected categorical, gaussian, tanh_gaussian or epsilon_greedy");
 }
 
+// Kernels read rows by pointer, as many numbers as the network has inputs.
 void CheckRows(const Floats& obs, const policy::Network& network) {
   if (obs.ndim() == 2 && obs.shape(1) == network.program().obs_size) return;
   throw SpecError("obs has shape " + ShapeString(obs) + ", expected (B, " +
@@ -59,7 +63,8 @@ std::span<const std::uint8_t> BytesOf(const py::handle& array) {
   if (!py::isinstance<py::array>(array) || !(source.flags() & py::array::c_style)) {
     throw SpecError("sources of weights are C-contiguous arrays");
   }
-  return {static_cast<const std::uint8_t*>(source.data()), static_cast<std::size_t>(source.nbytes())};
+  return {static_cast<const std::uint8_t*>(source.data()),
+          static_cast<std::size_t>(source.nbytes())};
 }
 
 // Arrays (rows, size) for each output of a network, and where they lie.
@@ -85,6 +90,7 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
             .deterministic = head["deterministic"].cast<bool>(),
             .epsilon = head["epsilon"].cast<float>(),
             .seed = head["seed"].cast<std::uint64_t>()} {
+  // an output behind the value would be computed for nobody
   const std::size_t needed = policy::NumHeadInputs(head_.kind);
   if (network_->num_outputs() < needed || network_->num_outputs() > needed + 1) {
     throw SpecError("the network has " + std::to_string(network_->num_outputs()) +
@@ -93,14 +99,17 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
 }
 
 void PyPolicy::Load(const py::list& params, const py::list& sources) {
+  // keeps what had to be converted until it is packed
   std::vector<Floats> arrays;
   std::vector<std::span<const float>> spans;
   for (const py::handle param : params) {
     arrays.push_back(py::cast<Floats>(param));
     spans.emplace_back(arrays.back().data(), static_cast<std::size_t>(arrays.back().size()));
   }
+  // packed first: weights that are refused leave the old ones in place
   current_ = std::make_shared<const policy::NativePolicy>(
       policy::NativePolicy{network_, network_->Pack(spans), head_});
+  // the bytes themselves: a module changes its weights in place, so addresses tell nothing
   sources_.clear();
   for (const py::handle source : sources) {
     const std::span<const std::uint8_t> bytes = BytesOf(source);
@@ -110,6 +119,7 @@ void PyPolicy::Load(const py::list& params, const py::list& sources) {
 
 bool PyPolicy::Holds(const py::list& sources) const {
   if (!current_) return false;
+  // as Load laid them out, one after the other, and without a copy
   std::size_t at = 0;
   for (const py::handle source : sources) {
     const std::span<const std::uint8_t> bytes = BytesOf(source);
@@ -126,6 +136,7 @@ std::shared_ptr<const policy::NativePolicy> PyPolicy::current() const {
 }
 
 py::tuple PyPolicy::Evaluate(const Floats& obs) const {
+  // held to the end: another thread may load new weights meanwhile
   const auto policy = current();
   CheckRows(obs, *network_);
   Outputs out(*network_, obs.shape(0));
@@ -142,11 +153,13 @@ py::tuple PyPolicy::Act(const Floats& obs,
   CheckRows(obs, *network_);
   const py::ssize_t rows = obs.shape(0);
   if (keys.ndim() != 2 || keys.shape(0) != 3 || keys.shape(1) != rows) {
-    throw SpecError("keys has shape " + ShapeString(keys) + ", expected (3, " + std::to_string(rows) + ")");
+    throw SpecError("keys has shape " + ShapeString(keys) + ", expected (3, " +
+                    std::to_string(rows) + ")");
   }
   Outputs out(*network_, rows);
   Floats log_prob(rows), entropy(rows);
   py::array action;
+  // of index and box the head writes one; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   if (policy::IsDiscrete(head_.kind)) {
     py::array_t<std::int64_t> chosen(rows);
@@ -161,6 +174,7 @@ py::tuple PyPolicy::Act(const Floats& obs,
     const ReleaseGil no_gil;
     policy::Evaluate(*policy, obs.data(), rows, out.data, keys.data(), &actions);
   }
+  // the head's answer first: how many outputs follow depends on the network
   py::list all;
   all.append(action);
   all.append(log_prob);

@@ -30,7 +30,8 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
                        py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
   const py::array array = Named(arrays, name);
   const bool shaped = rows == 0 ? array.ndim() == 1 && array.shape(0) == envs
-                                : array.ndim() >= 2 && array.shape(0) == rows && array.shape(1) == envs;
+                                : array.ndim() >= 2 && array.shape(0) == rows &&
+                                      array.shape(1) == envs;
   const bool fits = shaped && array.dtype().equal(dtype) &&
                     array.nbytes() == std::max<py::ssize_t>(rows, 1) * envs * bytes_per_env;
   const int wanted = py::array::c_style | py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
@@ -47,12 +48,16 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
 
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
   const py::array reward = Named(arrays, "reward");
-  if (reward.ndim() != 2) throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
+  if (reward.ndim() != 2) {
+    throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
+  }
   const py::ssize_t steps = reward.shape(0), envs = reward.shape(1);
   const auto cells = [&](const char* name, const py::dtype& dtype, std::int64_t bytes = 0) {
     return MemoryOf(arrays, name, dtype, steps, envs, bytes ? bytes : dtype.itemsize());
   };
   const auto f32 = py::dtype::of<float>();
+  const auto f64 = py::dtype::of<double>();
+  const auto i32 = py::dtype::of<std::int32_t>();
   const auto boolean = py::dtype::of<bool>();
   const bool discrete = spec.action.n > 0;
   const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(spec.action.dtype);
@@ -68,9 +73,11 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
           .terminated = cells("terminated", boolean),
           .truncated = cells("truncated", boolean),
           .bootstrap_value = reinterpret_cast<float*>(cells("bootstrap_value", f32)),
-          .episode_return = reinterpret_cast<double*>(cells("episode_return", py::dtype::of<double>())),
-          .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", py::dtype::of<std::int32_t>())),
-          .last_value = reinterpret_cast<float*>(MemoryOf(arrays, "last_value", f32, 0, envs, f32.itemsize()))};
+          .episode_return = reinterpret_cast<double*>(cells("episode_return", f64)),
+          .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", i32)),
+          // one row, without an axis of time
+          .last_value = reinterpret_cast<float*>(
+              MemoryOf(arrays, "last_value", f32, 0, envs, f32.itemsize()))};
 }
 
 }  // namespace
@@ -94,7 +101,8 @@ py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict&
   const auto bytes = static_cast<py::ssize_t>(pool.spec().observation.bytes());
   py::array_t<std::uint8_t> final_obs({static_cast<py::ssize_t>(kept.size()), bytes});
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    std::memcpy(final_obs.mutable_data(static_cast<py::ssize_t>(i), 0), kept[i].obs.data(), kept[i].obs.size());
+    std::memcpy(final_obs.mutable_data(static_cast<py::ssize_t>(i), 0), kept[i].obs.data(),
+                kept[i].obs.size());
   }
   return final_obs;
 }

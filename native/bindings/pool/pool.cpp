@@ -8,10 +8,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -22,6 +19,7 @@
 #include "bindings/pool/collect.h"
 #include "bindings/pool/pool_options.h"
 #include "bindings/pool/pool_stats.h"
+#include "bindings/pool/wait.h"
 #include "bindings/pool/xla.h"
 #include "rollouts/registry/registry.h"
 #include "rollouts/support/state.h"
@@ -34,9 +32,6 @@ namespace {
 using Clock = CpuPool::Clock;
 using BoolArray = py::array_t<bool, py::array::c_style>;
 using DoubleArray = py::array_t<double, py::array::c_style>;
-
-// Signals (Ctrl-C) are looked at this often while a call waits.
-constexpr std::chrono::milliseconds kSignalInterval{50};
 
 // One pool as Python sees it. Its methods hold the GIL but where they wait.
 class PyPool {
@@ -122,7 +117,8 @@ class PyPool {
 
   // Waits until nothing is in flight, and forgets what was not received.
   void Discard(std::optional<double> timeout_s) {
-    Wait(timeout_s, "reset", [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
+    WaitForPool(*pool_, timeout_s, "reset",
+                [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
     // drained: no thread writes there any more
     out_.reset();
   }
@@ -142,6 +138,7 @@ class PyPool {
     std::memcpy(state.data(), bytes.data(), bytes.size());
   }
 
+  // Sealed: whoever loads them finds out whether they are of another environment.
   py::list SaveStates(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     py::list states;
@@ -194,6 +191,7 @@ class PyPool {
     return actions;
   }
 
+  // Rewards and ends of own models, which Python computes after the step.
   void EndSteps(const py::object& env_id, const DoubleArray& reward, const BoolArray& terminated) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     if (reward.size() != std::ssize(envs) || terminated.size() != std::ssize(envs)) {
@@ -230,7 +228,7 @@ class PyPool {
   template <typename Attempt>
   py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
     CpuPool::Received received;
-    Wait(timeout_s, what, [&](Clock::time_point deadline) {
+    WaitForPool(*pool_, timeout_s, what, [&](Clock::time_point deadline) {
       // no buffer: the attempt's time was up
       received = attempt(deadline);
       return received.buffer != nullptr;
@@ -250,6 +248,7 @@ class PyPool {
     pool_->Release(&buffer);
     // fresh views: what the caller does to an array's shape or flags stays with the caller
     py::tuple rows = Rows(arrays, received);
+    // the caller gets the arrays that it gave, not views of them
     if (out_) {
       out_->PutInto(rows);
       out_.reset();
@@ -272,41 +271,6 @@ class PyPool {
   // Which saved states an environment understands.
   StateKind KindOf(std::int32_t env) {
     return MakeStateKind(EntryOf(segments_, env).type, pool_->OptionsOf(env));
-  }
-
-  // Calls `attempt(deadline)` without the GIL until it says true, looking at
-  // signals now and then. TimeoutError when timeout_s passed.
-  template <typename Attempt>
-  void Wait(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
-    if (timeout_s && !(*timeout_s >= 0)) {
-      throw SpecError("timeout_s must be None or a number >= 0, got " + std::to_string(*timeout_s));
-    }
-    // beyond a century is for ever, and does not overflow the clock
-    const bool bounded = timeout_s && *timeout_s < 3e9;
-    const auto start = Clock::now();
-    const auto end =
-        bounded ? start + std::chrono::duration_cast<Clock::duration>(
-                              std::chrono::duration<double>(*timeout_s))
-                : Clock::time_point::max();
-    while (true) {
-      bool finished;
-      {
-        const ReleaseGil release;
-        // in short attempts: signals are for the thread that has the GIL
-        finished = attempt(std::min(end, Clock::now() + kSignalInterval));
-      }
-      // a batch that came with Ctrl-C is not lost: it goes to the caller first
-      if (finished) return;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      if (Clock::now() >= end) {
-        const std::string message = std::string(what) + ": not ready within " +
-                                    std::to_string(*timeout_s) + " s; " +
-                                    std::to_string(pool_->num_in_flight()) +
-                                    " environments are in flight";
-        PyErr_SetString(PyExc_TimeoutError, message.c_str());
-        throw py::error_already_set();
-      }
-    }
   }
 
   // Views of the rows that were received, in the order of MakeArrays; None stays None.

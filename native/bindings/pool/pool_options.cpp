@@ -90,6 +90,7 @@ ModelColumns ReadModelColumns(const py::list& given, std::int32_t num_envs) {
     // no values: back to those of the shared model
     column.shared = !low;
     column.by_env = by_env;
+    // values of one environment after the other, or the same for all
     const std::int64_t rows = by_env ? num_envs : 1;
     if (low) column.low.assign(low->data(), low->data() + low->size());
     if (high) column.high.assign(high->data(), high->data() + high->size());
@@ -109,6 +110,7 @@ py::array ModelToArray(const ModelArray& model) {
   const std::vector<py::ssize_t> shape(model.shape.begin(), model.shape.end());
   py::array_t<double> values(shape);
   std::copy(model.values.begin(), model.values.end(), values.mutable_data());
+  // in the order of ModelArray::Type
   constexpr const char* kDTypes[] = {"float64", "float32", "int32", "bool"};
   // read as double, handed out as the model has them
   return values.attr("astype")(kDTypes[static_cast<std::size_t>(model.type)]);

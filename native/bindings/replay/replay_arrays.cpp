@@ -89,6 +89,7 @@ replay::TableSpec ReadTable(const py::dict& given) {
   for (const char* const key : {"name", "max_size", "sampler", "remover", "limiter"}) {
     if (!given.contains(key)) throw SpecError(std::string("a table lacks the key '") + key + "'");
   }
+  // what numbers may be is checked by the table itself
   replay::TableSpec spec;
   spec.name = given["name"].cast<std::string>();
   spec.max_size = given["max_size"].cast<std::int64_t>();
@@ -174,6 +175,7 @@ DoubleArray ReadPriorities(const py::object& given, std::size_t count, double mo
     PyErr_Clear();
     throw DTypeError("priority must be an array of numbers, got " + Text(py::type::of(given)));
   }
+  // a number alone is the priority of all items
   const bool one = array.ndim() == 0;
   if (!one && (array.ndim() != 1 || static_cast<std::size_t>(array.size()) != count)) {
     throw SpecError("priority has shape " + ShapeString(array) + ", expected (" +
@@ -210,6 +212,7 @@ AppendArguments::AppendArguments(const replay::ChunkLayout& layout, const py::ob
                                  const py::object& ended, const py::object& final,
                                  const py::object& valid)
     : layout_(layout), streams_(ReadIds(stream_id, "stream_id")) {
+  // before all else: the other arrays are compared with it
   FindShape(columns);
   batch_.streams = Span(streams_);
   batch_.steps = steps_;

@@ -79,6 +79,7 @@ py::dtype InfoDType(char dtype) {
 BatchArrays::BatchArrays(const replay::ChunkLayout& layout, const GatherPlan& plan,
                          std::int64_t batch_size)
     : batch_size_(batch_size), num_fields_(plan.fields().size()) {
+  // memory of the kernel where an array is large, which goes with its NumPy array
   const auto add = [&](const std::string& name, const py::dtype& dtype,
                        const std::vector<py::ssize_t>& shape) {
     py::ssize_t bytes = dtype.itemsize();
@@ -128,6 +129,7 @@ std::vector<std::uint8_t*> BatchArrays::FieldPointers(const py::dict& out) const
 }
 
 void BatchArrays::WriteInfo(std::span<const Sampled> batch) const {
+  // they stand behind the fields, in the order of kInfos
   const auto column = [&](std::size_t i) { return columns_[num_fields_ + i].data; };
   const auto write = [&]<typename T>(std::size_t i, T, auto&& value) {
     T* const to = reinterpret_cast<T*>(column(i));
@@ -170,6 +172,7 @@ PyGatherPlan::PyGatherPlan(std::shared_ptr<replay::ReplayStore> store, const py:
 
 std::shared_ptr<BatchArrays> PyGatherPlan::Arrays(std::int64_t batch_size) {
   for (const auto& arrays : kept_) {
+    // free: neither a sample nor Python has any of its arrays
     // a sample in another thread may hold a set without a view of it yet
     if (arrays.use_count() == 1 && arrays->batch_size() == batch_size && arrays->Free()) return arrays;
   }

@@ -27,6 +27,7 @@ py::array PyStatePieces::Next() {
     const std::lock_guard<std::mutex> lock(*mutex_);
     piece = snapshot_->Next();
   }
+  // the end of an iteration, as Python has it
   if (piece.empty()) throw py::stop_iteration();
   return AsArray(std::move(piece));
 }

@@ -82,6 +82,7 @@ Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs
   for (std::size_t i = 0; i < count; ++i) {
     saved.open.push_back({begin[i], end[i], is_open[i], awaits_reset[i], is_cut[i], is_known[i]});
   }
+  // how many there must be Episodes::Load knows
   saved.next_start = Read<std::int64_t>(state, "streams.next_start");
   if (!state.contains("streams.next_obs")) {
     throw SpecError("the saved replay buffer has no array 'streams.next_obs'");
@@ -113,6 +114,7 @@ PendingItems ReadPending(const py::dict& state, std::size_t table) {
     items.length.push_back(static_cast<std::int32_t>(length));
   }
   items.priority = Read<double>(state, prefix + "priority");
+  // an item is the same place in all of them
   const std::size_t count = items.stream.size();
   if (items.start.size() != count || items.length.size() != count || items.priority.size() != count) {
     throw SpecError("the saved replay buffer has pending items whose columns do not fit each other");

@@ -293,6 +293,7 @@ std::int32_t Ale::Lives() { return Symbols().lives(storage_); }
 void Ale::ResetGame() { Symbols().reset_game(storage_); }
 
 std::span<const std::uint8_t, 128> Ale::Ram() const {
+  // all that the console has
   return std::span<const std::uint8_t, 128>(
       static_cast<const std::uint8_t*>(Symbols().ram(storage_)), 128);
 }

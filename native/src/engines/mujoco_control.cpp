@@ -8,6 +8,7 @@
 namespace rollouts {
 namespace {
 
+// MuJoCo's number of a kind of things, and its name in messages.
 struct Kind {
   MujocoObject type;
   const char* name;
@@ -65,6 +66,7 @@ void Physics::ForwardUnactuated() {
 }
 
 bool Physics::TryForwardUnactuated() {
+  // whoever looks for a start takes another one where this one cannot be
   try {
     ForwardUnactuated();
   } catch (const EngineError&) {
@@ -115,6 +117,7 @@ void Physics::ObjectVelocity(ModelObject object, std::int32_t id, double* veloci
   double both[6];  // rotation first
   Mujoco().object_velocity(native_->model, native_->data.get(), KindOf(object).type, id, both,
                            /*flg_local=*/0);
+  // the linear half, all that tasks look at
   std::copy_n(both + 3, 3, velocity);
 }
 

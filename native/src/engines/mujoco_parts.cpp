@@ -28,6 +28,7 @@ struct Field {
   bool after_constraints = false;  // computed by mj_rnePostConstraint
 };
 
+// By their names in mjData, in the order in which messages list them.
 constexpr Field kFields[] = {
     {"time", Rows::kTime, 1, nullptr},
     {"qpos", Rows::kPositions, 1, &DataPlaces::qpos},
@@ -206,6 +207,7 @@ std::string About(const PhysicsModel& model, const char* option, const std::stri
   const Names sensors = NamesOfObjects(native, NamesOf(native, Rows::kSensors));
   Names fields;
   for (const Field& field : kFields) fields.push_back(field.name);
+  // either may have been meant
   Names all = fields;
   all.insert(all.end(), sensors.begin(), sensors.end());
   throw SpecError(About(model, option, part) + "has neither an array nor a sensor of that name." +
@@ -270,6 +272,7 @@ ModelPart WholeField(const mjModel* model, std::int32_t number) {
   const std::int64_t rows = NumRows(model, field.rows);
   ModelPart part{
       .name = {}, .field = number, .count = rows * field.width, .shape = {rows}};
+  // an axis of its own for what a row has, where that is more than a number
   if (field.width > 1) part.shape.push_back(field.width);
   return part;
 }
@@ -280,6 +283,7 @@ ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::
   const mjModel* const native = ModelOf(model);
   const Field& field = kFields[number];
   const Named named = NamesOf(native, field.rows);
+  // time is of no object, so none is found
   const int id = named.type == kUnknownObject
                      ? -1
                      : Mujoco().name2id(native, named.type, object.c_str());
@@ -364,6 +368,7 @@ const double* PartData(const Physics& physics, const ModelPart& part) {
   const void* const data = physics.view().engine_data;
   const DataPlaces& at = Release().data;
   const Field& field = kFields[part.field];
+  // all but time are arrays
   return field.array ? (at.*field.array).In(data) + part.offset : &at.time.In(data);
 }
 

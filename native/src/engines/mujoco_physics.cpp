@@ -16,6 +16,7 @@
 namespace rollouts {
 namespace {
 
+// In the order of mjtWarning.
 constexpr const char* kWarnings[kNumWarnings] = {
     "its inertia matrix is singular",    "it has too many contacts for its memory",
     "it has too many constraints for its memory",
@@ -83,6 +84,7 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   view_ = ViewOfModel(model);
 }
 
+// Pointers into the model's own arrays: made anew when one of them is replaced.
 ModelView ViewOfModel(const mjModel* model) {
   const ModelPlaces& at = Release().model;
   return {.nq = static_cast<std::int32_t>(at.nq.In(model)),
@@ -118,6 +120,7 @@ PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = native_->model.get();
   if (!at.actuator_ctrllimited.In(model)[actuator]) {
+    // what ctrlrange has then counts for nothing
     constexpr double kInfinite = std::numeric_limits<double>::infinity();
     return {-kInfinite, kInfinite};
   }
@@ -137,6 +140,7 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
   native_->data.reset(data);
   CheckLayout(LayoutFault(Release(), native_->model, data));
   const DataPlaces& at = Release().data;
+  // what each step touches, without a look at the release's table
   native_->num_controls = static_cast<std::size_t>(model_->view().nu);
   native_->controls = at.ctrl.In(data);
   native_->warnings = at.warning.In(data);
@@ -250,6 +254,7 @@ void Physics::Load(StateReader& reader) {
   LoadOwn(reader);
   model = native_->model;
   Guarded([&] {
+    // warnings and all else that a state does not have begin anew
     api.reset_data(model, data);
     api.set_state(model, data, state.data(), Release().saved_state);
   });

@@ -30,6 +30,7 @@ std::uintptr_t Aligned(std::uintptr_t address) {
 }  // namespace
 
 const MujocoRelease* FindRelease(int version) {
+  // patch releases count as the minor release: their structs are the same, or LayoutFault tells
   const auto found = std::find_if(
       std::begin(kReleases), std::end(kReleases),
       [&](const MujocoRelease* release) { return release->number == version / 1000 * 1000; });

@@ -15,6 +15,7 @@ namespace {
 constexpr int kMajorVersion = 0;
 constexpr int kMinorVersion = 1;
 
+// XLA_FFI_Error_Code, whose numbers are those of absl::StatusCode.
 enum ErrorCode : int {
   kUnknown = 2,
   kInvalidArgument = 3,
@@ -115,6 +116,7 @@ bool AnswerMetadata(const CallFrame& frame) {
   return false;
 }
 
+// Views of XLA's memory, which is there until the call returns.
 XlaArrays ReadBuffers(const Buffers& given) {
   XlaArrays arrays;
   arrays.reserve(static_cast<std::size_t>(given.count));
@@ -128,6 +130,7 @@ XlaArrays ReadBuffers(const Buffers& given) {
 }
 
 void* MakeError(const CallFrame& frame, int code, const char* message) {
+  // XLA copies the message, and frees the error itself
   ErrorArguments arguments{sizeof(ErrorArguments), nullptr, message, code};
   return frame.api->create_error(&arguments);
 }
@@ -139,6 +142,7 @@ void* AnswerXla(void* frame_address, const XlaBody& body) noexcept {
   if (AnswerMetadata(frame)) return nullptr;
   // other stages prepare a computation: there is nothing to prepare
   if (frame.stage != kExecuteStage) return nullptr;
+  // XLA is called through C, which no exception may cross
   try {
     body(ReadBuffers(frame.arguments), ReadBuffers(frame.results));
     return nullptr;

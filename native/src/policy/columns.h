@@ -17,6 +17,7 @@ class Scratch {
  public:
   explicit Scratch(std::int64_t floats)
       : memory_(static_cast<std::size_t>(floats) + 16, 0.0f) {
+    // 16 floats more than asked for: room to begin at the next line
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
     begin_ = memory_.data() + (64 - address % 64) % 64 / sizeof(float);
   }
@@ -27,6 +28,7 @@ class Scratch {
   float* begin_;
 };
 
+// Transposed: a feature of all columns lies together. Columns from `count` on keep what they held.
 template <typename Obs>
 inline void GatherColumns(const Obs* rows, std::int32_t count, std::int64_t size, float* to) {
   for (std::int32_t column = 0; column < count; ++column) {
@@ -59,6 +61,7 @@ inline const float* OutputRows(const Network& network, std::size_t index, const 
   return rows + std::int64_t{network.output_row(index)} * kColumns;
 }
 
+// Where a head reads: the first output of its network, and the second of those that have two.
 inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
   const Network& network = *policy.network;
   HeadInputs inputs{.first = OutputRows(network, 0, rows), .size = network.output_size(0)};

@@ -13,6 +13,7 @@ namespace {
 std::vector<const Kernels*> Runnable() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__) && defined(__GNUC__)
+  // all that the files of these sets are compiled for, not their names alone
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
@@ -41,6 +42,7 @@ const Kernels& KernelsOf(const std::string& name) {
 }
 
 const Kernels& BestKernels() {
+  // chosen at the first call, for the life of the process
   static const Kernels& best = [&]() -> const Kernels& {
     const char* wanted = std::getenv("ROLLOUTS_POLICY_KERNELS");
     return wanted && *wanted ? KernelsOf(wanted) : *Runnable().front();

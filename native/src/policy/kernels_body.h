@@ -22,6 +22,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
   for (int o = 0; o < kOutputs; ++o) {
     for (int v = 0; v < kWide; ++v) sum[o][v] = Splat(bias ? bias[o] : 0.0f);
   }
+  // each input is loaded once for the tile's outputs, each weight once for its columns
   for (int k = 0; k < inputs; ++k) {
     Floats column[kWide];
     for (int v = 0; v < kWide; ++v) column[v] = Load(x + k * kColumns + v * kLanes);
@@ -30,6 +31,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
       for (int v = 0; v < kWide; ++v) sum[o][v] = Fma(weight, column[v], sum[o][v]);
     }
   }
+  // the last block of a layer may have outputs that are padding
   for (int o = 0; o < kOutputs && o < left; ++o) {
     for (int v = 0; v < kWide; ++v) Store(out + o * kColumns + v * kLanes, sum[o][v]);
   }
@@ -39,6 +41,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
 template <int kBlock>
 void LinearBlockOf(const float* weights, const float* bias, const float* x, int inputs, float* out,
                    int left) {
+  // 16 sums of AVX-512's 32 registers, else 4 outputs x 2 vectors: some are left for operands
   constexpr int kWide = kVectors < 2 ? kVectors : 2;
   constexpr int kMost = kLanes == 16 ? 16 : 4;
   constexpr int kTile = kBlock < kMost ? kBlock : kMost;
@@ -53,6 +56,7 @@ void LinearBlockOf(const float* weights, const float* bias, const float* x, int 
 void Linear(const Instruction& step, const float* params, const float* x, float* out) {
   const float* weights = params + step.weight;
   const float* bias = step.bias < 0 ? nullptr : params + step.bias;
+  // blocks are those of LinearBlock, by which the weights were packed
   for (int first = 0; first < step.size;) {
     const int left = step.size - first;
     const int block = left > 8 ? 16 : left > 4 ? 8 : 4;
@@ -76,6 +80,7 @@ void LayerNorm(const Instruction& step, const float* params, const float* x, flo
   for (int v = 0; v < kColumns; v += kLanes) {
     Floats sum = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
+    // as torch: squares of differences, divided by the size and not by one less
     const Floats mean = sum / static_cast<float>(step.size);
     Floats squares = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) {
@@ -95,87 +100,114 @@ void LayerNorm(const Instruction& step, const float* params, const float* x, flo
 void Embedding(const Instruction& step, const float* params, const float* x, float* out) {
   const float* table = params + step.weight;
   const int entries = step.b_size;
+  // a row of the table for each column, one by one: they lie apart
   for (int column = 0; column < kColumns; ++column) {
     const int index = static_cast<int>(x[column]);
     // columns without an environment hold 0; the space bounds the others
-    const float* row = table + static_cast<std::int64_t>(index < 0 || index >= entries ? 0 : index) * step.size;
+    const float* row =
+        table + static_cast<std::int64_t>(index < 0 || index >= entries ? 0 : index) * step.size;
     for (int k = 0; k < step.size; ++k) out[k * kColumns + column] = row[k];
   }
 }
 
-template <typename Function>
-void Map(const Instruction& step, const float* x, float* out, Function function) {
-  for (int i = 0; i < step.size * kColumns; i += kLanes) Store(out + i, function(Load(x + i)));
+// A function of every element of a register.
+// Functions of one feature, of one and two numbers, and of two features. They are no lambdas: those
+// do not take on the instruction set of the file.
+Floats Same(Floats x) { return x; }
+Floats Relu(Floats x) { return AtLeast(x, Splat(0.0f)); }
+Floats Silu(Floats x) { return x * Sigmoid(x); }
+Floats SquareOf(Floats x) { return x * x; }
+// x times the share of a normal distribution below x; the factor is sqrt(1/2).
+Floats Gelu(Floats x) { return 0.5f * x * (1.0f + Erf(x * 0.707106781186547524f)); }
+// Its approximation (Hendrycks and Gimpel 2016); the first factor is sqrt(2 / pi).
+Floats GeluTanh(Floats x) {
+  const Floats inner = 0.797884560802865356f * Fma(x * x * x, Splat(0.044715f), x);
+  return 0.5f * x * (1.0f + Tanh(inner));
 }
 
-template <typename Function>
-void Combine(const Instruction& step, const float* rows, float* out, Function function) {
+Floats Elu(Floats x, float alpha, float) {
+  return Select(x > 0.0f, x, alpha * Expm1OfNegative(x));
+}
+Floats LeakyRelu(Floats x, float slope, float) { return Select(x > 0.0f, x, slope * x); }
+Floats Clamp(Floats x, float low, float high) {
+  return AtMost(AtLeast(x, Splat(low)), Splat(high));
+}
+Floats Scale(Floats x, float factor, float offset) {
+  return Fma(x, Splat(factor), Splat(offset));
+}
+
+Floats Add(Floats a, Floats b) { return a + b; }
+Floats Subtract(Floats a, Floats b) { return a - b; }
+Floats Multiply(Floats a, Floats b) { return a * b; }
+Floats Divide(Floats a, Floats b) { return a / b; }
+Floats Minimum(Floats a, Floats b) { return Select(a < b, a, b); }
+Floats Maximum(Floats a, Floats b) { return Select(a > b, a, b); }
+
+template <Floats (*kFunction)(Floats)>
+void Map(const Instruction& step, const float* x, float* out) {
+  for (int i = 0; i < step.size * kColumns; i += kLanes) Store(out + i, kFunction(Load(x + i)));
+}
+
+template <Floats (*kFunction)(Floats, float, float)>
+void MapWith(const Instruction& step, const float* x, float* out) {
+  for (int i = 0; i < step.size * kColumns; i += kLanes) {
+    Store(out + i, kFunction(Load(x + i), step.number[0], step.number[1]));
+  }
+}
+
+// One of the two may have a single feature, which meets each of the other's.
+template <Floats (*kFunction)(Floats, Floats)>
+void Combine(const Instruction& step, const float* rows, float* out) {
   const float* a = rows + step.a * kColumns;
   const float* b = rows + step.b * kColumns;
   const int a_step = step.a_size == 1 ? 0 : kColumns;
   const int b_step = step.b_size == 1 ? 0 : kColumns;
   for (int k = 0; k < step.size; ++k) {
     for (int v = 0; v < kColumns; v += kLanes) {
-      Store(out + k * kColumns + v, function(Load(a + k * a_step + v), Load(b + k * b_step + v)));
+      Store(out + k * kColumns + v, kFunction(Load(a + k * a_step + v), Load(b + k * b_step + v)));
     }
   }
 }
 
-Floats Gelu(Floats x) { return 0.5f * x * (1.0f + Erf(x * 0.707106781186547524f)); }
-
-Floats GeluTanh(Floats x) {
-  const Floats inner = 0.797884560802865356f * Fma(x * x * x, Splat(0.044715f), x);
-  return 0.5f * x * (1.0f + Tanh(inner));
+void Constant(const Instruction& step, const float* params, float* out) {
+  for (int k = 0; k < step.size; ++k) {
+    for (int v = 0; v < kColumns; v += kLanes) {
+      Store(out + k * kColumns + v, Splat(params[step.weight + k]));
+    }
+  }
 }
 
 void RunOne(const Instruction& step, const float* params, float* rows) {
   const float* x = rows + step.a * kColumns;
   float* out = rows + step.out * kColumns;
-  const float p = step.number[0];
-  const float q = step.number[1];
   switch (step.kind) {
     case OpKind::kLinear: return Linear(step, params, x, out);
     case OpKind::kLayerNorm: return LayerNorm(step, params, x, out);
     case OpKind::kEmbedding: return Embedding(step, params, x, out);
     case OpKind::kConstant:
-    case OpKind::kLiteral:
-      for (int k = 0; k < step.size; ++k) {
-        for (int v = 0; v < kColumns; v += kLanes) {
-          Store(out + k * kColumns + v, Splat(params[step.weight + k]));
-        }
-      }
-      return;
-    case OpKind::kCopy: return Map(step, x, out, [](Floats y) { return y; });
-    case OpKind::kTanh: return Map(step, x, out, [](Floats y) { return Tanh(y); });
-    case OpKind::kRelu: return Map(step, x, out, [](Floats y) { return AtLeast(y, Splat(0.0f)); });
-    case OpKind::kSigmoid: return Map(step, x, out, [](Floats y) { return Sigmoid(y); });
-    case OpKind::kSilu: return Map(step, x, out, [](Floats y) { return y * Sigmoid(y); });
-    case OpKind::kGelu: return Map(step, x, out, [](Floats y) { return Gelu(y); });
-    case OpKind::kGeluTanh: return Map(step, x, out, [](Floats y) { return GeluTanh(y); });
-    case OpKind::kElu:
-      return Map(step, x, out, [p](Floats y) {
-        return Select(y > 0.0f, y, p * Expm1OfNegative(y));
-      });
-    case OpKind::kLeakyRelu:
-      return Map(step, x, out, [p](Floats y) { return Select(y > 0.0f, y, p * y); });
-    case OpKind::kSoftplus: return Map(step, x, out, [](Floats y) { return Softplus(y); });
-    case OpKind::kExp: return Map(step, x, out, [](Floats y) { return Exp(y); });
-    case OpKind::kLog: return Map(step, x, out, [](Floats y) { return Log(y); });
-    case OpKind::kSqrt: return Map(step, x, out, [](Floats y) { return Sqrt(y); });
-    case OpKind::kSquare: return Map(step, x, out, [](Floats y) { return y * y; });
-    case OpKind::kClamp:
-      return Map(step, x, out,
-                 [p, q](Floats y) { return AtMost(AtLeast(y, Splat(p)), Splat(q)); });
-    case OpKind::kScale:
-      return Map(step, x, out, [p, q](Floats y) { return Fma(y, Splat(p), Splat(q)); });
-    case OpKind::kAdd: return Combine(step, rows, out, [](Floats a, Floats b) { return a + b; });
-    case OpKind::kSub: return Combine(step, rows, out, [](Floats a, Floats b) { return a - b; });
-    case OpKind::kMul: return Combine(step, rows, out, [](Floats a, Floats b) { return a * b; });
-    case OpKind::kDiv: return Combine(step, rows, out, [](Floats a, Floats b) { return a / b; });
-    case OpKind::kMinimum:
-      return Combine(step, rows, out, [](Floats a, Floats b) { return Select(a < b, a, b); });
-    case OpKind::kMaximum:
-      return Combine(step, rows, out, [](Floats a, Floats b) { return Select(a > b, a, b); });
+    case OpKind::kLiteral: return Constant(step, params, out);
+    case OpKind::kCopy: return Map<Same>(step, x, out);
+    case OpKind::kTanh: return Map<Tanh>(step, x, out);
+    case OpKind::kRelu: return Map<Relu>(step, x, out);
+    case OpKind::kSigmoid: return Map<Sigmoid>(step, x, out);
+    case OpKind::kSilu: return Map<Silu>(step, x, out);
+    case OpKind::kGelu: return Map<Gelu>(step, x, out);
+    case OpKind::kGeluTanh: return Map<GeluTanh>(step, x, out);
+    case OpKind::kSoftplus: return Map<Softplus>(step, x, out);
+    case OpKind::kExp: return Map<Exp>(step, x, out);
+    case OpKind::kLog: return Map<Log>(step, x, out);
+    case OpKind::kSqrt: return Map<Sqrt>(step, x, out);
+    case OpKind::kSquare: return Map<SquareOf>(step, x, out);
+    case OpKind::kElu: return MapWith<Elu>(step, x, out);
+    case OpKind::kLeakyRelu: return MapWith<LeakyRelu>(step, x, out);
+    case OpKind::kClamp: return MapWith<Clamp>(step, x, out);
+    case OpKind::kScale: return MapWith<Scale>(step, x, out);
+    case OpKind::kAdd: return Combine<Add>(step, rows, out);
+    case OpKind::kSub: return Combine<Subtract>(step, rows, out);
+    case OpKind::kMul: return Combine<Multiply>(step, rows, out);
+    case OpKind::kDiv: return Combine<Divide>(step, rows, out);
+    case OpKind::kMinimum: return Combine<Minimum>(step, rows, out);
+    case OpKind::kMaximum: return Combine<Maximum>(step, rows, out);
     case OpKind::kConcat:
     case OpKind::kSlice: return;  // laid out, never run
   }
@@ -187,6 +219,7 @@ void Forward(const Instruction* instructions, std::int32_t count, const float* p
 }
 
 // Four random words for each column: a pure function of seed and keys.
+// Flattened: without calls the loop over columns becomes vector instructions.
 __attribute__((flatten)) void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
                                         std::uint32_t block, std::uint32_t (*words)[kColumns]) {
 #pragma GCC ivdep
@@ -227,12 +260,14 @@ struct Softmax {
 
 Softmax SoftmaxOf(const float* logits, int size) {
   Softmax found{Load(logits), Splat(0.0f), Ints{}};
+  // the first of equal ones, as argmax has it
   for (int a = 1; a < size; ++a) {
     const Floats logit = Load(logits + a * kColumns);
     const Mask better = logit > found.most;
     found.most = Select(better, logit, found.most);
     found.best = SelectInts(better, Ints{} + a, found.best);
   }
+  // less the largest, so that no power overflows
   for (int a = 0; a < size; ++a) found.sum += Exp(Load(logits + a * kColumns) - found.most);
   return found;
 }
@@ -247,6 +282,7 @@ Ints PickAction(const float* logits, int size, const Softmax& softmax, Floats un
   for (int a = 0; a < size; ++a) {
     const Floats share = Exp(Load(logits + a * kColumns) - softmax.most);
     cumulated += share;
+    // an action without probability is never chosen, even for a target of 0
     action = SelectInts((found == 0) & (share > 0.0f), Ints{} + a, action);
     found = found | (cumulated > target);
   }
@@ -263,12 +299,14 @@ void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& key
     const Ints action = head.deterministic
                             ? softmax.best
                             : PickAction(logits, in.size, softmax, UniformOfWords(words[0] + v));
+    // log p = l - log sum, and entropy = log sum - sum of p l, l less the largest
     const Floats log_sum = Log(softmax.sum);
     Floats log_prob = Splat(0.0f);
     Floats weighted = Splat(0.0f);  // sum of e^l l
     for (int a = 0; a < in.size; ++a) {
       const Floats off = Load(logits + a * kColumns) - softmax.most;
       log_prob = Select(action == Ints{} + a, off - log_sum, log_prob);
+      // without probability nothing is added, where 0 * -infinity would be nan
       const Floats share = Exp(off);
       weighted = Fma(share, Select(share > 0.0f, off, Splat(0.0f)), weighted);
     }
@@ -280,8 +318,10 @@ void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& key
 
 void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, HeadOutputs& out) {
   const bool squashed = head.kind == HeadKind::kTanhGaussian;
+  // both add up over the dimensions
   for (int i = 0; i < kColumns; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
   std::uint32_t words[4][kColumns];
+  // stays 0 where the head is deterministic: the sample is the mean then
   float normal[4][kColumns] = {};
   for (int d = 0; d < in.size; ++d) {
     // a block of four words gives four numbers
@@ -292,6 +332,7 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
     }
     for (int v = 0; v < kColumns; v += kLanes) {
       const Floats noise = Load(normal[d % 4] + v);
+      // one for all dimensions, or each its own
       const Floats log_std = Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v);
       const Floats sample = Fma(Exp(log_std), noise, Load(in.first + d * kColumns + v));
       Floats density = Fma(noise * noise, Splat(-0.5f), -log_std) - kHalfLogTwoPi;
@@ -302,6 +343,7 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
       }
       Store(out.box + d * kColumns + v, squashed ? Tanh(sample) : sample);
       Store(out.log_prob + v, Load(out.log_prob + v) + density);
+      // the Gaussian's also where it is squashed: that one's has no closed form
       Store(out.entropy + v, Load(out.entropy + v) + (log_std + (0.5f + kHalfLogTwoPi)));
     }
   }
@@ -320,6 +362,7 @@ void ActEpsilonGreedy(const Head& head, const HeadInputs& in, const NoiseKeys& k
       action = SelectInts(value > most, Ints{} + a, action);
       most = Select(value > most, value, most);
     }
+    // one word says whether, another which: they are independent
     const Ints any = ToInts(UniformOfWords(words[1] + v) * static_cast<float>(in.size));
     action = SelectInts(UniformOfWords(words[0] + v) < epsilon, any, action);
     StoreInts(out.index + v, action);

@@ -27,10 +27,12 @@ void NativePolicy::CheckFits(const EnvSpec& spec) const {
                     " numbers, and those of the environments have " +
                     std::to_string(spec.observation.size()));
   }
+  // the kind of action first: what is wanted of it depends on that
   const bool discrete = IsDiscrete(head.kind);
   if (discrete != (spec.action.n > 0)) {
-    throw SpecError(discrete ? "the policy chooses one of several actions, and the environments' are a Box"
-                             : "the policy's actions are a Box, and the environments' are not");
+    throw SpecError(
+        discrete ? "the policy chooses one of several actions, and the environments' are a Box"
+                 : "the policy's actions are a Box, and the environments' are not");
   }
   if (!discrete && spec.action.dtype != DType::kFloat32 && spec.action.dtype != DType::kFloat64) {
     throw SpecError("the policy's actions are floats, and the environments' are not");
@@ -40,10 +42,12 @@ void NativePolicy::CheckFits(const EnvSpec& spec) const {
     throw SpecError("the policy's network says " + std::to_string(network->output_size(0)) +
                     " numbers of an action, expected " + std::to_string(wanted));
   }
+  // one standard deviation may serve all dimensions
   if (!discrete && network->output_size(1) != wanted && network->output_size(1) != 1) {
     throw SpecError("the policy's network gives " + std::to_string(network->output_size(1)) +
                     " standard deviations, expected " + std::to_string(wanted) + " or 1");
   }
+  // behind what the head reads
   if (has_value() && network->output_size(NumHeadInputs(head.kind)) != 1) {
     throw SpecError("the policy's network gives " +
                     std::to_string(network->output_size(NumHeadInputs(head.kind))) +
@@ -57,6 +61,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
   const Kernels& kernels = BestKernels();
   const auto steps = network.instructions();
   const std::int64_t size = network.program().obs_size;
+  // once for all groups: each writes over what the one before computed
   Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
   Scratch box(std::int64_t{network.output_size(0)} * kColumns);
   for (std::int64_t first = 0; first < rows; first += kColumns) {
@@ -64,12 +69,14 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
     GatherColumns(obs + first * size, count, size, scratch.data());
     kernels.forward(steps.data(), static_cast<std::int32_t>(steps.size()), policy.params.data(),
                     scratch.data());
+    // before the next group writes over them
     for (std::size_t o = 0; o < network.num_outputs(); ++o) {
       const std::int32_t features = network.output_size(o);
       Scatter(OutputRows(network, o, scratch.data()), count, features, out[o] + first * features);
     }
     if (!keys || !actions) continue;
 
+    // keys are (3, rows): all env_ids, all episodes, all steps
     NoiseKeys noise;
     std::copy_n(keys + first, count, noise.env_id);
     std::copy_n(keys + rows + first, count, noise.episode);

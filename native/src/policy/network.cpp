@@ -15,6 +15,7 @@ struct KindFact {
   std::int32_t inputs;  // -1: any number
 };
 
+// By the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
 const std::map<std::string, KindFact>& Kinds() {
   static const std::map<std::string, KindFact> kinds{
       {"linear", {OpKind::kLinear, 1}},       {"layer_norm", {OpKind::kLayerNorm, 1}},
@@ -40,6 +41,7 @@ const std::pair<const std::string, KindFact>& FactOf(OpKind kind) {
                        [&](const auto& entry) { return entry.second.kind == kind; });
 }
 
+// Whether element i of the result needs no other element of the first input than i.
 bool IsElementwise(OpKind kind) {
   switch (kind) {
     case OpKind::kLinear:
@@ -67,6 +69,7 @@ std::int32_t LinearBlock(std::int32_t outputs_left) {
 
 Network::Network(const Program& program) : program_(program) {
   if (program_.obs_size < 1) throw SpecError("a network's observation has no features");
+  // register 0, before those that operations write
   sizes_ = {program_.obs_size};
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     CheckOp(i);
@@ -81,29 +84,48 @@ Network::Network(const Program& program) : program_(program) {
   LayOut();
 }
 
-// Throws unless operation `index` reads registers before it and parameters of the right sizes.
+void Network::Refuse(std::size_t index, const std::string& why) const {
+  throw SpecError("operation " + std::to_string(index) + " of a network (" +
+                  FactOf(program_.ops[index].kind).first + ") " + why);
+}
+
+// Throws unless operation `index` reads registers before it and parameters that there are.
 void Network::CheckOp(std::size_t index) const {
   const Op& op = program_.ops[index];
-  const auto& [name, fact] = FactOf(op.kind);
-  const auto refuse = [&](const std::string& why) {
-    throw SpecError("operation " + std::to_string(index) + " of a network (" + name + ") " + why);
-  };
+  const KindFact& fact = FactOf(op.kind).second;
+  const auto refuse = [&](const std::string& why) { Refuse(index, why); };
   if (op.size < 1) refuse("writes no features");
+  // registers first: what follows looks up their sizes
   if (fact.inputs >= 0 && static_cast<std::int32_t>(op.inputs.size()) != fact.inputs) {
-    refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " + std::to_string(fact.inputs));
+    refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " +
+           std::to_string(fact.inputs));
   }
   for (const std::int32_t input : op.inputs) {
-    if (input < 0 || input > static_cast<std::int32_t>(index)) refuse("reads a register that is not yet written");
+    if (input < 0 || input > static_cast<std::int32_t>(index)) {
+      refuse("reads a register that is not yet written");
+    }
   }
   for (const std::int32_t param : op.params) {
-    if (param < 0 || param >= static_cast<std::int32_t>(program_.params.size())) refuse("reads a parameter that there is not");
+    if (param < 0 || param >= static_cast<std::int32_t>(program_.params.size())) {
+      refuse("reads a parameter that there is not");
+    }
   }
+  CheckSizes(index);
+}
+
+// The same for sizes, once all indices are good.
+void Network::CheckSizes(std::size_t index) const {
+  const Op& op = program_.ops[index];
+  const auto refuse = [&](const std::string& why) { Refuse(index, why); };
   const auto input_size = [&](std::size_t i) { return sizes_[op.inputs[i]]; };
   const auto param_is = [&](std::size_t i, std::int64_t size) {
     return program_.params[op.params[i]].size == size;
   };
   const auto numbers = [&](std::size_t count) {
-    if (op.numbers.size() != count) refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " + std::to_string(count));
+    if (op.numbers.size() != count) {
+      refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " +
+             std::to_string(count));
+    }
   };
   switch (op.kind) {
     case OpKind::kLinear:
@@ -121,8 +143,10 @@ void Network::CheckOp(std::size_t index) const {
         if (!param_is(i, op.size)) refuse("has weights that do not fit its size");
       }
       return;
+    // the table has as many rows as its size says, an index is one number
     case OpKind::kEmbedding:
-      if (op.params.size() != 1 || input_size(0) != 1 || program_.params[op.params[0]].size % op.size != 0) {
+      if (op.params.size() != 1 || input_size(0) != 1 ||
+          program_.params[op.params[0]].size % op.size != 0) {
         refuse("has a table that does not fit");
       }
       return;
@@ -138,7 +162,8 @@ void Network::CheckOp(std::size_t index) const {
     }
     case OpKind::kSlice:
       numbers(1);
-      if (op.numbers[0] < 0 || op.numbers[0] + static_cast<float>(op.size) > static_cast<float>(input_size(0))) {
+      if (op.numbers[0] < 0 ||
+          op.numbers[0] + static_cast<float>(op.size) > static_cast<float>(input_size(0))) {
         refuse("reads beyond its input");
       }
       return;
@@ -148,6 +173,7 @@ void Network::CheckOp(std::size_t index) const {
     case OpKind::kScale: numbers(2); break;
     default: break;
   }
+  // elementwise: equal sizes, or one feature of two inputs stands for all
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (input_size(i) != op.size && !(op.inputs.size() == 2 && input_size(i) == 1)) {
       refuse("writes another size than it reads");
@@ -158,11 +184,13 @@ void Network::CheckOp(std::size_t index) const {
 // True where operation `index` may write its result over its first input: nobody else reads that.
 bool Network::MayOverwrite(std::size_t index) const {
   const Op& op = program_.ops[index];
+  // the observation stays as it was gathered
   if (!IsElementwise(op.kind) || op.inputs[0] == 0) return false;
   const std::int32_t input = op.inputs[0];
   // a slice is a view of what others may read
   const OpKind source = program_.ops[input - 1].kind;
   if (source == OpKind::kSlice || sizes_[input] != op.size) return false;
+  // this operation among them; outputs are read when all have run
   std::size_t readers = std::count(program_.outputs.begin(), program_.outputs.end(), input);
   for (const Op& other : program_.ops) {
     readers += std::count(other.inputs.begin(), other.inputs.end(), input);
@@ -178,6 +206,7 @@ void Network::LayOut() {
     const Op& op = program_.ops[i];
     std::int32_t row;
     if (op.kind == OpKind::kSlice) {
+      // no rows of its own: some of those of its input
       row = rows_[op.inputs[0]] + static_cast<std::int32_t>(op.numbers[0]);
     } else if (MayOverwrite(i)) {
       row = rows_[op.inputs[0]];
@@ -191,14 +220,17 @@ void Network::LayOut() {
 }
 
 void Network::AddInstruction(const Op& op, std::int32_t out) {
+  // laid out already: there is nothing to compute
   if (op.kind == OpKind::kSlice) return;
   if (op.kind == OpKind::kConcat) {
     for (const std::int32_t input : op.inputs) {
-      instructions_.push_back({.kind = OpKind::kCopy, .out = out, .a = rows_[input], .size = sizes_[input]});
+      instructions_.push_back(
+          {.kind = OpKind::kCopy, .out = out, .a = rows_[input], .size = sizes_[input]});
       out += sizes_[input];
     }
     return;
   }
+  // registers become rows, parameters offsets: kernels look nothing up
   Instruction step{.kind = op.kind, .out = out, .size = op.size, .weight = -1, .bias = -1};
   if (!op.inputs.empty()) {
     step.a = rows_[op.inputs[0]];
@@ -213,17 +245,20 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
     const bool matrix = op.kind == OpKind::kLinear && i == 0;
     // every array on a cache line of its own; biases are read to the end of a block
     const std::int64_t outputs = (op.size + 15) / 16 * 16;
-    const std::int64_t size = matrix ? outputs * step.a_size : program_.params[op.params[i]].size + 16;
+    const std::int64_t size =
+        matrix ? outputs * step.a_size : program_.params[op.params[i]].size + 16;
     (i == 0 ? step.weight : step.bias) = num_packed_;
     placed_.push_back({op.params[i], num_packed_, matrix ? op.size : 0, step.a_size});
     num_packed_ += (size + 15) / 16 * 16;
   }
+  // numbers of any count are packed as if they were a parameter
   if (op.kind == OpKind::kLiteral) {
     step.weight = num_packed_;
     literals_.push_back({num_packed_, op.numbers});
     num_packed_ += (op.size + 15) / 16 * 16;
   }
   if (op.kind == OpKind::kEmbedding) {
+    // how many rows the table has: an index beyond them is not read
     step.b_size = static_cast<std::int32_t>(program_.params[op.params[0]].size / op.size);
   }
   instructions_.push_back(step);
@@ -234,6 +269,7 @@ std::vector<float> Network::Pack(std::span<const std::span<const float>> params)
     throw SpecError("a network got " + std::to_string(params.size()) + " parameters, expected " +
                     std::to_string(program_.params.size()));
   }
+  // all are looked at before any is packed
   for (std::size_t i = 0; i < params.size(); ++i) {
     const Param& param = program_.params[i];
     if (static_cast<std::int64_t>(params[i].size()) != param.size) {
@@ -257,9 +293,11 @@ std::vector<float> Network::Pack(std::span<const std::span<const float>> params)
       std::copy(from.begin(), from.end(), to);
       continue;
     }
+    // the order in which the kernels read: block, input, output of the block
     for (std::int32_t first = 0; first < placed.outputs;) {
       const std::int32_t block = LinearBlock(placed.outputs - first);
       const std::int32_t filled = std::min(block, placed.outputs - first);
+      // what a block has beyond the outputs stays 0, is computed and not stored
       for (std::int32_t o = 0; o < filled; ++o) {
         const float* row = from.data() + static_cast<std::int64_t>(first + o) * placed.inputs;
         for (std::int32_t k = 0; k < placed.inputs; ++k) to[k * block + o] = row[k];

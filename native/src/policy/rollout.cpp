@@ -24,6 +24,7 @@ constexpr std::int32_t kHeavyNs = 2'000;
 // A rollout cheaper than this is the caller's own: waking threads costs more.
 constexpr std::int64_t kAloneNs = 30'000;
 
+// A number in place of the id, so that the header needs no <thread>.
 std::int64_t ThisThread() {
   return static_cast<std::int64_t>(std::hash<std::thread::id>{}(std::this_thread::get_id()));
 }
@@ -64,6 +65,7 @@ class Rollout::Part final : private RowSource {
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
     envs_ = &envs;
     range_ = range;
+    // neighbours: their rows of every array lie together
     ids_.resize(static_cast<std::size_t>(range.count));
     std::iota(ids_.begin(), ids_.end(), range.first);
     std::int64_t steps = 0;
@@ -78,6 +80,7 @@ class Rollout::Part final : private RowSource {
   }
 
  private:
+  // Rows of `outcome_` in the order of the environments, as they are stepped in order.
   RowSource::Rows Take(std::int32_t count) override {
     const RowSource::Rows rows{view_, taken_, count, nullptr};
     taken_ += count;
@@ -87,10 +90,12 @@ class Rollout::Part final : private RowSource {
   void Fail(std::int32_t env, const std::string& message) override {
     failed_[static_cast<std::size_t>(env - range_.first)] = 1;
     rollout_.settings_.fail(env, message);
+    // the pool raises: nobody gets the rest of the rollout
     if (rollout_.settings_.stop_at_failure) rollout_.Stop();
   }
 
   bool Ended() {
+    // one thread alone polls, and seldom: it may wait for the GIL
     if (rollout_.thread_ == ThisThread() && std::chrono::steady_clock::now() >= next_poll_) {
       rollout_.Poll();
       next_poll_ = std::chrono::steady_clock::now() + kPollEvery;
@@ -131,6 +136,7 @@ class Rollout::Part final : private RowSource {
     for (std::int32_t first = 0; first < range_.count; first += kColumns) {
       const std::int32_t count = std::min(kColumns, range_.count - first);
       Forward(ObsAt(t) + first * obs_bytes_, count);
+      // by episode and step, so that neither threads nor chunks change an action
       NoiseKeys keys;
       for (std::int32_t i = 0; i < count; ++i) {
         const EpisodeClock& clock = envs_->clock(range_.first + first + i);
@@ -142,6 +148,7 @@ class Rollout::Part final : private RowSource {
       rollout_.kernels_.act(policy_.head, HeadInputsOf(policy_, rows_.data()), keys, outputs_);
       const std::int64_t at = At(t) + first;
       TakeValues(count, arrays_.value + at);
+      // before anything is written that an environment would be stepped with
       CheckFinite(count, arrays_.value + at, range_.first + first);
       std::copy_n(outputs_.log_prob, count, arrays_.log_prob + at);
       WriteActions(count, at, actions + first * action_bytes, action_bytes);
@@ -166,6 +173,7 @@ class Rollout::Part final : private RowSource {
                     std::int64_t action_bytes) const {
     if (IsDiscrete(policy_.head.kind)) {
       auto* chosen = reinterpret_cast<std::int64_t*>(arrays_.action) + at;
+      // int64 as Python has actions, int32 as environments take them
       for (std::int32_t i = 0; i < count; ++i) {
         chosen[i] = outputs_.index[i];
         std::memcpy(actions + i * action_bytes, &outputs_.index[i], sizeof(std::int32_t));
@@ -188,7 +196,8 @@ class Rollout::Part final : private RowSource {
         const auto action = static_cast<Real>(outputs_.box[d * kColumns + i]);
         const std::int64_t bound = space.elementwise ? d : 0;
         *sampled++ = action;
-        *stored++ = std::clamp(action, static_cast<Real>(space.low[bound]), static_cast<Real>(space.high[bound]));
+        *stored++ = std::clamp(action, static_cast<Real>(space.low[bound]),
+                               static_cast<Real>(space.high[bound]));
       }
     }
   }
@@ -196,6 +205,7 @@ class Rollout::Part final : private RowSource {
   void Step(std::int32_t t, const Work& work) {
     std::fill_n(failed_.begin(), range_.count, std::uint8_t{0});
     view_ = outcome_.view();
+    // observations go where the next step reads them, without a copy
     view_.obs = ObsAt(t + 1);
     taken_ = 0;
     envs_->Run(ids_, work, *this);
@@ -220,6 +230,7 @@ class Rollout::Part final : private RowSource {
     if (view_.truncated[i] && !view_.terminated[i] && !failed) cut_.push_back(i);
     if (!rollout_.settings_.keep_final_obs) return;
     const std::uint8_t* obs = (failed ? ObsAt(t) : view_.final_obs) + i * obs_bytes_;
+    // one list for all threads: ends are rare
     const std::lock_guard lock(rollout_.mutex_);
     rollout_.final_obs_.push_back({t, range_.first + i, {obs, obs + obs_bytes_}});
   }
@@ -228,7 +239,9 @@ class Rollout::Part final : private RowSource {
   void BootstrapCut(std::int64_t at) {
     std::vector<std::uint8_t> obs(static_cast<std::size_t>(kColumns * obs_bytes_));
     for (std::size_t first = 0; first < cut_.size(); first += kColumns) {
-      const auto count = static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
+      const auto count =
+          static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
+      // side by side, as Forward reads them: they lie anywhere among the rows
       for (std::int32_t i = 0; i < count; ++i) {
         std::memcpy(obs.data() + i * obs_bytes_, view_.final_obs + cut_[first + i] * obs_bytes_,
                     static_cast<std::size_t>(obs_bytes_));
@@ -236,10 +249,13 @@ class Rollout::Part final : private RowSource {
       Forward(obs.data(), count);
       float value[kColumns];
       TakeValues(count, value);
-      for (std::int32_t i = 0; i < count; ++i) arrays_.bootstrap_value[at + cut_[first + i]] = value[i];
+      for (std::int32_t i = 0; i < count; ++i) {
+        arrays_.bootstrap_value[at + cut_[first + i]] = value[i];
+      }
     }
   }
 
+  // The values behind the last step, from which the returns of open episodes go on.
   void ValueLast() {
     for (std::int32_t first = 0; first < range_.count; first += kColumns) {
       const std::int32_t count = std::min(kColumns, range_.count - first);
@@ -291,6 +307,7 @@ std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* action
     }
     return steps;
   } catch (...) {
+    // on a thread of the pool there is nobody to catch it
     Fail(std::current_exception());
     return 0;
   }
@@ -310,6 +327,7 @@ bool Rollout::Poll() {
 void Rollout::Fail(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
+    // others most often follow from the first
     if (!error_) error_ = std::move(error);
   }
   Stop();
@@ -340,10 +358,13 @@ std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
                    .keep_final_obs = options.keep_final_obs,
                    .poll =
                        [&] {
-                         if (pool.closed()) throw ClosedError("the pool was closed while it collected");
+                         if (pool.closed()) {
+                           throw ClosedError("the pool was closed while it collected");
+                         }
                          if (options.poll) options.poll();
                        },
-                   .fail = [&](std::int32_t env, const std::string& message) { pool.AddFailure(env, message); },
+                   .fail = [&](std::int32_t env,
+                               const std::string& message) { pool.AddFailure(env, message); },
                    .stop_at_failure = settings.on_env_error == OnEnvError::kRaise});
   pool.ForAllEnvs(
       [&](EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
@@ -354,6 +375,7 @@ std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
        .poll = [&] { rollout.Poll(); }});
   rollout.ThrowIfFailed();
   auto& kept = rollout.final_obs();
+  // threads find them in any order
   std::sort(kept.begin(), kept.end(), [](const FinalObs& a, const FinalObs& b) {
     return std::pair(a.t, a.env) < std::pair(b.t, b.env);
   });

@@ -39,6 +39,7 @@ void EnvLedger::CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends) {
 std::string EnvLedger::WhyNotSend(std::int32_t env, std::size_t row) const {
   const std::string name = Describe(env);
   const std::string in_row = " in row " + std::to_string(row);
+  // first: an index beyond the pool has no marks to look at
   if (env < 0 || env >= num_envs()) {
     return name + in_row + " is not in this pool: its ids are " + std::to_string(env_id_offset_) +
            " to " + std::to_string(env_id_offset_ + num_envs() - 1);
@@ -46,6 +47,7 @@ std::string EnvLedger::WhyNotSend(std::int32_t env, std::size_t row) const {
   if (InFlight(env)) {
     return name + in_row + " was sent already and not received since; call recv first";
   }
+  // from here on the environment is at rest
   if (!started_[env]) return name + " was never reset; call reset() or async_reset() first";
   return name + in_row +
          " has ended its episode and autoreset is disabled; reset it with "
@@ -121,6 +123,7 @@ void EnvLedger::ForgetSent() {
 
 void EnvLedger::MarkStarted(std::span<const std::int32_t> envs) {
   for (const std::int32_t env : envs) started_[env] = 1;
+  // looked for once here, so that sends need not
   all_started_ = std::find(started_.begin(), started_.end(), 0) == started_.end();
 }
 

@@ -21,6 +21,7 @@ void FailureLog::Add(Failure failure) {
 }
 
 void FailureLog::ThrowIfAny() {
+  // the usual case, without a lock
   if (!any_.load(std::memory_order_acquire)) return;
   const MutexLock lock(mutex_);
   // told once: the next recv delivers the batch

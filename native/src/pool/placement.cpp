@@ -21,6 +21,7 @@ void PinThisThread(std::int32_t cpu) {
   std::vector<std::uint64_t> words((bytes + 7) / 8, 0);
   auto* mask = reinterpret_cast<cpu_set_t*>(words.data());
   CPU_SET_S(cpu, bytes, mask);
+  // 0 is the calling thread
   if (sched_setaffinity(0, bytes, mask) == 0) return;
   const std::string reason = std::strerror(errno);
 #else

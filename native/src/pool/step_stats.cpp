@@ -103,6 +103,7 @@ void StepStats::AddRecv() {
   recv_timed_ = recv_sampler_.Next();
 }
 
+// Nobody stops for it: what threads add meanwhile is in some of the numbers.
 StepStats::Totals StepStats::Sum() const {
   Totals sum;
   for (std::int32_t i = 0; i < participants_; ++i) {
@@ -147,6 +148,7 @@ StepStatsSnapshot StepStats::Read() const {
 
 void StepStats::Reset() {
   const MutexLock lock(base_mutex_);
+  // nothing is set to 0: each number has one writer, which counts on
   base_ = Sum();
 }
 

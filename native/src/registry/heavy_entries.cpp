@@ -13,11 +13,13 @@ namespace {
 // dm_control's limit, which it has for all domains but Lqr; those of EnvPool's ids are the same.
 constexpr std::int32_t kSuiteSteps = 1000;
 
+// Names and defaults of its options.
 template <HeavyEnvironment Env>
 Options HeavyOptions() {
   return ListOptions<Env>({});
 }
 
+// By its options, one of which may name another model or game.
 template <HeavyEnvironment Env>
 EnvSpec HeavySpec(const OptionColumns& options) {
   const HeavyType& type = HeavyTypeOf<Env>();

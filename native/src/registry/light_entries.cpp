@@ -15,11 +15,13 @@ namespace rollouts {
 
 namespace {
 
+// Names and defaults of its options.
 template <LightEnvironment Env>
 Options LightOptions() {
   return ListOptions<Env>({});
 }
 
+// No option changes the spaces of a light environment.
 template <LightEnvironment Env>
 EnvSpec LightSpec(const OptionColumns& options) {
   ReadConfig<Env>(options, 0);  // unknown options are errors here too

@@ -10,6 +10,7 @@
 namespace rollouts {
 namespace {
 
+// Of one type, known to the compiler: nothing in the loop is virtual, as in a program of its own.
 template <typename Env>
 class PlainLoopOf final : public PlainLoop {
   using Obs = typename Env::Obs;
@@ -71,6 +72,7 @@ class PlainLoopOf final : public PlainLoop {
 
   void Begin(std::int32_t i) {
     One& env = envs_[i];
+    // a stream for each episode, as the pool has them: both run the same episodes
     env.rng = Rng(seed_, static_cast<std::uint32_t>(i), env.next_episode++);
     env.elapsed_steps = 0;
     env.ended = false;

@@ -45,6 +45,7 @@ Slab::Slab(std::int64_t bytes, int file, std::int64_t file_offset) : bytes_(Whol
     data_ = MapPages(static_cast<std::size_t>(bytes_));
     return;
   }
+  // the file's own pages, which the kernel writes out: memory need not hold them all
   void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
                             MAP_SHARED, file, file_offset);
   if (memory == MAP_FAILED) throw std::bad_alloc();

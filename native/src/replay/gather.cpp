@@ -21,6 +21,7 @@ constexpr std::array kReserved{"key",        "probability", "priority", "times_s
 GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   using Source = GatherPlan::Source;
   GatherPlan::Field field{.spec = spec, .value_bytes = 1};
+  // no columns: a row's flags, its number, or whether there is a row at all
   if (spec.column == "@valid") {
     field.source = Source::kValid;
   } else if (spec.column == "@first") {
@@ -82,6 +83,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
 
 void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_t* const> out,
                            WorkerThreads& threads) const {
+  // as many items as are worth a thread, however small they are
   const std::int64_t grain = std::max<std::int64_t>(1, kBytesPerRange / std::max<std::int64_t>(1, item_bytes_));
   threads.For(std::ssize(batch), grain, [&](std::int64_t begin, std::int64_t end) {
     Gather(batch, begin, end, out);
@@ -103,6 +105,7 @@ void GatherPlan::Gather(std::span<const Sampled> batch, std::int64_t begin, std:
 
 void GatherPlan::Prefetch(const RowRun& run) const {
   constexpr std::int64_t kMost = 8 * kCacheLine;
+  // the first chunks of a run may be there for their frames alone
   const Chunk* chunk = run.first;
   for (std::int32_t i = 1; i < run.num_chunks && run.start >= chunk->next->first_row; ++i) {
     chunk = chunk->next;
@@ -173,10 +176,12 @@ void GatherPlan::CopyStack(const Field& field, const RowRun& run, const std::uin
   const Chunk* holder = run.first;
   std::int32_t before = 0;
   for (std::int32_t k = 0; k < column.stack; ++k, to += column.bytes) {
+    // padding, where the episode had not as many frames yet
     if (deltas[k] == ChunkLayout::kNoFrame) {
       std::memset(to, 0, static_cast<std::size_t>(column.bytes));
       continue;
     }
+    // a byte each, counted back from the newest
     const std::int64_t number = newest - deltas[k];
     while (before + 1 < run.num_chunks && number >= holder->next->frames[c].first) {
       holder = holder->next;

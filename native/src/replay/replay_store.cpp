@@ -78,6 +78,7 @@ ReplayStore::ReplayStore(std::vector<ColumnSpec> columns, const std::vector<Tabl
       threads_(options.num_threads) {
   for (const TableSpec& spec : tables) {
     for (const auto& table : tables_) {
+      // calls find their table by its name
       if (table->spec().name == spec.name) {
         throw SpecError("table '" + spec.name + "' is there twice");
       }
@@ -220,6 +221,7 @@ std::size_t ReplayStore::TableIndex(const std::string& name) const {
 }
 
 ReplayStore::Runs::~Runs() {
+  // those that were inserted are the table's
   for (const RowRun& run : rest()) run.Unref(allocator_);
 }
 
@@ -272,6 +274,7 @@ void ReplayStore::Gather(const GatherPlan& plan, std::vector<Sampled>& batch,
 }
 
 void ReplayStore::Drop(std::vector<Sampled>& batch) {
+  // rows whose item has gone meanwhile go with the last reference
   for (const Sampled& sampled : batch) sampled.run.Unref(allocator_);
   batch.clear();
 }

@@ -32,6 +32,7 @@ std::vector<std::int32_t> LoadOrder(StateReader& reader, std::span<const std::in
     if (slot < 0 || static_cast<std::size_t>(slot) >= capacity || !expected[slot]) {
       throw SpecError("has an order of items that does not fit its items");
     }
+    // not twice
     expected[slot] = 0;
   }
   return order;
@@ -87,6 +88,7 @@ class Prioritized final : public Selector {
     tree_.Set(slot, 0);
     uniform_.Delete(slot);
   }
+  // The slot alone: sums above it are made when they are next looked at.
   void Update(std::int32_t slot, double priority) override { tree_.Set(slot, Weight(priority)); }
   Pick Select(TableRandom& random) override {
     Pick pick;
@@ -111,6 +113,7 @@ class Prioritized final : public Selector {
     tree_.Clear();
     uniform_.Clear();
   }
+  // Weights are not saved: they follow from the priorities.
   void Save(StateWriter& writer) const override { uniform_.Save(writer); }
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double> priorities) override {
@@ -153,6 +156,7 @@ class Ordered final : public Selector {
   }
   void Delete(std::int32_t slot) override {
     const Links links = links_[slot];
+    // where there is no neighbour the end of the list moves
     (links.older == kNone ? oldest_slot_ : links_[links.older].newer) = links.newer;
     (links.newer == kNone ? newest_slot_ : links_[links.newer].older) = links.older;
   }
@@ -160,6 +164,7 @@ class Ordered final : public Selector {
   Pick Select(TableRandom&) override { return {oldest_ ? oldest_slot_ : newest_slot_, 1.0}; }
   void Clear() override { oldest_slot_ = newest_slot_ = kNone; }
   void Save(StateWriter& writer) const override {
+    // the oldest first: inserts in this order make the same list
     for (std::int32_t slot = oldest_slot_; slot != kNone; slot = links_[slot].newer) {
       writer.Put(slot);
     }
@@ -201,6 +206,7 @@ class Heap final : public Selector {
   }
   void Update(std::int32_t slot, double priority) override {
     Entry entry = heap_[place_[slot]];
+    // its number stays: among equals it is as old as before
     entry.key = sign_ * priority;
     Put(place_[slot], entry);
   }
@@ -257,6 +263,7 @@ class Heap final : public Selector {
     for (;;) {
       std::size_t child = 2 * place + 1;
       if (child >= heap_.size()) break;
+      // the one of the two that may stand above the other
       if (child + 1 < heap_.size() && heap_[child + 1].Before(heap_[child])) ++child;
       if (!heap_[child].Before(entry)) break;
       Store(place, heap_[child]);

@@ -18,6 +18,7 @@ std::uint8_t* MapPages(std::size_t bytes) {
     if (memory == MAP_FAILED) throw std::bad_alloc();
     return static_cast<std::uint8_t*>(memory);
   };
+  // no large page fits
   if (bytes < kHugePage) return map(bytes);
 
   // a large page begins at a multiple of its size: map more, and give back what is around it

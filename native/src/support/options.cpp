@@ -25,6 +25,7 @@ bool DifferByRow(const OptionColumns& given) {
 }
 
 const OptionValue* OptionReader::Find(const char* name) {
+  // asked for, so known: CheckAllTaken refuses what no field asked for
   names_.push_back(name);
   const auto found = given_.find(name);
   if (found == given_.end()) return nullptr;
@@ -37,6 +38,7 @@ void OptionReader::operator()(const char* name, bool& field) {
   const OptionValue* value = Find(name);
   if (!value) return;
   const auto* given = std::get_if<bool>(value);
+  // 1 and 0 are no bools, as true is no int: each would hide a mistake
   if (!given) ThrowType(name, *value, "a bool");
   field = *given;
 }
@@ -103,6 +105,7 @@ void OptionReader::CheckAllTaken() const {
 }
 
 void OptionReader::ThrowType(const char* name, const OptionValue& value, const char* expected) {
+  // in the order of OptionValue's types
   static constexpr const char* kGot[] = {"a bool", "an int", "a float", "a str"};
   throw SpecError(std::string("option '") + name + "' must be " + expected + ", got " +
                   kGot[value.index()]);
@@ -111,6 +114,7 @@ void OptionReader::ThrowType(const char* name, const OptionValue& value, const c
 void OptionLister::operator()(const char* name, bool field) { options[name] = field; }
 
 void OptionLister::operator()(const char* name, std::int32_t field) {
+  // options have one type of whole numbers
   options[name] = static_cast<std::int64_t>(field);
 }
 

@@ -14,6 +14,7 @@ constexpr std::align_val_t kCacheLine{64};
 std::uint8_t* Allocate(std::size_t bytes) {
   if (bytes < PageMemory::kFromKernel) {
     void* memory = ::operator new(bytes, kCacheLine);
+    // the heap hands out what others have used
     std::memset(memory, 0, bytes);
     return static_cast<std::uint8_t*>(memory);
   }

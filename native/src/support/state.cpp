@@ -70,6 +70,7 @@ struct Opened {
 };
 
 Opened Open(std::span<const std::uint8_t> sealed) {
+  // foreign bytes first: whatever else they say means nothing
   if (sealed.size() >= sizeof(kMagic) && std::memcmp(sealed.data(), kMagic, sizeof(kMagic)) != 0) {
     throw SpecError("is not a state: expected bytes that get_state returned");
   }
@@ -88,6 +89,7 @@ Opened Open(std::span<const std::uint8_t> sealed) {
     throw SpecError("is truncated or damaged: it has " + std::to_string(sealed.size()) +
                     " bytes, its header says otherwise");
   }
+  // last: it reads all bytes, and of what is wrong it says least
   if (header.checksum != Checksum(sealed)) throw SpecError("is damaged: its checksum is wrong");
 
   return {{body.begin(), body.begin() + header.type_bytes},

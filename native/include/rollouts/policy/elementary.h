@@ -60,8 +60,8 @@ ROLLOUTS_HD inline Floats Expm1OfNegative(Floats x) {
 
 ROLLOUTS_HD inline Floats Tanh(Floats x) {
   // near 0 an odd polynomial
-  constexpr float kQ[] = {-0.005704520270228386f, 0.020638685673475266f, -0.05373959615826607f, 0.13331441581249237f,
-                          -0.3333328068256378f};
+  constexpr float kQ[] = {-0.005704520270228386f, 0.020638685673475266f, -0.05373959615826607f,
+                          0.13331441581249237f, -0.3333328068256378f};
   const Floats square = x * x;
   const Floats near = Fma(x * square, Polynomial(kQ, square), x);
   // else (e^2|x| - 1) / (e^2|x| + 1); from 9.02 on that is 1 in float
@@ -123,9 +123,10 @@ ROLLOUTS_HD inline Floats Erf(Floats x) {
                              1.1283791065216064f};
   const Floats near = size * Polynomial(kNear, square);
   // 1 - e^(-x g(x))
-  constexpr float kFar[] = {4.314335910748923e-06f, -3.793136784224771e-05f, -8.884102862793952e-05f,
-                            0.003039454808458686f,  -0.022852538153529167f,  0.10543348640203476f,
-                            0.6355364322662354f,    1.1285711526870728f};
+  constexpr float kFar[] = {4.314335910748923e-06f,  -3.793136784224771e-05f,
+                            -8.884102862793952e-05f, 0.003039454808458686f,
+                            -0.022852538153529167f,  0.10543348640203476f,
+                            0.6355364322662354f,     1.1285711526870728f};
   const Floats far = 1.0f - Exp(-size * Polynomial(kFar, size));
   const Floats y = WithSign(Select(size < 1.0f, near, far), x);
   return Select(x == x, y, x);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,8 @@ class Network {
  private:
   void LayOut();
   void CheckOp(std::size_t index) const;
+  void CheckSizes(std::size_t index) const;
+  [[noreturn]] void Refuse(std::size_t index, const std::string& why) const;
   void AddInstruction(const Op& op, std::int32_t out);
   bool MayOverwrite(std::size_t index) const;
 

@@ -50,7 +50,8 @@ using Mask = Ints;  // all bits of a lane, or none
 
 #if ROLLOUTS_POLICY_LANES == 16
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-inline Floats Sqrt(Floats x) { return _mm512_sqrt_ps(x); }
+// masked, as GCC 12 warns of what the plain one leaves undefined
+inline Floats Sqrt(Floats x) { return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), x); }
 inline Floats Splat(float value) { return _mm512_set1_ps(value); }
 #elif ROLLOUTS_POLICY_LANES == 8
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
@@ -114,7 +115,8 @@ ROLLOUTS_HD inline Floats AtLeast(Floats x, Floats limit) { return Select(x < li
 ROLLOUTS_HD inline Floats Abs(Floats x) { return FloatBits(IntBits(x) & 0x7FFFFFFF); }
 // |x| with the sign of `sign`.
 ROLLOUTS_HD inline Floats WithSign(Floats x, Floats sign) {
-  return FloatBits((IntBits(x) & 0x7FFFFFFF) | (IntBits(sign) & static_cast<std::int32_t>(0x80000000)));
+  return FloatBits((IntBits(x) & 0x7FFFFFFF) |
+                   (IntBits(sign) & static_cast<std::int32_t>(0x80000000)));
 }
 // The nearest whole number, ties to even; |x| < 2^22.
 ROLLOUTS_HD inline Floats Round(Floats x) {

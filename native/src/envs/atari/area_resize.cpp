@@ -192,6 +192,7 @@ __attribute__((target("avx2"))) void AreaResize::AverageColumnsAvx2(const std::u
     __m256 sum = _mm256_setzero_ps();
     const float* weight = tap_weight_.data() + group.dst;
     for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
+      // the bytes of this tap, each in a lane of its own
       const __m256i picked = _mm256_shuffle_epi8(
           bytes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(mask)));
       sum = _mm256_add_ps(sum,
@@ -249,6 +250,7 @@ void AreaResize::ComputeRow(const std::uint8_t* src, std::int32_t dst_y, std::ui
     float* const sum = sum_.data();
     const float* const columns = columns_.data();
     const float weight = term.weight;
+    // in the order of the source rows, as OpenCV adds them
     if (i == begin) {
       for (std::int32_t x = 0; x < padded_elements_; ++x) sum[x] = columns[x] * weight;
     } else {

@@ -52,6 +52,7 @@ void CheckModel(const PhysicsModel& model, const ModelNeeds& needs) {
   Need(model, "actuators", model.view().nu, 1);
 }
 
+// Gymnasium's main_body is either; as an option it is text.
 std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body) {
   std::int32_t number = 0;
@@ -97,6 +98,7 @@ SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size) {
   space.dtype = obs_dtype == "float32" ? DType::kFloat32 : DType::kFloat64;
   space.ndim = 1;
   space.shape[0] = size;
+  // one pair of bounds for all numbers
   space.low[0] = -kInfinite;
   space.high[0] = kInfinite;
   return space;

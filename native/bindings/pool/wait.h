@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a call of Python waits for a pool: without the GIL, and interrupted by Ctrl-C.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "bindings/gil.h"
+#include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+
+// Calls `attempt(deadline)` without the GIL until it says true, looking at signals now and then.
+// TimeoutError, whose message begins with `what`, when timeout_s passed; None waits for ever.
+template <typename Attempt>
+void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const char* what,
+                 Attempt&& attempt) {
+  using Clock = CpuPool::Clock;
+  // signals (Ctrl-C) are looked at this often while a call waits
+  constexpr std::chrono::milliseconds kSignalInterval{50};
+  if (timeout_s && !(*timeout_s >= 0)) {
+    throw SpecError("timeout_s must be None or a number >= 0, got " + std::to_string(*timeout_s));
+  }
+  // beyond a century is for ever, and does not overflow the clock
+  const bool bounded = timeout_s && *timeout_s < 3e9;
+  const auto start = Clock::now();
+  const auto end = bounded ? start + std::chrono::duration_cast<Clock::duration>(
+                                         std::chrono::duration<double>(*timeout_s))
+                           : Clock::time_point::max();
+  while (true) {
+    bool finished;
+    {
+      const ReleaseGil release;
+      // in short attempts: signals are for the thread that has the GIL
+      finished = attempt(std::min(end, Clock::now() + kSignalInterval));
+    }
+    // a batch that came with Ctrl-C is not lost: it goes to the caller first
+    if (finished) return;
+    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+    if (Clock::now() >= end) {
+      const std::string message =
+          std::string(what) + ": not ready within " + std::to_string(*timeout_s) + " s; " +
+          std::to_string(pool.num_in_flight()) + " environments are in flight";
+      PyErr_SetString(PyExc_TimeoutError, message.c_str());
+      throw pybind11::error_already_set();
+    }
+  }
+}
+
+}  // namespace rollouts
