@@ -12,24 +12,24 @@ from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
 from hypothesis import given
 from hypothesis import strategies as st
-from rollouts.distributed.fragment import PendingFragment
 
 from rollouts.distributed import Fragment, RolloutWorker
 from rollouts.distributed.lag import LagMeter, LagRule, Pace
 from rollouts.distributed.weights import LocalWeights
 from rollouts.errors import SpecError
+from rollouts.learner.fragment import FragmentHandle
 
 STEPS = 8  # of a fragment of `worker_config`
 
 
-def pending(*versions: int) -> list[PendingFragment]:
+def pending(*versions: int) -> list[FragmentHandle]:
     """A fragment of each version."""
     made = []
     for version in versions:
         # a worker each: none goes back to older weights
         worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
-        info, batch = worker.collect(LocalWeights(version, weights()))
-        made.append(PendingFragment(info, lambda timeout_s, batch=batch: batch))
+        found = worker.collect(LocalWeights(version, weights()))
+        made.append(FragmentHandle(found.info, lambda timeout_s, batch=found.payload: batch))
     return made
 
 
@@ -41,12 +41,10 @@ def mixed(fragment: Fragment, versions: list[int]) -> Fragment:
     """The fragment with these versions, shared out evenly over its (4, 2) steps."""
     steps = np.repeat(versions, STEPS // len(versions)).reshape(4, 2)
     payload = replace(fragment.batch, policy_version=steps)
-    return replace(
-        fragment,
-        payload=payload,
-        min_policy_version=min(versions),
-        max_policy_version=max(versions),
+    info = replace(
+        fragment.info, min_policy_version=min(versions), max_policy_version=max(versions)
     )
+    return Fragment(info, payload)
 
 
 def test_a_lag_equal_to_the_limit_is_not_over_it() -> None:
@@ -184,7 +182,7 @@ def test_where_the_arrays_are_elsewhere_all_steps_count_as_the_oldest() -> None:
     (handle,) = pending(2)
     info = replace(handle.info, min_policy_version=2, max_policy_version=5)
     meter = LagMeter(LagRule())
-    meter.add([PendingFragment(info, unfetchable)], version=6)
+    meter.add([FragmentHandle(info, unfetchable)], version=6)
     assert meter.as_dict()["policy_lag_histogram"] == {4: STEPS}
 
 

@@ -11,10 +11,10 @@ from acted_worker import worker_config
 from fleet_world import World
 from hypothesis import given
 from hypothesis import strategies as st
-from rollouts.distributed.fragment import WorkerFailure
 
 from rollouts.distributed.slot import Failure, Slot, outcome
 from rollouts.distributed.worker import WorkerInfo
+from rollouts.distributed.worker_failure import WorkerFailure
 
 
 def running(credits: int = 3) -> tuple[World, Slot]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
-from rollouts.distributed.fragment import PendingFragment
 
 from rollouts.distributed import Fragment, RolloutWorker
 from rollouts.distributed.lag import LagRule
@@ -21,8 +20,7 @@ TIMEOUT_S = 300.0
 
 def fragment(version: int) -> Fragment:
     worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
-    info, batch = worker.collect(LocalWeights(version, weights()))
-    return PendingFragment(info, lambda timeout_s: batch).resolve(0)
+    return worker.collect(LocalWeights(version, weights()))
 
 
 def test_arguments_go_on_and_what_came_is_returned() -> None:

@@ -111,11 +111,8 @@ def physics_state(env: rollouts.VectorEnv, index: int = 0) -> np.ndarray:
 def own_fields(state: bytes) -> Iterator[tuple[str, bytes]]:
     """Arrays of the model that the environment has for itself, by MuJoCo's names."""
     numbers = integration_state(state)
-    at = (
-        numbers.__array_interface__["data"][0]
-        - np.frombuffer(state, np.uint8).__array_interface__["data"][0]
-    )
-    at += numbers.nbytes
+    # what follows the physics
+    at = state.index(numbers.tobytes()) + numbers.nbytes
 
     def read() -> bytes:
         nonlocal at

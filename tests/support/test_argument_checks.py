@@ -17,7 +17,6 @@ from rollouts.checks import (
     as_bytes,
     first_value,
     flag,
-    int_between,
     one_of,
     option_array,
     option_columns,
@@ -26,6 +25,7 @@ from rollouts.checks import (
     seed_list,
     seed_value,
     to_autoreset_mode,
+    whole_number,
 )
 from rollouts.errors import DTypeError, RolloutsError, SpecError
 
@@ -174,23 +174,31 @@ def test_an_option_without_a_first_value_is_refused(value: Any) -> None:
 def test_ints_are_taken_from_low_to_high_alone(value: int, one: int, other: int) -> None:
     low, high = sorted((one, other))
     if low <= value <= high:
-        assert int_between("n", value, low, high) == value
+        assert whole_number("n", value, low, high) == value
     else:
         with pytest.raises(SpecError) as caught:
-            int_between("n", value, low, high)
-        assert str(caught.value) == f"n must be from {low} to {high}, got {value}"
+            whole_number("n", value, low, high)
+        assert str(caught.value) == f"n is {value}, expected a whole number from {low} to {high}"
 
 
-@pytest.mark.parametrize("value", [np.int8(3), np.array(3), True + 2])
+@pytest.mark.parametrize("value", [np.int8(3), np.array(3), np.uint64(3)])
 def test_whatever_is_an_index_is_an_int(value: Any) -> None:
-    found = int_between("n", value, 0, 9)
+    found = whole_number("n", value, 0, 9)
     assert found == 3 and type(found) is int
 
 
-@pytest.mark.parametrize("value", [3.0, "3", None, [3], np.array([3.0])])
+@pytest.mark.parametrize(
+    "value", [3.0, np.float32(3), True, "3", None, [3], np.array([3.0]), math.nan, 2j]
+)
 def test_what_is_no_int_is_refused_and_shown(value: Any) -> None:
-    with pytest.raises(SpecError, match="n must be an int from 0 to 9, got"):
-        int_between("n", value, 0, 9)
+    with pytest.raises(SpecError, match=r"n is .*, expected a whole number from 0 to 9"):
+        whole_number("n", value, 0, 9)
+
+
+def test_without_a_greatest_number_the_message_names_the_least() -> None:
+    assert whole_number("n", 10**30, 2) == 10**30
+    with pytest.raises(SpecError, match="n is 1, expected a whole number of at least 2"):
+        whole_number("n", 1, 2)
 
 
 def test_a_choice_is_its_place_among_the_choices() -> None:
@@ -204,7 +212,9 @@ def test_seeds_have_64_bits_and_no_sign() -> None:
     assert seed_value(0) == 0 and seed_value(2**64 - 1) == 2**64 - 1
     assert seed_value(np.uint64(2**64 - 1)) == 2**64 - 1
     for wrong in (-1, 2**64):
-        with pytest.raises(SpecError, match="seed must be from 0 to 18446744073709551615"):
+        with pytest.raises(
+            SpecError, match="expected a whole number from 0 to 18446744073709551615"
+        ):
             seed_value(wrong)
 
 
@@ -234,7 +244,7 @@ def test_what_is_no_seed_is_refused(seed: Any) -> None:
 
 @pytest.mark.parametrize("seed", [[1, -1, 2], [1, 2.5, 3], ["1", "2", "3"], "123"])
 def test_a_wrong_seed_among_others_is_refused(seed: Any) -> None:
-    with pytest.raises(SpecError, match=r"^seed must be"):
+    with pytest.raises(SpecError, match=r"^seed is .*, expected a whole number"):
         seed_list(seed, 3)
 
 

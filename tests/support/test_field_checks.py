@@ -19,7 +19,6 @@ from rollouts.support.field_checks import (
     check_one_of,
     check_seconds,
     check_type,
-    check_whole,
     is_number,
 )
 
@@ -48,19 +47,6 @@ def test_another_type_is_told_how_to_be_written(kind: type, article: str) -> Non
 def test_the_class_itself_is_not_one_of_its_objects() -> None:
     with pytest.raises(SpecError, match="expected an Options"):
         check_type("given", Options, Options, "Options()")
-
-
-@pytest.mark.parametrize("value", [1, 7, 7.0, np.int8(7), np.float32(7), np.array(7)])
-def test_whole_numbers_of_any_type_pass(value: Any) -> None:
-    check_whole("n", value, 1)
-
-
-@pytest.mark.parametrize(
-    "value", [0, -1, 1.5, math.nan, math.inf, True, "2", None, [2], np.array([2]), 2j]
-)
-def test_what_is_no_whole_number_or_too_small_is_refused(value: Any) -> None:
-    with pytest.raises(SpecError, match=r"n is .*, expected at least 1 and a whole number"):
-        check_whole("n", value, 1)
 
 
 @pytest.mark.parametrize("value", [0.5, 1, math.inf, np.float64(2)])

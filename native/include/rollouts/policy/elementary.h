@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions of float columns: the same bits for every vector width. At most 2 ulp from
 // the exact value for Exp, Expm1, Log, Tanh and Sigmoid, over all floats whose result is a normal
-// number (tests/native/test_policy_elementary.py looks at every one).
+// number (tests/policies/test_policy_elementary.py looks at every one).
 //
 // Polynomials are minimax fits of native/tools/fit_elementary.py, highest power first.
 #pragma once
