@@ -212,9 +212,7 @@ def test_seeds_have_64_bits_and_no_sign() -> None:
     assert seed_value(0) == 0 and seed_value(2**64 - 1) == 2**64 - 1
     assert seed_value(np.uint64(2**64 - 1)) == 2**64 - 1
     for wrong in (-1, 2**64):
-        with pytest.raises(
-            SpecError, match="expected a whole number from 0 to 18446744"
-        ):
+        with pytest.raises(SpecError, match="expected a whole number from 0 to 18446744"):
             seed_value(wrong)
 
 
