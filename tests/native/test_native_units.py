@@ -16,17 +16,32 @@ CACHE = HERE.parents[1] / "build" / "units"
 # Sources that become one object, those of the core before their tests: most of what a compiler does
 # here is to read the same headers.
 OBJECTS = {
+    "policy": (
+        ("policy/network", "policy/kernels", "policy/kernels_baseline", "policy/native_policy"),
+        ("kernel_sets", "network", "kernels", "heads"),
+    ),
+    "rollouts": (
+        (
+            *("pool/cpu_pool", "pool/cpu_pool_idle", "pool/cpu_pool_recv", "pool/cpu_pool_send"),
+            *("pool/cpu_pool_state", "pool/env_ledger", "pool/failure_log", "pool/placement"),
+            *("pool/scheduler", "pool/scheduler_threads", "pool/heavy_env_batch", "policy/rollout"),
+        ),
+        ("tasks", "rollouts"),
+    ),
     "pool": (
-        ("batch_buffer", "buffer_ring", "checked_copy", "step_stats"),
-        ("queues", "buffers", "stats"),
+        ("pool/batch_buffer", "pool/buffer_ring", "pool/checked_copy", "pool/step_stats"),
+        ("queues", "buffers", "stats", "configs"),
     ),
     "replay": (
-        ("chunk", "column", "rate_limiter", "selector", "sum_tree"),
-        ("sums", "selectors", "chunks"),
+        (
+            *("replay/chunk", "replay/column", "replay/rate_limiter", "replay/selector"),
+            *("replay/sum_tree", "replay/stream", "replay/gather", "replay/worker_threads"),
+        ),
+        ("sums", "selectors", "chunks", "streams", "gather"),
     ),
     "support": (
-        ("huge_pages", "options", "page_memory", "state"),
-        ("core", "options", "steps", "main"),
+        ("support/huge_pages", "support/options", "support/page_memory", "support/state"),
+        ("core", "options", "steps", "returns", "main"),
     ),
 }
 NAMES = sorted(
@@ -38,16 +53,16 @@ NAMES = sorted(
 pytestmark = needs_compiler
 
 
-def compiled(folder: str) -> Path:
-    """The object of a folder, made anew where a source or a header has changed."""
+def compiled(name: str) -> Path:
+    """An object of `OBJECTS`, made anew where a source or a header has changed."""
     command = [str(GXX), "-std=c++20", "-O1", "-pthread", "-ffp-contract=off", "-Wall", "-Wextra"]
     command += ["-Werror", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", "-MMD", "-c"]
-    names, tests = OBJECTS[folder]
-    sources = [NATIVE / "src" / folder / f"{name}.cpp" for name in names]
-    sources += [UNITS / f"units_{name}.cpp" for name in tests]
+    parts, tests = OBJECTS[name]
+    sources = [NATIVE / "src" / f"{part}.cpp" for part in parts]
+    sources += [UNITS / f"units_{test}.cpp" for test in tests]
     *first, last = map(str, sources)
     included = [option for source in first for option in ("-include", source)]
-    return make(CACHE / f"{folder}.o", [*command, *included, last], sources)
+    return make(CACHE / f"{name}.o", [*command, *included, last], sources)
 
 
 @pytest.fixture(scope="session")
