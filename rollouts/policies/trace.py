@@ -121,6 +121,11 @@ def _check_module(module: nn.Module) -> None:
             "have yet; use engine='torch'"
         )
     for name, layer in module.named_modules():
+        if layer._forward_hooks or layer._forward_pre_hooks:
+            raise SpecError(
+                f"layer {name!r} has forward hooks, which native code would not call: remove them, "
+                "or use engine='torch'"
+            )
         if isinstance(layer, torch.jit.ScriptModule) or hasattr(layer, "_orig_mod"):
             who = f"layer {name!r}" if name else "the module"
             raise SpecError(

@@ -22,6 +22,7 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
         "from_env_fns(",
         "ReplayBuffer(",
         "RolloutCoordinator",
+        "Collector(",
         "ReplayService(",
         "MuJoCo-v0",
     )
@@ -31,6 +32,7 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
         [],
         ["from_env_fns("],
         ["RolloutCoordinator"],
+        ["Collector("],
         ["ReplayBuffer("],
         ["RolloutCoordinator", "ReplayService("],
         ["MuJoCo-v0"],
@@ -40,7 +42,17 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
 @pytest.mark.parametrize(
     "block",
     BLOCKS,
-    ids=["step", "send-recv", "options", "env-fns", "ray", "replay", "service", "mujoco"],
+    ids=[
+        "step",
+        "send-recv",
+        "options",
+        "env-fns",
+        "ray",
+        "collector",
+        "replay",
+        "service",
+        "mujoco",
+    ],
 )
 def test_readme_block_runs(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"

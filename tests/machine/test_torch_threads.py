@@ -60,7 +60,7 @@ def atari_network() -> Any:
 
 def collector(policy: Any, **options: Any) -> Collector:
     env = rollouts.make_vec("CartPole-v1", 4, autoreset_mode="same_step", seed=0)
-    return Collector(env, policy, 3, **options)
+    return Collector(env, policy, 3, engine="torch", **options)
 
 
 def torch_policy(width: int = 64) -> TorchPolicy:
@@ -99,7 +99,7 @@ def test_a_module_within_a_module_counts_once() -> None:
 def test_collect_computes_a_small_network_with_one_thread_and_gives_the_rest_back() -> None:
     policy = torch_policy()
     with collector(policy).env as env:
-        Collector(env, policy, 3).collect()
+        Collector(env, policy, 3, engine="torch").collect()
     assert set(policy.module.seen) == {1}
     assert torch.get_num_threads() == 2
 
@@ -206,7 +206,7 @@ def test_a_worker_gives_torch_as_many_threads_as_its_network_is_worth(
 
 
 def test_a_local_worker_leaves_torchs_threads_as_they_were() -> None:
-    from rollouts.distributed import RolloutCoordinator
+    from rollouts.distributed import CollectOptions, RolloutCoordinator
 
     policies = []
 
@@ -215,7 +215,12 @@ def test_a_local_worker_leaves_torchs_threads_as_they_were() -> None:
         return policies[0]
 
     with RolloutCoordinator(
-        "CartPole-v1", make_policy, num_workers=0, num_envs_per_worker=4, rollout_length=3
+        "CartPole-v1",
+        make_policy,
+        num_workers=0,
+        num_envs_per_worker=4,
+        rollout_length=3,
+        collect=CollectOptions(engine="torch"),
     ) as coordinator:
         assert isinstance(coordinator._runner, LocalRunner)
         coordinator.publish_weights(torch_policy().weights())

@@ -214,6 +214,16 @@ def test_arithmetic_of_whole_numbers_is_refused() -> None:
         trace(Returning(lambda x: (x + 1, x.float())), space)
 
 
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_layers_with_hooks_are_refused(register: str) -> None:
+    module = Trunk(nn.Tanh())
+    handle = getattr(module.trunk[0], register)(lambda *given: None)
+    with pytest.raises(SpecError, match=r"layer 'trunk\.0' has forward hooks"):
+        trace(module, 6)
+    handle.remove()
+    trace(module, 6)
+
+
 def state_of(module: nn.Module) -> dict[str, Any]:
     return {name: tensor.numpy().copy() for name, tensor in module.state_dict().items()}
 

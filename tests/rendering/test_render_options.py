@@ -72,12 +72,12 @@ def test_flags_are_a_copy() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"width": 0}, SpecError, "width must be from 1 to 16384, got 0"),
-        ({"height": 16385}, SpecError, "height must be from 1 to 16384"),
-        ({"width": 1.5}, SpecError, "width must be an int"),
-        ({"max_geom": 0}, SpecError, "max_geom must be from 1"),
-        ({"camera_id": -2}, SpecError, "camera_id must be from -1"),
-        ({"camera_id": "side"}, SpecError, "camera_id must be an int"),
+        ({"width": 0}, SpecError, "width is 0, expected a whole number from 1 to 16384"),
+        ({"height": 16385}, SpecError, "height is 16385, expected a whole number from 1 to 16384"),
+        ({"width": 1.5}, SpecError, "width is 1.5, expected a whole number"),
+        ({"max_geom": 0}, SpecError, "max_geom is 0, expected a whole number"),
+        ({"camera_id": -2}, SpecError, "camera_id is -2, expected a whole number"),
+        ({"camera_id": "side"}, SpecError, "camera_id is 'side', expected a whole number"),
         ({"camera_name": 3}, SpecError, "camera_name must be a str, got 3"),
         ({"camera_id": 1, "camera_name": "x"}, SpecError, "camera_id 1 and camera_name 'x' are"),
         ({"visual_options": [3]}, DTypeError, "visual_options must be a dict of flag: bool"),
