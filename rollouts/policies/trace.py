@@ -121,7 +121,9 @@ def _check_module(module: nn.Module) -> None:
             "have yet; use engine='torch'"
         )
     for name, layer in module.named_modules():
-        if layer._forward_hooks or layer._forward_pre_hooks:
+        # lazy layers have hooks of their own, and a sentence in `_state`
+        is_lazy_layer = isinstance(layer, nn.modules.lazy.LazyModuleMixin)
+        if not is_lazy_layer and (layer._forward_hooks or layer._forward_pre_hooks):
             raise SpecError(
                 f"layer {name!r} has forward hooks, which native code would not call: remove them, "
                 "or use engine='torch'"
