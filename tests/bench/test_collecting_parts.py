@@ -92,9 +92,10 @@ class FakeCoordinator:
 
     def __init__(self, *stats: tuple[int, int, str]) -> None:
         self._stats = itertools.chain(stats, itertools.repeat(stats[-1]))
-        self.taken = 0
+        self.taken = self.asked = 0
 
     def stats(self) -> dict[str, Any]:
+        self.asked += 1
         in_flight, queued, state = next(self._stats)
         return {
             "fragments": {"in_flight": in_flight, "queued": queued},
@@ -123,8 +124,13 @@ def test_a_worker_has_paused_when_all_its_fragments_are_queued() -> None:
     stream, fake = coordinated(*slow, (0, 2, "ready"))
     stream.pause()
     assert fake.taken == 0
-    stream, _ = coordinated((0, 5, "ready"))
+
+
+def test_a_full_queue_is_no_pause_while_a_fragment_is_on_its_way() -> None:
+    # each look but the last asks once more, whether the worker is lost
+    stream, fake = coordinated(*[(1, 2, "ready")] * 4, (0, 3, "ready"))
     stream.pause()
+    assert fake.asked == 5
 
 
 def test_what_waited_is_no_part_of_the_stream() -> None:

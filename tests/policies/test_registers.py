@@ -70,6 +70,8 @@ def test_the_logarithm_of_a_power_is_what_it_was() -> None:
     power = registers.emit("exp", (0,), size=3)
     assert registers.emit("log", (power,), size=3) == 0
     assert registers.emit("log", (0,), size=3) != 0
+    tanh = registers.emit("tanh", (0,), size=3)
+    assert registers.op_of(registers.emit("log", (tanh,), size=3)) == Op("log", (tanh,), (), (), 3)
 
 
 def test_a_whole_register_is_itself_and_a_part_a_slice() -> None:
