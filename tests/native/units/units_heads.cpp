@@ -172,18 +172,18 @@ TEST(GaussianHead, IsAtItsMeanWhereItIsDeterministic) {
   }
 }
 
-// Of five dimensions the last needs a second block of words.
-void SamplesAreMeanAndNoise(std::int32_t num_log_stds) {
+// A block of words is enough for four dimensions.
+void SamplesAreMeanAndNoise(std::int32_t size, std::int32_t num_log_stds) {
   const NoiseKeys keys = Keys();
   const auto log_std = [&](std::int32_t k) {
     return num_log_stds == 1 ? 0.25f : 0.25f * static_cast<float>(k) - 0.5f;
   };
-  Chosen chosen({.kind = HeadKind::kGaussian, .seed = kSeed}, keys, 5,
+  Chosen chosen({.kind = HeadKind::kGaussian, .seed = kSeed}, keys, size,
                 [](std::int32_t k, std::int32_t c) { return static_cast<float>(k) - 0.5f * static_cast<float>(c); },
                 num_log_stds, [&](std::int32_t k, std::int32_t) { return log_std(k); });
   for (std::int32_t c = 0; c < kColumns; ++c) {
     double log_prob = 0, entropy = 0;
-    for (std::int32_t k = 0; k < 5; ++k) {
+    for (std::int32_t k = 0; k < size; ++k) {
       const double noise = NormalOf(keys, c, k), log = static_cast<double>(log_std(k));
       CHECK(IsNear(chosen.At(k, c), k - 0.5 * c + std::exp(log) * noise));
       log_prob += -0.5 * noise * noise - log - 0.5 * kLogTwoPi;
@@ -194,9 +194,11 @@ void SamplesAreMeanAndNoise(std::int32_t num_log_stds) {
   }
 }
 
-TEST(GaussianHead, SamplesAreMeanPlusDeviationTimesNoise) { SamplesAreMeanAndNoise(5); }
+TEST(GaussianHead, SamplesAreMeanPlusDeviationTimesNoise) {
+  for (const std::int32_t size : {1, 2, 3, 4, 5, 7, 9}) SamplesAreMeanAndNoise(size, size);
+}
 
-TEST(GaussianHead, OneDeviationServesAllDimensions) { SamplesAreMeanAndNoise(1); }
+TEST(GaussianHead, OneDeviationServesAllDimensions) { SamplesAreMeanAndNoise(5, 1); }
 
 TEST(TanhGaussianHead, DensityIsOfTheSquashedSample) {
   const NoiseKeys keys = Keys(0, 1);

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who computes a Collector's policy: what decides, and what is said where native code does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import rollouts
+from rollouts import _native
+from rollouts.collecting.engine import choose_engine, native_of
+from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
+from rollouts.policy import CategoricalHead, TorchPolicy
+
+SPACE = spaces.Box(-1, 1, (4,), np.float32)
+ACTIONS = spaces.Discrete(2)
+
+
+class Net(nn.Module):
+    """Logits and a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Linear(4, 3)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        both = self.both(obs)
+        return both[:, :2], both[:, 2:]
+
+
+class Own(TorchPolicy):
+    """A class of its own, which may choose otherwise."""
+
+
+class OwnHead(CategoricalHead):
+    """A head of its own."""
+
+
+def torch_policy(**options: Any) -> TorchPolicy:
+    return TorchPolicy(Net(), ACTIONS, seed=5, **options)
+
+
+@pytest.fixture
+def env() -> Iterator[Any]:
+    made = rollouts.make_vec("CartPole-v1", 2, autoreset_mode="same_step")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "policy_kernels_in_use", lambda: "emulated")
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine where native code is chosen by itself."""
+    monkeypatch.setattr(_native, "policy_kernels_in_use", lambda: "avx2")
+
+
+@pytest.mark.parametrize("engine", ["Native", "", None, "cuda"])
+def test_other_engines_are_refused(engine: Any, env: Any) -> None:
+    with pytest.raises(SpecError, match=f"engine is {engine!r}, expected 'auto'"):
+        choose_engine(engine, env, torch_policy())
+
+
+def test_torch_is_not_read_where_it_was_asked_for(env: Any) -> None:
+    native, why = choose_engine("torch", env, object())
+    assert native is None and why == "engine='torch' was asked for"
+
+
+@pytest.mark.parametrize("engine", ["auto", "native"])
+def test_a_policy_that_can_be_read_is_native(engine: Any, env: Any, fused: None) -> None:
+    native, why = choose_engine(engine, env, torch_policy())
+    assert isinstance(native, NativePolicy) and why == ""
+
+
+def test_a_native_policy_is_taken_as_it_is(env: Any, fused: None) -> None:
+    policy = NativePolicy.from_torch(Net(), ACTIONS, SPACE)
+    assert choose_engine("auto", env, policy) == (policy, "")
+    assert native_of(policy, SPACE) is policy
+
+
+def test_without_fused_arithmetic_native_code_runs_only_where_it_must(
+    env: Any, emulated: None
+) -> None:
+    native, why = choose_engine("auto", env, torch_policy())
+    assert native is None and "no fused multiply-add" in why
+    assert choose_engine("native", env, torch_policy())[0] is not None
+
+
+@pytest.mark.parametrize("policy_class", [Own, TorchPolicy])
+def test_policies_of_their_own_choose_by_themselves(
+    policy_class: type[TorchPolicy], env: Any, fused: None
+) -> None:
+    policy = policy_class(Net(), ACTIONS)
+    if policy_class is TorchPolicy:
+        policy.head = OwnHead(start=0, dtype=np.dtype(np.int64))
+    native, why = choose_engine("auto", env, policy)
+    assert native is None
+    assert f"is a {policy_class.__name__} of its own" in why
+    with pytest.raises(SpecError, match="engine='native' is not possible: the policy is a"):
+        choose_engine("native", env, policy)
+
+
+@pytest.mark.parametrize("engine", ["auto", "native"])
+def test_environments_that_python_steps_are_not_collected_from(engine: Any, fused: None) -> None:
+    env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    try:
+        if engine == "native":
+            with pytest.raises(SpecError, match="only native pools with batch_size == num_envs"):
+                choose_engine(engine, env, torch_policy())
+        else:
+            assert "only native pools" in choose_engine(engine, env, torch_policy())[1]
+    finally:
+        env.close()
+
+
+def test_asynchronous_pools_are_not_collected_from(fused: None) -> None:
+    env = rollouts.make_vec("CartPole-v1", 4, batch_size=2, autoreset_mode="same_step")
+    try:
+        native, why = choose_engine("auto", env, torch_policy())
+        assert native is None and "batch_size == num_envs" in why
+    finally:
+        env.close()
+
+
+def test_where_nobody_imported_torch_a_policy_is_none_of_ours(
+    env: Any, fused: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("rollouts.policy", "rollouts.policies.native"):
+        monkeypatch.delitem(sys.modules, module)
+    native, why = choose_engine("auto", env, object())
+    assert native is None and why == "a object chooses its actions itself"
+    assert "rollouts.policies.native" not in sys.modules
+
+
+def test_a_module_that_cannot_be_read_says_why(env: Any, fused: None) -> None:
+    class Folded(Net):
+        def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(torch.fft.rfft(obs).real.repeat(1, 2)[:, :4])
+
+    native, why = choose_engine("auto", env, TorchPolicy(Folded(), ACTIONS))
+    assert native is None and "fft" in why
+
+
+def test_weights_are_the_policys_own() -> None:
+    policy = torch_policy()
+    native = native_of(policy, SPACE)
+    with torch.no_grad():
+        policy.module.both.weight.zero_()
+        policy.module.both.bias.copy_(torch.tensor([0.0, 0.0, 4.0]))
+    assert native.value(np.ones((3, 4), np.float32)).tolist() == [4, 4, 4]
+
+
+def test_noise_is_that_of_the_policys_seed() -> None:
+    module, obs = Net(), np.ones((64, 4), np.float32)
+    first, same, other = (
+        native_of(TorchPolicy(module, ACTIONS, seed=seed), SPACE).act(obs).action.tolist()
+        for seed in (5, 5, 6)
+    )
+    assert first == same != other
