@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.collecting.arena import Arena, Row, Rows
-from rollouts.collecting.engine import Engine, choose_engine
+from rollouts.collecting.engine import Engine, choose_engine, still_computes
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
@@ -150,12 +150,13 @@ class Collector:
         self._calls = make_policy_calls(
             policy, num_envs=env.num_envs, rollout_length=rollout_length
         )
-        self._native, self.why_not_native = choose_engine(engine, env, policy)
+        self._wanted_engine = engine
+        self._choose_engine()
         self.reset()
 
     @property
     def engine(self) -> str:
-        """Who computes the policy: "native" or "torch"."""
+        """Who computes the policy: "native", or "torch" for its own `act`."""
         return "torch" if self._native is None else "native"
 
     def reset(self) -> None:
@@ -185,6 +186,8 @@ class Collector:
           SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
         """
         try:
+            if self._native is not None and not still_computes(self._native, self.policy):
+                self._choose_engine()
             if self._native is not None:
                 return self._collect_native(self._native)
             with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
@@ -198,6 +201,11 @@ class Collector:
     def close(self) -> None:
         """Closes the environment; may be called twice."""
         self.env.close()
+
+    def _choose_engine(self) -> None:
+        self._native, self.why_not_native = choose_engine(
+            self._wanted_engine, self.env, self.policy
+        )
 
     def _start_sync(self) -> None:
         if self._must_reset:

@@ -65,4 +65,14 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
         )
     native = NativePolicy.from_torch(policy.module, policy.action_space, observation_space)
     native.seed_with(policy.noise_seed)
+    native.made_of = _parts(policy)
     return native
+
+
+def still_computes(native: NativePolicy, policy: Any) -> bool:
+    """Whether `native` does what `policy` does: that may have got another module, head or seed."""
+    return native is policy or native.made_of == _parts(policy)
+
+
+def _parts(policy: Any) -> tuple[Any, ...]:
+    return tuple(getattr(policy, name, None) for name in ("module", "head", "noise_seed"))

@@ -61,8 +61,8 @@ class NativePolicy:
     The module stays the master: its weights are looked at before each rollout and at each call, so
     a learner that changes them in place is followed, as with `TorchPolicy`.
 
-    Numbers are float32, sums are in the order of a layer's inputs: the same bits on every machine,
-    for any number of threads and environments. Noise is a pure function of (seed, env_id, episode,
+    Numbers are float32, sums are in the order of a layer's inputs: the same bits from every
+    instruction set, for any number of threads and environments. Noise is a pure function of (seed, env_id, episode,
     step). Against torch's own answer, outputs differ by about 1e-6 of the largest.
     """
 
@@ -81,6 +81,8 @@ class NativePolicy:
           SpecError: Program, head and action space do not fit; a weight is not finite.
         """
         self.policy_version = 0
+        # parts of the policy that it stands for, where it was made for another one
+        self.made_of: tuple[Any, ...] = ()
         self.program = program
         self.head = head
         self._sources = sources

@@ -157,6 +157,25 @@ def test_weights_that_a_learner_changes_hold_from_the_next_rollout() -> None:
         assert collect.collect().value.min() > 50
 
 
+def test_a_module_or_a_seed_given_later_holds_from_the_next_rollout() -> None:
+    with make("CartPole-v1", 8) as env:
+        collect = collector(env)
+        policy: Any = collect.policy
+        collect.collect()
+        policy.module = Agent(env)
+        with torch.no_grad():
+            policy.module.critic.bias.add_(100)
+        assert collect.collect().value.min() > 50
+        # what draws is asked for the same observations again
+        rows = np.zeros((50, 4), np.float32)
+        keys = np.arange(150, dtype=np.uint32).reshape(3, 50)
+        before = collect._native.refresh().act(rows, keys)[0]  # type: ignore[union-attr]
+        policy.seed(99)
+        collect.collect()
+        after = collect._native.refresh().act(rows, keys)[0]  # type: ignore[union-attr]
+        assert not np.array_equal(before, after)
+
+
 def test_a_native_policy_may_be_deterministic() -> None:
     with make("Pendulum-v1", 4) as env:
         policy = NativePolicy.from_torch(

@@ -2,7 +2,6 @@
 #include "rollouts/policy/rollout.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -23,11 +22,6 @@ constexpr std::int32_t kHeavyChunk = 16;
 constexpr std::int32_t kHeavyNs = 2'000;
 // A rollout cheaper than this is the caller's own: waking threads costs more.
 constexpr std::int64_t kAloneNs = 30'000;
-
-// A number in place of the id, so that the header needs no <thread>.
-std::int64_t ThisThread() {
-  return static_cast<std::int64_t>(std::hash<std::thread::id>{}(std::this_thread::get_id()));
-}
 
 std::int32_t ChunkOf(const EnvSpec& spec) {
   return spec.step_cost_ns < kHeavyNs ? kLightChunk : kHeavyChunk;
@@ -59,8 +53,7 @@ class Rollout::Part final : private RowSource {
         outcome_(spec_, {.rows = ChunkOf(spec_), .with_final_obs = true, .out_of_order = false}),
         rows_(std::int64_t{policy_.network->num_rows()} * kColumns),
         box_(box_size_ * kColumns),
-        failed_(static_cast<std::size_t>(ChunkOf(spec_)), 0),
-        next_poll_(std::chrono::steady_clock::now() + kPollEvery) {}
+        failed_(static_cast<std::size_t>(ChunkOf(spec_)), 0) {}
 
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
     envs_ = &envs;
@@ -70,7 +63,7 @@ class Rollout::Part final : private RowSource {
     std::iota(ids_.begin(), ids_.end(), range.first);
     std::int64_t steps = 0;
     for (std::int32_t t = 0; t < arrays_.steps; ++t) {
-      if (Ended()) return steps;
+      if (rollout_.PollIfDue()) return steps;
       Choose(t, actions + range.first * work.action_bytes, work.action_bytes);
       Step(t, work);
       steps += range.count;
@@ -94,24 +87,11 @@ class Rollout::Part final : private RowSource {
     if (rollout_.settings_.stop_at_failure) rollout_.Stop();
   }
 
-  bool Ended() {
-    // one thread alone polls, and seldom: it may wait for the GIL
-    if (rollout_.thread_ == ThisThread() && std::chrono::steady_clock::now() >= next_poll_) {
-      rollout_.Poll();
-      next_poll_ = std::chrono::steady_clock::now() + kPollEvery;
-    }
-    return rollout_.stopped();
-  }
-
   // The place of row t of this part's first environment in arrays (T, B).
   std::int64_t At(std::int32_t t) const {
     return std::int64_t{t} * arrays_.envs + range_.first;
   }
   std::uint8_t* ObsAt(std::int32_t t) const { return arrays_.obs + At(t) * obs_bytes_; }
-
-  const float* Output(std::size_t index) {
-    return rows_.data() + std::int64_t{policy_.network->output_row(index)} * kColumns;
-  }
 
   // Runs the network on rows of observations, at most one group.
   void Forward(const std::uint8_t* obs, std::int32_t count) {
@@ -127,7 +107,8 @@ class Rollout::Part final : private RowSource {
       std::fill_n(to, count, 0.0f);
       return;
     }
-    const float* value = Output(NumHeadInputs(policy_.head.kind));
+    const float* value =
+        OutputRows(*policy_.network, NumHeadInputs(policy_.head.kind), rows_.data());
     for (std::int32_t i = 0; i < count; ++i) to[i] = value[i];
   }
 
@@ -275,7 +256,6 @@ class Rollout::Part final : private RowSource {
   Scratch box_;
   HeadOutputs outputs_;
   std::vector<std::uint8_t> failed_;
-  std::chrono::steady_clock::time_point next_poll_;
 
   // of the environments in hand
   EnvBatch* envs_ = nullptr;
@@ -293,7 +273,8 @@ Rollout::Rollout(const EnvSpec& spec, const NativePolicy& policy, const RolloutA
       arrays_(arrays),
       settings_(std::move(settings)),
       kernels_(BestKernels()),
-      thread_(ThisThread()) {}
+      thread_(std::this_thread::get_id()),
+      next_poll_(Clock::now() + kPollEvery) {}
 
 std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* actions,
                           EnvRange range) {
@@ -313,7 +294,16 @@ std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* action
   }
 }
 
-bool Rollout::Poll() {
+// One thread alone polls, and seldom: it may wait for the GIL. Its claims may be shorter than that.
+bool Rollout::PollIfDue() {
+  if (thread_ == std::this_thread::get_id() && Clock::now() >= next_poll_) {
+    Poll();
+    next_poll_ = Clock::now() + kPollEvery;
+  }
+  return stopped();
+}
+
+void Rollout::Poll() {
   if (!stopped() && settings_.poll) {
     try {
       settings_.poll();
@@ -321,7 +311,6 @@ bool Rollout::Poll() {
       Fail(std::current_exception());
     }
   }
-  return stopped();
 }
 
 void Rollout::Fail(std::exception_ptr error) {

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rollouts/core/spec.h"
@@ -67,8 +69,8 @@ class Rollout {
   // are written to `actions`, which `work` reads. Returns env-steps made. Does not throw.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
 
-  // Polls; true when the rollout has ended early. By the thread that made it.
-  bool Poll();
+  // Polls. By the thread that made the rollout.
+  void Poll();
   void Stop() { stopped_.store(true, std::memory_order_release); }
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
@@ -79,6 +81,9 @@ class Rollout {
  private:
   class Part;
 
+  using Clock = std::chrono::steady_clock;
+
+  bool PollIfDue();
   void Fail(std::exception_ptr error);
 
   const EnvSpec& spec_;
@@ -86,12 +91,13 @@ class Rollout {
   const RolloutArrays arrays_;
   const Settings settings_;
   const Kernels& kernels_;
-  const std::int64_t thread_;  // that polls
+  const std::thread::id thread_;  // that polls
+  Clock::time_point next_poll_;   // that thread's
   std::atomic<bool> stopped_{false};
 
   std::mutex mutex_;
-  std::exception_ptr error_;                  // guarded by mutex_
-  std::vector<FinalObs> final_obs_;           // guarded by mutex_ until all have returned
+  std::exception_ptr error_;         // guarded by mutex_
+  std::vector<FinalObs> final_obs_;  // guarded by mutex_ until all have returned
 };
 
 // Throws SpecError where a pool's autoreset mode leaves no rollout to be collected.
