@@ -62,8 +62,9 @@ class NativePolicy:
     a learner that changes them in place is followed, as with `TorchPolicy`.
 
     Numbers are float32, sums are in the order of a layer's inputs: the same bits from every
-    instruction set, for any number of threads and environments. Noise is a pure function of (seed, env_id, episode,
-    step). Against torch's own answer, outputs differ by about 1e-6 of the largest.
+    instruction set, for any number of threads and environments. Noise is a pure function of
+    (seed, env_id, episode, step). Against torch's own answer, outputs differ by about 1e-6 of
+    the largest.
     """
 
     def __init__(
