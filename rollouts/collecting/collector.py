@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 import numpy as np
@@ -12,69 +12,22 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena, Row, Rows
+from rollouts.collecting.batched_env import BatchedEnv
 from rollouts.collecting.engine import Engine, choose_engine, still_computes
 from rollouts.collecting.policy_calls import make_policy_calls
+from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
 from rollouts.policies.checks import check_finite
 from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:
-    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
     from rollouts.policy import Policy
 
 Array = NDArray[Any]
-
-
-class BatchedEnv(Protocol):
-    """What a collector needs of an environment; `rollouts.VectorEnv` has it."""
-
-    @property
-    def num_envs(self) -> int:
-        """Environments in the pool."""
-        ...
-
-    @property
-    def single_observation_space(self) -> gymnasium.Space[Any]:
-        """Of one environment."""
-        ...
-
-    @property
-    def single_action_space(self) -> gymnasium.Space[Any]:
-        """Of one environment."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of one `recv_batch`; num_envs in a synchronous pool."""
-        ...
-
-    @property
-    def env_id_offset(self) -> int:
-        """The env_id of the pool's first environment."""
-        ...
-
-    @property
-    def autoreset_mode(self) -> AutoresetMode:
-        """What happens to an environment whose episode ended."""
-        ...
-
-    def async_reset(self) -> None:
-        """Starts a new episode in every environment; `recv_batch` delivers the observations."""
-        ...
-
-    def send(self, actions: Array, env_id: NDArray[np.int32] | None = None) -> None:
-        """Starts a step of the environments `env_id`; None means all in order."""
-        ...
-
-    def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
-        """Waits for the next `batch_size` environments that finished."""
-        ...
-
-    def close(self, **kwargs: Any) -> None:
-        """Frees the environments; may be called twice."""
-        ...
 
 
 class Collector:
@@ -109,6 +62,7 @@ class Collector:
         keep_final_obs: bool = False,
         num_torch_threads: int | None = None,
         engine: Engine = "auto",
+        prefetch: int = 0,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -124,10 +78,15 @@ class Collector:
             Python; for a `NativePolicy`, or a `TorchPolicy` whose module can be read, over a
             synchronous native pool. "torch": the policy's own `act`, step by step. "auto": native
             where that is possible; `engine` says which it is, `why_not_native` the reason.
+          prefetch: 1 has the pool collect the next rollout while the caller learns from the last
+            one: each but the first is then of the weights before the last update, as its
+            `policy_version` says. Native engine only. Between two calls of `collect` the pool is
+            busy: nobody else may use it.
 
         Raises:
           SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
-            is below 1, or engine="native" is not possible.
+            is below 1, prefetch is neither 0 nor 1, or the native engine is asked for, by engine
+            or by prefetch, and not possible.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -151,6 +110,7 @@ class Collector:
             policy, num_envs=env.num_envs, rollout_length=rollout_length
         )
         self._wanted_engine = engine
+        self._ahead = Prefetch() if whole_number("prefetch", prefetch, 0, 1) else None
         self._choose_engine()
         self.reset()
 
@@ -162,6 +122,8 @@ class Collector:
     def reset(self) -> None:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
         env = self.env
+        if self._ahead is not None:
+            self._ahead.drop()
         self._arena = Arena(
             self._arena_steps,
             env.num_envs,
@@ -186,10 +148,11 @@ class Collector:
           SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
         """
         try:
+            ahead = None if self._ahead is None else self._ahead.take()
             if self._native is not None and not still_computes(self._native, self.policy):
                 self._choose_engine()
             if self._native is not None:
-                return self._collect_native(self._native)
+                return self._collect_native(self._native, ahead)
             with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
                 self._collect_async() if self._is_async else self._collect_sync()
                 return self._take_rollout()
@@ -200,12 +163,18 @@ class Collector:
 
     def close(self) -> None:
         """Closes the environment; may be called twice."""
+        if self._ahead is not None:
+            self._ahead.close()
         self.env.close()
 
     def _choose_engine(self) -> None:
         self._native, self.why_not_native = choose_engine(
             self._wanted_engine, self.env, self.policy
         )
+        if self._ahead is not None and self._native is None:
+            raise SpecError(
+                f"prefetch=1 needs the native engine, which is not possible: {self.why_not_native}"
+            )
 
     def _start_sync(self) -> None:
         if self._must_reset:
@@ -213,12 +182,28 @@ class Collector:
             self._arena.obs[0] = self.env.recv_batch().obs
             self._must_reset = False
 
-    def _collect_native(self, native: NativePolicy) -> RolloutBatch:
+    def _collect_native(self, native: NativePolicy, ahead: RolloutBatch | None) -> RolloutBatch:
+        if self._ahead is None:
+            return self._run_native(native, self.policy.policy_version)
+        # in this thread: the caller's next update changes weights and version
+        try:
+            frozen, version = native.freeze(), self.policy.policy_version
+        except SpecError:
+            if ahead is None:
+                raise
+            return ahead  # what is wrong with the weights is raised in place of the next one
+        batch = self._run_native(frozen, version) if ahead is None else ahead
+        self._ahead.start(lambda poll: self._run_native(frozen, version, poll))
+        return batch
+
+    def _run_native(
+        self, policy: NativePolicy | FrozenPolicy, version: int, poll: Poll | None = None
+    ) -> RolloutBatch:
         arena, env = self._arena, cast(VectorEnv, self.env)
         self._start_sync()
-        arrays = arena.native_arrays(env.single_action_space, self.policy.policy_version)
+        arrays = arena.native_arrays(env.single_action_space, version)
         arrays["last_value"] = np.empty(env.num_envs, np.float32)
-        final_obs = env.collect(native, arrays, keep_final_obs=self._keeps_final_obs)
+        final_obs = env.collect(policy, arrays, keep_final_obs=self._keeps_final_obs, poll=poll)
         if final_obs is not None:
             arena.keep_final(final_obs)
         return self._hand_out(arrays["last_value"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rollouts.batch import RolloutBatch
-    from rollouts.collecting.collector import BatchedEnv
+    from rollouts.collecting.batched_env import BatchedEnv
     from rollouts.policy import Policy
 
 

@@ -163,6 +163,14 @@ class NativePolicy:
             self._native.load(parameters_of(self.program, arrays), flat)
         return self._native
 
+    def freeze(self) -> FrozenPolicy:
+        """Returns what computes with the weights of this moment, as `VectorEnv.collect` takes it.
+
+        Raises:
+          SpecError: As `refresh`.
+        """
+        return FrozenPolicy(self.refresh().snapshot())
+
     def act(self, obs: Array) -> PolicyOutput:
         """Chooses an action for each row of `obs`; noise differs from call to call."""
         rows = self._rows(obs)
@@ -209,6 +217,17 @@ class NativePolicy:
             return (action + self._first).astype(self._action_space.dtype, copy=False)
         shape = (len(action), *(self._action_space.shape or ()))
         return action.reshape(shape).astype(self._action_space.dtype, copy=False)
+
+
+class FrozenPolicy:
+    """What a `NativePolicy` computed at one moment, whatever becomes of its module since."""
+
+    def __init__(self, native: _native.NativePolicy) -> None:
+        self._native = native
+
+    def refresh(self) -> _native.NativePolicy:
+        """Returns what computes: always the same."""
+        return self._native
 
 
 def _num_inputs(module: nn.Module) -> int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.stats import PoolStats
 
 if TYPE_CHECKING:
-    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -53,7 +53,12 @@ class SendRecv:
         return self._synchronous and type(self._pool) is _native.CpuPool
 
     def collect(
-        self, policy: NativePolicy, arrays: dict[str, Array], *, keep_final_obs: bool = False
+        self,
+        policy: NativePolicy | FrozenPolicy,
+        arrays: dict[str, Array],
+        *,
+        keep_final_obs: bool = False,
+        poll: Callable[[], None] | None = None,
     ) -> Array | None:
         """Steps all environments T times with a policy, by the pool's threads, without Python.
 
@@ -71,6 +76,7 @@ class SendRecv:
             episode_return   (T, B) float64           episode_length   (T, B) int32
             last_value       (B,) float32             of the last row of obs
           keep_final_obs: Whether to return the last observation of each episode that ended.
+          poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
         Returns:
           (E, obs_bytes) uint8 by step and environment, or None.
         Raises:
@@ -83,7 +89,7 @@ class SendRecv:
             raise SpecError(
                 "this pool does not collect by itself: expected a synchronous one of native ids"
             )
-        return self._pool.collect(policy.refresh(), arrays, keep_final_obs)
+        return self._pool.collect(policy.refresh(), arrays, keep_final_obs, poll)
 
     def send(
         self,

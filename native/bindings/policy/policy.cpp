@@ -191,6 +191,7 @@ void BindPolicy(py::module_& module) {
            py::arg("head"))
       .def("load", &PyPolicy::Load, py::arg("params"), py::arg("sources"))
       .def("holds", &PyPolicy::Holds, py::arg("sources"))
+      .def("snapshot", [](const PyPolicy& self) { return PyPolicy(self); })
       .def("evaluate", &PyPolicy::Evaluate, py::arg("obs"))
       .def("act", &PyPolicy::Act, py::arg("obs"), py::arg("keys"));
   module.def("policy_kernels", [] { return policy::KernelNames(); },

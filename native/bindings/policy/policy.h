@@ -14,7 +14,7 @@
 namespace rollouts {
 
 // Methods hold the GIL. New weights make a new NativePolicy: who computes with the old one goes
-// on with it to the end.
+// on with it to the end. A copy keeps what it was copied with.
 class PyPolicy {
  public:
   PyPolicy(std::int32_t obs_size, const pybind11::list& ops, const pybind11::list& params,

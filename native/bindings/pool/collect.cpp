@@ -83,19 +83,20 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
 }  // namespace
 
 py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict& arrays,
-                          bool keep_final_obs) {
+                          bool keep_final_obs, const py::object& poll) {
   policy::CheckCollects(pool);
   const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec());
   const auto current = policy.current();
   std::vector<policy::FinalObs> kept;
   {
     const ReleaseGil no_gil;
-    const auto look_at_signals = [] {
+    const auto look_up = [&poll] {
       const AcquireGil gil;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (!poll.is_none()) poll();
     };
     kept = policy::Collect(pool, *current, memory,
-                           {.keep_final_obs = keep_final_obs, .poll = look_at_signals});
+                           {.keep_final_obs = keep_final_obs, .poll = look_up});
   }
   if (!keep_final_obs) return py::none();
   const auto bytes = static_cast<py::ssize_t>(pool.spec().observation.bytes());

@@ -11,8 +11,10 @@ namespace rollouts {
 
 // Writes a rollout into `arrays`, a dict of the names in policy::RolloutArrays. Returns the final
 // observations (E, obs_bytes) uint8 of the episodes that ended, by t and environment, or None
-// where they are not kept. Holds the GIL only to look at signals.
+// where they are not kept. Holds the GIL only to look at signals, and to call `poll` if it is not
+// None; what that raises ends the rollout.
 pybind11::object CollectRollout(CpuPool& pool, const PyPolicy& policy,
-                                const pybind11::dict& arrays, bool keep_final_obs);
+                                const pybind11::dict& arrays, bool keep_final_obs,
+                                const pybind11::object& poll);
 
 }  // namespace rollouts

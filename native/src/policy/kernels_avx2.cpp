@@ -12,6 +12,7 @@
 #define ROLLOUTS_POLICY_TARGET avx2
 #define ROLLOUTS_POLICY_LANES 8
 #pragma GCC target("avx2,fma")
+#include "heads_body.h"
 #include "kernels_body.h"
 #include "kernels_of.h"
 

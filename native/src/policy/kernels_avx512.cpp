@@ -12,6 +12,7 @@
 #define ROLLOUTS_POLICY_TARGET avx512
 #define ROLLOUTS_POLICY_LANES 16
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#include "heads_body.h"
 #include "kernels_body.h"
 #include "kernels_of.h"
 

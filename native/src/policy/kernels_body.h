@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels, compiled once for each instruction set; the including file has chosen one.
+// The network's kernels, compiled once for each instruction set; the including file has chosen one.
 #pragma once
 
-#include "rollouts/core/rng.h"
 #include "rollouts/policy/elementary.h"
 #include "rollouts/policy/kernels.h"
 
@@ -11,7 +10,6 @@ inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
 constexpr int kVectors = kColumns / kLanes;  // that hold one row
-constexpr float kHalfLogTwoPi = 0.918938533204672742f;
 
 // kOutputs rows of outputs of one block: biases, then inputs in their order, each a fused
 // multiply-add. As many sums as registers allow, so that their latency is hidden.
@@ -110,7 +108,6 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   }
 }
 
-// A function of every element of a register.
 // Functions of one feature, of one and two numbers, and of two features. They are no lambdas: those
 // do not take on the instruction set of the file.
 Floats Same(Floats x) { return x; }
@@ -216,168 +213,6 @@ void RunOne(const Instruction& step, const float* params, float* rows) {
 void Forward(const Instruction* instructions, std::int32_t count, const float* params,
              float* rows) {
   for (std::int32_t i = 0; i < count; ++i) RunOne(instructions[i], params, rows);
-}
-
-// Four random words for each column: a pure function of seed and keys.
-// Flattened: without calls the loop over columns becomes vector instructions.
-__attribute__((flatten)) void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
-                                        std::uint32_t block, std::uint32_t (*words)[kColumns]) {
-#pragma GCC ivdep
-  for (int i = 0; i < kColumns; ++i) {
-    const PhiloxBlock drawn =
-        Philox4x32(PhiloxBlock{{block, keys.env_id[i], keys.episode[i], keys.step[i]}},
-                   static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
-    for (int w = 0; w < 4; ++w) words[w][i] = drawn.word[w];
-  }
-}
-
-// In [0, 1), of the highest 24 bits of a word.
-Floats UniformOfWords(const std::uint32_t* words) {
-  Ints bits;
-  __builtin_memcpy(&bits, words, sizeof(bits));
-  return ToFloats((bits >> 8) & 0xFFFFFF) * (1.0f / 16777216.0f);
-}
-
-// Two normally distributed numbers out of two words each (Box and Muller 1958).
-void DrawNormals(const std::uint32_t (*words)[kColumns], float* first, float* second) {
-  for (int v = 0; v < kColumns; v += kLanes) {
-    // 1 - u lies in (0, 1]
-    const Floats radius = Sqrt(-2.0f * Log(1.0f - UniformOfWords(words[0] + v)));
-    const SineCosine turn = SineCosineOfTurns(UniformOfWords(words[1] + v));
-    Store(first + v, radius * turn.cosine);
-    if (second) Store(second + v, radius * turn.sine);
-  }
-}
-
-void StoreInts(std::int32_t* to, Ints x) { __builtin_memcpy(to, &x, sizeof(x)); }
-
-// What a vector of columns says about its actions' probabilities.
-struct Softmax {
-  Floats most;
-  Floats sum;  // of e^(logit - most)
-  Ints best;
-};
-
-Softmax SoftmaxOf(const float* logits, int size) {
-  Softmax found{Load(logits), Splat(0.0f), Ints{}};
-  // the first of equal ones, as argmax has it
-  for (int a = 1; a < size; ++a) {
-    const Floats logit = Load(logits + a * kColumns);
-    const Mask better = logit > found.most;
-    found.most = Select(better, logit, found.most);
-    found.best = SelectInts(better, Ints{} + a, found.best);
-  }
-  // less the largest, so that no power overflows
-  for (int a = 0; a < size; ++a) found.sum += Exp(Load(logits + a * kColumns) - found.most);
-  return found;
-}
-
-// The first action whose cumulated probability is beyond `target` of the sum; rounding at its end
-// may leave none, then the last with a probability.
-Ints PickAction(const float* logits, int size, const Softmax& softmax, Floats uniform) {
-  const Floats target = uniform * softmax.sum;
-  Ints action = softmax.best;
-  Mask found = Mask{};
-  Floats cumulated = Splat(0.0f);
-  for (int a = 0; a < size; ++a) {
-    const Floats share = Exp(Load(logits + a * kColumns) - softmax.most);
-    cumulated += share;
-    // an action without probability is never chosen, even for a target of 0
-    action = SelectInts((found == 0) & (share > 0.0f), Ints{} + a, action);
-    found = found | (cumulated > target);
-  }
-  return action;
-}
-
-void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& keys,
-                    HeadOutputs& out) {
-  std::uint32_t words[4][kColumns];
-  if (!head.deterministic) DrawWords(keys, head.seed, 0, words);
-  for (int v = 0; v < kColumns; v += kLanes) {
-    const float* logits = in.first + v;
-    const Softmax softmax = SoftmaxOf(logits, in.size);
-    const Ints action = head.deterministic
-                            ? softmax.best
-                            : PickAction(logits, in.size, softmax, UniformOfWords(words[0] + v));
-    // log p = l - log sum, and entropy = log sum - sum of p l, l less the largest
-    const Floats log_sum = Log(softmax.sum);
-    Floats log_prob = Splat(0.0f);
-    Floats weighted = Splat(0.0f);  // sum of e^l l
-    for (int a = 0; a < in.size; ++a) {
-      const Floats off = Load(logits + a * kColumns) - softmax.most;
-      log_prob = Select(action == Ints{} + a, off - log_sum, log_prob);
-      // without probability nothing is added, where 0 * -infinity would be nan
-      const Floats share = Exp(off);
-      weighted = Fma(share, Select(share > 0.0f, off, Splat(0.0f)), weighted);
-    }
-    StoreInts(out.index + v, action);
-    Store(out.log_prob + v, log_prob);
-    Store(out.entropy + v, log_sum - weighted / softmax.sum);
-  }
-}
-
-void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, HeadOutputs& out) {
-  const bool squashed = head.kind == HeadKind::kTanhGaussian;
-  // both add up over the dimensions
-  for (int i = 0; i < kColumns; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
-  std::uint32_t words[4][kColumns];
-  // stays 0 where the head is deterministic: the sample is the mean then
-  float normal[4][kColumns] = {};
-  for (int d = 0; d < in.size; ++d) {
-    // a block of four words gives four numbers
-    if (d % 4 == 0 && !head.deterministic) {
-      DrawWords(keys, head.seed, static_cast<std::uint32_t>(d / 4), words);
-      DrawNormals(words, normal[0], normal[1]);
-      if (d + 2 < in.size) DrawNormals(words + 2, normal[2], normal[3]);
-    }
-    for (int v = 0; v < kColumns; v += kLanes) {
-      const Floats noise = Load(normal[d % 4] + v);
-      // one for all dimensions, or each its own
-      const Floats log_std = Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v);
-      const Floats sample = Fma(Exp(log_std), noise, Load(in.first + d * kColumns + v));
-      Floats density = Fma(noise * noise, Splat(-0.5f), -log_std) - kHalfLogTwoPi;
-      if (squashed) {
-        // less the logarithm of tanh's slope, 2 (log 2 - x - softplus(-2 x))
-        const Floats slope = (0.693147180559945309f - sample) - Softplus(-2.0f * sample);
-        density = density - 2.0f * slope;
-      }
-      Store(out.box + d * kColumns + v, squashed ? Tanh(sample) : sample);
-      Store(out.log_prob + v, Load(out.log_prob + v) + density);
-      // the Gaussian's also where it is squashed: that one's has no closed form
-      Store(out.entropy + v, Load(out.entropy + v) + (log_std + (0.5f + kHalfLogTwoPi)));
-    }
-  }
-}
-
-void ActEpsilonGreedy(const Head& head, const HeadInputs& in, const NoiseKeys& keys,
-                      HeadOutputs& out) {
-  std::uint32_t words[4][kColumns];
-  DrawWords(keys, head.seed, 0, words);
-  const float epsilon = head.deterministic ? 0.0f : head.epsilon;
-  for (int v = 0; v < kColumns; v += kLanes) {
-    Floats most = Load(in.first + v);
-    Ints action = {};
-    for (int a = 1; a < in.size; ++a) {
-      const Floats value = Load(in.first + a * kColumns + v);
-      action = SelectInts(value > most, Ints{} + a, action);
-      most = Select(value > most, value, most);
-    }
-    // one word says whether, another which: they are independent
-    const Ints any = ToInts(UniformOfWords(words[1] + v) * static_cast<float>(in.size));
-    action = SelectInts(UniformOfWords(words[0] + v) < epsilon, any, action);
-    StoreInts(out.index + v, action);
-    Store(out.log_prob + v, Splat(0.0f));
-    Store(out.entropy + v, Splat(0.0f));
-  }
-}
-
-void Act(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys, HeadOutputs& outputs) {
-  switch (head.kind) {
-    case HeadKind::kCategorical: return ActCategorical(head, inputs, keys, outputs);
-    case HeadKind::kGaussian:
-    case HeadKind::kTanhGaussian: return ActGaussian(head, inputs, keys, outputs);
-    case HeadKind::kEpsilonGreedy: return ActEpsilonGreedy(head, inputs, keys, outputs);
-  }
 }
 
 }  // namespace

@@ -52,8 +52,11 @@ class Rollout::Part final : private RowSource {
         box_size_(IsDiscrete(policy_.head.kind) ? 1 : spec_.action.size()),
         outcome_(spec_, {.rows = ChunkOf(spec_), .with_final_obs = true, .out_of_order = false}),
         rows_(std::int64_t{policy_.network->num_rows()} * kColumns),
-        box_(box_size_ * kColumns),
-        failed_(static_cast<std::size_t>(ChunkOf(spec_)), 0) {}
+        box_(std::int64_t{policy_.network->output_size(0)} * kColumns),
+        failed_(static_cast<std::size_t>(ChunkOf(spec_)), 0) {
+    outputs_.with_entropy = false;
+    outputs_.box = box_.data();
+  }
 
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
     envs_ = &envs;
@@ -125,7 +128,6 @@ class Rollout::Part final : private RowSource {
         keys.episode[i] = clock.next_episode - 1;
         keys.step[i] = static_cast<std::uint32_t>(clock.elapsed_steps);
       }
-      outputs_.box = box_.data();
       rollout_.kernels_.act(policy_.head, HeadInputsOf(policy_, rows_.data()), keys, outputs_);
       const std::int64_t at = At(t) + first;
       TakeValues(count, arrays_.value + at);

@@ -3,7 +3,7 @@
 // the exact value for Exp, Expm1, Log, Tanh and Sigmoid, over all floats whose result is a normal
 // number (tests/policies/test_policy_elementary.py looks at every one).
 //
-// Polynomials are minimax fits of native/tools/fit_elementary.py, highest power first.
+// Polynomials are minimax fits (Remez), highest power first.
 #pragma once
 
 #include "rollouts/policy/simd.h"

@@ -51,7 +51,8 @@ struct HeadOutputs {
   std::int32_t index[kColumns] = {};  // of a discrete action
   float log_prob[kColumns] = {};
   float entropy[kColumns] = {};
-  float* box = nullptr;  // (size, kColumns): a continuous action
+  bool with_entropy = true;  // a rollout has no use for it
+  float* box = nullptr;      // (size, kColumns): a continuous action, or room to compute
 };
 
 }  // namespace rollouts::policy

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`BatchedEnv`: what a `Collector` steps."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rollouts.batch import StepBatch
+
+Array = NDArray[Any]
+
+
+class BatchedEnv(Protocol):
+    """What a collector needs of an environment; `rollouts.VectorEnv` has it."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments in the pool."""
+        ...
+
+    @property
+    def single_observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def single_action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of one `recv_batch`; num_envs in a synchronous pool."""
+        ...
+
+    @property
+    def env_id_offset(self) -> int:
+        """The env_id of the pool's first environment."""
+        ...
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """What happens to an environment whose episode ended."""
+        ...
+
+    def async_reset(self) -> None:
+        """Starts a new episode in every environment; `recv_batch` delivers the observations."""
+        ...
+
+    def send(self, actions: Array, env_id: NDArray[np.int32] | None = None) -> None:
+        """Starts a step of the environments `env_id`; None means all in order."""
+        ...
+
+    def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
+        """Waits for the next `batch_size` environments that finished."""
+        ...
+
+    def close(self, **kwargs: Any) -> None:
+        """Frees the environments; may be called twice."""
+        ...
