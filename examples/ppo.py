@@ -38,7 +38,14 @@ CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
 
 # what differs from one kind of environment to the next; every value is also an option
 PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"target_return": 475.0},
+    # steps cost next to nothing here: many of them, and few gradient steps
+    "CartPole-v1": {
+        "target_return": 475.0,
+        "num_envs": 32,
+        "learning_rate": 5e-3,
+        "num_epochs": 2,
+        "num_minibatches": 4,
+    },
     "Pendulum-v1": {"total_steps": 300_000, "gamma": 0.9},
     "ALE/": {
         "total_steps": 10_000_000,
@@ -147,7 +154,10 @@ class Learner(Checkpointed):
         torch.manual_seed(args.seed)
         self.model = Agent(spec.single_observation_space, spec.single_action_space)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
+        # fused: one call for all parameters, a third of a gradient step of a small network
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
+        )
         self.rng = torch.Generator().manual_seed(args.seed)
         if args.save_frames and not self.model.is_pixels:
             raise ValueError(

@@ -249,6 +249,7 @@ class Training(Run):
         self.learner = learner
         self.lags: Counter[int] = Counter()  # env-steps by policy lag, of this process
         self.last_batch: rollouts.RolloutBatch | None = None
+        self.waited_s = 0.0  # for the first rollout of this process
 
     def loop(
         self, coordinator: rollouts.RolloutCoordinator, stop: Event, fragments_per_update: int
@@ -256,13 +257,17 @@ class Training(Run):
         """Learns until the target, the last env-step or `stop`, saving now and then."""
         args, progress, learner = self.args, self.progress, self.learner
         writer, bar = self.make_writer(), self.make_bar()
-        start = time.perf_counter() - progress.seconds
+        asked = time.perf_counter()
+        start: float | None = None
         next_save = progress.seconds + args.checkpoint_interval_s
         version = coordinator.publish_weights(learner.policy.weights())
         with bar, writer, self.make_reporter(coordinator.stats, writer):
             while not (self.is_finished() or stop.is_set()):
                 # the workers go on with the weights they have while these lines learn
                 batch = coordinator.get(num_fragments=fragments_per_update)
+                if start is None:  # training begins where its first rollout is there
+                    self.waited_s = time.perf_counter() - asked
+                    start = time.perf_counter() - progress.seconds
                 lag = version - batch.policy_version
                 remaining = 1 - progress.env_steps / args.total_steps
                 logs = learner.update(batch, learning_rate=args.learning_rate * remaining)
@@ -287,7 +292,8 @@ class Training(Run):
         return (
             f"{self.lag_summary()}\n"
             f"{self.args.env_id}: {self.result()}, {progress.env_steps:,} env-steps in "
-            f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s), "
+            f"{progress.seconds:.1f} s of training ({rate:,.0f} env-steps/s) after "
+            f"{self.waited_s:.1f} s for the first rollout, "
             f"{self.stats.get('restarts', 0)} worker restarts; outputs in {self.dir}"
         )
 

@@ -96,7 +96,8 @@ def test_a_run_ends_with_one_line_that_says_what_was_reached(finished_run: Path)
     line = (finished_run / "stdout").read_text().splitlines()[-1]
     pattern = (
         r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, [\d,]+ env-steps in "
-        r"[\d.]+ s of training \([\d,]+ env-steps/s\), 0 worker restarts; outputs in .*run"
+        r"[\d.]+ s of training \([\d,]+ env-steps/s\) after [\d.]+ s for the first rollout, "
+        r"0 worker restarts; outputs in .*run"
     )
     match = re.fullmatch(pattern, line)
     assert match and float(match[1]) >= 40
