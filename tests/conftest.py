@@ -21,6 +21,9 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 # processes of a run, which share the cores. libgomp reads it when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Tianshou compiles with numba for ten seconds in each process what no test here is about.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
 # Environments' processes are forked from a server that has imported what they need and has no
 # threads of Ray or torch. Importing TorchRL would make the start method "spawn", under which each
 # process imports for two seconds.

@@ -160,7 +160,7 @@ def test_image_module_knows_what_it_cannot_do() -> None:
     "config_class",
     [
         PPOConfig,
-        DQNConfig,
+        pytest.param(DQNConfig, marks=pytest.mark.system),
         pytest.param(IMPALAConfig, marks=pytest.mark.slow),
         pytest.param(APPOConfig, marks=pytest.mark.slow),
     ],

@@ -221,6 +221,7 @@ def test_works_behind_collectors() -> None:
     collector.shutdown()
 
 
+@pytest.mark.system  # processes that import torch
 def test_works_behind_collectors_in_processes() -> None:
     collector = MultiSyncCollector(
         [make_env, make_env], frames_per_batch=160, total_frames=160, cat_results=0

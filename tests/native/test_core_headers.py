@@ -12,7 +12,10 @@ import pytest
 INCLUDE = Path(__file__).parents[2] / "native" / "include"
 COMPILER = shutil.which("c++") or shutil.which("g++")
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler"),
+    pytest.mark.system,
+]
 
 LIGHT = {
     "Config": "struct Config {};",

@@ -17,6 +17,7 @@ GXX = shutil.which("g++")
 TOLERANCE = {"sin": 2.3e-16, "cos": 2.3e-16, "wrap": 9e-16}
 
 
+@pytest.mark.system
 @pytest.mark.skipif(GXX is None, reason="needs the compiler g++")
 def test_sine_cosine_and_wrapped_angle_are_as_exact_as_documented(tmp_path: Path) -> None:
     program = tmp_path / "math_ulps"

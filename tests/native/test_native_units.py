@@ -50,7 +50,7 @@ NAMES = sorted(
     for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", source.read_text(), re.MULTILINE)
 )
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.system]
 
 
 def compiled(name: str) -> Path:

@@ -14,6 +14,7 @@ NATIVE = HERE.parents[1] / "native"
 GXX = shutil.which("g++")
 
 
+@pytest.mark.system
 @pytest.mark.skipif(GXX is None, reason="needs the compiler g++")
 def test_replay_memory_keeps_to_pages_of_64_kib(tmp_path: Path) -> None:
     program = tmp_path / "page_size"

@@ -17,7 +17,10 @@ NAMES = ["clang++", *(f"clang++-{version}" for version in range(30, 10, -1))]
 CLANG = next((found for name in NAMES if (found := shutil.which(name))), None)
 OPTIONS = ["-std=c++20", "-fsyntax-only", "-Wthread-safety", "-Wthread-safety-beta", "-Werror"]
 
-pytestmark = pytest.mark.skipif(CLANG is None, reason="needs the compiler clang++")
+pytestmark = [
+    pytest.mark.skipif(CLANG is None, reason="needs the compiler clang++"),
+    pytest.mark.system,
+]
 
 
 def checked(source: str) -> subprocess.CompletedProcess[str]:
