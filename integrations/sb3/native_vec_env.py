@@ -154,6 +154,10 @@ class NativeVecEnv(BaseVecEnv):
             rows, step.episode_return, step.episode_length, step.truncated, step.info
         )
 
+    def episode_records(self, returns: Array, lengths: Array) -> list[Episode]:
+        """The same of episodes (E,) whose returns and lengths are known; [] without monitor."""
+        return self.episodes.records(returns, lengths) if self._monitor else []
+
     # -- attributes and methods of single environments ---------------------------------
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
@@ -256,6 +260,11 @@ def open_pool(
             "environments together"
         )
     return pool
+
+
+def is_direct(env: Any) -> bool:
+    """Whether nothing stands between an algorithm and a native pool."""
+    return type(env) is NativeVecEnv and env.counts_from_zero
 
 
 def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
@@ -15,8 +14,8 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
-from .native_vec_env import NativeVecEnv, final_obs_of, truncated_rows
-from .policy_forward import ActorCriticForward
+from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
+from .policy_forward import ActorCriticForward, env_actions
 from .remote import RemoteRollouts, WorkerOptions
 
 try:
@@ -226,22 +225,6 @@ class _Rollout:
         self._callback.update_locals({"new_obs": obs, "values": values, "dones": done})
         self._callback.on_rollout_end()
         return True
-
-
-def is_direct(env: Any) -> bool:
-    """Whether nothing stands between the algorithm and a native pool."""
-    return type(env) is NativeVecEnv and env.counts_from_zero
-
-
-def env_actions(model: Any, actions: Array) -> Array:
-    """What the environments get for what the policy chose: inside the bounds of a Box."""
-    space = model.action_space
-    if not isinstance(space, spaces.Box):
-        return actions
-    if model.policy.squash_output:
-        unscaled: Array = model.policy.unscale_action(actions)
-        return unscaled
-    return np.clip(actions, space.low, space.high)
 
 
 class RolloutsPPO(OnPolicyRollouts, PPO):
