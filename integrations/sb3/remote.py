@@ -14,7 +14,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
 from rollouts.policy import PolicyOutput, as_tensor
 
 from ..shared.episodes import Episode
@@ -24,6 +26,7 @@ from .policy_forward import ActorCriticForward
 
 if TYPE_CHECKING:
     from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+    from rollouts.policy import Policy
 
 Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
@@ -40,16 +43,23 @@ class MakeActor:
       policy_class: Of Stable-Baselines3's actor-critic policies.
       spaces: Of the model: observation, action.
       policy_kwargs: As the model got them.
+      engine: Who computes it, as rollout_engine; "auto" where native code can.
     """
 
     policy_class: Callable[..., Any]
     spaces: tuple[spaces.Space[Any], spaces.Space[Any]]
     policy_kwargs: Mapping[str, Any]
+    engine: str
 
-    def __call__(self, spec: PolicySpec) -> Actor:
+    def __call__(self, spec: PolicySpec) -> Policy:
         """Makes it with weights that are replaced before it acts."""
         policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
-        return Actor(policy, spec.seed)
+        is_slow = _native.policy_kernels_in_use() == "emulated"
+        if self.engine == "torch" or (self.engine == "auto" and is_slow):
+            return Actor(policy, spec.seed)
+        policy.set_training_mode(False)
+        obs_space, action_space = self.spaces
+        return NativePolicy.from_torch(policy, action_space, obs_space, seed=spec.seed)
 
 
 class Actor:
@@ -106,10 +116,12 @@ class RemoteRollouts:
           SpecError: The environment, the buffer or the policy cannot be collected remotely.
         """
         check_remote(model, env, fits)
+        is_native = model._reader.choose_for_workers(model, env) is not None
         make_policy = MakeActor(
             model.policy_class,
             (model.observation_space, model.action_space),
             {**model.policy_kwargs, "use_sde": False},
+            model.rollout_engine if is_native else "torch",
         )
         return cls(start_coordinator(model, env, num_steps, make_policy), env)
 
