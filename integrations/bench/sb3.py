@@ -28,12 +28,24 @@ _MAX_PROCESSES = 64
 class PpoCollects:
     """PPO that collects rollout after rollout and does not learn."""
 
-    def __init__(self, algorithm: Callable[..., Any], env: Any, case: Case, note: str = "") -> None:
+    def __init__(
+        self,
+        algorithm: Callable[..., Any],
+        env: Any,
+        case: Case,
+        note: str = "",
+        **settings: Any,
+    ) -> None:
         self.note = note
         self._steps = case.rollout_length
         self._env = env
         self._model = algorithm(
-            "MlpPolicy", env, n_steps=case.rollout_length, seed=case.seed, device="cpu"
+            "MlpPolicy",
+            env,
+            n_steps=case.rollout_length,
+            seed=case.seed,
+            device="cpu",
+            **settings,
         )
         # what `learn` does first: resets the environments, makes callback and logger
         _, self._callback = self._model._setup_learn(2**40)
@@ -51,6 +63,11 @@ class PpoCollects:
 
 def _ours(case: Case) -> Contestant:
     return PpoCollects(RolloutsPPO, _pool(case), case)
+
+
+def _torch(case: Case) -> Contestant:
+    env, note = _pool(case), "torch computes the policy"
+    return PpoCollects(RolloutsPPO, env, case, note, rollout_engine="torch")
 
 
 def _vec_env(case: Case) -> Contestant:
@@ -86,5 +103,6 @@ CONTESTANTS: dict[str, Callable[[Case], Contestant]] = {
     "rollouts": _ours,
     "sb3-subproc": _subproc,
     "sb3-dummy": _dummy,
+    "rollouts-torch": _torch,
     "rollouts-vecenv": _vec_env,
 }

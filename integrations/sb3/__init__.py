@@ -18,6 +18,11 @@ with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do t
 of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as ever, and a model
 saved by the one class is loaded by the other.
 
+PPO and A2C let the pool's threads compute policies that can be read, which `model.engine` says and
+`model.why_not_native` explains. Callbacks then hear of each step when the rollout is over: what
+they do to environments or weights holds from the next one on. `rollout_engine="torch"` makes the
+library's own rollouts, bit for bit.
+
 Traps that are handled here: rewards are arrays of their own, because PPO adds to them in place
 where a time limit cut an episode; `TimeLimit.truncated` is in the info of every step; a Discrete
 space that does not count from 0 is shifted; a pool that autoresets in any other way than a VecEnv

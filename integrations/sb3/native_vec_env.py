@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,9 @@ try:
     from stable_baselines3.common.monitor import Monitor
 except ImportError as error:
     raise needs("sb3", error) from error
+
+if TYPE_CHECKING:
+    from rollouts.policies.native import NativePolicy
 
 Array = NDArray[Any]
 
@@ -88,6 +91,11 @@ class NativeVecEnv(BaseVecEnv):
         """Whether the pool's own arrays are what this returns: no Discrete space is shifted."""
         return not (self._obs_start or self._action_start)
 
+    @property
+    def info_names(self) -> tuple[str, ...]:
+        """What infos have of the environments' own, such as lives."""
+        return self.pool._info_names
+
     # -- stepping --------------------------------------------------------------------
 
     def step_async(self, actions: Array) -> None:
@@ -119,6 +127,14 @@ class NativeVecEnv(BaseVecEnv):
         # an environment that fails has no final observation but the one before
         self._last_obs = step.obs
         return step
+
+    def collect(
+        self, policy: NativePolicy, arrays: dict[str, Array], *, keep_final_obs: bool
+    ) -> Array | None:
+        """Steps with a policy as `rollouts.VectorEnv.collect` does, to where `step` goes on."""
+        final_obs = self.pool.collect(policy, arrays, keep_final_obs=keep_final_obs)
+        self._last_obs = arrays["obs"][-1].copy()
+        return final_obs
 
     def make_infos(
         self, step: StepBatch, done: NDArray[np.bool_], last_obs: Array | None = None
@@ -153,6 +169,10 @@ class NativeVecEnv(BaseVecEnv):
         return self.episodes.ended(
             rows, step.episode_return, step.episode_length, step.truncated, step.info
         )
+
+    def episode_records(self, returns: Array, lengths: Array) -> list[Episode]:
+        """The same of episodes (E,) whose returns and lengths are known; [] without monitor."""
+        return self.episodes.records(returns, lengths) if self._monitor else []
 
     # -- attributes and methods of single environments ---------------------------------
 
@@ -256,6 +276,11 @@ def open_pool(
             "environments together"
         )
     return pool
+
+
+def is_direct(env: Any) -> bool:
+    """Whether nothing stands between an algorithm and a native pool."""
+    return type(env) is NativeVecEnv and env.counts_from_zero
 
 
 def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:

@@ -14,8 +14,7 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
-from .native_vec_env import NativeVecEnv, final_obs_of, truncated_rows
-from .on_policy import is_direct
+from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .random_actions import can_sample_rows, sample_rows
 from .remote import WorkerOptions
 from .remote_replay import RemoteReplay

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.collecting.engine import Engine
 from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
-from .native_vec_env import NativeVecEnv, final_obs_of, truncated_rows
-from .policy_forward import ActorCriticForward
+from .native_rollouts import PolicyReader, check_engine, collect, fits
+from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
+from .policy_forward import ActorCriticForward, env_actions
 from .remote import RemoteRollouts, WorkerOptions
 
 try:
     from stable_baselines3 import A2C, PPO
-    from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.utils import obs_as_tensor
 except ImportError as error:
     raise needs("sb3", error) from error
@@ -32,26 +32,40 @@ Array = NDArray[Any]
 class OnPolicyRollouts:
     """A mixin before an `OnPolicyAlgorithm`: the same rollouts, collected in less time.
 
-    The buffer's contents, the random numbers drawn, `ep_info_buffer`, `num_timesteps` and the
-    callbacks' calls are those of the algorithm's own `collect_rollouts` on the same environment,
-    bit for bit. Infos are built only for callbacks that may read them. What this does not know is
-    collected by the algorithm's own method: environments behind a VecEnvWrapper, gSDE, buffers
-    other than RolloutBuffer.
+    Native engine: the pool's threads compute the policy, without torch and without Python. Actions
+    are drawn from other random streams (torch's generator gives their seed); values and log_probs
+    are torch's within 1e-5; all else is as in the algorithm's own `collect_rollouts` with these
+    actions. Callbacks are called for every step, with all its variables, but after the whole
+    rollout: what they do to the environments or the weights holds from the next rollout on, and
+    steps after one that stops the training are made and not counted. `rollout_engine="auto"`
+    leaves to torch: layers that native code does not have, such as convolutions, gSDE and layers
+    with hooks; large policies on a GPU; environments whose infos have is_success or lives;
+    callbacks that may read infos where the environments have some of their own, or where failures
+    do not end the training. `engine` and `why_not_native` say what the last rollout was collected
+    with; before the first, what one without callbacks would be.
 
-    While rollouts are collected torch computes with `num_torch_threads`, for which None stands for
-    1 unless the policy is large: see `rollouts.machine.torch_threads`. `train` has as many as
-    before. A large policy's last bits depend on that number, in the algorithm's own method, too.
+    Torch engine: the buffer's contents, the random numbers drawn, `ep_info_buffer`,
+    `num_timesteps` and the callbacks' calls are those of the algorithm's own method on the same
+    environment, bit for bit. Infos are built only for callbacks that may read them. What this does
+    not know is collected by the algorithm's own method: environments behind a VecEnvWrapper, gSDE,
+    buffers other than RolloutBuffer. Torch computes with `num_torch_threads` meanwhile, for which
+    None stands for 1 unless the policy is large: see `rollouts.machine.torch_threads`. A large
+    policy's last bits depend on that number, in the algorithm's own method, too.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy. A worker collects its columns of the buffer, with the newest weights, while the others
-    do: on-policy, as many steps per update as without. Callbacks are called for every step, but
-    after the whole rollout; actions are drawn from other random streams. `close` stops the actors.
+    do: on-policy, as many steps per update as without. Callbacks are called as with the native
+    engine, and infos have what a Monitor says alone; actions are drawn from other random streams.
+    `close` stops the actors.
     """
 
     num_torch_threads: int | None = None
 
     # of the algorithm that this is mixed into
+    env: Any
     policy: Any
+    rollout_buffer: Any
+    n_steps: int
     device: Any
     gamma: float
     action_space: Any
@@ -63,17 +77,29 @@ class OnPolicyRollouts:
     _last_episode_starts: Any
 
     def __init__(
-        self, *args: Any, num_workers: int = 0, worker_options: WorkerOptions = None, **kwargs: Any
+        self,
+        *args: Any,
+        rollout_engine: Engine = "auto",
+        num_workers: int = 0,
+        worker_options: WorkerOptions = None,
+        **kwargs: Any,
     ) -> None:
-        """Takes the algorithm's arguments and two more.
+        """Takes the algorithm's arguments and three more.
 
         Args:
           args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          rollout_engine: "native": the pool's threads compute the policy; "torch": torch does;
+            "auto": native where that is possible. See the class.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`, such as ray_address or
             num_threads_per_worker.
+        Raises:
+          SpecError: rollout_engine is none of the three. `learn` raises it where "native" is not
+            possible.
         """
         # before the algorithm's own, whose load() overwrites them with those saved
+        self.rollout_engine: str = check_engine(rollout_engine)
+        self._reader = PolicyReader()
         self.num_workers = num_workers
         self.worker_options = worker_options
         self._remote: RemoteRollouts | None = None
@@ -83,12 +109,14 @@ class OnPolicyRollouts:
         self, env: Any, callback: Any, rollout_buffer: Any, n_rollout_steps: int
     ) -> bool:
         """Fills the buffer; returns False where a callback ended the training."""
-        fits = type(rollout_buffer) is RolloutBuffer
-        fits = fits and rollout_buffer.buffer_size == n_rollout_steps
+        is_known = fits(rollout_buffer, n_rollout_steps)
         if self.num_workers:
-            return self._collect_remotely(env, callback, rollout_buffer, n_rollout_steps, fits)
+            return self._collect_remotely(env, callback, rollout_buffer, n_rollout_steps, is_known)
+        native = self._reader.choose(self, env, callback, rollout_buffer, n_rollout_steps)
+        if native is not None:
+            return collect(native, self, env, callback, rollout_buffer)
         with beside_a_pool(self.policy, env.num_envs, self.num_torch_threads):
-            if not fits or self.use_sde or not is_direct(env):
+            if not is_known or self.use_sde or not is_direct(env):
                 ended: bool = super().collect_rollouts(  # type: ignore[misc]
                     env, callback, rollout_buffer, n_rollout_steps
                 )
@@ -97,6 +125,16 @@ class OnPolicyRollouts:
             rollout_buffer.reset()
             callback.on_rollout_start()
             return _Rollout(self, env, callback, rollout_buffer).collect()
+
+    @property
+    def engine(self) -> str:
+        """Who computes the policy: "native", or "torch"."""
+        return "torch" if self._engine_choice()[0] is None else "native"
+
+    @property
+    def why_not_native(self) -> str:
+        """What kept the policy with torch; "" where nothing did."""
+        return self._engine_choice()[1]
 
     def close(self) -> None:
         """Stops the Ray actors, if there are any; the next rollout starts new ones."""
@@ -107,6 +145,7 @@ class OnPolicyRollouts:
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Replaces the environment; workers are started anew for it."""
         self.close()
+        self._reader = PolicyReader()
         super().set_env(env, force_reset)  # type: ignore[misc]
 
     def note_episodes(self, env: NativeVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:
@@ -118,6 +157,16 @@ class OnPolicyRollouts:
         if "is_success" in step.info:
             self.ep_success_buffer.extend(step.info["is_success"][rows].tolist())
 
+    def _engine_choice(self) -> tuple[Any, str]:
+        if self._reader.choice is None:
+            if self.num_workers:
+                self._reader.choose_for_workers(self, self.env)
+            else:
+                buffer = self.rollout_buffer
+                self._reader.choose(self, self.env, None, buffer, self.n_steps)
+        assert self._reader.choice is not None
+        return self._reader.choice
+
     def _collect_remotely(
         self, env: Any, callback: Any, buffer: Any, num_steps: int, fits: bool
     ) -> bool:
@@ -127,7 +176,7 @@ class OnPolicyRollouts:
         return goes_on
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_remote"]  # type: ignore[misc]
+        return [*super()._excluded_save_params(), "_remote", "_reader"]  # type: ignore[misc]
 
 
 class _Rollout:
@@ -226,22 +275,6 @@ class _Rollout:
         self._callback.update_locals({"new_obs": obs, "values": values, "dones": done})
         self._callback.on_rollout_end()
         return True
-
-
-def is_direct(env: Any) -> bool:
-    """Whether nothing stands between the algorithm and a native pool."""
-    return type(env) is NativeVecEnv and env.counts_from_zero
-
-
-def env_actions(model: Any, actions: Array) -> Array:
-    """What the environments get for what the policy chose: inside the bounds of a Box."""
-    space = model.action_space
-    if not isinstance(space, spaces.Box):
-        return actions
-    if model.policy.squash_output:
-        unscaled: Array = model.policy.unscale_action(actions)
-        return unscaled
-    return np.clip(actions, space.low, space.high)
 
 
 class RolloutsPPO(OnPolicyRollouts, PPO):

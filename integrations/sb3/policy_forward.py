@@ -8,8 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as torch_module
@@ -27,6 +29,7 @@ try:
 except ImportError as error:
     raise needs("sb3", error) from error
 
+Array = NDArray[Any]
 Layer = Callable[[Tensor], Tensor]
 
 # methods that decide what forward computes: a subclass that has its own is not second-guessed
@@ -92,6 +95,17 @@ class ActorCriticForward:
         return features.flatten(1)
 
 
+def env_actions(model: Any, actions: Array) -> Array:
+    """What the environments get for what the policy chose: inside the bounds of a Box."""
+    space = model.action_space
+    if not isinstance(space, spaces.Box):
+        return actions
+    if model.policy.squash_output:
+        unscaled: Array = model.policy.unscale_action(actions)
+        return unscaled
+    return np.clip(actions, space.low, space.high)
+
+
 def _sampler(policy: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
     """What draws actions from the actor's outputs; None where the policy is called as it is."""
     if not isinstance(policy, ActorCriticPolicy) or isinstance(
@@ -105,7 +119,7 @@ def _sampler(policy: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
         type(extractor) is FlattenExtractor for extractor in extractors
     )
     parts = [policy, policy.mlp_extractor, *extractors]
-    if not (same and plain) or any(_has_hooks(part) for part in parts):
+    if not (same and plain) or any(has_hooks(part) for part in parts):
         return None
     if type(policy.action_dist) is CategoricalDistribution:
         return _sample_categorical
@@ -133,9 +147,9 @@ def _sample_gaussian(log_std: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
 
 def _layers(module: nn.Module) -> list[Layer]:
     """Functions that together compute what the module does."""
-    if type(module) is nn.Sequential and not _has_hooks(module):
+    if type(module) is nn.Sequential and not has_hooks(module):
         return [layer for child in module for layer in _layers(child)]
-    if _has_hooks(module):
+    if has_hooks(module):
         return [module]
     if type(module) is nn.Linear:
         return [partial(_linear, module.weight, module.bias)]
@@ -156,7 +170,7 @@ def _run(layers: list[Layer], outputs: Tensor) -> Tensor:
     return outputs
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """Whether calling the module does more than its forward, as nn.Module.__call__ checks it."""
     return bool(
         module._forward_hooks

@@ -14,15 +14,19 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
 from rollouts.policy import PolicyOutput, as_tensor
 
-from .callbacks import reads_locals
+from ..shared.episodes import Episode
+from .finished import FinishedRollout
 from .native_vec_env import NativeVecEnv
 from .policy_forward import ActorCriticForward
 
 if TYPE_CHECKING:
     from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+    from rollouts.policy import Policy
 
 Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
@@ -39,16 +43,23 @@ class MakeActor:
       policy_class: Of Stable-Baselines3's actor-critic policies.
       spaces: Of the model: observation, action.
       policy_kwargs: As the model got them.
+      engine: Who computes it, as rollout_engine; "auto" where native code can.
     """
 
     policy_class: Callable[..., Any]
     spaces: tuple[spaces.Space[Any], spaces.Space[Any]]
     policy_kwargs: Mapping[str, Any]
+    engine: str
 
-    def __call__(self, spec: PolicySpec) -> Actor:
+    def __call__(self, spec: PolicySpec) -> Policy:
         """Makes it with weights that are replaced before it acts."""
         policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
-        return Actor(policy, spec.seed)
+        is_slow = _native.policy_kernels_in_use() == "emulated"
+        if self.engine == "torch" or (self.engine == "auto" and is_slow):
+            return Actor(policy, spec.seed)
+        policy.set_training_mode(False)
+        obs_space, action_space = self.spaces
+        return NativePolicy.from_torch(policy, action_space, obs_space, seed=spec.seed)
 
 
 class Actor:
@@ -105,10 +116,12 @@ class RemoteRollouts:
           SpecError: The environment, the buffer or the policy cannot be collected remotely.
         """
         check_remote(model, env, fits)
+        is_native = model._reader.choose_for_workers(model, env) is not None
         make_policy = MakeActor(
             model.policy_class,
             (model.observation_space, model.action_space),
             {**model.policy_kwargs, "use_sde": False},
+            model.rollout_engine if is_native else "torch",
         )
         return cls(start_coordinator(model, env, num_steps, make_policy), env)
 
@@ -119,15 +132,16 @@ class RemoteRollouts:
         self._coordinator.publish_weights(weights_of(model.policy))
         fragments = self._coordinator.get_fragments(self._coordinator.num_workers)
         self._write(model, buffer, fragments)
-        dones = np.concatenate([f.batch.terminated[-1] | f.batch.truncated[-1] for f in fragments])
-        if not _call_back(model, self._env, callback, buffer, fragments):
-            return False
-        last_values = torch.from_numpy(np.concatenate([f.batch.last_value for f in fragments]))
-        buffer.compute_returns_and_advantage(last_values=last_values, dones=dones)
-        model._last_obs = np.concatenate([f.batch.last_obs for f in fragments])
-        model._last_episode_starts = dones
-        callback.on_rollout_end()
-        return True
+        batches = [fragment.batch for fragment in fragments]
+        bootstrap = side_by_side([b.bootstrap_value for b in batches])
+        return FinishedRollout(
+            last_obs=np.concatenate([b.last_obs for b in batches]),
+            last_value=np.concatenate([b.last_value for b in batches]),
+            ended=side_by_side([b.terminated | b.truncated for b in batches]),
+            cut=side_by_side([b.truncated & ~b.terminated for b in batches]),
+            bootstrap=np.float32(model.gamma) * bootstrap,
+            episodes=episodes_of(self._env, batches),
+        ).finish(model, self._env, callback, buffer)
 
     def close(self) -> None:
         """Stops the workers."""
@@ -142,8 +156,7 @@ class RemoteRollouts:
             shape = buffer.observations[:, columns].shape
             buffer.observations[:, columns] = batch.obs.reshape(shape)
             buffer.actions[:, columns] = batch.action.reshape(*shape[:2], -1)
-            cut = np.float32(model.gamma) * batch.bootstrap_value
-            buffer.rewards[:, columns] = batch.reward + cut
+            buffer.rewards[:, columns] = batch.reward
             buffer.values[:, columns] = batch.value
             buffer.log_probs[:, columns] = batch.log_prob
             ended = batch.terminated | batch.truncated
@@ -153,49 +166,24 @@ class RemoteRollouts:
             before = True if is_new else model._last_episode_starts[columns]
             buffer.episode_starts[0, columns] = before
             self._incarnations[fragment.worker_id] = fragment.incarnation
-        buffer.pos, buffer.full = buffer.buffer_size, True
 
 
-def _call_back(
-    model: Any, env: NativeVecEnv, callback: Any, buffer: Any, fragments: list[Fragment]
-) -> bool:
-    """Goes through the rollout step by step, for those who count; False where one says stop."""
-    tells = reads_locals(callback)
-    batches = [fragment.batch for fragment in fragments]
-    ended = np.concatenate([b.terminated | b.truncated for b in batches], axis=1)
-    cut = np.concatenate([b.truncated & ~b.terminated for b in batches], axis=1).tolist()
-    episodes = iter(episodes_of(env, batches))
-    for t in range(buffer.buffer_size):
-        model.num_timesteps += buffer.n_envs
-        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": was_cut} for was_cut in cut[t]]
-        noted = []
-        for row in np.flatnonzero(ended[t]).tolist():
-            infos[row]["episode"] = next(episodes)
-            noted.append(infos[row]["episode"])
-        if tells:
-            names = {"infos": infos, "dones": ended[t], "n_steps": t, "env": env, "self": model}
-            names |= {"rewards": buffer.rewards[t], "actions": buffer.actions[t]}
-            callback.update_locals(names | {"rollout_buffer": buffer})
-        if not callback.on_step():
-            return False
-        model.ep_info_buffer.extend(noted)
-    return True
+def side_by_side(arrays: list[Array]) -> Array:
+    """Joins (T, B, ...) arrays of several workers."""
+    return np.concatenate(arrays, axis=1)
 
 
-def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[dict[str, float]]:
-    """What a Monitor would say of the episodes that ended, by time and then by environment."""
-    keys: list[tuple[int, int]] = []
-    records: list[dict[str, float]] = []
-    first = 0
-    for batch in batches:
-        times, rows = np.nonzero(batch.terminated | batch.truncated)
-        keys += zip(times.tolist(), (rows + first).tolist(), strict=True)
-        for total, length in zip(
-            batch.episode_return.tolist(), batch.episode_length.tolist(), strict=True
-        ):
-            records.append({"r": total, "l": length, "t": env.episodes.seconds()})
-        first += batch.env_id.size
-    return [records[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
+def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[Episode]:
+    """What a Monitor says of the episodes that ended, by time and then by environment."""
+    ended = [b.terminated | b.truncated for b in batches]
+    columns = []
+    for name in ("episode_return", "episode_length"):
+        cells = [np.zeros(over.shape) for over in ended]
+        for cell, over, batch in zip(cells, ended, batches, strict=True):
+            cell[over] = getattr(batch, name)
+        columns.append(side_by_side(cells)[side_by_side(ended)])
+    returns, lengths = columns
+    return env.episode_records(returns, lengths.astype(np.int64))
 
 
 def start_coordinator(

@@ -19,7 +19,13 @@ from ..shared.missing import needs
 from .callbacks import reads_locals
 from .native_vec_env import NativeVecEnv
 from .random_actions import can_sample_rows, sample_rows
-from .remote import check_remote, episodes_of, no_learning_rate, start_coordinator
+from .remote import (
+    check_remote,
+    episodes_of,
+    no_learning_rate,
+    side_by_side,
+    start_coordinator,
+)
 
 try:
     from stable_baselines3.common.type_aliases import RolloutReturn
@@ -213,10 +219,7 @@ class _Rollout:
 
     @classmethod
     def of(cls, batches: list[Any], env: NativeVecEnv) -> _Rollout:
-        def join(arrays: list[Array]) -> Array:
-            return np.concatenate(arrays, axis=1)
-
-        ended = join([b.terminated | b.truncated for b in batches])
+        ended = side_by_side([b.terminated | b.truncated for b in batches])
         final_obs: dict[tuple[int, int], Array] = {}
         first = 0
         for b in batches:
@@ -226,14 +229,15 @@ class _Rollout:
             first += b.env_id.size
         ends = [(t, row) for t, row in np.argwhere(ended).tolist()]
         return cls(
-            join([np.concatenate([b.obs, b.last_obs[None]]) for b in batches]),
-            join([b.action for b in batches]),
-            join([b.extras["kept"] for b in batches]),
-            join([b.reward for b in batches]),
+            side_by_side([np.concatenate([b.obs, b.last_obs[None]]) for b in batches]),
+            side_by_side([b.action for b in batches]),
+            side_by_side([b.extras["kept"] for b in batches]),
+            side_by_side([b.reward for b in batches]),
             ended,
-            join([b.truncated & ~b.terminated for b in batches]),
+            side_by_side([b.truncated & ~b.terminated for b in batches]),
             final_obs,
-            dict(zip(ends, episodes_of(env, batches), strict=True)),
+            # none without monitor
+            dict(zip(ends, episodes_of(env, batches), strict=False)),
         )
 
     def next_obs(self, t: int) -> Array:
@@ -248,7 +252,8 @@ class _Rollout:
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": c} for c in self.cut[t].tolist()]
         for row in np.flatnonzero(self.ended[t]).tolist():
             infos[row]["terminal_observation"] = self.final_obs[t, row]
-            infos[row]["episode"] = self.episodes[t, row]
+            if self.episodes:
+                infos[row]["episode"] = self.episodes[t, row]
         return infos
 
     def ends_until(self, t: int) -> int:

@@ -32,7 +32,8 @@ class EpisodeStatistics:
         self._marked = _where(env, "life_loss_info", (True,)) & ~_where(
             env, "episodic_life", (True, "continue", "restart")
         )
-        self._has_lives = bool((self._by_life | self._marked).any())
+        # whether a game may be several episodes, which the infos of each step tell
+        self.has_lives = bool((self._by_life | self._marked).any())
         self.reset()
 
     def reset(self) -> None:
@@ -60,19 +61,21 @@ class EpisodeStatistics:
           info: Its other columns; with lives, (N,) "lives".
         """
         returns, lengths = returns[rows], lengths[rows]
-        if self._has_lives:
+        if self.has_lives:
             lost = ~truncated[rows] & (info["lives"][rows] > 0)
             kept = ~(lost & self._marked[rows])
             rows, returns, lengths = rows[kept], returns[kept], lengths[kept]
             lost = lost[kept] & self._by_life[rows]
             rows, returns, lengths = self._join_lives(rows, returns, lengths, lost)
+        return dict(zip(rows.tolist(), self.records(returns, lengths), strict=True))
+
+    def records(self, returns: Array, lengths: Array) -> list[Episode]:
+        """A record of each game that is over now, of its return and its length."""
         seconds = self.seconds()
-        return {
-            row: {"r": round(total, 6), "l": length, "t": seconds}
-            for row, total, length in zip(
-                rows.tolist(), returns.tolist(), lengths.tolist(), strict=True
-            )
-        }
+        return [
+            {"r": round(total, 6), "l": length, "t": seconds}
+            for total, length in zip(returns.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def _join_lives(
         self, rows: NDArray[np.intp], returns: Array, lengths: Array, lost: NDArray[np.bool_]

@@ -36,11 +36,21 @@ def choose_engine(engine: Engine, env: Any, policy: Any) -> tuple[NativePolicy |
         return None, str(error)
 
 
-def _native_policy(env: Any, policy: Any, *, must: bool) -> NativePolicy:
+def check_pool(env: Any, *, must: bool) -> None:
+    """Raises SpecError where an environment's threads cannot compute a policy.
+
+    Args:
+      env: The environment.
+      must: Whether they shall even where torch is faster.
+    """
     if not isinstance(env, VectorEnv) or not env.collects_natively:
         raise SpecError("only native pools with batch_size == num_envs compute policies themselves")
     if not must and _native.policy_kernels_in_use() == "emulated":
         raise SpecError("this machine has no fused multiply-add, without which torch is faster")
+
+
+def _native_policy(env: Any, policy: Any, *, must: bool) -> NativePolicy:
+    check_pool(env, must=must)
     # a policy of torch has imported it; others are none
     if "rollouts.policy" not in sys.modules and "rollouts.policies.native" not in sys.modules:
         raise SpecError(f"a {type(policy).__name__} chooses its actions itself")

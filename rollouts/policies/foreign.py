@@ -51,7 +51,9 @@ def from_sb3(policy: nn.Module) -> nn.Module:
     """
     base = _class_of(policy, _SB3)
     changed = [
-        name for name in _SB3_OWN if getattr(type(policy), name) is not getattr(base, name, None)
+        name
+        for name in _SB3_OWN
+        if name in vars(policy) or getattr(type(policy), name) is not getattr(base, name, None)
     ]
     if changed:
         raise SpecError(

@@ -46,7 +46,9 @@ def test_sb3_collects_with_one_thread_and_trains_with_all(
             return True
 
     env = sb3.RolloutsVecEnv("CartPole-v1", 4)
-    options = {"n_steps": 8} if name == "RolloutsPPO" else {"learning_starts": 4}
+    options: dict[str, Any] = {"learning_starts": 4}
+    if name == "RolloutsPPO":
+        options = {"n_steps": 8, "rollout_engine": "torch"}
     model = getattr(sb3, name)("MlpPolicy", env, seed=0, device="cpu", **options)
     model.num_torch_threads = asked
     train, trained = model.train, []

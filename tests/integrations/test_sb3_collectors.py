@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ ROLLOUT = (
     "log_probs",
 )
 REPLAY = ("observations", "actions", "rewards", "dones", "timeouts")
-ON_POLICY = {PPO: RolloutsPPO, A2C: RolloutsA2C}
+TorchPPO = partial(RolloutsPPO, rollout_engine="torch")
+ON_POLICY = {PPO: TorchPPO, A2C: partial(RolloutsA2C, rollout_engine="torch")}
 OFF_POLICY = {DQN: RolloutsDQN, SAC: RolloutsSAC, TD3: RolloutsTD3, DDPG: RolloutsDDPG}
 ENVS = {
     "CartPole-v1": {"max_episode_steps": 30},
@@ -117,14 +119,14 @@ class TestOnPolicy:
             env = RolloutsVecEnv("Pendulum-v1", 4, seed=3, max_episode_steps=20)
             return learnt(algorithm, env, 256, n_steps=32, n_epochs=2, **settings)
 
-        assert_same(run(PPO), run(RolloutsPPO), "rollout_buffer", ROLLOUT)
+        assert_same(run(PPO), run(TorchPPO), "rollout_buffer", ROLLOUT)
 
     def test_wrapped_environments_are_collected_by_the_library(self) -> None:
         def run(algorithm: Any) -> Any:
             env = VecNormalize(RolloutsVecEnv("CartPole-v1", 4, seed=3, max_episode_steps=20))
             return learnt(algorithm, env, 256, n_steps=32, n_epochs=2)
 
-        assert_same(run(PPO), run(RolloutsPPO), "rollout_buffer", ROLLOUT)
+        assert_same(run(PPO), run(TorchPPO), "rollout_buffer", ROLLOUT)
 
     def test_images_are_collected_the_same(self) -> None:
         pytest.importorskip("ale_py", reason="needs ale-py")
@@ -134,7 +136,7 @@ class TestOnPolicy:
             model = algorithm("CnnPolicy", env, n_steps=12, batch_size=24, n_epochs=1, seed=1)
             return model.learn(24)
 
-        assert_same(run(PPO), run(RolloutsPPO), "rollout_buffer", ROLLOUT)
+        assert_same(run(PPO), run(TorchPPO), "rollout_buffer", ROLLOUT)
 
     def test_a_policy_with_a_forward_of_its_own_is_called(self) -> None:
         class Greedy(ActorCriticPolicy):
@@ -272,7 +274,7 @@ class TestCallbacks:
     @pytest.mark.parametrize("stop_after", [None, 20])
     @pytest.mark.parametrize(
         ("stock", "ours", "settings"),
-        [(PPO, RolloutsPPO, {"n_steps": 32}), (DQN, RolloutsDQN, {"buffer_size": 500})],
+        [(PPO, TorchPPO, {"n_steps": 32}), (DQN, RolloutsDQN, {"buffer_size": 500})],
         ids=["ppo", "dqn"],
     )
     def test_callbacks_see_what_the_library_shows(
@@ -290,14 +292,15 @@ class TestCallbacks:
             for i in (1, 2, 4):
                 np.testing.assert_array_equal(a[i], b[i])
 
-    def test_rewards_that_a_callback_changes_are_what_is_learnt_from(self) -> None:
+    @pytest.mark.parametrize("ours", [RolloutsPPO, TorchPPO], ids=["native", "torch"])
+    def test_rewards_that_a_callback_changes_are_what_is_learnt_from(self, ours: Any) -> None:
         class Shaping(BaseCallback):
             def _on_step(self) -> bool:
                 self.locals["rewards"] += 10.0
                 return True
 
         env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
-        model = learnt(RolloutsPPO, env, 32, callback=Shaping(), n_steps=8, batch_size=16)
+        model = learnt(ours, env, 32, callback=Shaping(), n_steps=8, batch_size=16)
         assert (model.rollout_buffer.rewards >= 11.0).all()
 
     def test_only_callbacks_that_may_read_locals_are_given_them(self, tmp_path: Any) -> None:

@@ -66,14 +66,23 @@ class Columns(BaseCallback):
         )
 
 
-@pytest.fixture(scope="module")
-def columns(ray_session: None) -> Iterator[Columns]:
+@pytest.fixture(scope="module", params=["auto", "torch"])
+def columns(ray_session: None, request: pytest.FixtureRequest) -> Iterator[Columns]:
     env = RolloutsVecEnv("CartPole-v1", NUM_ENVS, seed=3, max_episode_steps=15)
     model = RolloutsPPO(
-        "MlpPolicy", env, n_steps=NUM_STEPS, batch_size=64, seed=5, device="cpu", num_workers=2
+        "MlpPolicy",
+        env,
+        n_steps=NUM_STEPS,
+        batch_size=64,
+        seed=5,
+        device="cpu",
+        num_workers=2,
+        rollout_engine=request.param,
     )
     seen = Columns()
     model.learn(3 * NUM_STEPS * NUM_ENVS, callback=seen)
+    has_kernels = rollouts._native.policy_kernels_in_use() != "emulated"
+    assert (model.engine == "native") == (request.param == "auto" and has_kernels)
     model.close()
     assert [(e["r"], e["l"]) for e in model.ep_info_buffer] == seen.episodes
     yield seen

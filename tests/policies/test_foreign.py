@@ -101,6 +101,10 @@ def test_sb3_policies_of_other_kinds_are_refused() -> None:
 
     with pytest.raises(SpecError, match="Own has its own forward, expected ActorCriticPolicy's"):
         foreign.as_actor_critic(Own(BOX, TWO, lambda _: 1e-3))
+    patched = sb3_policy(BOX, TWO)
+    patched.forward = lambda obs, deterministic=False: base.forward(patched, obs * 2)
+    with pytest.raises(SpecError, match="has its own forward"):
+        foreign.as_actor_critic(patched)
 
 
 def test_an_sb3_policy_of_images_names_its_convolution() -> None:

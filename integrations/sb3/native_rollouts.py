@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On-policy rollouts whose policy the pool's own threads compute, and when they can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rollouts.checks import one_of
+from rollouts.collecting.engine import check_pool
+from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
+
+from ..shared.missing import needs
+from .callbacks import reads_locals
+from .finished import FinishedRollout
+from .native_vec_env import NativeVecEnv, is_direct
+from .policy_forward import has_hooks
+
+try:
+    from stable_baselines3.common.buffers import RolloutBuffer
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+Array = NDArray[Any]
+
+# Multiply-adds of a thread in one step, about 0.4 ms: as long as torch's own loop takes for a step
+# of a small policy, which a GPU does not shorten.
+_WORK_BESIDE_A_GPU = 6_000_000
+
+_TORCH = "rollout_engine='torch' was asked for"
+
+
+class PolicyReader:
+    """A model's policy for native code, read again when it is no longer the one that was read."""
+
+    def __init__(self) -> None:
+        # what the last rollout was collected with: (policy, "") or (None, why not)
+        self.choice: tuple[NativePolicy | None, str] | None = None
+        self._seen: tuple[Any, ...] = ()
+        self._native: NativePolicy | None = None
+        self._why_not = ""
+
+    def choose(
+        self, model: Any, env: Any, callback: Any, buffer: Any, num_steps: int
+    ) -> NativePolicy | None:
+        """Returns what computes the next rollout in this process; None for torch.
+
+        Raises:
+          SpecError: model.rollout_engine is none of the three, or "native" and not possible.
+        """
+        engine = check_engine(model.rollout_engine)
+        why_not = _TORCH if engine == "torch" else ""
+        why_not = why_not or _why_not_collected(model, env, buffer, num_steps)
+        why_not = why_not or _why_not_told(env, callback, must=engine == "native")
+        if not why_not and engine == "auto":
+            why_not = _why_not_from_a_gpu(model, env)
+        return self._decide(engine, why_not, model, env.pool if is_direct(env) else None)
+
+    def choose_for_workers(self, model: Any, env: NativeVecEnv) -> NativePolicy | None:
+        """The same for workers, which `check_remote` lets collect; they read their own policy."""
+        engine = check_engine(model.rollout_engine)
+        why_not = _TORCH if engine == "torch" else ""
+        collect = (model.worker_options or {}).get("collect")
+        if not why_not and getattr(collect, "engine", "auto") == "torch":
+            why_not = "worker_options has collect.engine='torch'"
+        return self._decide(engine, why_not, model, env.pool)
+
+    def _decide(self, engine: str, why_not: str, model: Any, pool: Any) -> NativePolicy | None:
+        native: NativePolicy | None = None
+        if not why_not:
+            native, why_not = self._read(model.policy, pool, must=engine == "native")
+        if why_not and engine == "native":
+            raise SpecError(f"rollout_engine='native' is not possible: {why_not}")
+        self.choice = native, why_not
+        return native
+
+    def _read(self, policy: Any, pool: Any, *, must: bool) -> tuple[NativePolicy | None, str]:
+        layers = list(policy.modules())
+        is_hooked = any(map(has_hooks, layers))
+        seen = (pool, must, policy, len(vars(policy)), is_hooked, *layers)
+        if seen != self._seen:
+            self._seen, self._native, self._why_not = seen, None, ""
+            try:
+                if is_hooked:
+                    raise SpecError("a layer has hooks, which native code would not call")
+                check_pool(pool, must=must)
+                # also what it does in training alone, such as dropout, would be read
+                policy.set_training_mode(False)
+                self._native = NativePolicy.from_torch(
+                    policy, pool.single_action_space, pool.single_observation_space
+                )
+                # of torch's random numbers, so that a model's seed decides it
+                self._native.seed(int(torch.randint(2**63 - 1, ()).item()))
+            except SpecError as error:
+                self._why_not = str(error)
+        return self._native, self._why_not
+
+
+def check_engine(engine: str) -> str:
+    """Returns rollout_engine; raises SpecError where that is none of the three."""
+    one_of("rollout_engine", engine, ("auto", "native", "torch"))
+    return engine
+
+
+def collect(
+    native: NativePolicy, model: Any, env: NativeVecEnv, callback: Any, buffer: Any
+) -> bool:
+    """Fills the buffer; see `OnPolicyRollouts.collect_rollouts`."""
+    model.policy.set_training_mode(False)
+    buffer.reset()
+    callback.on_rollout_start()
+    obs = _obs_of(buffer)
+    obs[0] = np.asarray(model._last_obs).reshape(obs.shape[1:])
+    arrays = _arrays(buffer, obs)
+    try:
+        final_obs = env.collect(native, arrays, keep_final_obs=reads_locals(callback))
+    except BaseException:
+        # the environments are somewhere in the rollout: `learn` begins new episodes
+        model._last_obs = None
+        raise
+    ended = arrays["terminated"] | arrays["truncated"]
+    buffer.episode_starts[0] = model._last_episode_starts
+    buffer.episode_starts[1:] = ended[:-1]
+    shape = env.observation_space.shape or ()
+    if final_obs is not None:
+        final_obs = final_obs.reshape(-1).view(obs.dtype).reshape(-1, *shape)
+    return FinishedRollout(
+        last_obs=obs[-1].reshape(-1, *shape).copy(),
+        last_value=arrays["last_value"],
+        ended=ended,
+        cut=arrays["truncated"] & ~arrays["terminated"],
+        bootstrap=np.float32(model.gamma) * arrays["bootstrap_value"],
+        episodes=env.episode_records(
+            arrays["episode_return"][ended], arrays["episode_length"][ended]
+        ),
+        final_obs=final_obs,
+    ).finish(model, env, callback, buffer)
+
+
+def fits(buffer: Any, num_steps: int) -> bool:
+    """Whether a buffer is of the kind that is filled here, with as many rows as there are steps."""
+    return type(buffer) is RolloutBuffer and buffer.buffer_size == num_steps
+
+
+def _obs_of(buffer: Any) -> Array:
+    """Gives the buffer an array of observations, the first of the (T + 1, N, ...) returned."""
+    shape, dtype = buffer.observations.shape, buffer.observations.dtype
+    obs: Array = np.empty((shape[0] + 1, *shape[1:]), dtype)
+    buffer.observations = obs[:-1]
+    return obs
+
+
+def _arrays(buffer: Any, obs: Array) -> dict[str, Array]:
+    """Those that `VectorEnv.collect` writes; most are the buffer's own."""
+    shape = buffer.rewards.shape
+    return {
+        "obs": obs,
+        "action": buffer.actions,
+        "log_prob": buffer.log_probs,
+        "value": buffer.values,
+        "reward": buffer.rewards,
+        "terminated": np.empty(shape, np.bool_),
+        "truncated": np.empty(shape, np.bool_),
+        "bootstrap_value": np.empty(shape, np.float32),
+        "episode_return": np.empty(shape, np.float64),
+        "episode_length": np.empty(shape, np.int32),
+        "last_value": np.empty(shape[1], np.float32),
+    }
+
+
+def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str:
+    """What of model and environments native code does not have; "" for nothing."""
+    if not is_direct(env):
+        return f"the environment is a {type(env).__name__}, expected a NativeVecEnv by itself"
+    if not fits(buffer, num_steps):
+        return (
+            f"the rollout buffer is a {type(buffer).__name__}, expected Stable-Baselines3's own "
+            "RolloutBuffer with n_steps rows"
+        )
+    if model.use_sde:
+        return "use_sde=True draws noise that native code does not have"
+    if env.episodes.has_lives:
+        return "games go on after a lost life, which the infos of every step tell"
+    if "is_success" in env.info_names:
+        return "infos have is_success, which Stable-Baselines3 counts"
+    return ""
+
+
+def _why_not_told(env: NativeVecEnv, callback: Any, *, must: bool) -> str:
+    """What a callback may want to know that nobody knows after a rollout; "" for nothing."""
+    if callback is None or not reads_locals(callback):
+        return ""
+    _, (_, _, recipe) = env.pool.__reduce__()
+    if recipe["on_env_error"] == "reset":
+        return "a callback may read infos, which say where an environment failed"
+    if env.info_names and not must:
+        return (
+            f"a callback may read infos, which have {', '.join(env.info_names)}: with "
+            "rollout_engine='native' they are left out"
+        )
+    return ""
+
+
+def _why_not_from_a_gpu(model: Any, env: NativeVecEnv) -> str:
+    """Why a policy on a GPU stays there: it is worth one."""
+    if model.device.type == "cpu":
+        return ""
+    multiply_adds = sum(p.numel() for p in model.policy.parameters()) * env.num_envs
+    if multiply_adds <= _WORK_BESIDE_A_GPU * env.pool.num_threads:
+        return ""
+    return f"the policy is on {model.device} and large enough for it"
