@@ -80,9 +80,13 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
 
 
 def still_computes(native: NativePolicy, policy: Any) -> bool:
-    """Whether `native` does what `policy` does: that may have got another module, head or seed."""
+    """Whether `native` does what `policy` does: that may have got other layers, head or seed."""
     return native is policy or native.made_of == _parts(policy)
 
 
 def _parts(policy: Any) -> tuple[Any, ...]:
-    return tuple(getattr(policy, name, None) for name in ("module", "head", "noise_seed"))
+    from rollouts.policies.sources import layers_of
+
+    module: Any = getattr(policy, "module", None)
+    layers = layers_of(module) if hasattr(module, "modules") else ()
+    return module, getattr(policy, "head", None), getattr(policy, "noise_seed", None), layers

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.errors import SpecError
 from rollouts.support.extras import needs
 
 with needs("torch", "rollouts.policies.sources"):
@@ -28,6 +29,26 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: t for name, t in found.items() if isinstance(t, Tensor) and t.numel() > 0}
 
 
+def layers_of(module: nn.Module) -> tuple[tuple[nn.Module, bool], ...]:
+    """Returns each layer and whether it has forward hooks: what a program was read of.
+
+    Weights may change and leave this as it is.
+    """
+    return tuple((layer, any(_hooks(layer))) for layer in module.modules())
+
+
+def _kinds_of(module: nn.Module) -> list[tuple[type, str, bool]]:
+    """What each layer computes, as far as its weights, which are looked at anyway, do not tell."""
+    return [
+        (type(layer), "" if layer._parameters else layer.extra_repr(), hooked)
+        for layer, hooked in layers_of(module)
+    ]
+
+
+def _hooks(layer: nn.Module) -> tuple[dict[Any, Any], ...]:
+    return layer._forward_hooks, layer._forward_pre_hooks
+
+
 class Sources:
     """Views of a module's parameters and buffers.
 
@@ -38,24 +59,38 @@ class Sources:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        self._kinds = _kinds_of(module)
         self._views: dict[str, Array] = {}
         # where the module keeps what it has: a dict, a key, and what was there
         self._places: list[tuple[dict[str, Any], str, Any]] = []
         self._addresses: list[tuple[Tensor, int]] = []
+        self._hooks: list[dict[Any, Any]] = []
         self._are_views = False
 
     def arrays(self) -> dict[str, Array]:
-        """Returns the arrays by name, C-contiguous."""
+        """Returns the arrays by name, C-contiguous.
+
+        Raises:
+          SpecError: A layer was replaced by one of another kind, or got hooks, since the module
+            was read.
+        """
         if not (self._are_views and self._is_as_seen()):
             self._look()
         return self._views
 
     def _is_as_seen(self) -> bool:
-        return all(place.get(key) is seen for place, key, seen in self._places) and all(
-            tensor.data_ptr() == address for tensor, address in self._addresses
+        return (
+            all(place.get(key) is seen for place, key, seen in self._places)
+            and all(tensor.data_ptr() == address for tensor, address in self._addresses)
+            and not any(self._hooks)
         )
 
     def _look(self) -> None:
+        if _kinds_of(self.module) != self._kinds:
+            raise SpecError(
+                f"a layer of {type(self.module).__name__} was replaced by one of another kind or "
+                "got hooks since the module was read: make a new policy of it"
+            )
         tensors = tensors_of(self.module)
         self._views = {
             name: np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -65,6 +100,7 @@ class Sources:
         self._are_views = all(
             tensor.data_ptr() == self._views[name].ctypes.data for name, tensor in tensors.items()
         )
+        self._hooks = [hooks for layer in self.module.modules() for hooks in _hooks(layer)]
         self._places = [
             (place, key, place[key])
             for layer in self.module.modules()

@@ -22,6 +22,7 @@ from rollouts.support.extras import needs
 with needs("torch", "rollouts.policies.trace"):
     import torch
     from torch import Tensor, nn
+    from torch.nn.modules import module as torch_module
     from torch.nn.parameter import is_lazy
 
     from rollouts.policies.sources import tensors_of
@@ -119,6 +120,11 @@ def _check_module(module: nn.Module) -> None:
         raise SpecError(
             f"{type(module).__name__} has memory (initial_state), which native code does not "
             "have yet; use engine='torch'"
+        )
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        raise SpecError(
+            "torch has forward hooks for all modules, which native code would not call: remove "
+            "them, or use engine='torch'"
         )
     for name, layer in module.named_modules():
         # lazy layers have hooks of their own, and a sentence in `_state`

@@ -172,3 +172,51 @@ def test_noise_is_that_of_the_policys_seed() -> None:
         for seed in (5, 5, 6)
     )
     assert first == same != other
+
+
+class Layered(nn.Module):
+    """An actor-critic of CartPole whose layers are in one Sequential."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+        self.actor, self.critic = nn.Linear(8, 2), nn.Linear(8, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.body(obs)
+        return self.actor(hidden), self.critic(hidden)
+
+
+def test_a_layer_that_is_replaced_is_read_again() -> None:
+    with rollouts.make_vec("CartPole-v1", 4, seed=1, autoreset_mode="same_step") as env:
+        policy = TorchPolicy(Layered(), env.single_action_space)
+        collector = rollouts.Collector(env, policy, 5, engine="native")
+        collector.collect()
+        policy.module.body[1] = nn.ReLU()  # type: ignore[index, operator]
+        batch = collector.collect()
+        expected = policy.value(batch.obs.reshape(-1, 4)).reshape(5, 4)
+        np.testing.assert_allclose(batch.value, expected, atol=1e-5)
+
+
+def test_a_module_that_gets_hooks_goes_on_with_torch(fused: None) -> None:
+    with rollouts.make_vec("CartPole-v1", 4, seed=1, autoreset_mode="same_step") as env:
+        policy = TorchPolicy(Layered(), env.single_action_space)
+        collector = rollouts.Collector(env, policy, 5)
+        collector.collect()
+        assert collector.engine == "native"
+        policy.module.critic.register_forward_hook(lambda layer, given, value: value + 5)  # type: ignore[union-attr, operator]
+        batch = collector.collect()
+        assert (
+            collector.engine == "torch" and "'critic' has forward hooks" in collector.why_not_native
+        )
+        expected = policy.value(batch.obs.reshape(-1, 4)).reshape(5, 4)
+        np.testing.assert_allclose(batch.value, expected, atol=1e-5)
+
+
+def test_a_native_policy_says_that_its_layers_changed() -> None:
+    module = Layered()
+    policy = NativePolicy.from_torch(module, spaces.Discrete(2))
+    module.body[1] = nn.ReLU()
+    with pytest.raises(SpecError, match="a layer of Layered was replaced by one of another kind"):
+        policy.value(np.zeros((1, 4), np.float32))

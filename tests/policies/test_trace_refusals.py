@@ -224,6 +224,15 @@ def test_layers_with_hooks_are_refused(register: str) -> None:
     trace(module, 6)
 
 
+def test_hooks_for_all_modules_are_refused() -> None:
+    handle = nn.modules.module.register_module_forward_hook(lambda *given: None)
+    try:
+        with pytest.raises(SpecError, match="forward hooks for all modules"):
+            trace(Trunk(nn.Tanh()), 6)
+    finally:
+        handle.remove()
+
+
 def state_of(module: nn.Module) -> dict[str, Any]:
     return {name: tensor.numpy().copy() for name, tensor in module.state_dict().items()}
 
