@@ -217,8 +217,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def _take(self, surplus: int = 0) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode]]:
         """Cuts what was sampled; the last `surplus` episodes that ended are left out."""
-        ended = self._steps.ended
-        done, going = self._steps.take()
+        done, ended, going = self._steps.take()
         count = len(done) - surplus
         self._ended += ended[:count]
         return done[:count], going
