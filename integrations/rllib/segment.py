@@ -33,6 +33,35 @@ class Ended:
     duration_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """T steps of all environments.
+
+    Attributes:
+      columns: name -> (T, N, ...): actions, rewards, and what the module said.
+      terminated, truncated: (T, N) bool.
+      final_obs: (E, ...): of each episode that ended, by step and environment.
+    """
+
+    columns: dict[str, Array]
+    terminated: Array
+    truncated: Array
+    final_obs: Array
+
+    def until(self, num_ended: int) -> Block:
+        """The steps up to the first after which as many episodes have ended; all, if fewer do."""
+        counts = (self.terminated | self.truncated).sum(1).cumsum()
+        last = int(np.searchsorted(counts, num_ended)) + 1
+        if last >= len(counts):
+            return self
+        return Block(
+            {name: array[:last] for name, array in self.columns.items()},
+            self.terminated[:last],
+            self.truncated[:last],
+            self.final_obs[: counts[last - 1]],
+        )
+
+
 class Segment:
     """Arrays (T, N, ...) of steps, each written to its own row; `obs` has one row more.
 
@@ -113,6 +142,25 @@ class Segment:
         if ended.size:
             self._end(t, ended, outcome)
         self._write_infos(t + 1, outcome.info)
+
+    def room(self, num_steps: int) -> Array:
+        """Rows (num_steps + 1, N, ...) for what the next steps observe; the first is `obs`."""
+        self._grow(self._next + num_steps)
+        return self._obs[self._next : self._next + num_steps + 1]
+
+    def add_block(self, block: Block, version: int) -> None:
+        """Writes T steps of all environments, whose observations `room` has; without infos."""
+        t, end = self._next, self._next + len(block.terminated)
+        self._write(t, end, block.columns, version)
+        # nobody looked at the clock meanwhile: as if each had taken equally long
+        before = self._clock[t - 1] if t > self._first else self._started
+        self._clock[t:end] = np.linspace(before, time.perf_counter(), end - t + 1)[1:]
+        self._next = end
+        at, rows = np.nonzero(block.terminated | block.truncated)
+        if at.size:
+            cells = at, rows
+            flags = block.terminated[cells], block.truncated[cells]
+            self._ends.append(Ends(at + t, rows, *flags, block.final_obs))
 
     @property
     def num_ended(self) -> int:
