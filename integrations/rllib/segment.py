@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,8 +185,9 @@ class Segment:
         columns = {**self._columns, WEIGHTS_SEQ_NO: np.broadcast_to(self._versions[:, None], shape)}
         steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
         ended = [Ended(*each) for each in zip(*self._totals(done), strict=True)]
-        # first what ended: an environment's next episode has another name
-        taken = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
+        with _no_collection():
+            # first what ended: an environment's next episode has another name
+            taken = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
         if self._next > self._first:
             self._carry(going)
         self._roll()
@@ -316,6 +319,18 @@ class Segment:
         self._obs = _longer(self._obs, capacity + 1)
         self._infos = {name: _longer(a, capacity + 1) for name, a in self._infos.items()}
         self._capacity = capacity
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keeps Python from looking for garbage among thousands of objects that are made to stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _new_ids(count: int) -> list[str]:
