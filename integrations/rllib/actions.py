@@ -122,7 +122,7 @@ class ActionScaling:
                 raise SpecError(f"actions are normalised for {box}, whose bounds differ in size")
             return None if (box.high == 1).all() else box.high.astype(np.float32)
         if is_bounded.any() and (self._normalize or not self._clip):
-            raise SpecError(f"actions go beyond the bounds of {box}: set clip_actions")
+            raise SpecError(f"actions may lie beyond the bounds of {box}: set clip_actions=True")
         return None
 
 

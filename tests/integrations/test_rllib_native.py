@@ -224,7 +224,7 @@ def dqn() -> Any:
         (lambda: with_module(Timed), "without being told the time step: TypeError"),
         (lambda: with_module(Sine), "sin"),
         (lambda: with_module(Wordy), "returned action_dist_inputs.*weather, expected inputs"),
-        (unclipped, "beyond the bounds .* clip_actions"),
+        (unclipped, "beyond the bounds .* clip_actions=True"),
         (with_infos, "infos are kept"),
         (dqn, "time step"),
     ],
