@@ -168,6 +168,14 @@ def test_returns_of_metrics_span_all_chunks_of_an_episode() -> None:
     assert all(each.duration_s > 0 for each in ended)
 
 
+def test_a_call_without_steps_leaves_episodes_as_they_are() -> None:
+    runner = rllib.RolloutsEnvRunner(config=config_of("Pendulum-v1", 2, max_episode_steps=10))
+    (before, _) = runner.sample(num_timesteps=8)
+    assert runner.sample(num_timesteps=0) == []
+    after = next(c for c in runner.sample(num_timesteps=16) if c.id_ == before.id_)
+    assert after.t_started == 4 and [each.length for each in runner._ended] == [10, 10]
+
+
 def test_terminated_and_truncated_may_both_hold() -> None:
     # a pole that falls in exactly as many steps as are allowed
     runner = rllib.RolloutsEnvRunner(config=config_of("CartPole-v1", 64))
