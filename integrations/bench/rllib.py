@@ -8,7 +8,7 @@ for 84 x 84 images has 120 million multiplications in its last layer alone, so t
 counts.) Atari ids are preprocessed by RLlib's own wrappers for RLlib's contestant (84 x 84 x 4
 float32, frame skip 4) and natively for the others (4 x 84 x 84 uint8, frame skip 4). A contestant
 named "...-random" acts at random and has no use for its network: what is left are environments
-and episodes.
+and episodes. "rollouts-torch" has torch compute the network, step by step.
 """
 
 from __future__ import annotations
@@ -54,12 +54,23 @@ class Runner:
         self._runner.stop()
 
 
-def _ours(case: Case, *, random_actions: bool = False) -> Contestant:
+class _TorchRunner(RolloutsEnvRunner):
+    rollout_engine = "torch"
+
+
+def _ours(
+    case: Case,
+    *,
+    random_actions: bool = False,
+    runner_class: type[RolloutsEnvRunner] = RolloutsEnvRunner,
+) -> Contestant:
     config = _config(case, case.env_id)
     config.environment(env_config={"num_threads": case.num_threads})
-    runner = RolloutsEnvRunner(config=config)
+    runner = runner_class(config=config)
     assert not runner.slow_reason, runner.slow_reason
-    note = "uint8" if case.env_id.startswith(_ATARI) else ""
+    note = "torch" if runner.native_reason else "native"
+    if case.env_id.startswith(_ATARI):
+        note = "uint8"
     return Runner(case, runner, random_actions=random_actions, note=note)
 
 
@@ -128,6 +139,7 @@ def _random(make: Callable[..., Contestant]) -> Callable[[Case], Contestant]:
 
 CONTESTANTS: dict[str, Callable[[Case], Contestant]] = {
     "rollouts": _ours,
+    "rollouts-torch": lambda case: _ours(case, runner_class=_TorchRunner),
     "rllib": _stock,
     "rllib-vector-entry-point": _entry_point,
     "rollouts-random": _random(_ours),

@@ -13,6 +13,11 @@ What to change, the weakest and the strongest:
     config.environment("CartPole-v1")
     config.env_runners(num_envs_per_env_runner=64, env_runner_cls=rllib.RolloutsEnvRunner)
 
+    # who computes the module: the pool's threads where they can ("auto"; native_reason says why
+    # not), nothing else ("native"), or torch
+    class ByTorch(rllib.RolloutsEnvRunner):
+        rollout_engine = "torch"
+
     # images stay uint8 until they are on the learner's or runner's device
     config.rl_module(rl_module_spec=rllib.image_module(config))
 
@@ -27,9 +32,16 @@ Traps handled:
     then RolloutsEnvRunner runs RLlib's own loop over the same pool (`RolloutsEnvRunner.slow_reason`
     says why).
 
+Modules like those that PPO, APPO and IMPALA make of vectors are read as a program, which the
+pool's threads compute between steps: layers of `rollouts.NativePolicy`, one of several actions, or
+a Gaussian whose actions are normalised to symmetric bounds, clipped, or unbounded. Their outputs
+are torch's within 1e-5, and their `forward` is not called meanwhile. A module that draws itself or
+has to know the time step (DQN, SAC), images and infos stay with torch.
+
 What differs from RLlib's runner: `episode.infos` are empty unless a learner connector is
-configured; actions are drawn from the same distributions by other random numbers; Atari ids are
-the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames). Multi-agent is not
+configured; actions are drawn from the same distributions by other random numbers; rewards of
+natively computed steps have 32 bits, and their timer, ENV_STEP_TIMER, includes the module; Atari
+ids are the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames). Multi-agent is not
 supported.
 """
 

@@ -86,16 +86,16 @@ class ActionScaling:
 
     def __init__(self, space: spaces.Space[Any], *, normalize: bool, clip: bool) -> None:
         """For single actions in `space`."""
-        self._space = space if isinstance(space, spaces.Box) and (normalize or clip) else None
-        self._normalize = normalize
+        self._box = space if isinstance(space, spaces.Box) else None
+        self._normalize, self._clip = normalize, clip
 
     def __call__(self, actions: Array) -> Array:
         """Returns what the environment gets for the module's actions (N, ...)."""
-        box = self._space
+        box = self._box
         if box is None:
             return actions
         if not self._normalize:
-            return actions.clip(box.low, box.high)
+            return actions.clip(box.low, box.high) if self._clip else actions
         if not (box.bounded_below.all() and box.bounded_above.all()):
             return actions
         if np.issubdtype(box.dtype, np.floating):
@@ -104,6 +104,26 @@ class ActionScaling:
             return scaled.clip(box.low, box.high)
         shifted: Array = box.low + actions
         return shifted
+
+    def factor(self) -> Array | None:
+        """Returns what a pool's actions are multiplied by, before it clips them; None for 1.
+
+        Raises:
+          SpecError: What the environment shall get is no multiple of the action, or not clipped.
+        """
+        box = self._box
+        if box is None:
+            return None
+        if box.shape is None or len(box.shape) != 1:
+            raise SpecError(f"the action space is {box}, expected one dimension")
+        is_bounded = box.bounded_below | box.bounded_above
+        if self._normalize and box.bounded_below.all() and box.bounded_above.all():
+            if (box.low != -box.high).any():
+                raise SpecError(f"actions are normalised for {box}, whose bounds differ in size")
+            return None if (box.high == 1).all() else box.high.astype(np.float32)
+        if is_bounded.any() and (self._normalize or not self._clip):
+            raise SpecError(f"actions may lie beyond the bounds of {box}: set clip_actions=True")
+        return None
 
 
 def check_module(module: Any, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> str:

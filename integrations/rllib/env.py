@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,11 @@ _COUNTED = ("env_id", "episode_return", "episode_length")
 
 class RolloutsVectorEnv(rollouts.VectorEnv):
     """A VectorEnv whose infos have the environment's own keys only."""
+
+    @property
+    def has_infos(self) -> bool:
+        """Whether there are any such keys."""
+        return bool(self._info_names)
 
     def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
         """As `rollouts.VectorEnv.reset`."""
@@ -54,9 +59,15 @@ class BatchSteps(VectorWrapper):
 
     env: RolloutsVectorEnv
 
-    def step(self, actions: ArrayLike) -> StepBatch:  # type: ignore[override]
-        """Steps all environments and returns what `recv_batch` does."""
-        return self.env.step_batch(actions)
+    def step(  # type: ignore[override]
+        self, actions: ArrayLike | Callable[[RolloutsVectorEnv], Any]
+    ) -> Any:
+        """Steps all environments and returns what `recv_batch` does.
+
+        In place of actions, a function of the pool that steps it as often as it wants; what it
+        returns is returned.
+        """
+        return actions(self.env) if callable(actions) else self.env.step_batch(actions)
 
 
 @dataclass(frozen=True)

@@ -21,38 +21,32 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import RLMODULE_INFERENCE_TIMER
 
+from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool
 
-from .actions import (
-    ActionScaling,
-    Forward,
-    check_module,
-    choose,
-    forwards,
-    to_numpy,
-    to_tensor,
-)
-from .env import (
-    BatchSteps,
-    EnvCreator,
-    creator_of,
-    require_next_step,
-)
+from .actions import ActionScaling, Forward, check_module, choose, forwards, to_numpy, to_tensor
+from .engine import ModuleEngine
+from .env import BatchSteps, EnvCreator, creator_of, require_next_step
 from .inference_threads import InferenceThreads, can_split
+from .native import NativeActor
 from .plain import config_reason, connector_reason
-from .segment import Ended, Segment
+from .segment import Block, Ended, Segment
 
 Array = NDArray[Any]
 
 logger = logging.getLogger("ray.rllib")
+
+# native steps at a time, where it is not known when episodes will have ended
+_EPISODES_STEPS = 64
 
 
 class RolloutsEnvRunner(SingleAgentEnvRunner):
     """Samples as SingleAgentEnvRunner does, and builds the episodes of a call in bulk.
 
     Weights, connectors' states, metrics, checkpoints, fault tolerance and what callbacks see
-    are RLlib's own. One native pool steps all environments; the module runs once per step.
+    are RLlib's own. One native pool steps all environments. Its threads compute the module, too,
+    where native code can read it; torch runs it once per step otherwise.
 
     `config.environment(env=...)` is an id of `rollouts.env_ids()`, with or without "rollouts/",
     or a name given to `register`; env_config goes to `rollouts.make_vec`. Any other
@@ -60,10 +54,14 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     Attributes:
       slow_reason: Why RLlib's own loop runs in place of the bulk one; "" where it does not.
+      rollout_engine: Who computes the module in the bulk loop. "native": the pool's own threads,
+        between steps, without Python; "torch": the module itself, step by step; "auto": native
+        where that is possible. Set it in a subclass.
       num_torch_threads: Threads that torch computes with while sampling, where InferenceThreads do
         not take its place; None for 1 unless the module is large: `rollouts.machine.torch_threads`.
     """
 
+    rollout_engine: Engine = "auto"
     num_torch_threads: int | None = None
 
     env: Any  # None in a process that samples nothing
@@ -83,10 +81,16 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             )
         self.slow_reason = ""
         self._module_reason = ""
+        self._engine = ModuleEngine(self.rollout_engine, kwargs.get("worker_index") or 0)
         self._creator: EnvCreator | None = None
         self._ended: list[Ended] = []
         self._threads: InferenceThreads | None = None
         super().__init__(config=config, **kwargs)
+
+    @property
+    def native_reason(self) -> str:
+        """Why torch computes the module in the bulk loop; "" where the pool's threads do."""
+        return self._engine.reason
 
     # -- what RLlib calls ----------------------------------------------------------
 
@@ -99,12 +103,18 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             super().make_env()
             require_next_step(self.env)
             return
+        self._engine.forget()
         self._close_env()
         context = self._env_context()
         mode = AutoresetMode.NEXT_STEP if self.slow_reason else AutoresetMode.SAME_STEP
         pool = creator.make(self.config.num_envs_per_env_runner, context, mode)
         self.env = DictInfoToList(pool) if self.slow_reason else BatchSteps(pool)
         self.num_envs = pool.num_envs
+        self._scale = ActionScaling(
+            pool.single_action_space,
+            normalize=self.config.normalize_actions,
+            clip=self.config.clip_actions,
+        )
         self._needs_initial_reset = True
         self._check_config_spaces()
         make_callback(
@@ -134,11 +144,15 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._end_threads()
         if can_split(self.module):
             self._threads = InferenceThreads()
+        if not self._module_reason:
+            with self._acting():
+                self._choose_engine(bool(self.config.explore))
 
     def stop(self) -> None:
         """As SingleAgentEnvRunner."""
         super().stop()
         self._end_threads()
+        self._engine.forget()
 
     def get_metrics(self) -> Any:
         """As SingleAgentEnvRunner, of the episodes that ended since the last call."""
@@ -164,6 +178,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             self.make_env()
         self.slow_reason = reason
         if reason:
+            self._engine.give_up(SpecError(f"RLlib's own loop runs: {reason}"))
             with self._beside_the_pool():
                 return super()._sample(  # type: ignore[no-any-return]
                     num_timesteps=num_timesteps,
@@ -196,29 +211,33 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._steps.resume(-(-(num_timesteps or 0) // self.num_envs))
         done: list[SingleAgentEpisode] = []
         steps = 0
-        while (
-            steps < num_timesteps
-            if num_timesteps is not None
-            else len(done) + self._steps.num_ended < (num_episodes or 0)
-        ):
-            if self._step(steps, explore, random_actions):
-                steps += self.num_envs
-                continue
-            # the environments were made anew: whole episodes count, as in RLlib's loop
-            done += self._take()[0]
-            self._reset_in_bulk()
-            steps = 0
+        actor = None if random_actions else self._choose_engine(explore)
+        while True:
+            missing = (num_episodes or 0) - len(done) - self._steps.num_ended
+            if missing <= 0 if num_timesteps is None else steps >= num_timesteps:
+                break
+            if actor is None:
+                taken = int(self._step(steps, explore, random_actions))
+            elif num_timesteps is None:
+                taken = self._step_natively(actor, _EPISODES_STEPS, missing)
+            else:
+                taken = self._step_natively(actor, -(-(num_timesteps - steps) // self.num_envs))
+            steps += taken * self.num_envs
+            if not taken:
+                # the environments were made anew: whole episodes count, as in RLlib's loop
+                done += self._take()[0]
+                self._reset_in_bulk()
+                steps = 0
+                # one that gave up would do so again
+                actor = None if self.native_reason else actor and self._choose_engine(explore)
         # the last step may have ended more episodes than were asked for
-        surplus = 0
-        if num_episodes is not None:
-            surplus = len(done) + self._steps.num_ended - num_episodes
+        surplus = 0 if num_episodes is None else -missing
         ended, going = self._take(surplus)
         return done + ended, going if num_episodes is None else [], steps
 
     def _take(self, surplus: int = 0) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode]]:
         """Cuts what was sampled; the last `surplus` episodes that ended are left out."""
-        ended = self._steps.ended
-        done, going = self._steps.take()
+        done, ended, going = self._steps.take()
         count = len(done) - surplus
         self._ended += ended[:count]
         return done[:count], going
@@ -238,6 +257,38 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             return False
         self._steps.add(action, extras, self._weights_seq_no, outcome)
         return True
+
+    def _step_natively(
+        self, actor: NativeActor, num_steps: int, num_ended: int | None = None
+    ) -> int:
+        """Has the pool act and step; fewer steps where `num_ended` episodes end in fewer.
+
+        Returns:
+          Steps of all environments; 0 where these were made anew.
+        """
+        collect = functools.partial(actor.collect, obs=self._steps.room(num_steps))
+        try:
+            outcome = self._try_env_step(collect)
+            if isinstance(outcome, SpecError):
+                self._engine.give_up(outcome)
+        except BaseException:
+            self._needs_initial_reset = True  # environments are somewhere in the rollout
+            raise
+        if not isinstance(outcome, Block):
+            return 0
+        block = outcome if num_ended is None else outcome.until(num_ended)
+        self._steps.add_block(block, self._weights_seq_no)
+        return len(block.terminated)
+
+    def _choose_engine(self, explore: bool) -> NativeActor | None:
+        assert self.env is not None
+        return self._engine.choose(
+            self.env.unwrapped,
+            self.module,
+            self._scale,
+            explore=explore,
+            keep_infos=self._keeps_infos,
+        )
 
     def _act(self, obs: Array, steps: int, explore: bool) -> dict[str, Array]:
         """Runs the module on (N, ...) observations; returns all it says, with actions."""
@@ -285,14 +336,11 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             self.env.single_observation_space,
             self.env.single_action_space,
             lookback=self.config.episode_lookback_horizon,
-            keep_infos=self.config._learner_connector is not None,
+            keep_infos=self._keeps_infos,
         )
         self._steps.begin(obs, info)
-        self._scale = ActionScaling(
-            self.env.single_action_space,
-            normalize=self.config.normalize_actions,
-            clip=self.config.clip_actions,
-        )
+        if seed is not None:
+            self._engine.draw_anew()
         self._ongoing_episodes_for_metrics.clear()
         self._needs_initial_reset = False
 
@@ -302,6 +350,10 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         if self._creator is None:
             return f"{self.config.env!r} is not an environment of rollouts"
         return config_reason(self) or connector_reason(self) or self._module_reason
+
+    @property
+    def _keeps_infos(self) -> bool:
+        return self.config._learner_connector is not None
 
     def _connects_before_module(self) -> bool:
         return self.config._env_to_module_connector is not None

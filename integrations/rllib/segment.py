@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rollouts.batch import StepBatch
 
+from .by_env import ByEnv, Chunks, Ends, done_chunks, going_chunks
 from .chunks import ChunkFactory
 
 Array = NDArray[Any]
@@ -33,16 +36,32 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """Where an episode ended: in arena row t of environment `row`."""
+class Block:
+    """T steps of all environments.
 
-    t: int
-    row: int
-    id_: str
-    length: int
-    terminated: bool
-    truncated: bool
+    Attributes:
+      columns: name -> (T, N, ...): actions, rewards, and what the module said.
+      terminated, truncated: (T, N) bool.
+      final_obs: (E, ...): of each episode that ended, by step and environment.
+    """
+
+    columns: dict[str, Array]
+    terminated: Array
+    truncated: Array
     final_obs: Array
+
+    def until(self, num_ended: int) -> Block:
+        """The steps up to the first after which as many episodes have ended; all, if fewer do."""
+        counts = (self.terminated | self.truncated).sum(1).cumsum()
+        last = int(np.searchsorted(counts, num_ended)) + 1
+        if last >= len(counts):
+            return self
+        return Block(
+            {name: array[:last] for name, array in self.columns.items()},
+            self.terminated[:last],
+            self.truncated[:last],
+            self.final_obs[: counts[last - 1]],
+        )
 
 
 class Segment:
@@ -66,12 +85,13 @@ class Segment:
         self._make_chunk = ChunkFactory(obs_space, action_space)
         self._capacity = 0
         self._columns: dict[str, Array] = {}
+        self._versions = np.zeros(0, np.int64)
         self._infos: dict[str, Array] = {}
         self._obs: Array = np.empty((1, num_envs, *(obs_space.shape or ())), obs_space.dtype)
-        self._versions = np.zeros(0, np.int64)
+        # when each row's step was done; until then, when this call began
+        self._clock = np.zeros(0, np.float64)
         self._first = self._next = 0
-        self._ends: list[_End] = []
-        self.ended: list[Ended] = []
+        self._ends: list[Ends] = []
 
     @property
     def obs(self) -> Array:
@@ -83,10 +103,10 @@ class Segment:
         """Starts an episode everywhere; what was not taken is forgotten."""
         self._first = self._next = 0
         self._ends.clear()
-        self.ended.clear()
         self._obs[0] = obs
         self._write_infos(0, info)
-        self._ids = [uuid.uuid4().hex for _ in range(self._num_envs)]
+        self._ids = _new_ids(self._num_envs)
+        # of the episodes that go on, before this call
         self._length = np.zeros(self._num_envs, np.int64)
         self._return = np.zeros(self._num_envs, np.float64)
         self._seconds = np.zeros(self._num_envs, np.float64)
@@ -95,8 +115,7 @@ class Segment:
     def resume(self, num_steps: int) -> None:
         """Begins a call: makes room for `num_steps` and starts the clocks of the episodes."""
         self._grow(self._next + num_steps)
-        self._started = np.full(self._num_envs, time.perf_counter())
-        self._length_before = self._length.copy()
+        self._started = time.perf_counter()
 
     def add(
         self,
@@ -116,115 +135,159 @@ class Segment:
         t = self._next
         if t == self._capacity:
             self._grow(2 * t)
-        for name, array in {
-            Columns.ACTIONS: action,
-            Columns.REWARDS: outcome.reward,
-            **extras,
-        }.items():
-            column = self._columns.get(name)
-            if column is None:
-                # rows before this one, if any, are lookback that has no such column
-                column = np.zeros((self._capacity, *array.shape), array.dtype)
-                self._columns[name] = column
-            column[t] = array
-        self._versions[t] = version
+        columns = {Columns.ACTIONS: action, Columns.REWARDS: outcome.reward, **extras}
+        self._write(t, t + 1, {name: array[None] for name, array in columns.items()}, version)
+        self._clock[t] = time.perf_counter()
         self._obs[t + 1] = outcome.obs
         self._next = t + 1
-        self._length += 1
-        self._return += outcome.reward
         ended = (outcome.terminated | outcome.truncated).nonzero()[0]
         if ended.size:
             self._end(t, ended, outcome)
         self._write_infos(t + 1, outcome.info)
 
+    def room(self, num_steps: int) -> Array:
+        """Rows (num_steps + 1, N, ...) for what the next steps observe; the first is `obs`."""
+        self._grow(self._next + num_steps)
+        return self._obs[self._next : self._next + num_steps + 1]
+
+    def add_block(self, block: Block, version: int) -> None:
+        """Writes T steps of all environments, whose observations `room` has; without infos."""
+        t, end = self._next, self._next + len(block.terminated)
+        self._write(t, end, block.columns, version)
+        # nobody looked at the clock meanwhile: as if each had taken equally long
+        before = self._clock[t - 1] if t > self._first else self._started
+        self._clock[t:end] = np.linspace(before, time.perf_counter(), end - t + 1)[1:]
+        self._next = end
+        at, rows = np.nonzero(block.terminated | block.truncated)
+        if at.size:
+            cells = at, rows
+            flags = block.terminated[cells], block.truncated[cells]
+            self._ends.append(Ends(at + t, rows, *flags, block.final_obs))
+
     @property
     def num_ended(self) -> int:
         """Episodes that ended since the last `take`."""
-        return len(self._ends)
+        return sum(len(ends.t) for ends in self._ends)
 
-    def take(self) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode]]:
+    def take(
+        self,
+    ) -> tuple[list[SingleAgentEpisode], list[Ended], list[SingleAgentEpisode]]:
         """Cuts the steps since the last call into chunks of episodes.
 
         Returns:
-          Those whose episode ended, in the order of time, and those that go on, in the order
-          of environments. Their arrays are new, writable and shared with nobody.
+          Chunks whose episode ended, in the order of time, and these episodes; chunks that go
+          on, in the order of environments. Arrays are new, writable and shared with nobody.
         """
-        now = time.perf_counter()
-        self._seconds += now - self._started
-        steps = _ByEnv(self._columns, self._obs, self._infos, self._next, self._ends)
-        begins = [self._first] * self._num_envs
-        lookbacks = np.minimum(self._length_before, self._first).tolist()
-        done = []
-        for number, end in enumerate(self._ends):
-            begin, lookback = begins[end.row], lookbacks[end.row]
-            chunk = self._cut(steps, end.row, begin - lookback, end.t + 1, lookback, number)
-            begins[end.row], lookbacks[end.row] = end.t + 1, 0
-            done.append(chunk)
-        going = []
+        ends = Ends.joined(self._ends, self._obs[0])
+        done = done_chunks(ends, self._first)
+        going = going_chunks(ends, self._first, self._next, self._num_envs)
+        shape = (self._capacity, self._num_envs)
+        columns = {**self._columns, WEIGHTS_SEQ_NO: np.broadcast_to(self._versions[:, None], shape)}
+        steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
+        ended = [Ended(*each) for each in zip(*self._totals(done), strict=True)]
+        with _no_collection():
+            # first what ended: an environment's next episode has another name
+            taken = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
         if self._next > self._first:
-            for row, length in enumerate(self._length.tolist()):
-                if length:
-                    lookback = lookbacks[row]
-                    begin = begins[row] - lookback
-                    going.append(self._cut(steps, row, begin, self._next, lookback, None))
+            self._carry(going)
         self._roll()
-        return done, going
+        return taken
 
     # -- helpers -------------------------------------------------------------------
 
-    def _cut(
-        self, steps: _ByEnv, row: int, begin: int, end: int, lookback: int, number: int | None
-    ) -> SingleAgentEpisode:
-        """Steps begin..end of an environment; they close with end `number`, or go on."""
-        ended = None if number is None else self._ends[number]
-        columns = {name: array[row, begin:end] for name, array in steps.columns.items()}
-        columns[WEIGHTS_SEQ_NO] = self._versions[begin:end].copy()
-        length = int(self._length[row]) if ended is None else ended.length
-        num_obs = end - begin + 1
-        return self._make_chunk(
-            id_=self._ids[row] if ended is None else ended.id_,
-            obs=steps.obs_of(row, begin, num_obs),
-            columns=columns,
-            infos=self._infos_of(steps, row, begin, num_obs),
-            t_started=length - (end - begin - lookback),
-            lookback=lookback,
-            terminated=ended is not None and ended.terminated,
-            truncated=ended is not None and ended.truncated,
+    def _carry(self, going: Chunks) -> None:
+        """Keeps what the next call has to know of the episodes that go on."""
+        length, episode_return, seconds = self._totals(going)
+        for carried in (self._length, self._return, self._seconds):
+            carried[:] = 0
+        self._length[going.row] = length
+        self._return[going.row] = episode_return
+        self._seconds[going.row] = seconds
+
+    def _totals(self, chunks: Chunks) -> tuple[list[int], list[float], list[float]]:
+        """Lengths, returns and seconds of the chunks' episodes, with earlier chunks'."""
+        row, begin, end, is_first = chunks.row, chunks.begin, chunks.end, chunks.is_first
+        if not len(row):
+            return [], [], []
+        first = self._first
+        rewards = self._columns[Columns.REWARDS][first : self._next]
+        sums = np.zeros((len(rewards) + 1, self._num_envs))
+        rewards.cumsum(0, out=sums[1:])
+        clock = np.concatenate([[self._started], self._clock[first : self._next]])
+        return (
+            (end - begin + is_first * self._length[row]).tolist(),
+            (
+                sums[end - first, row] - sums[begin - first, row] + is_first * self._return[row]
+            ).tolist(),
+            (clock[end - first] - clock[begin - first] + is_first * self._seconds[row]).tolist(),
         )
 
-    def _infos_of(self, steps: _ByEnv, row: int, begin: int, count: int) -> list[dict[str, Any]]:
+    def _cut(self, steps: ByEnv, chunks: Chunks, ends: Ends | None) -> list[SingleAgentEpisode]:
+        """Makes chunks; they close with `ends`, one each, or go on."""
+        count = len(chunks.row)
+        before = chunks.is_first * self._length[chunks.row]
+        lookback = np.minimum(before, self._first) * chunks.is_first
+        flags = (ends.terminated, ends.truncated) if ends else np.zeros((2, count), np.bool_)
+        fields = (
+            *(chunks.row, chunks.begin - lookback, chunks.end, chunks.is_first),
+            *(lookback, before, *flags),
+        )
+        ids, new_ids = self._ids, _new_ids(count if ends else 0)
+        cut = []
+        for number, (row, begin, end, is_first, back, started, terminated, truncated) in enumerate(
+            zip(*(each.tolist() for each in fields), strict=True)
+        ):
+            chunk = self._make_chunk(
+                id_=ids[row],
+                obs=steps.obs_of(row, begin, end - begin + 1),
+                columns=steps.columns_of(row, begin, end),
+                infos=self._infos_of(
+                    steps, row, begin, end - begin + 1, follows_an_end=not is_first
+                ),
+                t_started=started,
+                lookback=back,
+                terminated=terminated,
+                truncated=truncated,
+            )
+            if ends:
+                ids[row] = new_ids[number]
+            cut.append(chunk)
+        return cut
+
+    def _infos_of(
+        self, steps: ByEnv, row: int, begin: int, count: int, *, follows_an_end: bool
+    ) -> list[dict[str, Any]]:
         if not self._keep_infos:
             return [{}] * count
         infos = steps.infos_of(row, begin, count) if self._infos else [{} for _ in range(count)]
         # the pool's infos of a step that ended an episode are about that one
-        if any(end.row == row and end.t + 1 == begin for end in self._ends):
+        if follows_an_end:
             infos[0] = {}
         return infos
 
     def _end(self, t: int, rows: Array, outcome: StepBatch) -> None:
         assert outcome.final_obs is not None
-        now = time.perf_counter()
+        final_obs = outcome.final_obs[rows]
         failed = outcome.info.get("_env_error")
-        for row in rows.tolist():
+        if failed is not None:
             # a failed environment has no observation after the last one
-            lost = failed is not None and failed[row]
-            end = _End(
-                t=t,
-                row=row,
-                id_=self._ids[row],
-                length=int(self._length[row]),
-                terminated=bool(outcome.terminated[row]),
-                truncated=bool(outcome.truncated[row]),
-                final_obs=(self._obs[t] if lost else outcome.final_obs)[row].copy(),
-            )
-            self._ends.append(end)
-            seconds = float(self._seconds[row] + now - self._started[row])
-            self.ended.append(Ended(end.length, float(self._return[row]), seconds))
-            self._ids[row] = uuid.uuid4().hex
-        self._length[rows] = 0
-        self._return[rows] = 0.0
-        self._seconds[rows] = 0.0
-        self._started[rows] = now
+            lost = failed[rows]
+            final_obs[lost] = self._obs[t][rows[lost]]
+        at = np.full(len(rows), t)
+        self._ends.append(
+            Ends(at, rows, outcome.terminated[rows], outcome.truncated[rows], final_obs)
+        )
+
+    def _write(self, t: int, end: int, columns: Mapping[str, Array], version: int) -> None:
+        """Writes columns (end - t, N, ...)."""
+        for name, array in columns.items():
+            column = self._columns.get(name)
+            if column is None:
+                # rows before these, if any, are lookback that has no such column
+                column = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
+                self._columns[name] = column
+            column[t:end] = array
+        self._versions[t:end] = version
 
     def _write_infos(self, t: int, info: Mapping[str, Any]) -> None:
         if not self._keep_infos:
@@ -239,14 +302,12 @@ class Segment:
     def _roll(self) -> None:
         """Moves the last L steps, and the observation after them, to the front."""
         kept = min(self._lookback, self._next)
-        for array in self._columns.values():
+        for array in (*self._columns.values(), self._versions):
             array[:kept] = array[self._next - kept : self._next].copy()
-        self._versions[:kept] = self._versions[self._next - kept : self._next].copy()
         for array in (self._obs, *self._infos.values()):
             array[: kept + 1] = array[self._next - kept : self._next + 1].copy()
         self._first = self._next = kept
         self._ends.clear()
-        self.ended = []
 
     def _grow(self, capacity: int) -> None:
         capacity = max(capacity, 16)
@@ -254,56 +315,28 @@ class Segment:
             return
         self._columns = {name: _longer(a, capacity) for name, a in self._columns.items()}
         self._versions = _longer(self._versions, capacity)
+        self._clock = _longer(self._clock, capacity)
         self._obs = _longer(self._obs, capacity + 1)
         self._infos = {name: _longer(a, capacity + 1) for name, a in self._infos.items()}
         self._capacity = capacity
 
 
-class _ByEnv:
-    """A segment's arrays once more, environment by environment: a chunk's rows are neighbours.
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keeps Python from looking for garbage among thousands of objects that are made to stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
-    In `obs` each final observation has its own row, between the observation before it and the
-    first one of the next episode.
-    """
 
-    def __init__(
-        self,
-        columns: Mapping[str, Array],
-        obs: Array,
-        infos: Mapping[str, Array],
-        num_steps: int,
-        ends: Sequence[_End],
-    ) -> None:
-        self.columns = {
-            name: np.ascontiguousarray(array[:num_steps].swapaxes(0, 1))
-            for name, array in columns.items()
-        }
-        num_envs = obs.shape[1]
-        # ends of an environment before row t push its later observations down
-        shift = np.zeros((num_steps + 1, num_envs), np.int64)
-        if ends:
-            at = tuple(np.array([(end.t + 1, end.row) for end in ends]).T)
-            shift[at] = 1
-        shift = shift.cumsum(axis=0)
-        per_env = num_steps + 1 + shift[-1]
-        begin_of_env = np.cumsum(per_env) - per_env
-        self._at = begin_of_env + np.arange(num_steps + 1)[:, None] + shift
-        self._obs = np.empty((int(per_env.sum()), *obs.shape[2:]), obs.dtype)
-        self._obs[self._at] = obs[: num_steps + 1]
-        self._infos = {name: array[: num_steps + 1] for name, array in infos.items()}
-        for end in ends:
-            self._obs[self._at[end.t + 1, end.row] - 1] = end.final_obs
-
-    def obs_of(self, row: int, begin: int, count: int) -> Array:
-        """Observations (count, ...) from arena row `begin` on; the last may be a final one."""
-        first = self._at[begin, row]
-        return self._obs[first : first + count]
-
-    def infos_of(self, row: int, begin: int, count: int) -> list[dict[str, Any]]:
-        """A dict for each observation of `obs_of`."""
-        names = list(self._infos)
-        values = (array[begin : begin + count, row] for array in self._infos.values())
-        return [dict(zip(names, each, strict=True)) for each in zip(*values, strict=True)]
+def _new_ids(count: int) -> list[str]:
+    """Names of episodes, as long and as rarely equal as those of RLlib."""
+    digits = os.urandom(16 * count).hex()
+    return [digits[32 * i : 32 * (i + 1)] for i in range(count)]
 
 
 def _longer(array: Array, length: int) -> Array:

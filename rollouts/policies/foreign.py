@@ -129,7 +129,7 @@ def from_torchrl(actor: nn.Module, critic: nn.Module) -> nn.Module:
     return _TorchRl(actor, critic)
 
 
-class _Wrapped(nn.Module):
+class Wrapped(nn.Module):
     """Reads a module under the names that its layers and its weights have in itself."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -149,7 +149,7 @@ class _Wrapped(nn.Module):
         yield from self.module.named_modules(*args, **kwargs)
 
 
-class _Sb3(_Wrapped):
+class _Sb3(Wrapped):
     def forward(self, obs: Tensor) -> Outputs:
         policy = self.module
         features = policy.extract_features(obs)
@@ -160,7 +160,7 @@ class _Sb3(_Wrapped):
         return (action, policy.log_std, value) if is_gaussian else (action, value)
 
 
-class _Rllib(_Wrapped):
+class _Rllib(Wrapped):
     def __init__(self, module: nn.Module, is_gaussian: bool) -> None:
         super().__init__(module)
         self._is_gaussian = is_gaussian
@@ -171,7 +171,7 @@ class _Rllib(_Wrapped):
         return (*action.chunk(2, -1), value) if self._is_gaussian else (action, value)
 
 
-class _CleanRl(_Wrapped):
+class _CleanRl(Wrapped):
     def forward(self, obs: Tensor) -> Outputs:
         agent = self.module
         # its Atari agents divide in both methods, before the network

@@ -27,6 +27,7 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
 )
 from ray.tune.registry import register_env
+from rllib_cases import ByTorch
 from rollouts.integrations import rllib
 
 import rollouts
@@ -284,7 +285,7 @@ def test_failed_environments_are_made_anew_if_asked_for(
     Fragile.steps = 0
     config = config_of(max_episode_steps=3)
     config.fault_tolerance(restart_failed_sub_environments=restarts)
-    runner = rllib.RolloutsEnvRunner(config=config)
+    runner = ByTorch(config=config)
     if not restarts:
         with pytest.raises(RuntimeError):
             runner.sample(num_timesteps=30)
@@ -297,7 +298,7 @@ def test_failed_environments_are_made_anew_if_asked_for(
 
 
 def test_failure_of_one_environment_can_be_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = rllib.RolloutsEnvRunner(config=config_of(on_env_error="reset"))
+    runner = ByTorch(config=config_of(on_env_error="reset"))
     runner.sample(num_timesteps=9)
     segment = runner._steps
     real = runner.env.unwrapped

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from typing import Any
 
@@ -15,45 +14,21 @@ pytest.importorskip(
 )
 
 import torch
-from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from rllib_cases import ByPool, ByTorch, columns, config_of, stitched
 from rollouts.integrations import rllib
 
 
-def config_of(env: str, num_envs: int = 4, *, runner: Any = None, **env_config: Any) -> PPOConfig:
-    """PPO's, with a small network, for one runner in this process."""
-    config = PPOConfig().environment(env, env_config=env_config)
-    config.env_runners(
-        num_env_runners=0,
-        num_envs_per_env_runner=num_envs,
-        gym_env_vectorize_mode="vector_entry_point",
-        env_runner_cls=runner,
-    )
-    config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[8]))
-    config.debugging(seed=7)
-    return config
-
-
-def both(env: str, num_envs: int = 4, **env_config: Any) -> tuple[Any, Any]:
+def both(
+    env: str, num_envs: int = 4, runner: Any = rllib.RolloutsEnvRunner, **env_config: Any
+) -> tuple[Any, Any]:
     """Our runner, and RLlib's own on our plug-in, with equal weights."""
-    ours = rllib.RolloutsEnvRunner(config=config_of(env, num_envs, **env_config))
+    ours = runner(config=config_of(env, num_envs, **env_config))
     stock = SingleAgentEnvRunner(config=config_of(rllib.register(env), num_envs, **env_config))
     stock.module.load_state_dict(ours.module.state_dict())
     assert ours.slow_reason == ""
     return ours, stock
-
-
-def columns(episode: SingleAgentEpisode) -> dict[str, Any]:
-    """Everything that a learner may read, lookback included."""
-    extras = episode.extra_model_outputs
-    return {
-        "obs": episode.observations.data,
-        "actions": episode.actions.data,
-        "rewards": episode.rewards.data,
-        **{name: buffer.data for name, buffer in extras.items()},
-    }
 
 
 def facts(episode: SingleAgentEpisode) -> tuple[Any, ...]:
@@ -87,38 +62,21 @@ def assert_same(ours: SingleAgentEpisode, stock: SingleAgentEpisode) -> None:
             np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def stitched(chunks: list[SingleAgentEpisode]) -> dict[tuple[bytes, ...], dict[str, Any]]:
-    """Episodes put together of their chunks, by the first observation."""
-    by_id: dict[str, list[SingleAgentEpisode]] = defaultdict(list)
-    for chunk in chunks:
-        by_id[chunk.id_].append(chunk)
-    whole = {}
-    for parts in by_id.values():
-        for before, after in itertools.pairwise(parts):
-            assert after.t_started == before.t and not before.is_done
-            last, first = before.get_observations(-1), after.get_observations(0)
-            np.testing.assert_array_equal(last, first)
-        obs = [part.get_observations(slice(0, len(part))) for part in parts]
-        whole[parts[0].get_observations(0).tobytes(),] = {
-            "obs": np.concatenate([*obs, parts[-1].get_observations([-1])]),
-            "actions": np.concatenate([part.get_actions() for part in parts]),
-            "rewards": np.concatenate([part.get_rewards() for part in parts]),
-            "end": (parts[-1].is_terminated, parts[-1].is_truncated),
-        }
-    return whole
-
-
 @pytest.mark.parametrize(
-    ("env_id", "options"),
+    ("env_id", "runner", "options"),
     [
-        ("CartPole-v1", {"max_episode_steps": 13}),
-        ("Pendulum-v1", {"max_episode_steps": 9}),
-        ("MountainCarContinuous-v0", {"max_episode_steps": 11}),
-        ("Acrobot-v1", {"max_episode_steps": 10}),
+        # actions of one of several are the same whoever computes them
+        ("CartPole-v1", ByPool, {"max_episode_steps": 13}),
+        ("Acrobot-v1", ByPool, {"max_episode_steps": 10}),
+        ("CartPole-v1", ByTorch, {"max_episode_steps": 13}),
+        ("Pendulum-v1", ByTorch, {"max_episode_steps": 9}),
+        ("MountainCarContinuous-v0", ByTorch, {"max_episode_steps": 11}),
     ],
 )
-def test_episodes_are_those_of_rllib_s_own_runner(env_id: str, options: dict[str, int]) -> None:
-    ours, stock = both(env_id, **options)
+def test_episodes_are_those_of_rllib_s_own_runner(
+    env_id: str, runner: Any, options: dict[str, int]
+) -> None:
+    ours, stock = both(env_id, runner=runner, **options)
     mine = [e for _ in range(6) for e in ours.sample(num_timesteps=40, explore=False)]
     theirs = [e for _ in range(7) for e in stock.sample(num_timesteps=40, explore=False)]
     mine_whole, theirs_whole = stitched(mine), stitched(theirs)
@@ -208,6 +166,14 @@ def test_returns_of_metrics_span_all_chunks_of_an_episode() -> None:
         by_id[chunk.id_] += float(chunk.get_return())
     assert sorted(by_id.values()) == pytest.approx(sorted(e.episode_return for e in ended))
     assert all(each.duration_s > 0 for each in ended)
+
+
+def test_a_call_without_steps_leaves_episodes_as_they_are() -> None:
+    runner = rllib.RolloutsEnvRunner(config=config_of("Pendulum-v1", 2, max_episode_steps=10))
+    (before, _) = runner.sample(num_timesteps=8)
+    assert runner.sample(num_timesteps=0) == []
+    after = next(c for c in runner.sample(num_timesteps=16) if c.id_ == before.id_)
+    assert after.t_started == 4 and [each.length for each in runner._ended] == [10, 10]
 
 
 def test_terminated_and_truncated_may_both_hold() -> None:

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An RLModule's actor as the pool's threads compute it, between the steps of the environments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.torch.torch_distribution import (
+    TorchCategorical,
+    TorchDiagGaussian,
+)
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import Tensor
+
+import rollouts
+from rollouts.errors import SpecError
+from rollouts.machine.torch_threads import threads_for
+from rollouts.policies.foreign import Wrapped
+from rollouts.policies.native import Head, HeadName, NativePolicy
+
+from .actions import ActionScaling, Forward, choose, forwards, to_numpy, to_tensor
+from .segment import Block
+
+Array = NDArray[Any]
+
+_HEADS: dict[Any, HeadName] = {TorchCategorical: "categorical", TorchDiagGaussian: "gaussian"}
+_SAID = {Columns.ACTIONS, Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS}
+# parts of a rollout: while the pool goes on with one, the distributions of another are computed
+_PARTS = 4
+
+
+class NativeActor:
+    """What chooses actions inside a pool as an RLModule does, exploring or not.
+
+    The module stays the master: weights that are loaded into it hold from the next rollout on.
+
+    Attributes:
+      module: Whose actor it is.
+    """
+
+    def __init__(
+        self,
+        env: rollouts.VectorEnv,
+        module: TorchRLModule,
+        scaling: ActionScaling,
+        *,
+        explore: bool,
+        seed: tuple[int, int],
+    ) -> None:
+        """Reads a module that is in eval mode.
+
+        Raises:
+          SpecError: Native code cannot do what the module does.
+        """
+        self.module = module
+        _check_pool(env)
+        if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+            raise SpecError("the RLModule is not on the CPU")
+        if explore:
+            dist_class = module.get_exploration_action_dist_cls()
+        else:
+            dist_class = module.get_inference_action_dist_cls()
+        if dist_class not in _HEADS:
+            known = " or ".join(each.__name__ for each in _HEADS)
+            raise SpecError(f"actions are of a {dist_class.__name__}, expected {known}")
+        exploring, exploiting = forwards(module)
+        forward = functools.partial(exploring, t=_Untold()) if explore else exploiting
+        self._like = _answer(env, module, forward, explore=explore)
+        self._num_inputs = self._like[Columns.ACTION_DIST_INPUTS].shape[1]
+        self._explore, self._factor = explore, scaling.factor()
+        head = _HEADS[dist_class]
+        self._policy = NativePolicy.from_torch(
+            _Actor(module, forward, self._factor, is_gaussian=head == "gaussian"),
+            env.single_action_space,
+            env.single_observation_space,
+            head=Head(head, deterministic=not explore),
+            seed=seed,
+        )
+        self._threads: ThreadPoolExecutor | None = None
+
+    def seed(self, seed: tuple[int, int]) -> None:
+        """Starts the noise anew from `seed`, which a reset by the pool's seed would repeat."""
+        self._policy.seed(seed)
+
+    def refresh(self) -> None:
+        """Takes over the module's weights.
+
+        Raises:
+          SpecError: One is NaN or infinite.
+        """
+        self._policy.refresh()
+
+    def collect(self, env: rollouts.VectorEnv, *, obs: Array) -> Block | SpecError:
+        """Steps all environments T times.
+
+        Args:
+          obs: (T + 1, N, ...); the first row is read, the others are written.
+        Returns:
+          The steps; or an error of the module's, which is no failure of the environments: these
+          are somewhere in the rollout then.
+        Raises:
+          EnvError, ClosedError: As `VectorEnv.collect`.
+        """
+        steps, num_envs = len(obs) - 1, obs.shape[1]
+        arrays = _arrays(env, steps)
+        inputs = np.empty((steps, num_envs, self._num_inputs), np.float32)
+        shares = threads_for(self.module, steps * num_envs, env.num_threads)
+        final_obs: list[Array | None] = []
+        computing: list[Future[None]] = []
+        try:
+            for part in _parts(steps, _PARTS if shares > 1 else 1):
+                rows = {name: array[part] for name, array in arrays.items()}
+                rows["obs"] = obs[part.start : part.stop + 1]
+                rows["last_value"] = np.empty(num_envs, np.float32)
+                final_obs.append(env.collect(self._policy, rows, keep_final_obs=True))
+                computing += self._compute(obs[part], inputs[part], shares)
+        except SpecError as error:
+            return error
+        finally:
+            for each in computing:
+                each.result()
+        flat = np.concatenate([rows for rows in final_obs if rows is not None]).reshape(-1)
+        return Block(
+            self._columns(arrays, inputs),
+            arrays["terminated"],
+            arrays["truncated"],
+            flat.view(obs.dtype).reshape(-1, *obs.shape[2:]),
+        )
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    # -- helpers -------------------------------------------------------------------
+
+    def _compute(self, obs: Array, inputs: Array, shares: int) -> list[Future[None]]:
+        """Computes the inputs of distributions (T, N, k) for observations (T, N, ...).
+
+        A rollout does not tell them. Where that takes long, threads do it while the pool goes on.
+        """
+        count = len(obs) * obs.shape[1]
+        rows = np.ascontiguousarray(obs, np.float32).reshape(count, -1)
+        flat = inputs.reshape(count, -1)
+        native = self._policy.refresh()
+
+        def fill(share: slice) -> None:
+            np.concatenate(native.evaluate(rows[share]), axis=1, out=flat[share])
+
+        if shares == 1:
+            fill(slice(0, count))
+            return []
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(shares, thread_name_prefix="distributions")
+        return [self._threads.submit(fill, share) for share in _parts(count, shares)]
+
+    def _columns(self, arrays: dict[str, Array], inputs: Array) -> dict[str, Array]:
+        """What an episode has of the steps, in the dtypes that torch's answer has."""
+        action, log_prob = arrays["action"], arrays["log_prob"]
+        if self._factor is not None:
+            # back to what the module says, whose actions are normalised
+            action = action / self._factor
+            inputs = inputs / np.append(self._factor, np.ones_like(self._factor))
+            logs = np.log(self._factor)
+            inputs[..., len(logs) :] -= logs
+            log_prob = log_prob + logs.sum()
+        if not self._explore:
+            # RLlib's density of an action that is not drawn
+            log_prob = np.zeros((*log_prob.shape, *self._like[Columns.ACTION_LOGP].shape[1:]))
+        said = {
+            Columns.ACTIONS: action,
+            Columns.ACTION_LOGP: log_prob,
+            Columns.ACTION_DIST_INPUTS: inputs,
+        }
+        typed = {name: array.astype(self._like[name].dtype) for name, array in said.items()}
+        return {Columns.REWARDS: arrays["reward"].astype(np.float64), **typed}
+
+
+class _Actor(Wrapped):
+    """Returns (logits,), or (mean, log_std) of what the environment gets."""
+
+    def __init__(
+        self, module: TorchRLModule, forward: Forward, factor: Array | None, *, is_gaussian: bool
+    ) -> None:
+        super().__init__(module)
+        self._forward, self._is_gaussian = forward, is_gaussian
+        self._factor = None if factor is None else torch.from_numpy(factor)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        floats = obs.float() if obs.is_floating_point() else obs
+        inputs = self._forward({Columns.OBS: floats})[Columns.ACTION_DIST_INPUTS]
+        if not self._is_gaussian:
+            return (inputs,)
+        mean, log_std = inputs.chunk(2, -1)
+        if self._factor is None:
+            return mean, log_std
+        return mean * self._factor, log_std + self._factor.log()
+
+
+class _Untold:
+    """A time step that nothing can be computed with."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("what native code computes cannot depend on the time step t")
+
+
+def _answer(
+    env: rollouts.VectorEnv, module: TorchRLModule, forward: Forward, *, explore: bool
+) -> dict[str, Array]:
+    """What the module says of two observations, by torch; SpecError where it says too much."""
+    space = env.single_observation_space
+    obs = np.zeros((2, *(space.shape or ())), space.dtype)
+    try:
+        with torch.no_grad():
+            output = forward({Columns.OBS: to_tensor(obs, "cpu")})
+            choose(output, module, explore=explore)
+    except Exception as error:
+        raise SpecError(
+            "the RLModule cannot act without being told the time step: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if set(output) != _SAID:
+        names = ", ".join(sorted(output))
+        raise SpecError(f"the RLModule returned {names}, expected inputs of a distribution alone")
+    return {name: to_numpy(tensor) for name, tensor in output.items()}
+
+
+def _check_pool(env: rollouts.VectorEnv) -> None:
+    if not env.collects_natively:
+        raise SpecError("only native pools compute modules themselves")
+    space = env.single_action_space
+    if isinstance(space, spaces.Discrete) and space.start != 0:
+        raise SpecError(f"the action space is {space}, expected one that starts at 0")
+
+
+def _arrays(env: rollouts.VectorEnv, steps: int) -> dict[str, Array]:
+    """What a rollout writes beside observations, (T, N, ...)."""
+    space = env.single_action_space
+    dtypes: dict[str, Any] = {
+        "reward": np.float32,
+        "log_prob": np.float32,
+        "value": np.float32,
+        "bootstrap_value": np.float32,
+        "terminated": np.bool_,
+        "truncated": np.bool_,
+        "episode_return": np.float64,
+        "episode_length": np.int32,
+    }
+    shape = (steps, env.num_envs)
+    arrays: dict[str, Array] = {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
+    arrays["action"] = np.empty((*shape, *(space.shape or ())), space.dtype)
+    return arrays
+
+
+def _parts(count: int, parts: int) -> Iterator[slice]:
+    """Splits 0..count into as many parts of about the same size, fewer where there are fewer."""
+    parts = min(parts, count)
+    for part in range(parts):
+        yield slice(part * count // parts, (part + 1) * count // parts)
