@@ -68,9 +68,6 @@ class ModuleEngine:
 
     def forget(self) -> None:
         """Has the module read again: the pool is another one."""
-        for _, actor in self._read.values():
-            if isinstance(actor, NativeActor):
-                actor.close()
         self._read.clear()
 
     def _check(self, env: RolloutsVectorEnv, *, keep_infos: bool) -> None:
@@ -91,8 +88,6 @@ class ModuleEngine:
     ) -> NativeActor:
         of, actor = self._read.get(explore, (None, ""))
         if of is not module:
-            if isinstance(actor, NativeActor):
-                actor.close()
             try:
                 actor = NativeActor(env, module, scaling, explore=explore, seed=self._draw_seed())
             except SpecError as error:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ from torch import Tensor
 
 import rollouts
 from rollouts.errors import SpecError
-from rollouts.machine.torch_threads import threads_for
 from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import Head, HeadName, NativePolicy
 
@@ -33,8 +30,6 @@ Array = NDArray[Any]
 
 _HEADS: dict[Any, HeadName] = {TorchCategorical: "categorical", TorchDiagGaussian: "gaussian"}
 _SAID = {Columns.ACTIONS, Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS}
-# parts of a rollout: while the pool goes on with one, the distributions of another are computed
-_PARTS = 4
 
 
 class NativeActor:
@@ -84,7 +79,6 @@ class NativeActor:
             head=Head(head, deterministic=not explore),
             seed=seed,
         )
-        self._threads: ThreadPoolExecutor | None = None
 
     def seed(self, seed: tuple[int, int]) -> None:
         """Starts the noise anew from `seed`, which a reset by the pool's seed would repeat."""
@@ -111,60 +105,28 @@ class NativeActor:
         """
         steps, num_envs = len(obs) - 1, obs.shape[1]
         arrays = _arrays(env, steps)
-        inputs = np.empty((steps, num_envs, self._num_inputs), np.float32)
-        shares = threads_for(self.module, steps * num_envs, env.num_threads)
-        final_obs: list[Array | None] = []
-        computing: list[Future[None]] = []
+        arrays |= {
+            "obs": obs,
+            "last_value": np.empty(num_envs, np.float32),
+            "inputs": np.empty((steps, num_envs, self._num_inputs), np.float32),
+        }
         try:
-            for part in _parts(steps, _PARTS if shares > 1 else 1):
-                rows = {name: array[part] for name, array in arrays.items()}
-                rows["obs"] = obs[part.start : part.stop + 1]
-                rows["last_value"] = np.empty(num_envs, np.float32)
-                final_obs.append(env.collect(self._policy, rows, keep_final_obs=True))
-                computing += self._compute(obs[part], inputs[part], shares)
+            ended = env.collect(self._policy, arrays, keep_final_obs=True)
         except SpecError as error:
             return error
-        finally:
-            for each in computing:
-                each.result()
-        flat = np.concatenate([rows for rows in final_obs if rows is not None]).reshape(-1)
+        assert ended is not None
         return Block(
-            self._columns(arrays, inputs),
+            self._columns(arrays),
             arrays["terminated"],
             arrays["truncated"],
-            flat.view(obs.dtype).reshape(-1, *obs.shape[2:]),
+            ended.reshape(-1).view(obs.dtype).reshape(-1, *obs.shape[2:]),
         )
-
-    def close(self) -> None:
-        """Ends the threads."""
-        if self._threads is not None:
-            self._threads.shutdown()
 
     # -- helpers -------------------------------------------------------------------
 
-    def _compute(self, obs: Array, inputs: Array, shares: int) -> list[Future[None]]:
-        """Computes the inputs of distributions (T, N, k) for observations (T, N, ...).
-
-        A rollout does not tell them. Where that takes long, threads do it while the pool goes on.
-        """
-        count = len(obs) * obs.shape[1]
-        rows = np.ascontiguousarray(obs, np.float32).reshape(count, -1)
-        flat = inputs.reshape(count, -1)
-        native = self._policy.refresh()
-
-        def fill(share: slice) -> None:
-            np.concatenate(native.evaluate(rows[share]), axis=1, out=flat[share])
-
-        if shares == 1:
-            fill(slice(0, count))
-            return []
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(shares, thread_name_prefix="distributions")
-        return [self._threads.submit(fill, share) for share in _parts(count, shares)]
-
-    def _columns(self, arrays: dict[str, Array], inputs: Array) -> dict[str, Array]:
+    def _columns(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """What an episode has of the steps, in the dtypes that torch's answer has."""
-        action, log_prob = arrays["action"], arrays["log_prob"]
+        action, log_prob, inputs = arrays["action"], arrays["log_prob"], arrays["inputs"]
         if self._factor is not None:
             # back to what the module says, whose actions are normalised
             action = action / self._factor
@@ -258,10 +220,3 @@ def _arrays(env: rollouts.VectorEnv, steps: int) -> dict[str, Array]:
     arrays: dict[str, Array] = {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
     arrays["action"] = np.empty((*shape, *(space.shape or ())), space.dtype)
     return arrays
-
-
-def _parts(count: int, parts: int) -> Iterator[slice]:
-    """Splits 0..count into as many parts of about the same size, fewer where there are fewer."""
-    parts = min(parts, count)
-    for part in range(parts):
-        yield slice(part * count // parts, (part + 1) * count // parts)

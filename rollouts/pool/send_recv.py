@@ -75,6 +75,8 @@ class SendRecv:
             terminated, truncated              (T, B) bool
             episode_return   (T, B) float64           episode_length   (T, B) int32
             last_value       (B,) float32             of the last row of obs
+            inputs           (T, B, k) float32        may be left out: what the head read, logits
+                                                      or mean and log_std
           keep_final_obs: Whether to return the last observation of each episode that ended.
           poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
         Returns:

@@ -17,7 +17,6 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.connectors.env_to_module import MeanStdFilter
-from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rllib_cases import ByPool, ByTorch, columns, config_of, stitched
 from rollouts.integrations import rllib
@@ -124,15 +123,6 @@ def test_loaded_weights_and_another_module_hold_from_the_next_call() -> None:
     assert {int(v) for c in chunks for v in c.get_extra_model_outputs("weights_seq_no")} == {4}
     runner.make_module()
     assert_the_module_said_so(runner, runner.sample(num_timesteps=20))
-
-
-def test_distributions_that_threads_compute_meanwhile_are_the_same() -> None:
-    config = config_of("CartPole-v1", 64, num_threads=2)
-    config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[256, 256]))
-    runner = ByPool(config=config)
-    chunks = runner.sample(num_timesteps=64 * 40)
-    assert runner._engine._read[True][1]._threads is not None  # type: ignore[union-attr]
-    assert_the_module_said_so(runner, chunks)
 
 
 def test_whole_episodes_are_those_that_torch_samples() -> None:

@@ -46,7 +46,8 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
   return static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
 }
 
-policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
+policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
+                                 const policy::NativePolicy& policy) {
   const py::array reward = Named(arrays, "reward");
   if (reward.ndim() != 2) {
     throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
@@ -62,6 +63,9 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
   const bool discrete = spec.action.n > 0;
   const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(spec.action.dtype);
   const std::int64_t action_bytes = action.itemsize() * (discrete ? 1 : spec.action.size());
+  // as many as the head reads of the network
+  std::int64_t num_inputs = policy.network->output_size(0);
+  if (!policy::IsDiscrete(policy.head.kind)) num_inputs += policy.network->output_size(1);
   return {.steps = static_cast<std::int32_t>(steps),
           .envs = static_cast<std::int32_t>(envs),
           .obs = MemoryOf(arrays, "obs", NumpyDType(spec.observation.dtype), steps + 1, envs,
@@ -77,7 +81,10 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
           .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", i32)),
           // one row, without an axis of time
           .last_value = reinterpret_cast<float*>(
-              MemoryOf(arrays, "last_value", f32, 0, envs, f32.itemsize()))};
+              MemoryOf(arrays, "last_value", f32, 0, envs, f32.itemsize())),
+          .inputs = arrays.contains("inputs")
+                        ? reinterpret_cast<float*>(cells("inputs", f32, num_inputs * f32.itemsize()))
+                        : nullptr};
 }
 
 }  // namespace
@@ -85,8 +92,8 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec) {
 py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict& arrays,
                           bool keep_final_obs, const py::object& poll) {
   policy::CheckCollects(pool);
-  const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec());
   const auto current = policy.current();
+  const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec(), *current);
   std::vector<policy::FinalObs> kept;
   {
     const ReleaseGil no_gil;

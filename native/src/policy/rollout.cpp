@@ -23,8 +23,11 @@ constexpr std::int32_t kHeavyNs = 2'000;
 // A rollout cheaper than this is the caller's own: waking threads costs more.
 constexpr std::int64_t kAloneNs = 30'000;
 
-std::int32_t ChunkOf(const EnvSpec& spec) {
-  return spec.step_cost_ns < kHeavyNs ? kLightChunk : kHeavyChunk;
+// No larger than a thread's share, in whole groups of columns: 64 environments are work for two.
+std::int32_t ChunkOf(const EnvSpec& spec, std::int32_t num_envs, std::int32_t num_threads) {
+  if (spec.step_cost_ns >= kHeavyNs) return kHeavyChunk;
+  const std::int32_t share = (num_envs + num_threads - 1) / num_threads;
+  return std::min(kLightChunk, (share + kColumns - 1) / kColumns * kColumns);
 }
 
 // What a rollout takes on one thread, roughly: a core makes some 16 products of a network in a
@@ -50,10 +53,10 @@ class Rollout::Part final : private RowSource {
         arrays_(rollout.arrays_),
         obs_bytes_(spec_.observation.bytes()),
         box_size_(IsDiscrete(policy_.head.kind) ? 1 : spec_.action.size()),
-        outcome_(spec_, {.rows = ChunkOf(spec_), .with_final_obs = true, .out_of_order = false}),
+        outcome_(spec_, {.rows = rollout.settings_.chunk, .with_final_obs = true, .out_of_order = false}),
         rows_(std::int64_t{policy_.network->num_rows()} * kColumns),
         box_(std::int64_t{policy_.network->output_size(0)} * kColumns),
-        failed_(static_cast<std::size_t>(ChunkOf(spec_)), 0) {
+        failed_(static_cast<std::size_t>(rollout.settings_.chunk), 0) {
     outputs_.with_entropy = false;
     outputs_.box = box_.data();
   }
@@ -134,7 +137,18 @@ class Rollout::Part final : private RowSource {
       // before anything is written that an environment would be stepped with
       CheckFinite(count, arrays_.value + at, range_.first + first);
       std::copy_n(outputs_.log_prob, count, arrays_.log_prob + at);
+      if (arrays_.inputs) TakeInputs(count, at);
       WriteActions(count, at, actions + first * action_bytes, action_bytes);
+    }
+  }
+
+  // What the head read: logits, or mean and log_std, one after the other.
+  void TakeInputs(std::int32_t count, std::int64_t at) {
+    const HeadInputs inputs = HeadInputsOf(policy_, rows_.data());
+    float* to = arrays_.inputs + at * (inputs.size + inputs.second_size);
+    for (std::int32_t i = 0; i < count; ++i) {
+      for (std::int32_t k = 0; k < inputs.size; ++k) *to++ = inputs.first[k * kColumns + i];
+      for (std::int32_t k = 0; k < inputs.second_size; ++k) *to++ = inputs.second[k * kColumns + i];
     }
   }
 
@@ -204,7 +218,7 @@ class Rollout::Part final : private RowSource {
       arrays_.episode_length[at + i] = view_.episode_length[i];
       if (view_.terminated[i] | view_.truncated[i]) [[unlikely]] SeeEnd(t, i);
     }
-    if (!cut_.empty()) BootstrapCut(at);
+    if (!cut_.empty() && policy_.has_value()) BootstrapCut(at);
   }
 
   void SeeEnd(std::int32_t t, std::int32_t i) {
@@ -240,6 +254,10 @@ class Rollout::Part final : private RowSource {
 
   // The values behind the last step, from which the returns of open episodes go on.
   void ValueLast() {
+    if (!policy_.has_value()) {
+      std::fill_n(arrays_.last_value + range_.first, range_.count, 0.0f);
+      return;
+    }
     for (std::int32_t first = 0; first < range_.count; first += kColumns) {
       const std::int32_t count = std::min(kColumns, range_.count - first);
       Forward(ObsAt(arrays_.steps) + first * obs_bytes_, count);
@@ -283,7 +301,7 @@ std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* action
   try {
     Part part(*this);
     std::int64_t steps = 0;
-    const std::int32_t chunk = ChunkOf(spec_);
+    const std::int32_t chunk = settings_.chunk;
     const std::int32_t end = range.first + range.count;
     for (std::int32_t first = range.first; first < end; first += chunk) {
       steps += part.Run(envs, work, actions, {first, std::min(chunk, end - first)});
@@ -344,8 +362,10 @@ std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
                     " environments, expected " + std::to_string(settings.num_envs));
   }
   policy.CheckFits(pool.spec());
+  const std::int32_t chunk = ChunkOf(pool.spec(), settings.num_envs, settings.num_threads);
   Rollout rollout(pool.spec(), policy, arrays,
-                  {.env_id_offset = settings.env_id_offset,
+                  {.chunk = chunk,
+                   .env_id_offset = settings.env_id_offset,
                    .keep_final_obs = options.keep_final_obs,
                    .poll =
                        [&] {
@@ -361,7 +381,7 @@ std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
       [&](EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
         return rollout.Run(envs, work, actions, range);
       },
-      {.chunk = ChunkOf(pool.spec()),
+      {.chunk = chunk,
        .alone = CostNs(pool.spec(), policy, arrays) < kAloneNs,
        .poll = [&] { rollout.Poll(); }});
   rollout.ThrowIfFailed();

@@ -39,6 +39,7 @@ struct RolloutArrays {
   double* episode_return = nullptr;
   std::int32_t* episode_length = nullptr;
   float* last_value = nullptr;  // (B,)
+  float* inputs = nullptr;      // (T, B, k): what the head reads; null where nobody wants it
 };
 
 // The last observation of an episode that ended in step t of environment `env`.
@@ -53,6 +54,7 @@ struct FinalObs {
 class Rollout {
  public:
   struct Settings {
+    std::int32_t chunk = kColumns;  // environments that a thread takes through the steps together
     std::int32_t env_id_offset = 0;
     bool keep_final_obs = false;
     // Called now and then by the thread that made the rollout; what it throws ends the rollout.
