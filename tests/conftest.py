@@ -55,7 +55,7 @@ def ray_session() -> Iterator[Any]:
 
 # Where several processes share the files, these folders' come first: they have the long ones, and
 # the short ones of the others fill the end.
-LONG_FIRST = ("native", "packaging", "examples", "cluster", "integrations", "oracle")
+LONG_FIRST = ("native", "packaging", "examples", "cluster", "integrations", "sb3", "oracle")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 
 pytestmark = pytest.mark.system
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "integrations"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "integrations"
 
 
 def run(name: str, *args: str, limit_s: float = 600.0) -> subprocess.CompletedProcess[str]:
