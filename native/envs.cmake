@@ -2,9 +2,10 @@
 # THE registry: one line per environment id. HEADER is relative to include/rollouts.
 # An id that ends in * stands for many, which Python names (rollouts/families/table.py).
 #
-# rollouts_env(ID TYPE HEADER [MAX_EPISODE_STEPS n] [REWARD_THRESHOLD x] [CPU_ONLY] [VECTORIZED]
-#              [INCLUDE header])
-# VECTORIZED goes with kVectorized in the header. INCLUDE is where TYPE is, if not in HEADER
+# rollouts_env(ID TYPE HEADER [MAX_EPISODE_STEPS n] [REWARD_THRESHOLD x] [CPU_ONLY] [MULTI_AGENT]
+#              [VECTORIZED] [INCLUDE header])
+# VECTORIZED goes with kVectorized in the header, and has the loops over agents of a MULTI_AGENT one
+# compiled with vector instructions. INCLUDE is where TYPE is, if not in HEADER
 
 rollouts_env(CartPole-v0 CartPole envs/classic/cart_pole.h MAX_EPISODE_STEPS 200 REWARD_THRESHOLD 195 VECTORIZED)
 rollouts_env(CartPole-v1 CartPole envs/classic/cart_pole.h MAX_EPISODE_STEPS 500 REWARD_THRESHOLD 475 VECTORIZED)
@@ -21,6 +22,8 @@ rollouts_env(Taxi-v4 Taxi envs/toy_text/taxi.h MAX_EPISODE_STEPS 200 REWARD_THRE
 rollouts_env(Blackjack-v1 Blackjack envs/toy_text/blackjack.h)
 rollouts_env(Catch-v0 Catch envs/toy_text/catch.h)
 rollouts_env(NChain-v0 NChain envs/toy_text/n_chain.h MAX_EPISODE_STEPS 1000 VECTORIZED)
+rollouts_env(TagContinuous-v0 TagContinuous envs/multi_agent/tag_continuous.h MAX_EPISODE_STEPS 100 MULTI_AGENT VECTORIZED)
+rollouts_env(TagGridWorld-v0 TagGridWorld envs/multi_agent/tag_grid_world.h MAX_EPISODE_STEPS 100 MULTI_AGENT)
 rollouts_env(ALE/* Atari envs/atari/atari.h MAX_EPISODE_STEPS 27000 CPU_ONLY)
 rollouts_env(Ant-v5 Ant envs/mujoco/ant.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 6000 CPU_ONLY)
 rollouts_env(HalfCheetah-v5 HalfCheetah envs/mujoco/half_cheetah.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 4800 CPU_ONLY)

@@ -38,10 +38,11 @@ from rollouts.errors import (
 )
 from rollouts.pool.gymnasium_ids import register_ids as _register_ids
 from rollouts.pool.make import make_vec
-from rollouts.pool.registry import env_ids, env_spec
+from rollouts.pool.multi_agent_env import MultiAgentBatch, MultiAgentVectorEnv
+from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.stats import PoolStats
 from rollouts.pool.vector_env import VectorEnv
-from rollouts.specs import EnvSpec
+from rollouts.specs import AgentGroup, EnvSpec
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
@@ -91,6 +92,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "AgentGroup",
     "BatchRule",
     "CallPendingError",
     "CallTimeoutError",
@@ -105,6 +107,8 @@ __all__ = [
     "FaultPolicy",
     "Inference",
     "LearnerQueue",
+    "MultiAgentBatch",
+    "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
     "Placement",
@@ -130,6 +134,7 @@ __all__ = [
     "env_spec",
     "from_env_fns",
     "make_vec",
+    "multi_agent_ids",
 ]
 
 

@@ -19,6 +19,28 @@ OptionColumn = OptionValue | Sequence[OptionValue] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
+class AgentGroup:
+    """Agents of a multi-agent environment that have the same spaces.
+
+    Attributes:
+      name: Such as "tagger".
+      num_agents: A of them.
+      single_observation_space: Space of one agent's observation.
+      single_action_space: Space of one agent's action.
+    """
+
+    name: str
+    num_agents: int
+    single_observation_space: spaces.Space[Any]
+    single_action_space: spaces.Space[Any]
+
+    @property
+    def agents(self) -> list[str]:
+        """Names of the agents as PettingZoo has them: tagger_0, tagger_1, ..."""
+        return [f"{self.name}_{index}" for index in range(self.num_agents)]
+
+
+@dataclass(frozen=True, slots=True)
 class EnvSpec:
     """One environment id.
 
@@ -34,6 +56,8 @@ class EnvSpec:
       header: Native header with the rules, relative to `rollouts/include/rollouts`.
       observation_parts: (name, shape) of the parts that a flat observation consists of, in
         order; `make_vec(flatten_observation=False)` hands them out as a dict. Empty: none.
+      groups: Groups of agents of a multi-agent environment, whose spaces above are a
+        `spaces.Dict` of each agent's. Empty: there is one agent.
     """
 
     id: str
@@ -45,6 +69,7 @@ class EnvSpec:
     cpu_only: bool = False
     header: str = ""
     observation_parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    groups: tuple[AgentGroup, ...] = ()
 
     @property
     def option_help(self) -> dict[str, str]:
@@ -66,4 +91,12 @@ def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:
         low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
     return spaces.Box(
         low.reshape(shape).astype(dtype), high.reshape(shape).astype(dtype), shape, dtype
+    )
+
+
+def groups_from_native(native: Sequence[tuple[Any, ...]]) -> tuple[AgentGroup, ...]:
+    """The groups of agents that a native spec lists."""
+    return tuple(
+        AgentGroup(name, num_agents, space_from_native(observation), space_from_native(action))
+        for name, num_agents, observation, action in native
     )

@@ -92,7 +92,11 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
   const StepPointers pointers = PointersOf(view);
   // same-step autoreset: infos of the episode that began stand behind those of the step
   const bool with_begun = spec.reset_infos && view.final_obs;
-  py::tuple arrays(pointers.size() + spec.num_infos * (with_begun ? 2 : 1));
+  py::list groups;
+  AppendGroupArrays(spec, view, buffer->rows(), owner, groups);
+  const std::size_t end = pointers.size() + spec.num_infos * (with_begun ? 2 : 1);
+  py::tuple arrays(end + groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) arrays[end + i] = groups[i];
   for (std::size_t field = 0; field < pointers.size(); ++field) {
     arrays[field] = pointers[field]
                         ? py::object(py::array(DTypeOf(kStepArrays[field], spec),
@@ -129,43 +133,56 @@ bool NumpyUsers::None() const {
   });
 }
 
+py::array CheckedOut(const std::string& where, const py::object& value, const py::dtype& dtype,
+                     const std::vector<py::ssize_t>& shape) {
+  if (!py::isinstance<py::array>(value)) {
+    throw DTypeError(where + " must be a NumPy array, got " +
+                     py::str(py::type::of(value)).cast<std::string>());
+  }
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  const bool fits = array.dtype().equal(dtype) &&
+                    std::equal(shape.begin(), shape.end(), array.shape(),
+                               array.shape() + array.ndim());
+  // threads write rows by pointer
+  constexpr int kLayout =
+      py::detail::npy_api::NPY_ARRAY_ALIGNED_ | py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_;
+  if (!fits || (array.flags() & kLayout) != kLayout || !array.writeable()) {
+    throw SpecError(where + " has shape " + ShapeString(array) + " and dtype " +
+                    py::str(array.dtype()).cast<std::string>() + ", expected " +
+                    py::str(py::tuple(py::cast(shape))).cast<std::string>() + " and " +
+                    py::str(dtype).cast<std::string>() +
+                    ", C-contiguous, aligned and writable: one row per environment sent");
+  }
+  return array;
+}
+
 OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t rows,
-                     bool with_final_obs) {
+                     bool with_final_obs)
+    : num_groups_(spec.num_groups) {
   if (!py::isinstance<py::dict>(out)) {
     throw DTypeError("out must be a dict of arrays such as {'obs': array}, got " +
                      py::str(py::type::of(out)).cast<std::string>());
   }
   for (const auto& [key, value] : py::cast<py::dict>(out)) {
     const auto name = py::str(key).cast<std::string>();
-    const auto* found = std::find_if(std::begin(kStepArrays), std::end(kStepArrays),
-                                     [&](const StepArray& array) { return name == array.name; });
-    if (found == std::end(kStepArrays)) {
-      throw SpecError("out has the unknown key '" + name + "'; expected some of " + StepArrayNames());
-    }
     if (name == "final_obs" && !with_final_obs) {
       throw SpecError("out['final_obs'] needs autoreset_mode='same_step'");
     }
-    if (!py::isinstance<py::array>(value)) {
-      throw DTypeError("out['" + name + "'] must be a NumPy array, got " +
-                       py::str(py::type::of(value)).cast<std::string>());
+    const auto object = py::reinterpret_borrow<py::object>(value);
+    const auto of_group = std::find(std::begin(kGroupArrays), std::end(kGroupArrays), name);
+    if (num_groups_ > 0 && of_group != std::end(kGroupArrays)) {
+      groups_.Take(spec, name, object, rows);
+      continue;
     }
-    const auto array = py::reinterpret_borrow<py::array>(value);
-    const py::dtype dtype = DTypeOf(*found, spec);
-    const auto shape = ShapeOf(*found, spec, static_cast<py::ssize_t>(rows));
-    const bool fits = array.dtype().equal(dtype) &&
-                      std::equal(shape.begin(), shape.end(), array.shape(),
-                                 array.shape() + array.ndim());
-    // threads write rows by pointer
-    constexpr int kLayout =
-        py::detail::npy_api::NPY_ARRAY_ALIGNED_ | py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_;
-    if (!fits || (array.flags() & kLayout) != kLayout || !array.writeable()) {
-      throw SpecError("out['" + name + "'] has shape " + ShapeString(array) + " and dtype " +
-                      py::str(array.dtype()).cast<std::string>() + ", expected " +
-                      py::str(py::tuple(py::cast(shape))).cast<std::string>() + " and " +
-                      py::str(dtype).cast<std::string>() +
-                      ", C-contiguous, aligned and writable: one row per environment sent");
+    const auto* found = std::find_if(std::begin(kStepArrays), std::end(kStepArrays),
+                                     [&](const StepArray& array) { return name == array.name; });
+    if (found == std::end(kStepArrays)) {
+      throw SpecError("out has the unknown key '" + name + "'; expected some of " + StepArrayNames() +
+                      (num_groups_ > 0 ? ", active" : ""));
     }
-    arrays_[static_cast<std::size_t>(found - std::begin(kStepArrays))] = array;
+    arrays_[static_cast<std::size_t>(found - std::begin(kStepArrays))] =
+        CheckedOut("out['" + name + "']", object, DTypeOf(*found, spec),
+                   ShapeOf(*found, spec, static_cast<py::ssize_t>(rows)));
   }
   // not given: the pool's own array
   StepPointers pointers{};
@@ -173,12 +190,26 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
     if (arrays_[i]) pointers[i] = py::reinterpret_borrow<py::array>(arrays_[i]).mutable_data();
   }
   view_ = ViewOf(pointers);
+  view_.groups = groups_.views().data();
+  view_.num_groups = num_groups_;
+}
+
+OutArrays& OutArrays::operator=(OutArrays&& other) noexcept {
+  arrays_ = std::move(other.arrays_);
+  groups_ = std::move(other.groups_);
+  num_groups_ = other.num_groups_;
+  view_ = other.view_;
+  // which points to its own groups
+  view_.groups = groups_.views().data();
+  return *this;
 }
 
 void OutArrays::PutInto(py::tuple& fields) const {
   for (std::size_t field = 0; field < kNumStepArrays; ++field) {
     if (arrays_[field]) fields[field] = arrays_[field];
   }
+  // the groups' are the last
+  groups_.PutInto(fields, fields.size() - static_cast<std::size_t>(num_groups_) * kNumGroupArrays);
 }
 
 }  // namespace rollouts

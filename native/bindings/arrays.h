@@ -8,7 +8,9 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "bindings/pool/groups.h"
 #include "bindings/step_arrays.h"
 #include "rollouts/pool/batch_buffer.h"
 #include "rollouts/pool/frame.h"
@@ -33,7 +35,13 @@ pybind11::array FrameArray(const Frame& frame);
 // Of the info columns, in the order of MakeArrays.
 pybind11::tuple InfoNames(const EnvSpec& spec);
 
-// (*kStepArrays, *infos, *begun_infos where the buffer has them) over a buffer's memory, which they
+// One of a caller's arrays for environments to write into; `where` is what messages call it. Throws
+// SpecError or DTypeError unless it has this shape and dtype, C-contiguous, aligned and writable.
+pybind11::array CheckedOut(const std::string& where, const pybind11::object& value,
+                           const pybind11::dtype& dtype,
+                           const std::vector<pybind11::ssize_t>& shape);
+
+// (*kStepArrays, *infos, *begun_infos where the buffer has them, *groups' arrays) over a buffer's memory, which they
 // keep alive; None for final_obs where it has none.
 pybind11::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec);
 
@@ -56,6 +64,8 @@ class OutArrays {
   // `out`: a dict of name -> array. Throws SpecError or DTypeError unless each has a
   // field's name and exactly its shape (rows, ...) and dtype, C-contiguous and writable.
   OutArrays(const pybind11::object& out, const EnvSpec& spec, std::size_t rows, bool with_final_obs);
+  OutArrays(OutArrays&& other) noexcept { *this = std::move(other); }
+  OutArrays& operator=(OutArrays&& other) noexcept;
 
   // Null where no array was given.
   const BatchView& view() const { return view_; }
@@ -65,6 +75,8 @@ class OutArrays {
 
  private:
   std::array<pybind11::object, kNumStepArrays> arrays_;
+  GroupOut groups_;
+  std::int32_t num_groups_ = 0;
   BatchView view_;
 };
 

@@ -40,6 +40,7 @@ py::dict EntryToDict(const RegistryEntry& entry) {
   result["cpu_only"] = entry.cpu_only;
   result["header"] = entry.header;
   result["type"] = entry.type;
+  result["multi_agent"] = entry.multi_agent;
   result["options"] = py::cast(entry.default_options());
   return result;
 }
@@ -66,6 +67,13 @@ py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
     parts.append(py::make_tuple(part.name, py::tuple(py::cast(shape))));
   }
   result["observation_parts"] = parts;
+  py::list groups;
+  for (std::int32_t g = 0; g < spec.num_groups; ++g) {
+    const GroupSpec& group = spec.groups[g];
+    groups.append(py::make_tuple(group.name, group.num_agents, SpaceToDict(group.observation),
+                                 SpaceToDict(group.action)));
+  }
+  result["groups"] = groups;
   return result;
 }
 

@@ -15,6 +15,7 @@ from rollouts.families.family import Family
 FAMILIES = (
     Family(headers="envs/classic/", drawer="gymnasium"),
     Family(headers="envs/toy_text/"),
+    Family(headers="envs/multi_agent/"),
     atari.FAMILY,
     mujoco_engine.FAMILY,
     dm_control.FAMILY,

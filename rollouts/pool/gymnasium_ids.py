@@ -28,12 +28,15 @@ def gymnasium_id(env_id: str) -> str:
 
 
 def register_ids() -> None:
-    """Registers every id, for `gymnasium.make_vec` and `gymnasium.make`. May be called again.
+    """Registers every id with one agent, for `gymnasium.make_vec` and `gymnasium.make`.
 
+    May be called again.
     The specs go into the registry as they are: `gymnasium.register` looks through all the others
     for each of them, and warns when it is done twice.
     """
     for entry in _native.registry():
+        if entry["multi_agent"]:
+            continue
         family = family_of(entry["header"])
         ids = family.ids(entry["id"]) if family.entry else [entry["id"]]
         threshold = entry["reward_threshold"]

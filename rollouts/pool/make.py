@@ -4,14 +4,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack, overload
 
 from gymnasium.vector import AutoresetMode
 
-from rollouts.pool.option_types import EnvOptions
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.option_types import EnvOptions, MultiAgentId
+from rollouts.pool.pool_recipe import read_ids
+from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
 
 
+@overload
+def make_vec(  # type: ignore[overload-overlap]
+    env_id: MultiAgentId,
+    num_envs: int | None = None,
+    *,
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+    seed: int | None = None,
+    autoreset_mode: str | AutoresetMode = "next_step",
+    env_id_offset: int = 0,
+    max_episode_steps: int | None = None,
+    on_env_error: str = "raise",
+    pin_threads: bool | Sequence[int] = False,
+    render_mode: str | None = None,
+    **env_options: Any,
+) -> MultiAgentVectorEnv: ...
+@overload
 def make_vec(
     env_id: str | Sequence[str],
     num_envs: int | None = None,
@@ -27,7 +47,23 @@ def make_vec(
     render_mode: str | None = None,
     flatten_observation: bool = True,
     **env_options: Unpack[EnvOptions],
-) -> VectorEnv:
+) -> VectorEnv: ...
+def make_vec(
+    env_id: str | Sequence[str],
+    num_envs: int | None = None,
+    *,
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+    seed: int | None = None,
+    autoreset_mode: str | AutoresetMode = "next_step",
+    env_id_offset: int = 0,
+    max_episode_steps: int | None = None,
+    on_env_error: str = "raise",
+    pin_threads: bool | Sequence[int] = False,
+    render_mode: str | None = None,
+    flatten_observation: bool = True,
+    **env_options: Any,
+) -> VectorEnv | MultiAgentVectorEnv:
     """Makes a batch of environments that C++ threads step.
 
     Args:
@@ -74,7 +110,8 @@ def make_vec(
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
 
     Returns:
-      The vector environment. It owns threads: close it or use it in a `with`.
+      The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv. It
+      owns threads: close it or use it in a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
@@ -92,7 +129,9 @@ def make_vec(
       rollouts.make_vec(["ALE/Pong-v5"] * 8 + ["ALE/Breakout-v5"] * 8, full_action_space=True)
       rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
-    return VectorEnv(
+    ids, _ = read_ids(env_id, num_envs)
+    kind = MultiAgentVectorEnv if is_multi_agent(ids[0]) else VectorEnv
+    return kind(
         env_id,
         num_envs,
         batch_size=batch_size,

@@ -8,7 +8,7 @@ Which id takes which of them, with which default, says `rollouts.env_spec(env_id
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy.typing as npt
 
@@ -20,6 +20,9 @@ _Value = TypeVar("_Value")
 Column: TypeAlias = _Value | Sequence[_Value] | npt.NDArray[Any]
 # (low, high) for all, or N of them
 Range: TypeAlias = tuple[float, float] | Sequence[tuple[float, float]] | npt.NDArray[Any]
+
+# of these ids make_vec makes a MultiAgentVectorEnv
+MultiAgentId: TypeAlias = Literal["TagGridWorld-v0", "TagContinuous-v0"]
 
 
 class EnvOptions(TypedDict, total=False):

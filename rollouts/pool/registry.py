@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gymnasium import spaces
+
 from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.families import atari
@@ -19,7 +21,14 @@ from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, insta
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import first_options
 from rollouts.pool.unknown_option import did_you_mean, unknown_option
-from rollouts.specs import EnvSpec, OptionColumn, OptionValue, space_from_native
+from rollouts.specs import (
+    AgentGroup,
+    EnvSpec,
+    OptionColumn,
+    OptionValue,
+    groups_from_native,
+    space_from_native,
+)
 from rollouts.support.option_help import explained
 
 
@@ -54,21 +63,32 @@ class Recipe:
 def env_ids() -> list[str]:
     """Every id that `make_vec` takes without options, in the registry's order.
 
-    "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`).
+    "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`), and there are those of
+    `multi_agent_ids`.
 
     Returns:
       Ids; Atari games are listed when the ale-py package is installed, tasks of the DeepMind
       Control Suite when dm-control is.
     """
-    entries = _native.registry()
+    entries = [entry for entry in _entries().values() if not entry["multi_agent"]]
     ids = [one for each in entries for one in installed_ids(each["id"], each["header"])]
     ids.remove(OWN_MODEL)
     return ids
 
 
+def multi_agent_ids() -> list[str]:
+    """Every id of which `make_vec` makes a `MultiAgentVectorEnv`, in the registry's order."""
+    return [name for name, entry in _entries().items() if entry["multi_agent"]]
+
+
+def is_multi_agent(env_id: object) -> bool:
+    """Whether the environments of this id have several agents."""
+    return env_id in multi_agent_ids()
+
+
 def is_env_id(env_id: object) -> bool:
     """Whether `make_vec` takes this id."""
-    return env_id == OWN_MODEL or env_id in env_ids()
+    return env_id == OWN_MODEL or env_id in env_ids() or is_multi_agent(env_id)
 
 
 def env_spec(
@@ -97,17 +117,27 @@ def describe(env_id: str, recipe: Recipe) -> EnvSpec:
     native = recipe.native_spec()
     threshold = recipe.entry["reward_threshold"]
     options = {**recipe.entry["options"], **recipe.options}
+    groups = groups_from_native(native["groups"])
     return EnvSpec(
         id=env_id,
-        single_observation_space=space_from_native(native["observation"]),
-        single_action_space=space_from_native(native["action"]),
+        single_observation_space=_agents_space(groups, "single_observation_space")
+        if groups
+        else space_from_native(native["observation"]),
+        single_action_space=_agents_space(groups, "single_action_space")
+        if groups
+        else space_from_native(native["action"]),
         max_episode_steps=recipe.max_episode_steps or None,
         reward_threshold=None if math.isnan(threshold) else threshold,
         options={name: options[name] for name in recipe.option_names()},
         cpu_only=recipe.entry["cpu_only"],
         header=recipe.entry["header"],
         observation_parts=tuple(native["observation_parts"]),
+        groups=groups,
     )
+
+
+def _agents_space(groups: tuple[AgentGroup, ...], attribute: str) -> spaces.Dict:
+    return spaces.Dict({agent: getattr(one, attribute) for one in groups for agent in one.agents})
 
 
 def resolve(
@@ -158,7 +188,7 @@ def _suggestion(env_id: str) -> str:
 
 def close_ids(env_id: str) -> list[str]:
     """Ids that may have been meant, the likeliest first, at most 3."""
-    known = [*env_ids(), OWN_MODEL]
+    known = [*env_ids(), OWN_MODEL, *multi_agent_ids()]
     # the games' older names, of Gym and Gymnasium: PongNoFrameskip-v4, Pong-ram-v0
     game = re.sub(
         r"(Deterministic|NoFrameskip)?(-ram(Deterministic|NoFrameskip)?)?-v\d+$", "", env_id

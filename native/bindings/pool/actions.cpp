@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/pool/groups.h"
 #include "rollouts/pool/checked_copy.h"
 
 namespace py = pybind11;
@@ -139,6 +140,10 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
 
 void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::int32_t> envs,
                  const BatchView* out) {
+  if (pool.spec().num_groups > 0) {
+    SendGroups(pool, actions, envs, out);
+    return;
+  }
   // Discrete spaces have an n, Boxes have none
   if (pool.spec().action.n > 0) {
     SendDiscrete(pool, actions, envs, out);

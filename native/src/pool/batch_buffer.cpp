@@ -36,19 +36,45 @@ void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
   }
 }
 
+// The same for the groups of agents.
+template <typename Visit>
+void BatchBuffer::VisitGroups(Groups& groups, Visit&& visit) const {
+  for (std::int32_t g = 0; g < spec_.num_groups; ++g) {
+    GroupView& group = groups[g];
+    const std::int64_t agents = group.num_agents;
+    visit(group.obs, agents * group.obs_bytes);
+    if (layout_.with_final_obs) visit(group.final_obs, agents * group.obs_bytes);
+    visit(group.reward, agents * 8);
+    visit(group.episode_return, agents * 8);
+    visit(group.terminated, agents);
+    visit(group.truncated, agents);
+    visit(group.active, agents);
+  }
+}
+
 BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
     : spec_(spec), layout_(layout) {
   view_.obs_bytes = spec.observation.bytes();
+  for (std::int32_t g = 0; g < spec.num_groups; ++g) {
+    groups_[g].obs_bytes = spec.groups[g].observation.bytes();
+    groups_[g].num_agents = spec.groups[g].num_agents;
+  }
+  view_.num_groups = spec.num_groups;
   // once over the arrays for their size, once more to place them one after the other
-  VisitArrays(view_, [&](auto*&, std::int64_t row_bytes) {
+  const auto count = [&](auto*&, std::int64_t row_bytes) {
     bytes_ += Aligned(layout.rows * row_bytes);
-  });
+  };
+  VisitArrays(view_, count);
+  VisitGroups(groups_, count);
   std::uint8_t* next = memory_.emplace(static_cast<std::size_t>(bytes_)).data();
-  VisitArrays(view_, [&](auto*& array, std::int64_t row_bytes) {
+  const auto place = [&](auto*& array, std::int64_t row_bytes) {
     array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(next);
     next += Aligned(layout.rows * row_bytes);
-  });
-  target_ = view_;
+  };
+  VisitArrays(view_, place);
+  VisitGroups(groups_, place);
+  view_.groups = groups_.data();
+  Begin();
   // zero: that row is not finished
   if (layout.out_of_order) {
     ready_ = std::make_unique<std::atomic<std::int32_t>[]>(static_cast<std::size_t>(layout.rows));
@@ -58,6 +84,8 @@ BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
 void BatchBuffer::Begin() {
   // a caller's arrays are for one batch only
   target_ = view_;
+  std::copy_n(groups_.begin(), view_.num_groups, target_groups_.begin());
+  target_.groups = target_groups_.data();
   written_.store(0, std::memory_order_relaxed);
 }
 
@@ -80,21 +108,37 @@ void BatchBuffer::Redirect(const BatchView& arrays) {
   redirect(target_.env_id, arrays.env_id);
   redirect(target_.episode_return, arrays.episode_return);
   redirect(target_.episode_length, arrays.episode_length);
+  for (std::int32_t g = 0; g < arrays.num_groups; ++g) {
+    GroupView& target = target_groups_[g];
+    const GroupView& given = arrays.groups[g];
+    redirect(target.obs, given.obs);
+    redirect(target.final_obs, given.final_obs);
+    redirect(target.reward, given.reward);
+    redirect(target.terminated, given.terminated);
+    redirect(target.truncated, given.truncated);
+    redirect(target.active, given.active);
+    redirect(target.episode_return, given.episode_return);
+  }
 }
 
 void BatchBuffer::CopyRows(const BatchBuffer& other, std::int32_t from, std::int32_t count,
                            std::int32_t to) {
   // where the rows were written, which may be a caller's arrays
   BatchView source = other.target_;
+  Groups source_groups = other.target_groups_;
   std::vector<const std::uint8_t*> arrays;
-  VisitArrays(source, [&](auto*& array, std::int64_t row_bytes) {
+  const auto list = [&](auto*& array, std::int64_t row_bytes) {
     arrays.push_back(reinterpret_cast<const std::uint8_t*>(array) + from * row_bytes);
-  });
+  };
+  VisitArrays(source, list);
+  VisitGroups(source_groups, list);
   auto next = arrays.begin();
-  VisitArrays(target_, [&](auto*& array, std::int64_t row_bytes) {
+  const auto copy = [&](auto*& array, std::int64_t row_bytes) {
     std::memcpy(reinterpret_cast<std::uint8_t*>(array) + to * row_bytes, *next++,
                 static_cast<std::size_t>(count * row_bytes));
-  });
+  };
+  VisitArrays(target_, copy);
+  VisitGroups(target_groups_, copy);
 }
 
 void BatchBuffer::Take(std::int64_t row, std::int32_t count) {

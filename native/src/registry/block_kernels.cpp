@@ -26,7 +26,7 @@ namespace rollouts {
                                          void* const* columns, std::int64_t first_row) {       \
     TellBlock<TYPE>(configs, block, count, columns, first_row);                                \
   }
-#define ROLLOUTS_LIGHT_TYPE(TYPE)                                                              \
+#define ROLLOUTS_TYPE(TYPE)                                                                    \
   ROLLOUTS_LIGHT_LOOPS(TYPE, TYPE, SameConfig<TYPE>)                                           \
   ROLLOUTS_LIGHT_LOOPS(TYPE, Each##TYPE, ConfigLanes<TYPE>)                                    \
   BlockKernels<TYPE> BestKernels(const TYPE::Config&) {                                        \
@@ -34,7 +34,7 @@ namespace rollouts {
             StepEach##TYPE##Block, ObserveEach##TYPE##Block, TellEach##TYPE##Block};           \
   }
 #include "registry_vectorized_types.inc"
-#undef ROLLOUTS_LIGHT_TYPE
+#undef ROLLOUTS_TYPE
 #undef ROLLOUTS_LIGHT_LOOPS
 
 ROLLOUTS_CLONES void DrawBlocks(Draws& draws, std::int32_t count) {

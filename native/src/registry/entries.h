@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two halves of the registry's table, each compiled on its own: environment types are most of
+// The parts of the registry's table, each compiled on its own: environment types are most of
 // what a build compiles.
 #pragma once
 
@@ -11,5 +11,6 @@ namespace rollouts {
 
 std::vector<RegistryEntry> LightEntries();
 std::vector<RegistryEntry> HeavyEntries();
+std::vector<RegistryEntry> AgentEntries();
 
 }  // namespace rollouts

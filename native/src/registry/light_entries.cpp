@@ -9,9 +9,9 @@
 namespace rollouts {
 
 // defined in block_kernels.cpp
-#define ROLLOUTS_LIGHT_TYPE(TYPE) BlockKernels<TYPE> BestKernels(const TYPE::Config&);
+#define ROLLOUTS_TYPE(TYPE) BlockKernels<TYPE> BestKernels(const TYPE::Config&);
 #include "registry_vectorized_types.inc"
-#undef ROLLOUTS_LIGHT_TYPE
+#undef ROLLOUTS_TYPE
 
 namespace {
 

@@ -28,6 +28,7 @@ const std::vector<RegistryEntry>& Registry() {
   static const std::vector<RegistryEntry> entries = [] {
     std::vector<RegistryEntry> all = LightEntries();
     for (RegistryEntry& entry : HeavyEntries()) all.push_back(std::move(entry));
+    for (RegistryEntry& entry : AgentEntries()) all.push_back(std::move(entry));
     return all;
   }();
   return entries;

@@ -146,6 +146,12 @@ void ConfigCheck::Probability(const char* name, double value) {
   Require(value >= 0 && value <= 1, name, value, "between 0 and 1");
 }
 
+void ConfigCheck::Between(const char* name, double value, double least, double most) {
+  char expected[64];
+  std::snprintf(expected, sizeof(expected), "between %g and %g", least, most);
+  Require(value >= least && value <= most, name, value, expected);
+}
+
 void ConfigCheck::OneOf(const char* name, const std::string& value,
                         std::initializer_list<const char*> choices) {
   std::string listed;

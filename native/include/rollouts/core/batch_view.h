@@ -7,6 +7,19 @@
 
 namespace rollouts {
 
+// Where the rows of one group of agents are written: (B, A) of each, row after row.
+struct GroupView {
+  std::uint8_t* obs = nullptr;        // (B, A, obs_bytes)
+  std::uint8_t* final_obs = nullptr;  // null unless autoreset is same-step
+  double* reward = nullptr;
+  std::uint8_t* terminated = nullptr;
+  std::uint8_t* truncated = nullptr;
+  std::uint8_t* active = nullptr;
+  double* episode_return = nullptr;
+  std::int64_t obs_bytes = 0;  // of one agent
+  std::int32_t num_agents = 0;
+};
+
 // Borrows the arrays; valid as long as the buffer that made it. Row i of every
 // array belongs to the same environment step.
 struct BatchView {
@@ -23,6 +36,8 @@ struct BatchView {
   // autoreset is same-step and the spec has reset_infos.
   void* begun_infos[EnvSpec::kMaxInfos] = {};
   std::int64_t obs_bytes = 0;
+  const GroupView* groups = nullptr;
+  std::int32_t num_groups = 0;
 
   template <typename Obs>
   ROLLOUTS_HD Obs* ObsRow(std::int64_t row) const {

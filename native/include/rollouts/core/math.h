@@ -23,6 +23,8 @@ ROLLOUTS_HD inline float Floor(float x) { return floorf(x); }
 ROLLOUTS_HD inline double Floor(double x) { return floor(x); }
 ROLLOUTS_HD inline float Fmod(float x, float y) { return fmodf(x, y); }
 ROLLOUTS_HD inline double Fmod(double x, double y) { return fmod(x, y); }
+ROLLOUTS_HD inline float Sqrt(float x) { return sqrtf(x); }
+ROLLOUTS_HD inline double Sqrt(double x) { return sqrt(x); }
 #else
 
 namespace math_internal {
@@ -92,6 +94,8 @@ inline float Floor(float x) { return std::floor(x); }
 inline double Floor(double x) { return std::floor(x); }
 inline float Fmod(float x, float y) { return std::fmod(x, y); }
 inline double Fmod(double x, double y) { return std::fmod(x, y); }
+inline float Sqrt(float x) { return std::sqrt(x); }
+inline double Sqrt(double x) { return std::sqrt(x); }
 #endif
 
 template <typename T>

@@ -64,8 +64,17 @@ struct ObservationPart {
   std::int32_t shape[2] = {};
 };
 
+// Agents of a multi-agent environment (core/multi_agent.h) that have the same spaces.
+struct GroupSpec {
+  const char* name = nullptr;
+  std::int32_t num_agents = 0;
+  SpaceSpec observation;  // of one agent, as is the next
+  SpaceSpec action;
+};
+
 // Time limits and reward thresholds belong to ids, not to environments: envs.cmake has them.
 struct EnvSpec {
+  static constexpr std::int32_t kMaxGroups = 8;
   static constexpr std::int32_t kMaxInfos = 12;
   static constexpr std::int32_t kMaxInfoValues = 256;  // of all infos together
   static constexpr std::int32_t kMaxParts = 12;
@@ -86,6 +95,10 @@ struct EnvSpec {
   bool reset_infos = false;
   std::int32_t num_parts = 0;  // 0: the observation has none
   ObservationPart parts[kMaxParts] = {};
+  // 0: no agents but the environment's one. Else `observation` has no elements, and `action` as
+  // many bytes as the groups' actions, one group after the other.
+  std::int32_t num_groups = 0;
+  GroupSpec groups[kMaxGroups] = {};
 };
 
 }  // namespace rollouts

@@ -113,18 +113,46 @@ struct RowRef {
   std::int64_t row;
 };
 
-// Writes the row of an environment that failed: zeros, truncated. Its next step begins a new
-// episode.
+// Writes row `row` of an array of `bytes` a row; nothing where there is no array.
+ROLLOUTS_HD inline void FillRow(void* array, std::int64_t row, std::int64_t bytes,
+                                std::uint8_t value) {
+  if (!array) return;
+  std::uint8_t* const first = static_cast<std::uint8_t*>(array) + row * bytes;
+  for (std::int64_t i = 0; i < bytes; ++i) first[i] = value;
+}
+
+// Writes the row of an environment that failed: zeros, truncated, and so are all its agents. Its
+// next step begins a new episode.
 ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   clock.ended = true;
   const BatchView& view = out.view;
-  std::uint8_t* const obs = view.ObsRow<std::uint8_t>(out.row);
-  for (std::int64_t i = 0; i < view.obs_bytes; ++i) obs[i] = 0;
-  if (view.final_obs) {
-    std::uint8_t* const final_obs = view.FinalObsRow<std::uint8_t>(out.row);
-    for (std::int64_t i = 0; i < view.obs_bytes; ++i) final_obs[i] = 0;
+  FillRow(view.obs, out.row, view.obs_bytes, 0);
+  FillRow(view.final_obs, out.row, view.obs_bytes, 0);
+  for (std::int32_t g = 0; g < view.num_groups; ++g) {
+    const GroupView& group = view.groups[g];
+    const std::int64_t agents = group.num_agents;
+    FillRow(group.obs, out.row, agents * group.obs_bytes, 0);
+    FillRow(group.final_obs, out.row, agents * group.obs_bytes, 0);
+    FillRow(group.reward, out.row, agents * 8, 0);
+    FillRow(group.episode_return, out.row, agents * 8, 0);
+    FillRow(group.terminated, out.row, agents, 0);
+    FillRow(group.truncated, out.row, agents, 1);
+    FillRow(group.active, out.row, agents, 1);
   }
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
+}
+
+// Writes what an environment shows, `final`: as that of the episode that ended. With agents it has
+// a row for each.
+template <typename EnvRef>
+ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const RowRef& out, bool final) {
+  if constexpr (requires { env.ObserveGroups(out, final); }) {
+    env.ObserveGroups(out, final);
+  } else {
+    using Obs = typename EnvRef::Obs;
+    env.Observe(final ? out.view.template FinalObsRow<Obs>(out.row)
+                      : out.view.template ObsRow<Obs>(out.row));
+  }
 }
 
 // Writes the infos of the episode that same-step autoreset began, where a reset writes infos.
@@ -140,9 +168,8 @@ ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const RowRef& out) {
 template <typename EnvRef>
 ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, EpisodeClock& clock,
                                         const RowRef& out) {
-  using Obs = typename EnvRef::Obs;
   if (!clock.ended || rules.autoreset != AutoresetMode::kSameStep) return false;
-  env.Observe(out.view.template FinalObsRow<Obs>(out.row));
+  WriteObs(env, out, /*final=*/true);
   BeginEpisode(env, clock, /*forced=*/false);
   WriteBegunInfos(env, out);
   return true;
@@ -177,9 +204,9 @@ ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvR
   if (step && !ResetInSameStep(rules, env, clock, out) && outcome.terminated && !clock.ended &&
       out.view.final_obs) {
     // the end is only marked: the next step goes on from what it shows
-    env.Observe(out.view.template FinalObsRow<typename EnvRef::Obs>(out.row));
+    WriteObs(env, out, /*final=*/true);
   }
-  env.Observe(out.view.template ObsRow<typename EnvRef::Obs>(out.row));
+  WriteObs(env, out, /*final=*/false);
 }
 
 }  // namespace rollouts

@@ -2,6 +2,7 @@
 // One reusable batch: all arrays of a recv in a single allocation.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,8 @@ struct BatchLayout {
 class BatchBuffer {
  public:
   BatchBuffer(const EnvSpec& spec, const BatchLayout& layout);
+  BatchBuffer(const BatchBuffer&) = delete;
+  BatchBuffer& operator=(const BatchBuffer&) = delete;
 
   // The buffer's own arrays.
   const BatchView& view() const { return view_; }
@@ -73,13 +76,19 @@ class BatchBuffer {
   std::unique_ptr<BufferUsers> users;
 
  private:
+  using Groups = std::array<GroupView, EnvSpec::kMaxGroups>;
+
   template <typename Visit>
   void VisitArrays(BatchView& view, Visit&& visit) const;
+  template <typename Visit>
+  void VisitGroups(Groups& groups, Visit&& visit) const;
 
   const EnvSpec spec_;
   const BatchLayout layout_;
   std::int64_t bytes_ = 0;
   std::optional<PageMemory> memory_;
+  Groups groups_{};  // what view_ and target_ point to
+  Groups target_groups_{};
   BatchView view_;
   BatchView target_;
   std::atomic<std::int32_t> written_{0};

@@ -27,7 +27,7 @@ void RunOrFail(std::int32_t env, const Work& work, EnvRef& ref, EpisodeClock& cl
     if (!step || work.rules.autoreset != AutoresetMode::kSameStep) return;
     try {
       BeginEpisode(ref, clock, /*forced=*/false);
-      ref.Observe(row.view.template ObsRow<typename EnvRef::Obs>(row.row));
+      WriteObs(ref, row, /*final=*/false);
       WriteBegunInfos(ref, row);
     } catch (...) {
       WriteFailure(row, clock);  // it fails again, and its next step tries once more

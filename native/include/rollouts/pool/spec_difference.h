@@ -30,7 +30,18 @@ inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
     same_infos = a.infos[i].dtype == b.infos[i].dtype && a.infos[i].length == b.infos[i].length &&
                  std::strcmp(a.infos[i].name, b.infos[i].name) == 0;
   }
-  return same_infos ? "" : "info columns";
+  if (!same_infos) return "info columns";
+  if (a.num_groups != b.num_groups) return "groups of agents";
+  for (std::int32_t g = 0; g < a.num_groups; ++g) {
+    const GroupSpec& one = a.groups[g];
+    const GroupSpec& other = b.groups[g];
+    const std::string name = one.name;
+    if (name != other.name) return "groups of agents";
+    if (one.num_agents != other.num_agents) return "number of agents of group " + name;
+    if (!SameSpace(one.observation, other.observation)) return "observation space of group " + name;
+    if (!SameSpace(one.action, other.action)) return "action space of group " + name;
+  }
+  return "";
 }
 
 }  // namespace rollouts

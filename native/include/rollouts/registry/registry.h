@@ -27,6 +27,7 @@ struct RegistryEntry {
   // Environments whose options are rows first_row, first_row + 1, ...
   std::unique_ptr<EnvBatch> (*make_batch)(const OptionColumns&, std::int32_t first_row,
                                           std::int32_t num_envs);
+  bool multi_agent = false;
 };
 
 // Consecutive environments of one entry in a pool.
@@ -37,7 +38,7 @@ struct Segment {
   OptionColumns internal;              // options that users do not give, such as a ROM's path
 };
 
-// Every entry: the light ones, then the heavy ones, each in the order of envs.cmake.
+// Every entry: light ones, heavy ones, those with several agents, each in the order of envs.cmake.
 const std::vector<RegistryEntry>& Registry();
 
 // Throws SpecError when there is no such id.

@@ -59,6 +59,7 @@ class ConfigCheck {
   void Finite(const char* name, double value);
   void Positive(const char* name, double value);     // and finite
   void Probability(const char* name, double value);  // 0 to 1
+  void Between(const char* name, double value, double least, double most);
   void OneOf(const char* name, const std::string& value,
              std::initializer_list<const char*> choices);
 };

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract of a multi-agent environment: some groups of agents in one world, stepped in phases.
+//
+// It is a struct with
+//   using Config = ...;   plain data, defaults in place
+//   using World = ...;    plain data (trivially copyable): what the agents share
+//   using Obs = ...;      element type of all observations
+//   struct Agents { float* x; ... };   arrays over all agents, group after group
+//   template <class V> static void VisitFields(const Config&, Agents&, V& visit)   each array:
+//       visit("x", agents.x), or visit("near", agents.near, k) where an agent has k elements
+//   static EnvSpec MakeSpec(const Config&)   step_cost_ns, and its groups by AddGroup
+//   template <class V> static void VisitConfig(Config&, V& visit)   and CheckConfig, as core/env.h
+//   static void Reset(const WorldRef<Env>& world, Rng& rng)   arrays begin as zeros
+//   static constexpr int kPhases
+//   template <int kPhase> static void StepAgent(const WorldRef<Env>& world, int agent)
+//       one agent's part of a phase. Agents of a phase run in any order or at once: it writes what
+//       is its agent's alone, and reads of others what no agent writes in this phase
+//   static bool EndStep(const WorldRef<Env>& world, Rng& rng)   once, after all phases; true where
+//       the episode is over. Agents that leave before are marked in status.terminated
+//   static void Observe(const WorldRef<Env>& world, int agent, Obs* obs)   writes one agent's row,
+//       after a reset as after a step; changes nothing
+//   static std::int32_t NumTables(const Config&)   optional, with FillTables(const Config&, float*):
+//       numbers that follow from the options, which every world finds in `tables`; on the host alone
+// all ROLLOUTS_HD but VisitConfig, CheckConfig, MakeSpec and FillTables. As loops on the CPU and as
+// threads of a block, with a barrier after each phase, it computes the same.
+//
+// It knows nothing of batches, seeds, autoreset and statistics, and of time limits no more than
+// `max_episode_steps`: core/step.h has them.
+#pragma once
+
+#include "rollouts/core/step.h"
+
+namespace rollouts {
+
+// What every multi-agent environment has of its agents, in the order of `Agents`.
+struct AgentStatus {
+  double* reward = nullptr;          // of this step; 0 before it
+  double* episode_return = nullptr;  // sum of the rewards
+  std::uint8_t* active = nullptr;    // in the episode when the step began; a Reset may clear it
+  std::uint8_t* terminated = nullptr;  // left it in this step
+};
+
+// Actions of all agents, group after group: an int32 each for a Discrete space, else their elements,
+// int32 (MultiDiscrete) or float (Box).
+struct AgentActions {
+  const void* of_group[EnvSpec::kMaxGroups] = {};
+
+  // Those of the first agent of a group; the others' follow.
+  template <typename T>
+  ROLLOUTS_HD const T* Of(std::int32_t group) const {
+    return static_cast<const T*>(of_group[group]);
+  }
+};
+
+// One world as its environment's functions see it; borrows everything.
+template <typename Env>
+struct WorldRef {
+  const typename Env::Config& config;
+  typename Env::World& world;
+  typename Env::Agents agents;
+  AgentStatus status;
+  AgentActions actions;           // of a step alone
+  const float* tables = nullptr;  // of FillTables
+  std::int32_t num_agents = 0;
+  std::int32_t elapsed_steps = 0;      // this one among them
+  std::int32_t max_episode_steps = 0;  // 0: no limit
+};
+
+template <typename Env>
+concept HasTables = requires(const typename Env::Config& config) { Env::NumTables(config); };
+
+// What a multi-agent environment must have.
+template <typename Env>
+concept MultiAgentEnvironment =
+    requires(const typename Env::Config& config, const WorldRef<Env>& world, typename Env::Obs* obs,
+             Rng& rng) {
+      requires kSameType<decltype(Env::MakeSpec(config)), EnvSpec>;
+      Env::Reset(world, rng);
+      Env::template StepAgent<Env::kPhases - 1>(world, 0);
+      requires kSameType<decltype(Env::EndStep(world, rng)), bool>;
+      Env::Observe(world, 0, obs);
+    };
+
+// Bytes of one agent's action as the pool keeps it: a Discrete one rests as int32.
+ROLLOUTS_HD constexpr std::int64_t ActionBytes(const SpaceSpec& action) {
+  return action.n > 0 ? 4 : action.bytes();
+}
+
+// Adds a group to the spec of an environment, whose own spaces follow from its groups'.
+constexpr void AddGroup(EnvSpec& spec, const GroupSpec& group) {
+  const std::int64_t before = spec.num_groups > 0 ? spec.action.shape[0] : 0;
+  const std::int64_t bytes = before + ActionBytes(group.action) * group.num_agents;
+  spec.groups[spec.num_groups++] = group;
+  spec.observation = {.dtype = DType::kUint8, .ndim = 1, .shape = {0}};
+  spec.action = {.dtype = DType::kUint8, .ndim = 1, .shape = {static_cast<std::int32_t>(bytes)}};
+}
+
+// Agents of all groups.
+ROLLOUTS_HD constexpr std::int32_t NumAgents(const EnvSpec& spec) {
+  std::int32_t total = 0;
+  for (std::int32_t g = 0; g < spec.num_groups; ++g) total += spec.groups[g].num_agents;
+  return total;
+}
+
+// The loops over agents; a block of threads has its own in their place.
+template <typename Env>
+struct AgentLoops {
+  template <int kPhase>
+  static inline void Phases(const WorldRef<Env>& ref) {
+    if constexpr (kPhase < Env::kPhases) {
+      // a copy, because pointers behind a reference stop the vectoriser
+      const WorldRef<Env> world = ref;
+      const std::int32_t num_agents = world.num_agents;
+#pragma GCC ivdep
+      for (std::int32_t agent = 0; agent < num_agents; ++agent) {
+        Env::template StepAgent<kPhase>(world, agent);
+      }
+      Phases<kPhase + 1>(ref);
+    }
+  }
+  static inline void Observe(const WorldRef<Env>& world, std::int32_t first, std::int32_t count,
+                             typename Env::Obs* obs, std::int64_t size) {
+    for (std::int32_t i = 0; i < count; ++i) Env::Observe(world, first + i, obs + i * size);
+  }
+};
+
+// Before a step: those who left in the last one are gone.
+ROLLOUTS_HD inline void BeginAgents(const AgentStatus& status, std::int32_t num_agents) {
+  for (std::int32_t i = 0; i < num_agents; ++i) {
+    status.active[i] = status.active[i] & (status.terminated[i] ^ 1);
+    status.terminated[i] = 0;
+    status.reward[i] = 0;
+  }
+}
+
+// After it: sums up the rewards, and has agents end with their world, which ends with the last of
+// them.
+ROLLOUTS_HD inline StepResult EndAgents(const AgentStatus& status, std::int32_t num_agents,
+                                        bool terminated) {
+  double reward = 0;
+  std::int32_t staying = 0;
+  for (std::int32_t i = 0; i < num_agents; ++i) {
+    reward += status.reward[i];
+    status.episode_return[i] += status.reward[i];
+    if (terminated) status.terminated[i] = status.active[i];
+    staying += status.active[i] & (status.terminated[i] ^ 1);
+  }
+  return StepResult::Of(reward, terminated || staying == 0);
+}
+
+}  // namespace rollouts

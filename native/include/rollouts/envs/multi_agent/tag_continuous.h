@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// Taggers chase runners over a plane: the rules of WarpDrive's TagContinuous (Lan et al.,
+// "WarpDrive", JMLR 2022) as its Python step has them, in 32-bit numbers. Differences from its
+// kernels: native/DESIGN.md.
+//
+// Rows of agents are taggers, then runners. WarpDrive scatters taggers among the ids of all agents;
+// what depends on ids (the order of a full observation, the first of equal distances) goes by those
+// ids here too, which are in the tables.
+#pragma once
+
+#include "rollouts/core/multi_agent.h"
+#include "rollouts/envs/multi_agent/nearest.h"
+#include "rollouts/envs/multi_agent/numpy_random.h"
+
+namespace rollouts {
+
+struct TagContinuous {
+  struct Config {
+    std::int32_t num_taggers = 1;
+    std::int32_t num_runners = 10;
+    double grid_length = 10;         // side of the square
+    double max_speed = 1;            // per step, times the skill level
+    double skill_level_runner = 1;   // a runner's greatest speed, by max_speed
+    double skill_level_tagger = 1;   // a tagger's
+    double max_acceleration = 1;     // the last of the acceleration levels
+    double min_acceleration = -1;    // the first of them
+    double max_turn = kPi / 2;       // the last of the turn levels, in radians
+    double min_turn = -kPi / 2;      // the first of them
+    std::int32_t num_acceleration_levels = 10;  // actions 1 to this; 0 is to leave the acceleration
+    std::int32_t num_turn_levels = 10;          // actions 1 to this; 0 is to go straight on
+    double edge_hit_penalty = 0;     // at most 0; added where an agent runs into an edge
+    bool use_full_observation = true;  // all other agents, in place of the nearest
+    std::int32_t num_other_agents_observed = 2;  // how many of the nearest agents are seen
+    double tagging_distance = 0.01;  // within which a runner is tagged, as a part of grid_length
+    double tag_reward_for_tagger = 1;       // for each runner that it tags
+    double step_penalty_for_tagger = 0;     // at most 0; added in each step
+    double tag_penalty_for_runner = -1;     // at most 0; added when it is tagged
+    double step_reward_for_runner = 0;      // at least 0; added in each step that it is in
+    double end_of_game_reward_for_runner = 1;  // for who is in when the time is over
+    bool runner_exits_game_after_tagged = true;  // else it may be tagged again in the next step
+    std::int32_t start_seed = 274880;  // of the starts, which all episodes share
+    bool randomize_starts = false;     // starts are drawn for each episode
+  };
+  struct World {
+    std::int32_t runners_left;
+  };
+  // State by row; `seen` by id, as it was before the step's tags: what observations are made of.
+  struct Agents {
+    float *x, *y, *speed, *heading, *acceleration;
+    double *seen_x, *seen_y;  // parts of the diagonal
+    float *seen_speed, *seen_heading, *seen_acceleration, *seen_type, *seen_active;
+    float *id_x, *id_y;          // positions
+    std::int32_t* catcher;       // row of the tagger that tags this runner, or -1
+  };
+  using Action = std::int32_t;  // (acceleration level, turn level)
+  using Obs = float;
+  using Ref = WorldRef<TagContinuous>;
+
+  static constexpr float kTurn = 6.28318530717958647692f;
+
+  static EnvSpec MakeSpec(const Config& config) {
+    const std::int32_t n = config.num_taggers + config.num_runners;
+    const std::int32_t seen = config.use_full_observation ? n - 1 : config.num_other_agents_observed;
+    const SpaceSpec observation = {.dtype = DType::kFloat32,
+                                   .ndim = 1,
+                                   .shape = {7 * seen + 1},
+                                   .low = {-kInfinity},
+                                   .high = {kInfinity}};
+    const SpaceSpec action = {.dtype = DType::kInt32,
+                              .ndim = 1,
+                              .shape = {2},
+                              .multi_discrete = true,
+                              .elementwise = true,
+                              .high = {static_cast<double>(config.num_acceleration_levels),
+                                       static_cast<double>(config.num_turn_levels)}};
+    EnvSpec spec{.step_cost_ns = EnvSpec::CostNs(n, 20 + 2 * n)};
+    AddGroup(spec, {"tagger", config.num_taggers, observation, action});
+    AddGroup(spec, {"runner", config.num_runners, observation, action});
+    return spec;
+  }
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    visit("num_taggers", config.num_taggers);
+    visit("num_runners", config.num_runners);
+    visit("grid_length", config.grid_length);
+    visit("max_speed", config.max_speed);
+    visit("skill_level_runner", config.skill_level_runner);
+    visit("skill_level_tagger", config.skill_level_tagger);
+    visit("max_acceleration", config.max_acceleration);
+    visit("min_acceleration", config.min_acceleration);
+    visit("max_turn", config.max_turn);
+    visit("min_turn", config.min_turn);
+    visit("num_acceleration_levels", config.num_acceleration_levels);
+    visit("num_turn_levels", config.num_turn_levels);
+    visit("edge_hit_penalty", config.edge_hit_penalty);
+    visit("use_full_observation", config.use_full_observation);
+    visit("num_other_agents_observed", config.num_other_agents_observed);
+    visit("tagging_distance", config.tagging_distance);
+    visit("tag_reward_for_tagger", config.tag_reward_for_tagger);
+    visit("step_penalty_for_tagger", config.step_penalty_for_tagger);
+    visit("tag_penalty_for_runner", config.tag_penalty_for_runner);
+    visit("step_reward_for_runner", config.step_reward_for_runner);
+    visit("end_of_game_reward_for_runner", config.end_of_game_reward_for_runner);
+    visit("runner_exits_game_after_tagged", config.runner_exits_game_after_tagged);
+    visit("start_seed", config.start_seed);
+    visit("randomize_starts", config.randomize_starts);
+  }
+
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    check.Between("num_taggers", config.num_taggers, 1, 50'000);
+    check.Between("num_runners", config.num_runners, 1, 50'000);
+    check.Positive("grid_length", config.grid_length);
+    check.Positive("max_speed", config.max_speed);
+    check.Positive("skill_level_runner", config.skill_level_runner);
+    check.Positive("skill_level_tagger", config.skill_level_tagger);
+    check.Finite("max_acceleration", config.max_acceleration);
+    check.Finite("min_acceleration", config.min_acceleration);
+    // more than a turn is a turn less
+    check.Between("max_turn", config.max_turn, -2 * kPi, 2 * kPi);
+    check.Between("min_turn", config.min_turn, -2 * kPi, 2 * kPi);
+    check.Between("num_acceleration_levels", config.num_acceleration_levels, 1, 10'000);
+    check.Between("num_turn_levels", config.num_turn_levels, 1, 10'000);
+    check.Between("edge_hit_penalty", config.edge_hit_penalty, -kMost, 0);
+    check.Between("num_other_agents_observed", config.num_other_agents_observed, 1,
+                  config.num_taggers + config.num_runners);
+    check.Probability("tagging_distance", config.tagging_distance);
+    check.Between("tag_reward_for_tagger", config.tag_reward_for_tagger, 0, kMost);
+    check.Between("step_penalty_for_tagger", config.step_penalty_for_tagger, -kMost, 0);
+    check.Between("tag_penalty_for_runner", config.tag_penalty_for_runner, -kMost, 0);
+    check.Between("step_reward_for_runner", config.step_reward_for_runner, 0, kMost);
+    check.Between("end_of_game_reward_for_runner", config.end_of_game_reward_for_runner, 0, kMost);
+    check.Between("start_seed", config.start_seed, 0, 2147483647);
+  }
+
+  template <typename Visitor>
+  static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
+    visit("x", agents.x);
+    visit("y", agents.y);
+    visit("speed", agents.speed);
+    visit("heading", agents.heading);
+    visit("acceleration", agents.acceleration);
+    visit("seen_x", agents.seen_x);
+    visit("seen_y", agents.seen_y);
+    visit("seen_speed", agents.seen_speed);
+    visit("seen_heading", agents.seen_heading);
+    visit("seen_acceleration", agents.seen_acceleration);
+    visit("seen_type", agents.seen_type);
+    visit("seen_active", agents.seen_active);
+    visit("id_x", agents.id_x);
+    visit("id_y", agents.id_y);
+    visit("catcher", agents.catcher);
+  }
+
+  // Where each of the tables begins.
+  struct Tables {
+    const float* id;     // of each row
+    const float* start;  // x, y and heading of each row
+    const float* acceleration;
+    const float* turn;
+  };
+  ROLLOUTS_HD static Tables TablesOf(const Config& config, const float* tables) {
+    const std::int32_t n = config.num_taggers + config.num_runners;
+    const float* const levels = tables + 4 * n;
+    return {tables, tables + n, levels, levels + config.num_acceleration_levels + 1};
+  }
+
+  static std::int32_t NumTables(const Config& config) {
+    return 4 * (config.num_taggers + config.num_runners) + config.num_acceleration_levels +
+           config.num_turn_levels + 2;
+  }
+
+  // WarpDrive's draws, in its order: who is a tagger, then x, y and heading of all ids.
+  static void FillTables(const Config& config, float* tables) {
+    const std::int32_t n = config.num_taggers + config.num_runners;
+    NumpyRandom random(static_cast<std::uint32_t>(config.start_seed));
+    float* const id_of_row = tables;
+    float* const start = tables + n;
+    // the place of each id in the permutation's beginning says who is a tagger; `start` lends room
+    random.Permutation(n, start);
+    for (std::int32_t id = 0; id < n; ++id) start[n + id] = 0;
+    for (std::int32_t i = 0; i < config.num_taggers; ++i) {
+      start[n + static_cast<std::int32_t>(start[i])] = 1;
+    }
+    std::int32_t tagger = 0, runner = config.num_taggers;
+    for (std::int32_t id = 0; id < n; ++id) {
+      id_of_row[start[n + id] == 1 ? tagger++ : runner++] = static_cast<float>(id);
+    }
+    const auto side = static_cast<float>(config.grid_length);
+    for (std::int32_t axis = 0; axis < 2; ++axis) {
+      for (std::int32_t id = 0; id < n; ++id) {
+        start[axis * n + id] = static_cast<float>(side * random.Uniform());
+      }
+    }
+    for (std::int32_t id = 0; id < n; ++id) {
+      start[2 * n + id] = static_cast<float>(random.Below(4) * (kPi / 2));
+    }
+    float* const levels = tables + 4 * n;
+    FillLevels(config.min_acceleration, config.max_acceleration, config.num_acceleration_levels,
+               levels);
+    FillLevels(config.min_turn, config.max_turn, config.num_turn_levels,
+               levels + config.num_acceleration_levels + 1);
+  }
+
+  ROLLOUTS_HD static void Reset(const Ref& w, Rng& rng) {
+    const std::int32_t n = w.num_agents;
+    const Tables tables = TablesOf(w.config, w.tables);
+    const auto side = static_cast<float>(w.config.grid_length);
+    w.world.runners_left = w.config.num_runners;
+    for (std::int32_t i = 0; i < n; ++i) {
+      const auto id = static_cast<std::int32_t>(tables.id[i]);
+      const bool drawn = w.config.randomize_starts;
+      w.agents.x[i] = drawn ? static_cast<float>(side * rng.Uniform()) : tables.start[id];
+      w.agents.y[i] = drawn ? static_cast<float>(side * rng.Uniform()) : tables.start[n + id];
+      w.agents.heading[i] = drawn ? static_cast<float>(rng.Below(4) * (kPi / 2))
+                                  : tables.start[2 * n + id];
+    }
+    for (std::int32_t i = 0; i < n; ++i) Show(w, i);
+  }
+
+  // Everybody moves; then what others see is written, and who is tagged by whom; then taggers count.
+  static constexpr int kPhases = 3;
+
+  template <int kPhase>
+  ROLLOUTS_HD static void StepAgent(const Ref& w, std::int32_t i) {
+    if constexpr (kPhase == 0) {
+      Move(w, i);
+    } else if constexpr (kPhase == 1) {
+      Show(w, i);
+      w.agents.catcher[i] = -1;
+      if (i >= w.config.num_taggers && w.status.active[i]) w.agents.catcher[i] = CatcherOf(w, i);
+    } else {
+      CountTags(w, i);
+    }
+  }
+
+  ROLLOUTS_HD static bool EndStep(const Ref& w, Rng&) {
+    std::int32_t left = 0;
+    for (std::int32_t i = w.config.num_taggers; i < w.num_agents; ++i) {
+      left += w.status.active[i] & (w.status.terminated[i] ^ 1);
+    }
+    w.world.runners_left = left;
+    return left == 0;
+  }
+
+  ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t row, Obs* obs) {
+    const auto id = static_cast<std::int32_t>(w.tables[row]);
+    const bool active = w.agents.seen_active[id] != 0;
+    // in 64 bits, as Python divides two ints
+    const float time = w.max_episode_steps > 0
+                           ? static_cast<float>(static_cast<double>(w.elapsed_steps) /
+                                                w.max_episode_steps)
+                           : 0.0f;
+    if (w.config.use_full_observation) {
+      ObserveAll(w, id, active, time, obs);
+    } else {
+      ObserveNearest(w, id, active, time, obs);
+    }
+  }
+
+ private:
+  static constexpr double kMost = 1e30;  // rewards are 32-bit numbers
+
+  // 0, then `count` numbers from low to high as numpy.linspace has them.
+  static void FillLevels(double low, double high, std::int32_t count, float* levels) {
+    levels[0] = 0;
+    const double step = count > 1 ? (high - low) / (count - 1) : 0;
+    for (std::int32_t i = 0; i < count; ++i) levels[1 + i] = static_cast<float>(i * step + low);
+    if (count > 1) levels[count] = static_cast<float>(high);
+  }
+
+  // The angle in [0, 2 pi) of one in (-4 pi, 4 pi): NumPy's remainder, which is exact there.
+  ROLLOUTS_HD static float Wrap(float angle) {
+    const float size = angle < 0 ? -angle : angle;
+    const float rest = size >= kTurn ? size - kTurn : size;
+    const float signed_rest = angle < 0 ? -rest : rest;
+    return signed_rest < 0 ? signed_rest + kTurn : signed_rest;
+  }
+
+  ROLLOUTS_HD static void Move(const Ref& w, std::int32_t i) {
+    const Tables tables = TablesOf(w.config, w.tables);
+    const Action* const action = w.actions.Of<Action>(0) + 2 * i;
+    const auto active = static_cast<float>(w.status.active[i]);
+    const bool tags = i < w.config.num_taggers;
+    const float most = static_cast<float>(w.config.max_speed) *
+                       static_cast<float>(tags ? w.config.skill_level_tagger
+                                               : w.config.skill_level_runner);
+    const float acceleration = w.agents.acceleration[i] + tables.acceleration[action[0]];
+    const float heading = Wrap(w.agents.heading[i] + tables.turn[action[1]]) * active;
+    const float speed = Clip(w.agents.speed[i] + acceleration, 0.0f, most) * active;
+    w.agents.acceleration[i] = speed <= 0 || speed >= most ? 0.0f : acceleration;
+    w.agents.heading[i] = heading;
+    w.agents.speed[i] = speed;
+    const float x = w.agents.x[i] + speed * static_cast<float>(Cos(double{heading}));
+    const float y = w.agents.y[i] + speed * static_cast<float>(Sin(double{heading}));
+    const auto side = static_cast<float>(w.config.grid_length);
+    w.agents.x[i] = Clip(x, 0.0f, side);
+    w.agents.y[i] = Clip(y, 0.0f, side);
+    const bool hit = x < 0 || x > side || y < 0 || y > side;
+    const float penalty = hit ? static_cast<float>(w.config.edge_hit_penalty) : 0.0f;
+    const auto each = static_cast<float>(tags ? w.config.step_penalty_for_tagger
+                                              : w.config.step_reward_for_runner);
+    w.status.reward[i] = (penalty + each) * active;
+  }
+
+  // Writes what others see of an agent.
+  ROLLOUTS_HD static void Show(const Ref& w, std::int32_t i) {
+    const auto id = static_cast<std::int32_t>(w.tables[i]);
+    const double diagonal = static_cast<float>(w.config.grid_length) * 1.41421356237309504880;
+    const float fastest = static_cast<float>(w.config.max_speed + 1e-10);
+    w.agents.id_x[id] = w.agents.x[i];
+    w.agents.id_y[id] = w.agents.y[i];
+    w.agents.seen_x[id] = w.agents.x[i] / diagonal;
+    w.agents.seen_y[id] = w.agents.y[i] / diagonal;
+    w.agents.seen_speed[id] = w.agents.speed[i] / fastest;
+    w.agents.seen_acceleration[id] = w.agents.acceleration[i] / fastest;
+    w.agents.seen_heading[id] = w.agents.heading[i] / kTurn;
+    w.agents.seen_type[id] = i < w.config.num_taggers;
+    w.agents.seen_active[id] = w.status.active[i];
+  }
+
+  ROLLOUTS_HD static float Distance(float dx, float dy) { return Sqrt(dx * dx + dy * dy); }
+
+  // The nearest tagger, if it is near enough. Rows of taggers are in the order of their ids.
+  ROLLOUTS_HD static std::int32_t CatcherOf(const Ref& w, std::int32_t i) {
+    const auto side = static_cast<float>(w.config.grid_length);
+    const auto margin = static_cast<float>(w.config.tagging_distance * side);
+    std::int32_t nearest = -1;
+    float least = margin;
+    for (std::int32_t t = 0; t < w.config.num_taggers; ++t) {
+      const float distance = Distance(w.agents.x[t] - w.agents.x[i], w.agents.y[t] - w.agents.y[i]);
+      if (distance < least) {
+        least = distance;
+        nearest = t;
+      }
+    }
+    return nearest;
+  }
+
+  ROLLOUTS_HD static void CountTags(const Ref& w, std::int32_t i) {
+    auto reward = static_cast<float>(w.status.reward[i]);
+    if (i < w.config.num_taggers) {
+      // runner by runner: a sum of 32-bit numbers depends on how it is made
+      for (std::int32_t r = w.config.num_taggers; r < w.num_agents; ++r) {
+        if (w.agents.catcher[r] == i) reward += static_cast<float>(w.config.tag_reward_for_tagger);
+      }
+    } else if (w.status.active[i]) {
+      const bool tagged = w.agents.catcher[i] >= 0;
+      const bool exits = tagged && w.config.runner_exits_game_after_tagged;
+      if (tagged) reward += static_cast<float>(w.config.tag_penalty_for_runner);
+      if (w.elapsed_steps == w.max_episode_steps && !exits) {
+        reward += static_cast<float>(w.config.end_of_game_reward_for_runner);
+      }
+      w.status.terminated[i] = exits;
+    }
+    w.status.reward[i] = reward;
+  }
+
+  ROLLOUTS_HD static void ObserveAll(const Ref& w, std::int32_t id, bool active, float time,
+                                     Obs* obs) {
+    const std::int32_t others = w.num_agents - 1;
+    // ids before the observer's, then those behind it
+    for (std::int32_t k = 0; k < others; ++k) {
+      const std::int32_t o = k < id ? k : k + 1;
+      WriteOther(w, id, o, active, obs + k, others);
+    }
+    obs[7 * others] = active ? time : 0.0f;
+  }
+
+  ROLLOUTS_HD static void ObserveNearest(const Ref& w, std::int32_t id, bool active, float time,
+                                         Obs* obs) {
+    const std::int32_t k_seen = w.config.num_other_agents_observed;
+    for (std::int32_t j = 0; j < 7 * k_seen + 1; ++j) obs[j] = 0;
+    if (!active) return;
+    const NearestAgents nearest(w.agents.id_x, w.agents.id_y, w.agents.seen_active, w.num_agents);
+    nearest.ForEach(id, k_seen, [&](std::int32_t rank, std::int32_t other) {
+      WriteOther(w, id, other, true, obs + rank, k_seen);
+    });
+    obs[7 * k_seen] = time;
+  }
+
+  // One other agent's seven features, which lie `stride` apart.
+  ROLLOUTS_HD static void WriteOther(const Ref& w, std::int32_t id, std::int32_t o, bool active,
+                                     Obs* obs, std::int64_t stride) {
+    const Agents& a = w.agents;
+    obs[0 * stride] = active ? static_cast<float>(a.seen_x[o] - a.seen_x[id]) : 0.0f;
+    obs[1 * stride] = active ? static_cast<float>(a.seen_y[o] - a.seen_y[id]) : 0.0f;
+    obs[2 * stride] = active ? a.seen_speed[o] - a.seen_speed[id] : 0.0f;
+    obs[3 * stride] = active ? a.seen_acceleration[o] - a.seen_acceleration[id] : 0.0f;
+    obs[4 * stride] = active ? a.seen_heading[o] - a.seen_heading[id] : 0.0f;
+    obs[5 * stride] = a.seen_type[o];
+    obs[6 * stride] = a.seen_active[o];
+  }
+};
+
+}  // namespace rollouts

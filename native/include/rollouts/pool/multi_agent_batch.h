@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multi-agent environments of one type in a pool: a world each, in memory of its own.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "rollouts/core/multi_agent.h"
+#include "rollouts/pool/env_batch.h"
+#include "rollouts/pool/run_or_fail.h"
+#include "rollouts/pool/spec_difference.h"
+#include "rollouts/support/page_memory.h"
+
+namespace rollouts {
+
+// The loops over a world's agents, compiled for some instruction set.
+template <typename Env>
+struct AgentKernels {
+  void (*step)(const WorldRef<Env>&) = AgentLoops<Env>::template Phases<0>;
+  void (*observe)(const WorldRef<Env>&, std::int32_t first, std::int32_t count,
+                  typename Env::Obs* obs, std::int64_t size) = AgentLoops<Env>::Observe;
+};
+
+// Where everything about a world lies in its memory: the World, its agents' status, then the
+// environment's arrays, each at a cache line.
+template <typename Env>
+class WorldLayout {
+ public:
+  WorldLayout() = default;
+  WorldLayout(const typename Env::Config& config, std::int32_t num_agents)
+      : num_agents_(num_agents), status_(Aligned(sizeof(typename Env::World))) {
+    AgentStatus status;
+    arrays_ = status_;
+    VisitStatus(status, [&](const char*, auto*& array, std::int32_t) { arrays_ += BytesOf(array, 1); });
+    bytes_ = arrays_;
+    typename Env::Agents agents;
+    auto measure = [&](const char*, auto*& array, std::int32_t count = 1) {
+      bytes_ += BytesOf(array, count);
+    };
+    Env::VisitFields(config, agents, measure);
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+
+  // The arrays of a world whose memory begins at `memory`.
+  void Place(const typename Env::Config& config, std::uint8_t* memory, AgentStatus& status,
+             typename Env::Agents& agents) const {
+    std::uint8_t* next = memory + status_;
+    auto place = [&](const char*, auto*& array, std::int32_t count = 1) {
+      array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(next);
+      next += BytesOf(array, count);
+    };
+    VisitStatus(status, place);
+    Env::VisitFields(config, agents, place);
+  }
+
+ private:
+  static constexpr std::int64_t Aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  template <typename T>
+  std::int64_t BytesOf(T*, std::int64_t count) const {
+    return Aligned(static_cast<std::int64_t>(sizeof(T)) * count * num_agents_);
+  }
+  template <typename Visit>
+  static void VisitStatus(AgentStatus& status, Visit&& visit) {
+    visit("reward", status.reward, 1);
+    visit("episode_return", status.episode_return, 1);
+    visit("active", status.active, 1);
+    visit("terminated", status.terminated, 1);
+  }
+
+  std::int32_t num_agents_ = 0;
+  std::int64_t status_ = 0;  // bytes before the status
+  std::int64_t arrays_ = 0;  // before the environment's arrays
+  std::int64_t bytes_ = 0;
+};
+
+// One world through the interface of core/step.h.
+template <typename Env>
+class WorldEnv {
+ public:
+  using Obs = typename Env::Obs;
+  using Action = std::uint8_t;
+
+  WorldEnv(const WorldRef<Env>& world, const EnvSpec& spec, const AgentKernels<Env>& kernels,
+           const EpisodeClock& clock, std::int64_t state_bytes)
+      : world_(world), spec_(spec), kernels_(kernels), clock_(clock), state_bytes_(state_bytes) {}
+
+  void Reset(Rng& rng, bool /*forced*/) {
+    // the world is the first of its memory
+    std::memset(static_cast<void*>(&world_.world), 0, static_cast<std::size_t>(state_bytes_));
+    std::fill_n(world_.status.active, world_.num_agents, std::uint8_t{1});
+    Env::Reset(At(0), rng);
+  }
+
+  StepResult Step(const Action* actions, Rng& rng) {
+    WorldRef<Env> world = At(clock_.elapsed_steps + 1);
+    for (std::int32_t g = 0; g < spec_.num_groups; ++g) {
+      world.actions.of_group[g] = actions;
+      actions += ActionBytes(spec_.groups[g].action) * spec_.groups[g].num_agents;
+    }
+    BeginAgents(world.status, world.num_agents);
+    kernels_.step(world);
+    const bool terminated = Env::EndStep(world, rng);
+    const StepResult result = EndAgents(world.status, world.num_agents, terminated);
+    if (!std::isfinite(result.reward)) CheckFinite(world);
+    stepped_ = true;
+    return result;
+  }
+
+  void ObserveGroups(const RowRef& out, bool final) const {
+    const WorldRef<Env> world = At(clock_.elapsed_steps);
+    std::int32_t first = 0;
+    for (std::int32_t g = 0; g < out.view.num_groups; ++g) {
+      const GroupView& group = out.view.groups[g];
+      const std::int64_t row_bytes = group.obs_bytes * group.num_agents;
+      auto* obs = reinterpret_cast<Obs*>((final ? group.final_obs : group.obs) + out.row * row_bytes);
+      kernels_.observe(world, first, group.num_agents, obs,
+                       group.obs_bytes / static_cast<std::int64_t>(sizeof(Obs)));
+      first += group.num_agents;
+    }
+  }
+
+  // Rewards and ends of each agent; after the outcome of the row, before an autoreset. Where
+  // nothing was stepped: nobody has a reward, and those who are gone are not active.
+  void WriteAgents(const RowRef& out) const {
+    const AgentStatus& status = world_.status;
+    const std::uint8_t truncated = out.view.truncated[out.row];
+    std::int32_t agent = 0;
+    for (std::int32_t g = 0; g < out.view.num_groups; ++g) {
+      const GroupView& group = out.view.groups[g];
+      const std::int64_t first = out.row * group.num_agents;
+      for (std::int64_t i = first; i < first + group.num_agents; ++i, ++agent) {
+        const std::uint8_t active = status.active[agent], left = status.terminated[agent];
+        group.reward[i] = stepped_ ? status.reward[agent] : 0;
+        group.terminated[i] = stepped_ ? left : 0;
+        group.truncated[i] = truncated & active & (left ^ 1);
+        group.active[i] = stepped_ ? active : active & (left ^ 1);
+        group.episode_return[i] = status.episode_return[agent];
+      }
+    }
+  }
+
+ private:
+  WorldRef<Env> At(std::int32_t elapsed_steps) const {
+    WorldRef<Env> world = world_;
+    world.elapsed_steps = elapsed_steps;
+    return world;
+  }
+
+  // Throws for the first agent whose reward is not finite.
+  void CheckFinite(const WorldRef<Env>& world) const {
+    std::int32_t agent = 0;
+    for (std::int32_t g = 0; g < spec_.num_groups; ++g) {
+      for (std::int32_t i = 0; i < spec_.groups[g].num_agents; ++i, ++agent) {
+        if (std::isfinite(world.status.reward[agent])) continue;
+        throw std::runtime_error("the reward of agent " + std::string(spec_.groups[g].name) + "_" +
+                                 std::to_string(i) + " is " +
+                                 std::to_string(world.status.reward[agent]));
+      }
+    }
+  }
+
+  const WorldRef<Env>& world_;
+  const EnvSpec& spec_;
+  const AgentKernels<Env>& kernels_;
+  const EpisodeClock& clock_;
+  const std::int64_t state_bytes_;
+  bool stepped_ = false;
+};
+
+template <MultiAgentEnvironment Env>
+class MultiAgentBatch final : public EnvBatch {
+  using Config = typename Env::Config;
+  using World = typename Env::World;
+  static_assert(std::is_trivially_copyable_v<World> && std::is_trivially_copyable_v<Config>);
+
+ public:
+  // `configs`: one for all environments, or one for each. Throws SpecError where their spaces differ.
+  MultiAgentBatch(const std::vector<Config>& configs, std::int32_t num_envs,
+                  AgentKernels<Env> kernels = {})
+      : spec_(Env::MakeSpec(configs[0])),
+        num_agents_(NumAgents(spec_)),
+        kernels_(kernels),
+        options_(MakeOptions(configs)),
+        clocks_(static_cast<std::size_t>(num_envs)) {
+    for (std::int32_t env = 0; env < num_envs; ++env) {
+      of_env_.push_back(options_[options_.size() == 1 ? 0 : static_cast<std::size_t>(env)]);
+      worlds_.emplace_back(static_cast<std::size_t>(of_env_.back()->layout.bytes()));
+    }
+  }
+
+  const EnvSpec& spec() const override { return spec_; }
+  EpisodeClock& clock(std::int32_t env) override { return clocks_[env]; }
+
+  void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override {
+    while (!envs.empty()) {
+      const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(envs.size()));
+      for (std::int32_t i = 0; i < rows.count; ++i) {
+        RunOne(envs[i], work, {rows.view, rows.first + i}, source);
+      }
+      envs = envs.subspan(rows.count);
+      source.Finish(rows);
+    }
+  }
+
+  std::span<std::uint8_t> StateBytes(std::int32_t env) override {
+    return {worlds_[env].data(), static_cast<std::size_t>(of_env_[env]->layout.bytes())};
+  }
+
+  void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const override {
+    const std::uint8_t* bytes = worlds_[env].data();
+    out.insert(out.end(), bytes, bytes + of_env_[env]->layout.bytes());
+  }
+
+  void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const override {
+    const auto expected = static_cast<std::size_t>(of_env_[env]->layout.bytes());
+    if (state.size() == expected) return;
+    throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
+                    std::to_string(expected));
+  }
+
+  void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {
+    std::memcpy(worlds_[env].data(), state.data(), state.size());
+  }
+
+  Options OptionsOf(std::int32_t env) const override {
+    return ListOptions<Env>(of_env_[env]->config);
+  }
+
+  std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& changes,
+                                std::int32_t first_row) override {
+    if (!changes.model.empty()) throw SpecError(kNoModel);
+    struct Next {
+      std::int32_t env;
+      std::shared_ptr<const Given> given;
+      PageMemory world;
+    };
+    // shared, because a std::function is copied
+    const auto prepared = std::make_shared<std::vector<Next>>();
+    for (const std::int32_t env : envs) {
+      auto given = MakeGiven(
+          ReadConfig<Env>(changes.options, first_row + env, of_env_[env]->config));
+      PageMemory world(static_cast<std::size_t>(given->layout.bytes()));
+      prepared->push_back({env, std::move(given), std::move(world)});
+    }
+    return [this, prepared] {
+      for (Next& next : *prepared) {
+        of_env_[next.env] = std::move(next.given);
+        worlds_[next.env] = std::move(next.world);
+      }
+    };
+  }
+
+ private:
+  // What follows from the options, of one environment or of all.
+  struct Given {
+    Config config;
+    WorldLayout<Env> layout;
+    std::vector<float> tables;
+  };
+
+  std::shared_ptr<const Given> MakeGiven(const Config& config) const {
+    const std::string difference = SpecDifference(spec_, Env::MakeSpec(config));
+    if (!difference.empty()) {
+      throw SpecError("the environments of a pool must have equal spaces; these options change the " +
+                      difference);
+    }
+    auto given = std::make_shared<Given>(Given{config, {config, num_agents_}, {}});
+    if constexpr (HasTables<Env>) {
+      given->tables.resize(static_cast<std::size_t>(Env::NumTables(config)));
+      Env::FillTables(config, given->tables.data());
+    }
+    return given;
+  }
+
+  std::vector<std::shared_ptr<const Given>> MakeOptions(const std::vector<Config>& configs) const {
+    std::vector<std::shared_ptr<const Given>> all;
+    for (const Config& config : configs) all.push_back(MakeGiven(config));
+    return all;
+  }
+
+  void RunOne(std::int32_t env, const Work& work, const RowRef& out, RowSource& source) {
+    const Given& given = *of_env_[env];
+    std::uint8_t* const memory = worlds_[env].data();
+    WorldRef<Env> world{given.config,          *reinterpret_cast<World*>(memory), {}, {}, {},
+                        given.tables.data(),   num_agents_, 0,
+                        work.rules.max_episode_steps};
+    given.layout.Place(given.config, memory, world.status, world.agents);
+    EpisodeClock& clock = clocks_[env];
+    WorldEnv<Env> ref(world, spec_, kernels_, clock, given.layout.bytes());
+    RunOrFail(
+        env, work, ref, clock, source, [&] { return out; },
+        [&](const RowRef& row) { ref.WriteAgents(row); }, [](const RowRef&) {});
+  }
+
+  const EnvSpec spec_;
+  const std::int32_t num_agents_;
+  const AgentKernels<Env> kernels_;
+  const std::vector<std::shared_ptr<const Given>> options_;
+  std::vector<std::shared_ptr<const Given>> of_env_;
+  std::vector<PageMemory> worlds_;
+  std::vector<EpisodeClock> clocks_;
+};
+
+}  // namespace rollouts

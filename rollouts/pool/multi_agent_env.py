@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`MultiAgentVectorEnv`: a native pool whose environments have several agents each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from rollouts.batch import STEP_ARRAYS
+from rollouts.checks import add_errors
+from rollouts.errors import SpecError
+from rollouts.pool.native_env import NativeEnv
+from rollouts.specs import AgentGroup
+
+Array = npt.NDArray[Any]
+Info = dict[str, Any]
+# (B, A, ...) of each group, by its name; of an environment with one group its array alone
+Grouped = Any
+
+# the arrays of a group, in the native order
+_GROUP_ARRAYS = (
+    "obs",
+    "reward",
+    "terminated",
+    "truncated",
+    "active",
+    "episode_return",
+    "final_obs",
+)
+
+
+class MultiAgentBatch(NamedTuple):
+    """What one `recv_batch` hands out: B rows, one per environment, with A agents in each group.
+
+    `{group: array}`, or the array alone where there is one group:
+      obs             (B, A, *obs_shape) obs_dtype  same-step autoreset: of the next episode
+      reward          (B, A) float64
+      terminated      (B, A) bool        the agent left, or the episode is over by its rules
+      truncated       (B, A) bool        the time limit, or a failure, ended it for this agent
+      active          (B, A) bool        the agent took part in this step; where not, its reward
+                                         is 0 and its next actions are ignored
+      episode_return  (B, A) float64     sum of the agent's rewards in this episode
+      final_obs       (B, A, *obs_shape) obs_dtype  valid where the episode ended; None unless the
+                                         pool autoresets in the same step
+    Arrays of environments:
+      ended           (B,) bool          the episode is over, for whatever reason
+      env_id          (B,) int32         episode_length  (B,) int32
+    """
+
+    obs: Grouped
+    reward: Grouped
+    terminated: Grouped
+    truncated: Grouped
+    active: Grouped
+    episode_return: Grouped
+    final_obs: Grouped | None
+    ended: npt.NDArray[np.bool_]
+    env_id: npt.NDArray[np.int32]
+    episode_length: npt.NDArray[np.int32]
+
+
+class MultiAgentVectorEnv(NativeEnv):
+    """N environments with several agents each, stepped as a batch by the native pool.
+
+    What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
+    states and failures. Agents are in groups with equal spaces. Wherever an array has one row per
+    environment there, a dict of group -> (B, A, ...) is here; it is the array alone where the
+    environment has one group.
+
+    An agent may leave before its episode ends: `terminated` says so once, and from the next step
+    on it is not `active`. Its row stays its own: no other agent takes it, its actions are checked
+    and ignored, its reward is 0. The next episode has all agents again.
+
+    Attributes:
+      groups: name -> `AgentGroup`, in order.
+      agents: Names of all agents as PettingZoo has them, group after group.
+      single_observation_spaces, single_action_spaces: group -> space of one agent.
+      observation_space, action_space: Of a batch, as `step` takes and returns it.
+      num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
+    """
+
+    def _set_spaces(self) -> None:
+        spec = self.env_spec
+        if not spec.groups:
+            raise SpecError(f"{spec.id} has one agent: make_vec makes a VectorEnv of it")
+        self.groups: dict[str, AgentGroup] = {group.name: group for group in spec.groups}
+        self.agents = [agent for group in spec.groups for agent in group.agents]
+        self.single_observation_spaces = {
+            name: group.single_observation_space for name, group in self.groups.items()
+        }
+        self.single_action_spaces = {
+            name: group.single_action_space for name, group in self.groups.items()
+        }
+        self.observation_space = self._batch_space(self.single_observation_spaces)
+        self.action_space = self._batch_space(self.single_action_spaces)
+
+    def _batch_space(self, single: Mapping[str, spaces.Space[Any]]) -> spaces.Space[Any]:
+        batched = {
+            name: batch_space(batch_space(space, self.groups[name].num_agents), self.batch_size)
+            for name, space in single.items()
+        }
+        return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Grouped, Info]:
+        """Starts new episodes and returns their first observations.
+
+        Args:
+          seed, options: As `VectorEnv.reset`; numbers of agents cannot change.
+
+        Returns:
+          obs and info, as `step`.
+
+        Raises:
+          As `VectorEnv.reset`.
+        """
+        self._send_reset(seed, options)
+        obs, _, _, _, info = self.recv()
+        return obs, info
+
+    def step(
+        self,
+        actions: Grouped,
+        env_id: npt.ArrayLike | None = None,
+        *,
+        out: dict[str, Any] | None = None,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Steps the environments and waits for a batch: `send` and `recv` in one call.
+
+        Args:
+          actions: group -> (B, A, *action_shape), one row per environment stepped. Those of agents
+            that left are ignored, but have to be in their space too.
+          env_id: As `VectorEnv.send`.
+          out: As `VectorEnv.send`; arrays of agents as {name: {group: array}}.
+
+        Returns:
+          obs, reward, terminated, truncated and info; see `MultiAgentBatch` for the first four.
+          `info` has active and episode_return as there, env_id (B,) int32, episode_length (B,)
+          int32 and ended (B,) bool. Same-step mode adds final_obs, valid where ended.
+          on_env_error="reset" adds env_error and _env_error as VectorEnv does.
+
+        Raises:
+          SpecError, DTypeError: Wrong groups, shape, dtype or value; the message names group,
+            agent and row. Nothing was sent then.
+          ProtocolError, EnvError, ClosedError: As `VectorEnv.step`.
+        """
+        self.send(actions, env_id, out=out)
+        return self.recv()
+
+    def send(
+        self,
+        actions: Grouped,
+        env_id: npt.ArrayLike | None = None,
+        *,
+        out: dict[str, Any] | None = None,
+    ) -> None:
+        """Starts stepping environments and returns at once; see `step`."""
+        if out is not None:
+            out = {name: self._in_groups(name, array) for name, array in out.items()}
+        self._pool.send(self._in_order(actions), self._targets(env_id), out)
+
+    def recv_batch(  # type: ignore[override]
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> MultiAgentBatch:
+        """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
+        arrays = self._recv(timeout_s, min_envs, max_envs)
+        return self._batch(arrays)
+
+    def _batch(self, arrays: tuple[Array, ...]) -> MultiAgentBatch:
+        step = dict(zip(STEP_ARRAYS, arrays, strict=False))
+        if not self._synchronous and len(step["env_id"]):
+            # a copy, because a view would keep the whole batch's buffer from being reused
+            self._last_env_id = step["env_id"].copy()
+        # the groups' arrays are the last
+        first = len(arrays) - len(self.groups) * len(_GROUP_ARRAYS)
+        grouped = {
+            name: self._grouped(arrays[first + index :: len(_GROUP_ARRAYS)])
+            for index, name in enumerate(_GROUP_ARRAYS)
+        }
+        if self._final_rows is None:
+            grouped["final_obs"] = None
+        return MultiAgentBatch(
+            **grouped,
+            ended=step["terminated"] | step["truncated"],
+            env_id=step["env_id"],
+            episode_length=step["episode_length"],
+        )
+
+    def _five(self, arrays: tuple[Array, ...]) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        batch = self._batch(arrays)
+        info: Info = {
+            "active": batch.active,
+            "episode_return": batch.episode_return,
+            "env_id": batch.env_id,
+            "episode_length": batch.episode_length,
+            "ended": batch.ended,
+        }
+        if batch.final_obs is not None:
+            info["final_obs"] = batch.final_obs
+        if self._reports_errors:
+            add_errors(info, batch.env_id, self._pool.take_failures())
+        return batch.obs, batch.reward, batch.terminated, batch.truncated, info
+
+    def _grouped(self, arrays: Sequence[Array]) -> Grouped:
+        """One array for each group, in their order, as callers get them."""
+        if len(self.groups) == 1:
+            return arrays[0]
+        return dict(zip(self.groups, arrays, strict=True))
+
+    def _in_order(self, actions: Grouped) -> list[Any]:
+        """The groups' actions in the order of the groups, whatever the order of the dict."""
+        if len(self.groups) == 1 and not isinstance(actions, Mapping):
+            return [actions]
+        expected = ", ".join(repr(name) for name in self.groups)
+        if not isinstance(actions, Mapping):
+            raise SpecError(
+                f"actions must be a dict of an array for each group ({expected}), got "
+                f"{type(actions).__name__}"
+            )
+        missing = [name for name in self.groups if name not in actions]
+        unknown = [name for name in actions if name not in self.groups]
+        if missing or unknown:
+            agents = [name for name in unknown if name in self.agents]
+            raise SpecError(
+                f"actions has {'no group' if missing else 'the unknown group'} "
+                f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
+                + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
+            )
+        return [actions[name] for name in self.groups]
+
+    def _in_groups(self, name: str, array: Any) -> Any:
+        """Of `out`: an array of agents under its group's name where there is one group."""
+        if name not in _GROUP_ARRAYS or len(self.groups) > 1 or isinstance(array, Mapping):
+            return array
+        return {next(iter(self.groups)): array}
