@@ -49,8 +49,11 @@ struct TagContinuous {
     float *x, *y, *speed, *heading, *acceleration;
     double *seen_x, *seen_y;  // parts of the diagonal
     float *seen_speed, *seen_heading, *seen_acceleration, *seen_type, *seen_active;
-    float *id_x, *id_y;          // positions
+    float *id_x, *id_y;          // positions; those who left are infinitely far away
     std::int32_t* catcher;       // row of the tagger that tags this runner, or -1
+    std::int32_t* near;          // ids of the nearest, of each row, and how many there are
+    std::int32_t* num_near;
+    float* reach;                // distance of the last of them
   };
   using Action = std::int32_t;  // (acceleration level, turn level)
   using Obs = float;
@@ -135,7 +138,7 @@ struct TagContinuous {
   }
 
   template <typename Visitor>
-  static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
+  static void VisitFields(const Config& config, Agents& agents, Visitor& visit) {
     visit("x", agents.x);
     visit("y", agents.y);
     visit("speed", agents.speed);
@@ -151,6 +154,9 @@ struct TagContinuous {
     visit("id_x", agents.id_x);
     visit("id_y", agents.id_y);
     visit("catcher", agents.catcher);
+    visit("near", agents.near, config.use_full_observation ? 0 : config.num_other_agents_observed);
+    visit("num_near", agents.num_near);
+    visit("reach", agents.reach);
   }
 
   // Where each of the tables begins.
@@ -217,9 +223,11 @@ struct TagContinuous {
                                   : tables.start[2 * n + id];
     }
     for (std::int32_t i = 0; i < n; ++i) Show(w, i);
+    for (std::int32_t i = 0; i < n; ++i) LookAround(w, i);
   }
 
-  // Everybody moves; then what others see is written, and who is tagged by whom; then taggers count.
+  // Everybody moves; then what others see is written, and who is tagged by whom; then everybody looks
+  // around, and taggers count.
   static constexpr int kPhases = 3;
 
   template <int kPhase>
@@ -231,6 +239,7 @@ struct TagContinuous {
       w.agents.catcher[i] = -1;
       if (i >= w.config.num_taggers && w.status.active[i]) w.agents.catcher[i] = CatcherOf(w, i);
     } else {
+      LookAround(w, i);
       CountTags(w, i);
     }
   }
@@ -255,19 +264,20 @@ struct TagContinuous {
     if (w.config.use_full_observation) {
       ObserveAll(w, id, active, time, obs);
     } else {
-      ObserveNearest(w, id, active, time, obs);
+      ObserveNearest(w, row, id, active, time, obs);
     }
   }
 
  private:
   static constexpr double kMost = 1e30;  // rewards are 32-bit numbers
 
-  // 0, then `count` numbers from low to high as numpy.linspace has them.
+  // 0, then `count` numbers from low to high as NumPy 2's linspace has them of 32-bit ones.
   static void FillLevels(double low, double high, std::int32_t count, float* levels) {
+    const auto first = static_cast<float>(low), last = static_cast<float>(high);
     levels[0] = 0;
-    const double step = count > 1 ? (high - low) / (count - 1) : 0;
-    for (std::int32_t i = 0; i < count; ++i) levels[1 + i] = static_cast<float>(i * step + low);
-    if (count > 1) levels[count] = static_cast<float>(high);
+    const float step = count > 1 ? (last - first) / static_cast<float>(count - 1) : 0.0f;
+    for (std::int32_t i = 0; i < count; ++i) levels[1 + i] = static_cast<float>(i) * step + first;
+    if (count > 1) levels[count] = last;
   }
 
   // The angle in [0, 2 pi) of one in (-4 pi, 4 pi): NumPy's remainder, which is exact there.
@@ -309,7 +319,7 @@ struct TagContinuous {
     const auto id = static_cast<std::int32_t>(w.tables[i]);
     const double diagonal = static_cast<float>(w.config.grid_length) * 1.41421356237309504880;
     const float fastest = static_cast<float>(w.config.max_speed + 1e-10);
-    w.agents.id_x[id] = w.agents.x[i];
+    w.agents.id_x[id] = w.status.active[i] ? w.agents.x[i] : static_cast<float>(kInfinity);
     w.agents.id_y[id] = w.agents.y[i];
     w.agents.seen_x[id] = w.agents.x[i] / diagonal;
     w.agents.seen_y[id] = w.agents.y[i] / diagonal;
@@ -368,16 +378,40 @@ struct TagContinuous {
     obs[7 * others] = active ? time : 0.0f;
   }
 
-  ROLLOUTS_HD static void ObserveNearest(const Ref& w, std::int32_t id, bool active, float time,
-                                         Obs* obs) {
-    const std::int32_t k_seen = w.config.num_other_agents_observed;
-    for (std::int32_t j = 0; j < 7 * k_seen + 1; ++j) obs[j] = 0;
-    if (!active) return;
-    const NearestAgents nearest(w.agents.id_x, w.agents.id_y, w.agents.seen_active, w.num_agents);
-    nearest.ForEach(id, k_seen, [&](std::int32_t rank, std::int32_t other) {
-      WriteOther(w, id, other, true, obs + rank, k_seen);
-    });
-    obs[7 * k_seen] = time;
+  // Finds the nearest others of an agent, where they are what it sees.
+  ROLLOUTS_HD static void LookAround(const Ref& w, std::int32_t row) {
+    if (w.config.use_full_observation || !w.status.active[row]) return;
+    const Agents& a = w.agents;
+    const std::int32_t ranks = w.config.num_other_agents_observed;
+    const NearestPoints points(a.id_x, a.id_y, w.num_agents);
+    a.num_near[row] = points.Find(static_cast<std::int32_t>(w.tables[row]), ranks, a.reach[row],
+                                  a.near + std::int64_t{row} * ranks);
+  }
+
+  ROLLOUTS_HD static void ObserveNearest(const Ref& w, std::int32_t row, std::int32_t id,
+                                         bool active, float time, Obs* obs) {
+    const std::int32_t ranks = w.config.num_other_agents_observed;
+    const Agents& a = w.agents;
+    const std::int32_t* const near = a.near + std::int64_t{row} * ranks;
+    const std::int32_t num_near = active ? a.num_near[row] : 0;
+    // a loop for each feature: loads are scattered, stores are not
+    const double x = a.seen_x[id], y = a.seen_y[id];
+    const float speed = a.seen_speed[id], acceleration = a.seen_acceleration[id];
+    const float heading = a.seen_heading[id];
+#pragma GCC ivdep
+    for (std::int32_t k = 0; k < num_near; ++k) {
+      obs[k] = static_cast<float>(a.seen_x[near[k]] - x);
+      obs[ranks + k] = static_cast<float>(a.seen_y[near[k]] - y);
+      obs[2 * ranks + k] = a.seen_speed[near[k]] - speed;
+      obs[3 * ranks + k] = a.seen_acceleration[near[k]] - acceleration;
+      obs[4 * ranks + k] = a.seen_heading[near[k]] - heading;
+      obs[5 * ranks + k] = a.seen_type[near[k]];
+      obs[6 * ranks + k] = a.seen_active[near[k]];
+    }
+    for (std::int32_t f = 0; f < 7; ++f) {
+      for (std::int32_t k = num_near; k < ranks; ++k) obs[f * ranks + k] = 0;
+    }
+    obs[7 * ranks] = active ? time : 0.0f;
   }
 
   // One other agent's seven features, which lie `stride` apart.
