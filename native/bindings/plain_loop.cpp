@@ -3,12 +3,14 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "rollouts/registry/tag_loop.h"
 
 namespace py = pybind11;
 
@@ -65,6 +67,17 @@ class PyPlainLoop {
   const py::tuple arrays_;  // (obs, reward, terminated, truncated)
 };
 
+using Actions = py::array_t<std::int32_t, py::array::c_style>;
+
+void StepTagLoop(TagLoop& loop, const Actions& actions) {
+  const std::int64_t expected = std::int64_t{2} * loop.num_envs() * loop.num_agents();
+  if (actions.size() != expected) {
+    throw SpecError("actions must be (" + std::to_string(loop.num_envs()) + ", " +
+                    std::to_string(loop.num_agents()) + ", 2) int32");
+  }
+  loop.Step(actions.data());
+}
+
 }  // namespace
 
 void BindPlainLoop(py::module_& module) {
@@ -75,6 +88,16 @@ void BindPlainLoop(py::module_& module) {
            py::arg("max_episode_steps"), py::arg("seed"))
       .def("reset", &PyPlainLoop::Reset)
       .def("step", &PyPlainLoop::Step, py::arg("actions"));
+  py::class_<TagLoop>(module, "TagLoop")
+      .def(py::init([](const py::dict& env_options, std::int32_t num_envs,
+                       std::int32_t max_episode_steps) {
+             return TagLoop(ReadConfig<TagContinuous>(OptionColumnsFromDict(env_options), 0),
+                            num_envs, max_episode_steps);
+           }),
+           py::arg("env_options"), py::arg("num_envs"), py::arg("max_episode_steps"))
+      .def("reset", &TagLoop::Reset)
+      .def("step", &StepTagLoop, py::arg("actions"))
+      .def_property_readonly("reward", [](const TagLoop& loop) { return py::cast(loop.reward()); });
 }
 
 }  // namespace rollouts

@@ -105,12 +105,14 @@ class Comparison:
       measurements: Ours first, then the peers'.
       shares: Columns that say which part of another's speed each has, and whose: the library of
         one of the measurements, or of none where it could not be measured.
+      num_agents: Agents of one environment; 0 where it has one that nobody counts.
     """
 
     settings: Settings
     env_options: Mapping[str, OptionValue]
     measurements: tuple[Measurement, ...]
     shares: Mapping[str, str] = field(default_factory=dict)
+    num_agents: int = 0
 
     @property
     def frames_per_step(self) -> int | None:

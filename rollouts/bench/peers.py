@@ -24,6 +24,7 @@ from rollouts.bench.atari_options import (
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import PREFIX, rom_path
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -41,6 +42,7 @@ class OpenEnv:
       close: Frees it.
       options: Options of the environment, in the library's words.
       notes: What differs from ours, one sentence each.
+      translate: From a batch of our actions to one of its own; None: they are the same.
     """
 
     library: str
@@ -53,6 +55,7 @@ class OpenEnv:
     close: Callable[[], object]
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    translate: Callable[[Any], Any] | None = None
 
     @property
     def is_async(self) -> bool:
@@ -91,7 +94,8 @@ class Rollouts:
         return rollouts.__version__
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        env = VectorEnv(
+        kind = MultiAgentVectorEnv if spec.groups else VectorEnv
+        env = kind(
             spec.id,
             settings.num_envs,
             batch_size=settings.batch_size,
@@ -127,7 +131,7 @@ class EnvPool:
     name = "envpool"
 
     def version(self) -> str:
-        _load("envpool", "envpool", peer=self.name)
+        load("envpool", "envpool", peer=self.name)
         return importlib.metadata.version("envpool")
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
@@ -204,7 +208,7 @@ class Ale:
     name = "ale"
 
     def version(self) -> str:
-        _load("ale_py.vector_env", "ale-py>=0.11", peer=self.name)
+        load("ale_py.vector_env", "ale-py>=0.11", peer=self.name)
         return importlib.metadata.version("ale-py")
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
@@ -315,8 +319,8 @@ def gymnasium_maker(
 def _gymnasium_atari_maker(
     spec: EnvSpec, options: Mapping[str, Any]
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    gymnasium.register_envs(_load("ale_py", "ale-py", peer="gymnasium"))
-    _load("cv2", "opencv-python-headless", peer="gymnasium")
+    gymnasium.register_envs(load("ale_py", "ale-py", peer="gymnasium"))
+    load("cv2", "opencv-python-headless", peer="gymnasium")
 
     def make() -> gymnasium.Env[Any, Any]:
         env: gymnasium.Env[Any, Any] = gymnasium.make(spec.id, **options["make"])
@@ -339,7 +343,8 @@ def _gymnasium_env(env_id: str, limit: int) -> gymnasium.Env[Any, Any]:
         raise SpecError(f"peer 'gymnasium' has no environment {env_id!r}: {error}") from error
 
 
-def _load(module: str, requirement: str, *, peer: str) -> Any:
+def load(module: str, requirement: str, *, peer: str) -> Any:
+    """Imports a peer's module. Raises EngineError, saying what to install, if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

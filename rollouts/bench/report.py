@@ -200,10 +200,16 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "min": si(min(measurement.env_steps_per_s)),
         "max": si(max(measurement.env_steps_per_s)),
         "us/call": _digits(measurement.us_per_call),
+        "agent-steps/s": _agent_steps(comparison, measurement),
         "frames/s": "" if frames is None else si(measurement.median * frames),
         "rollouts is": "" if is_ours else f"{_digits(comparison.ratio(measurement))}x",
         **{column: _percent(comparison, measurement, column) for column in comparison.shares},
     }
+
+
+def _agent_steps(comparison: Comparison, measurement: Measurement) -> str:
+    agents = comparison.num_agents
+    return si(measurement.median * agents) if agents else ""
 
 
 def _percent(comparison: Comparison, measurement: Measurement, column: str) -> str:
@@ -250,6 +256,7 @@ def _measurement_to_json(comparison: Comparison, measurement: Measurement) -> di
         ],
         "env_steps_per_s": {"median": measurement.median, "min": min(rates), "max": max(rates)},
         "us_per_call": measurement.us_per_call,
+        "num_agents": comparison.num_agents,
         "frames_per_s": None if frames is None else measurement.median * frames,
         "rollouts_ratio": None if is_ours else comparison.ratio(measurement),
         "shares": {name: comparison.share(measurement, name) for name in comparison.shares},

@@ -18,6 +18,7 @@ from gymnasium.vector.utils import batch_space
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.peers import OpenEnv, Peer, Rollouts
 from rollouts.pool.registry import env_spec
+from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
@@ -56,18 +57,33 @@ def compare(
             env = library.make(settings, spec)
             stack.callback(env.close)
             envs.append(env)
-        space, seed = spec.single_action_space, settings.seed
         batches = {
-            rows: action_batches(space, rows, seed=seed) for rows in {e.batch_size for e in envs}
+            rows: _batches(spec, rows, settings.seed) for rows in {e.batch_size for e in envs}
         }
         measurements = measure(
             envs,
-            [batches[env.batch_size] for env in envs],
+            [_translated(env, batches[env.batch_size]) for env in envs],
             duration_s=settings.duration_s,
             repeats=settings.repeats,
             on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
         )
-    return Comparison(settings, spec.options, tuple(measurements))
+    num_agents = sum(group.num_agents for group in spec.groups)
+    return Comparison(settings, spec.options, tuple(measurements), num_agents=num_agents)
+
+
+def _batches(spec: EnvSpec, rows: int, seed: int) -> list[Any]:
+    if not spec.groups:
+        return action_batches(spec.single_action_space, rows, seed=seed)
+    groups = [
+        action_batches(batch_space(one.single_action_space, one.num_agents), rows, seed=seed + i)
+        for i, one in enumerate(spec.groups)
+    ]
+    names = [one.name for one in spec.groups]
+    return [dict(zip(names, arrays, strict=True)) for arrays in zip(*groups, strict=True)]
+
+
+def _translated(env: OpenEnv, batches: Sequence[Any]) -> Sequence[Any]:
+    return batches if env.translate is None else [env.translate(batch) for batch in batches]
 
 
 def measure(

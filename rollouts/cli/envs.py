@@ -13,7 +13,7 @@ from typing import Any
 from gymnasium import spaces
 
 from rollouts.errors import EngineError, SpecError
-from rollouts.pool.registry import close_ids, env_ids, env_spec
+from rollouts.pool.registry import close_ids, env_ids, env_spec, multi_agent_ids
 from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -29,7 +29,7 @@ def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
     Raises:
       SpecError: There is no such id.
     """
-    ids = [one for one in chosen or env_ids() if text.lower() in one.lower()]
+    ids = [one for one in chosen or [*env_ids(), *multi_agent_ids()] if text.lower() in one.lower()]
     if not ids:
         raise SpecError(
             f"no id has {text!r} in it.{did_you_mean(close_ids(text))} "
@@ -57,20 +57,37 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
         if spec is None:
             continue
         limit = "none" if spec.max_episode_steps is None else str(spec.max_episode_steps)
-        actions = _space_text(spec.single_action_space)
-        print(
-            line.format(env_id, limit, actions, _space_text(spec.single_observation_space)),
-            flush=True,
-        )
+        rows = [
+            (f"{group.num_agents} {group.name}", group.single_action_space, group)
+            for group in spec.groups
+        ]
+        if not rows:
+            actions, obs = spec.single_action_space, spec.single_observation_space
+            print(line.format(env_id, limit, _space_text(actions), _space_text(obs)), flush=True)
+        # groups of agents have a row each
+        for index, (agents, actions, group) in enumerate(rows):
+            obs = group.single_observation_space
+            text = f"{agents}: {_space_text(actions)}"
+            named = (env_id, limit) if index == 0 else ("", "")
+            print(line.format(*named, text, f"{agents}: {_space_text(obs)}"), flush=True)
 
 
 def _describe(spec: EnvSpec) -> None:
     limit = "none" if spec.max_episode_steps is None else f"{spec.max_episode_steps:,} steps"
     threshold = "not defined" if spec.reward_threshold is None else f"{spec.reward_threshold:g}"
+    print(spec.id)
+    for group in spec.groups:
+        print(
+            f"  {group.num_agents} agents of group {group.name!r}\n"
+            f"    observation space  {_space_text(group.single_observation_space)}\n"
+            f"    action space       {_space_text(group.single_action_space)}"
+        )
+    if not spec.groups:
+        print(
+            f"  observation space  {_space_text(spec.single_observation_space)}\n"
+            f"  action space       {_space_text(spec.single_action_space)}"
+        )
     print(
-        f"{spec.id}\n"
-        f"  observation space  {_space_text(spec.single_observation_space)}\n"
-        f"  action space       {_space_text(spec.single_action_space)}\n"
         f"  time limit         {limit}\n"
         f"  reward threshold   {threshold}\n"
         f"  rules              rollouts/include/rollouts/{spec.header}"
@@ -116,6 +133,15 @@ def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
         "id": spec.id,
         "observation_space": _space_to_json(spec.single_observation_space),
         "action_space": _space_to_json(spec.single_action_space),
+        "groups": [
+            {
+                "name": group.name,
+                "num_agents": group.num_agents,
+                "observation_space": _space_to_json(group.single_observation_space),
+                "action_space": _space_to_json(group.single_action_space),
+            }
+            for group in spec.groups
+        ],
         "max_episode_steps": spec.max_episode_steps,
         "reward_threshold": spec.reward_threshold,
         "options": {name: _option_to_json(value) for name, value in spec.options.items()},

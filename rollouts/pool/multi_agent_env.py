@@ -14,7 +14,8 @@ from gymnasium.vector.utils import batch_space
 from rollouts.batch import STEP_ARRAYS
 from rollouts.checks import add_errors
 from rollouts.errors import SpecError
-from rollouts.pool.native_env import NativeEnv
+from rollouts.pool.agent_rows import AgentRows
+from rollouts.pool.native_vector_env import NativeVectorEnv
 from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
@@ -64,7 +65,7 @@ class MultiAgentBatch(NamedTuple):
     episode_length: npt.NDArray[np.int32]
 
 
-class MultiAgentVectorEnv(NativeEnv):
+class MultiAgentVectorEnv(NativeVectorEnv):
     """N environments with several agents each, stepped as a batch by the native pool.
 
     What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
@@ -167,6 +168,18 @@ class MultiAgentVectorEnv(NativeEnv):
         if out is not None:
             out = {name: self._in_groups(name, array) for name, array in out.items()}
         self._pool.send(self._in_order(actions), self._targets(env_id), out)
+
+    def as_single_agent(self) -> AgentRows:
+        """Agents as rows of a Gymnasium vector environment, for a policy that they share.
+
+        Returns:
+          A `gymnasium.vector.VectorEnv` of N * A environments over this one, for Collector,
+          Stable-Baselines3, CleanRL or Tianshou. Step either, not both.
+
+        Raises:
+          SpecError: Groups with unlike spaces, an asynchronous pool, or no autoreset.
+        """
+        return AgentRows(self)
 
     def recv_batch(  # type: ignore[override]
         self,

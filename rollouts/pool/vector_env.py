@@ -14,13 +14,13 @@ from gymnasium.vector.utils import batch_space
 from rollouts.checks import flag
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import read_field
-from rollouts.pool.native_env import NativeEnv
+from rollouts.pool.native_vector_env import NativeVectorEnv
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class VectorEnv(NativeEnv, GymnasiumVectorEnv[Array, Array, Array]):
+class VectorEnv(NativeVectorEnv, GymnasiumVectorEnv[Array, Array, Array]):
     """N environments, of one id or with equal spaces, stepped as a batch by the native pool.
 
     Implements `gymnasium.vector.VectorEnv`; `send`, `recv` and `async_reset` are the

@@ -39,7 +39,7 @@ def test_envs_lists_every_id(
     monkeypatch.setattr(cli_envs, "env_spec", lambda env_id: spec)
     assert cli.main(["envs"]) == 0
     _, *rows = capsys.readouterr().out.splitlines()
-    assert [row.split()[0] for row in rows] == rollouts.env_ids()
+    assert [row.split()[0] for row in rows] == [*rollouts.env_ids(), *rollouts.multi_agent_ids()]
 
 
 def test_envs_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

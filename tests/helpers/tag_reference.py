@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The games of tag, slow and plain: one agent after the other, in the words of their rules.
 
-The rules are WarpDrive's Python step (rl-warp-drive 2.7.1); numbers are 32-bit where its are. Agents
-are in the order of their ids.
+The rules are those of WarpDrive's Python step (rl-warp-drive 2.7.1); numbers have 32 bits where its
+have. Agents are in the order of their ids.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class TagContinuousReference:
         quarters = np.array([0, np.pi / 2, np.pi, 3 * np.pi / 2])
         self.start_heading = random.choice(quarters, n, replace=True).astype(F)
         # ids in the order of our rows
-        self.id_of_row = np.concatenate([np.flatnonzero(self.is_tagger), np.flatnonzero(~self.is_tagger)])
+        self.id_of_row = np.concatenate(
+            [np.flatnonzero(self.is_tagger), np.flatnonzero(~self.is_tagger)]
+        )
 
         def levels(low: float, high: float, count: int) -> Any:
             # all of it in 32-bit numbers, as linspace computes with NumPy 2
@@ -187,7 +189,9 @@ class TagGridWorldReference:
         for i in range(n):
             if self.o["use_full_observation"]:
                 is_runner, is_self = np.arange(n) == runner, np.arange(n) == i
-                rows.append(np.concatenate([scaled[:, 0], scaled[:, 1], is_runner, is_self, [time]]))
+                rows.append(
+                    np.concatenate([scaled[:, 0], scaled[:, 1], is_runner, is_self, [time]])
+                )
                 continue
             squares = ((self.cells[:-1] - self.cells[-1]) ** 2).sum(axis=1)
             other = int(np.argmin(squares)) if i == runner else runner

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.helpers.tag_reference import TagContinuousReference, TagGridWorldReference
+from tag_reference import TagContinuousReference, TagGridWorldReference
 
 import rollouts
 
@@ -37,7 +37,12 @@ CONTINUOUS = {
         "num_runners": 95,
         "num_other_agents_observed": 70,
     },
-    "levels": {**CHASE, "num_acceleration_levels": 1, "num_turn_levels": 3, "skill_level_tagger": 1.3},
+    "levels": {
+        **CHASE,
+        "num_acceleration_levels": 1,
+        "num_turn_levels": 3,
+        "skill_level_tagger": 1.3,
+    },
 }
 CROWDED = ("partial", "all_seen", "many_seen")
 CROWD = {**PARTIAL, **CHASE, "num_taggers": 64, "num_runners": 1024, "grid_length": 40.0}

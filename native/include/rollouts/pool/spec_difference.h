@@ -20,9 +20,31 @@ inline bool SameSpace(const SpaceSpec& a, const SpaceSpec& b) {
          equal(a.low, b.low) && equal(a.high, b.high);
 }
 
+// Of groups of agents, as SpecDifference.
+inline std::string GroupDifference(const EnvSpec& a, const EnvSpec& b) {
+  if (a.num_groups != b.num_groups) return "groups of agents";
+  // numbers first: spaces often follow from them
+  for (std::int32_t g = 0; g < a.num_groups; ++g) {
+    const std::string name = a.groups[g].name;
+    if (name != b.groups[g].name) return "groups of agents";
+    if (a.groups[g].num_agents != b.groups[g].num_agents) return "number of agents of group " + name;
+  }
+  for (std::int32_t g = 0; g < a.num_groups; ++g) {
+    const GroupSpec& one = a.groups[g];
+    const GroupSpec& other = b.groups[g];
+    const std::string name = one.name;
+    if (!SameSpace(one.observation, other.observation)) return "observation space of group " + name;
+    if (!SameSpace(one.action, other.action)) return "action space of group " + name;
+  }
+  return "";
+}
+
 // The first thing that differs, such as "action space"; empty where nothing does. The cost
 // of a step may differ.
 inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
+  // first: the environment's own spaces follow from its groups'
+  const std::string of_groups = GroupDifference(a, b);
+  if (!of_groups.empty()) return of_groups;
   if (!SameSpace(a.observation, b.observation)) return "observation space";
   if (!SameSpace(a.action, b.action)) return "action space";
   bool same_infos = a.num_infos == b.num_infos && a.reset_infos == b.reset_infos;
@@ -30,18 +52,7 @@ inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
     same_infos = a.infos[i].dtype == b.infos[i].dtype && a.infos[i].length == b.infos[i].length &&
                  std::strcmp(a.infos[i].name, b.infos[i].name) == 0;
   }
-  if (!same_infos) return "info columns";
-  if (a.num_groups != b.num_groups) return "groups of agents";
-  for (std::int32_t g = 0; g < a.num_groups; ++g) {
-    const GroupSpec& one = a.groups[g];
-    const GroupSpec& other = b.groups[g];
-    const std::string name = one.name;
-    if (name != other.name) return "groups of agents";
-    if (one.num_agents != other.num_agents) return "number of agents of group " + name;
-    if (!SameSpace(one.observation, other.observation)) return "observation space of group " + name;
-    if (!SameSpace(one.action, other.action)) return "action space of group " + name;
-  }
-  return "";
+  return same_infos ? "" : "info columns";
 }
 
 }  // namespace rollouts

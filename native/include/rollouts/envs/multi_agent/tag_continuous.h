@@ -10,7 +10,7 @@
 
 #include "rollouts/core/multi_agent.h"
 #include "rollouts/envs/multi_agent/nearest.h"
-#include "rollouts/envs/multi_agent/numpy_random.h"
+#include "rollouts/envs/multi_agent/tag_tables.h"
 
 namespace rollouts {
 
@@ -159,59 +159,13 @@ struct TagContinuous {
     visit("reach", agents.reach);
   }
 
-  // Where each of the tables begins.
-  struct Tables {
-    const float* id;     // of each row
-    const float* start;  // x, y and heading of each row
-    const float* acceleration;
-    const float* turn;
-  };
-  ROLLOUTS_HD static Tables TablesOf(const Config& config, const float* tables) {
-    const std::int32_t n = config.num_taggers + config.num_runners;
-    const float* const levels = tables + 4 * n;
-    return {tables, tables + n, levels, levels + config.num_acceleration_levels + 1};
-  }
-
-  static std::int32_t NumTables(const Config& config) {
-    return 4 * (config.num_taggers + config.num_runners) + config.num_acceleration_levels +
-           config.num_turn_levels + 2;
-  }
-
-  // WarpDrive's draws, in its order: who is a tagger, then x, y and heading of all ids.
-  static void FillTables(const Config& config, float* tables) {
-    const std::int32_t n = config.num_taggers + config.num_runners;
-    NumpyRandom random(static_cast<std::uint32_t>(config.start_seed));
-    float* const id_of_row = tables;
-    float* const start = tables + n;
-    // the place of each id in the permutation's beginning says who is a tagger; `start` lends room
-    random.Permutation(n, start);
-    for (std::int32_t id = 0; id < n; ++id) start[n + id] = 0;
-    for (std::int32_t i = 0; i < config.num_taggers; ++i) {
-      start[n + static_cast<std::int32_t>(start[i])] = 1;
-    }
-    std::int32_t tagger = 0, runner = config.num_taggers;
-    for (std::int32_t id = 0; id < n; ++id) {
-      id_of_row[start[n + id] == 1 ? tagger++ : runner++] = static_cast<float>(id);
-    }
-    const auto side = static_cast<float>(config.grid_length);
-    for (std::int32_t axis = 0; axis < 2; ++axis) {
-      for (std::int32_t id = 0; id < n; ++id) {
-        start[axis * n + id] = static_cast<float>(side * random.Uniform());
-      }
-    }
-    for (std::int32_t id = 0; id < n; ++id) {
-      start[2 * n + id] = static_cast<float>(random.Below(4) * (kPi / 2));
-    }
-    float* const levels = tables + 4 * n;
-    FillLevels(config.min_acceleration, config.max_acceleration, config.num_acceleration_levels,
-               levels);
-    FillLevels(config.min_turn, config.max_turn, config.num_turn_levels,
-               levels + config.num_acceleration_levels + 1);
-  }
+  using Tables = TagTables<Config>;
+  static std::int32_t NumTables(const Config& config) { return Tables::Size(config); }
+  static void FillTables(const Config& config, float* tables) { Tables::Fill(config, tables); }
 
   ROLLOUTS_HD static void Reset(const Ref& w, Rng& rng) {
     const std::int32_t n = w.num_agents;
-    const Tables tables = TablesOf(w.config, w.tables);
+    const Tables tables(w.config, w.tables);
     const auto side = static_cast<float>(w.config.grid_length);
     w.world.runners_left = w.config.num_runners;
     for (std::int32_t i = 0; i < n; ++i) {
@@ -269,16 +223,7 @@ struct TagContinuous {
   }
 
  private:
-  static constexpr double kMost = 1e30;  // rewards are 32-bit numbers
-
-  // 0, then `count` numbers from low to high as NumPy 2's linspace has them of 32-bit ones.
-  static void FillLevels(double low, double high, std::int32_t count, float* levels) {
-    const auto first = static_cast<float>(low), last = static_cast<float>(high);
-    levels[0] = 0;
-    const float step = count > 1 ? (last - first) / static_cast<float>(count - 1) : 0.0f;
-    for (std::int32_t i = 0; i < count; ++i) levels[1 + i] = static_cast<float>(i) * step + first;
-    if (count > 1) levels[count] = last;
-  }
+  static constexpr double kMost = 3.4e38;  // of a 32-bit number
 
   // The angle in [0, 2 pi) of one in (-4 pi, 4 pi): NumPy's remainder, which is exact there.
   ROLLOUTS_HD static float Wrap(float angle) {
@@ -289,7 +234,7 @@ struct TagContinuous {
   }
 
   ROLLOUTS_HD static void Move(const Ref& w, std::int32_t i) {
-    const Tables tables = TablesOf(w.config, w.tables);
+    const Tables tables(w.config, w.tables);
     const Action* const action = w.actions.Of<Action>(0) + 2 * i;
     const auto active = static_cast<float>(w.status.active[i]);
     const bool tags = i < w.config.num_taggers;

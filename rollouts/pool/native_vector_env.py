@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NativeEnv`: a native pool made from ids and arguments, before it has the face of an API."""
+"""`NativeVectorEnv`: a pool made from ids and arguments, before it has the face of an API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 _AUTORESET = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
 
-class NativeEnv(SendRecv):
+class NativeVectorEnv(SendRecv):
     """What VectorEnv and MultiAgentVectorEnv share: construction, seeds, options, close."""
 
     metadata: dict[str, Any]
@@ -237,6 +237,6 @@ class NativeEnv(SendRecv):
 
 
 def _remake(
-    kind: type[NativeEnv], env_id: str | list[str], num_envs: int, arguments: dict[str, Any]
-) -> NativeEnv:
+    kind: type[NativeVectorEnv], env_id: str | list[str], num_envs: int, arguments: dict[str, Any]
+) -> NativeVectorEnv:
     return kind(env_id, num_envs, **arguments)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PettingZoo: one environment with several agents as a `pettingzoo.ParallelEnv`.
+
+    from rollouts.integrations.pettingzoo import parallel_env
+    env = parallel_env("TagContinuous-v0", num_runners=20)
+
+It is for whatever expects PettingZoo's interface; many environments at once are many times as fast
+through `rollouts.make_vec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+import rollouts
+from rollouts.errors import EngineError, ProtocolError, SpecError
+
+try:
+    from pettingzoo import ParallelEnv
+except ImportError as error:
+    raise EngineError(
+        "rollouts.integrations.pettingzoo needs PettingZoo: run `pip install pettingzoo`"
+    ) from error
+
+Array = npt.NDArray[Any]
+ByAgent = dict[str, Any]
+
+
+def parallel_env(
+    env_id: str,
+    *,
+    max_episode_steps: int | None = None,
+    **env_options: Any,
+) -> RolloutsParallelEnv:
+    """Makes one environment of an id of `rollouts.multi_agent_ids()`.
+
+    Args:
+      env_id, max_episode_steps, env_options: As `rollouts.make_vec`.
+
+    Raises:
+      SpecError: Unknown id or option, or an environment with one agent.
+    """
+    return RolloutsParallelEnv(env_id, max_episode_steps=max_episode_steps, **env_options)
+
+
+class RolloutsParallelEnv(ParallelEnv):
+    """A native environment with several agents behind PettingZoo's parallel interface.
+
+    Attributes:
+      possible_agents: All agents, group after group, such as tagger_0.
+      agents: Those in the episode; none before the first reset and after an episode's end.
+      vector_env: The `rollouts.MultiAgentVectorEnv` behind it, of one environment.
+    """
+
+    def __init__(self, env_id: str, **arguments: Any) -> None:
+        """See `parallel_env`."""
+        env = rollouts.make_vec(env_id, 1, num_threads=1, autoreset_mode="disabled", **arguments)
+        if not isinstance(env, rollouts.MultiAgentVectorEnv):
+            env.close()
+            raise SpecError(f"{env_id} has one agent: use it through gymnasium.make")
+        self.vector_env: rollouts.MultiAgentVectorEnv = env
+        self.render_mode = None
+        self.metadata = {"name": env_id, "is_parallelizable": True, "render_modes": []}
+        self.possible_agents = list(env.agents)
+        self.agents: list[str] = []
+        self._places = {
+            agent: (name, index)
+            for name, group in env.groups.items()
+            for index, agent in enumerate(group.agents)
+        }
+        # one object each: PettingZoo's wrappers compare them by identity
+        self._observation_spaces = {
+            agent: env.groups[name].single_observation_space
+            for agent, (name, _) in self._places.items()
+        }
+        self._action_spaces = {
+            agent: env.groups[name].single_action_space for agent, (name, _) in self._places.items()
+        }
+        self._obs: ByAgent = {}
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Space of one agent's observation."""
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Space of one agent's action."""
+        return self._action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ByAgent, ByAgent]:
+        """Begins an episode with all agents.
+
+        Args:
+          seed: Of the random stream, whose first episode begins then; None: the next one does.
+          options: Options of the environment by name, as `MultiAgentVectorEnv.reset`; names that it
+            does not have are other wrappers' and ignored, as everywhere in PettingZoo.
+
+        Returns:
+          Observations and empty infos, by agent.
+        """
+        known = self.vector_env.env_options
+        own = {name: value for name, value in (options or {}).items() if name in known}
+        obs, info = self.vector_env.reset(seed=seed, options=own)
+        active = self._by_agent(info["active"])
+        self.agents = [agent for agent in self.possible_agents if active[agent]]
+        self._obs = self._by_agent(obs)
+        return {agent: self._obs[agent] for agent in self.agents}, self._infos()
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
+        """Steps the agents that are in the episode.
+
+        Args:
+          actions: agent -> action, for each of `agents`; those of agents that left are ignored.
+
+        Returns:
+          obs, rewards, terminations, truncations, infos by agent, of those who were in `agents`.
+
+        Raises:
+          SpecError: An agent without an action, or an action out of its space.
+          ProtocolError: The episode is over, or has not begun.
+        """
+        if not self.agents:
+            raise ProtocolError("no agent is in the episode: call reset first")
+        unknown = [agent for agent in actions if agent not in self._places]
+        missing = [agent for agent in self.agents if agent not in actions]
+        if unknown or missing:
+            raise SpecError(
+                f"agent {unknown[0]!r} is not in this environment"
+                if unknown
+                else f"agent {missing[0]!r} has no action"
+            )
+        batch = self._batch(actions)
+        arrays = self.vector_env.step(batch if len(batch) > 1 else next(iter(batch.values())))
+        obs, rewards, terminations, truncations = (self._by_agent(each) for each in arrays[:4])
+        stepped, self._obs = self.agents, obs
+        self.agents = [
+            agent for agent in stepped if not (terminations[agent] or truncations[agent])
+        ]
+
+        def of_stepped(values: ByAgent) -> ByAgent:
+            return {agent: values[agent] for agent in stepped}
+
+        return (
+            of_stepped(obs),
+            {agent: float(rewards[agent]) for agent in stepped},
+            {agent: bool(terminations[agent]) for agent in stepped},
+            {agent: bool(truncations[agent]) for agent in stepped},
+            {agent: {} for agent in stepped},
+        )
+
+    def state(self) -> Array:
+        """All agents' last observations, one after the other: what a centralised critic sees."""
+        if not self._obs:
+            raise ProtocolError("the environment was never reset: call reset first")
+        return np.concatenate([np.ravel(self._obs[agent]) for agent in self.possible_agents])
+
+    def close(self) -> None:
+        """Frees the environment. May be called twice."""
+        self.vector_env.close()
+
+    def _infos(self) -> ByAgent:
+        return {agent: {} for agent in self.agents}
+
+    def _by_agent(self, arrays: Any) -> ByAgent:
+        """The only environment's rows, copied: a user may keep them."""
+        groups = (
+            arrays if isinstance(arrays, Mapping) else dict.fromkeys(self.vector_env.groups, arrays)
+        )
+        return {
+            agent: np.array(groups[name][0, index]) for agent, (name, index) in self._places.items()
+        }
+
+    def _batch(self, actions: Mapping[str, Any]) -> dict[str, Array]:
+        """(1, A, ...) of each group; zeros for those who left."""
+        batch = {}
+        for name, group in self.vector_env.groups.items():
+            space = group.single_action_space
+            shape: tuple[int, ...] = space.shape or ()
+            rows = np.zeros((1, group.num_agents, *shape), space.dtype)
+            for index, agent in enumerate(group.agents):
+                if agent not in self.agents:
+                    continue
+                action = np.asarray(actions[agent])
+                # a float for a Discrete space would be cut to an int in silence
+                if action.shape != shape or (
+                    rows.dtype.kind == "i" and action.dtype.kind not in "iu"
+                ):
+                    raise SpecError(
+                        f"the action of agent {agent!r} has shape {action.shape} and dtype "
+                        f"{action.dtype}, expected one of {space}"
+                    )
+                rows[0, index] = action
+            batch[name] = rows
+        return batch
