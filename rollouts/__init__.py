@@ -36,9 +36,10 @@ from rollouts.errors import (
     SpecError,
     WorkerError,
 )
+from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.pool.gymnasium_ids import register_ids as _register_ids
 from rollouts.pool.make import make_vec
-from rollouts.pool.multi_agent_env import MultiAgentBatch, MultiAgentVectorEnv
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.stats import PoolStats
 from rollouts.pool.vector_env import VectorEnv
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
+    from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
     from rollouts.learner.queue import LearnerQueue
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
@@ -88,7 +90,9 @@ _LAZY = {
     "RolloutWorker": "rollouts.distributed.worker",
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.distributed.weight_transport",
+    "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "from_env_fns": "rollouts.env_fns",
+    "from_parallel_env_fns": "rollouts.env_fns.agents",
 }
 
 __all__ = [
@@ -111,6 +115,7 @@ __all__ = [
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
+    "ParallelEnvsVectorEnv",
     "Placement",
     "Policy",
     "PolicyOutput",
@@ -133,6 +138,7 @@ __all__ = [
     "env_ids",
     "env_spec",
     "from_env_fns",
+    "from_parallel_env_fns",
     "make_vec",
     "multi_agent_ids",
 ]

@@ -24,20 +24,20 @@ class AgentGroup:
 
     Attributes:
       name: Such as "tagger".
-      num_agents: A of them.
+      agents: Names of the A agents as PettingZoo has them: tagger_0, tagger_1, ...
       single_observation_space: Space of one agent's observation.
       single_action_space: Space of one agent's action.
     """
 
     name: str
-    num_agents: int
+    agents: tuple[str, ...]
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]
 
     @property
-    def agents(self) -> list[str]:
-        """Names of the agents as PettingZoo has them: tagger_0, tagger_1, ..."""
-        return [f"{self.name}_{index}" for index in range(self.num_agents)]
+    def num_agents(self) -> int:
+        """A."""
+        return len(self.agents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,11 @@ def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:
 def groups_from_native(native: Sequence[tuple[Any, ...]]) -> tuple[AgentGroup, ...]:
     """The groups of agents that a native spec lists."""
     return tuple(
-        AgentGroup(name, num_agents, space_from_native(observation), space_from_native(action))
+        AgentGroup(
+            name,
+            tuple(f"{name}_{index}" for index in range(num_agents)),
+            space_from_native(observation),
+            space_from_native(action),
+        )
         for name, num_agents, observation, action in native
     )

@@ -17,6 +17,7 @@ from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
+    from rollouts.env_fns.agents.vector_env import ParallelEnvsVectorEnv
     from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 
 Array = npt.NDArray[Any]
@@ -36,13 +37,13 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
     `rollouts.Collector` steps.
 
     Attributes:
-      envs: The MultiAgentVectorEnv, which is closed with this.
+      envs: The environments, which are closed with this.
       num_envs, batch_size: N * A.
       env_id_offset: Row 0's number in `info["env_id"]`.
       autoreset_mode: That of `envs`.
     """
 
-    def __init__(self, envs: MultiAgentVectorEnv) -> None:
+    def __init__(self, envs: MultiAgentVectorEnv | ParallelEnvsVectorEnv) -> None:
         """Takes over a synchronous environment.
 
         Raises:

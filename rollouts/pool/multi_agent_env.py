@@ -4,25 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 from rollouts.batch import STEP_ARRAYS
 from rollouts.checks import add_errors
 from rollouts.errors import SpecError
+from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
 from rollouts.pool.native_vector_env import NativeVectorEnv
-from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-# (B, A, ...) of each group, by its name; of an environment with one group its array alone
-Grouped = Any
-
 # the arrays of a group, in the native order
 _GROUP_ARRAYS = (
     "obs",
@@ -35,37 +29,7 @@ _GROUP_ARRAYS = (
 )
 
 
-class MultiAgentBatch(NamedTuple):
-    """What one `recv_batch` hands out: B rows, one per environment, with A agents in each group.
-
-    `{group: array}`, or the array alone where there is one group:
-      obs             (B, A, *obs_shape) obs_dtype  same-step autoreset: of the next episode
-      reward          (B, A) float64
-      terminated      (B, A) bool        the agent left, or the episode is over by its rules
-      truncated       (B, A) bool        the time limit, or a failure, ended it for this agent
-      active          (B, A) bool        the agent took part in this step; where not, its reward
-                                         is 0 and its next actions are ignored
-      episode_return  (B, A) float64     sum of the agent's rewards in this episode
-      final_obs       (B, A, *obs_shape) obs_dtype  valid where the episode ended; None unless the
-                                         pool autoresets in the same step
-    Arrays of environments:
-      ended           (B,) bool          the episode is over, for whatever reason
-      env_id          (B,) int32         episode_length  (B,) int32
-    """
-
-    obs: Grouped
-    reward: Grouped
-    terminated: Grouped
-    truncated: Grouped
-    active: Grouped
-    episode_return: Grouped
-    final_obs: Grouped | None
-    ended: npt.NDArray[np.bool_]
-    env_id: npt.NDArray[np.int32]
-    episode_length: npt.NDArray[np.int32]
-
-
-class MultiAgentVectorEnv(NativeVectorEnv):
+class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
     """N environments with several agents each, stepped as a batch by the native pool.
 
     What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
@@ -89,23 +53,7 @@ class MultiAgentVectorEnv(NativeVectorEnv):
         spec = self.env_spec
         if not spec.groups:
             raise SpecError(f"{spec.id} has one agent: make_vec makes a VectorEnv of it")
-        self.groups: dict[str, AgentGroup] = {group.name: group for group in spec.groups}
-        self.agents = [agent for group in spec.groups for agent in group.agents]
-        self.single_observation_spaces = {
-            name: group.single_observation_space for name, group in self.groups.items()
-        }
-        self.single_action_spaces = {
-            name: group.single_action_space for name, group in self.groups.items()
-        }
-        self.observation_space = self._batch_space(self.single_observation_spaces)
-        self.action_space = self._batch_space(self.single_action_spaces)
-
-    def _batch_space(self, single: Mapping[str, spaces.Space[Any]]) -> spaces.Space[Any]:
-        batched = {
-            name: batch_space(batch_space(space, self.groups[name].num_agents), self.batch_size)
-            for name, space in single.items()
-        }
-        return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
+        self._set_groups(spec.groups, self.batch_size)
 
     def reset(
         self,
@@ -226,33 +174,6 @@ class MultiAgentVectorEnv(NativeVectorEnv):
         if self._reports_errors:
             add_errors(info, batch.env_id, self._pool.take_failures())
         return batch.obs, batch.reward, batch.terminated, batch.truncated, info
-
-    def _grouped(self, arrays: Sequence[Array]) -> Grouped:
-        """One array for each group, in their order, as callers get them."""
-        if len(self.groups) == 1:
-            return arrays[0]
-        return dict(zip(self.groups, arrays, strict=True))
-
-    def _in_order(self, actions: Grouped) -> list[Any]:
-        """The groups' actions in the order of the groups, whatever the order of the dict."""
-        if len(self.groups) == 1 and not isinstance(actions, Mapping):
-            return [actions]
-        expected = ", ".join(repr(name) for name in self.groups)
-        if not isinstance(actions, Mapping):
-            raise SpecError(
-                f"actions must be a dict of an array for each group ({expected}), got "
-                f"{type(actions).__name__}"
-            )
-        missing = [name for name in self.groups if name not in actions]
-        unknown = [name for name in actions if name not in self.groups]
-        if missing or unknown:
-            agents = [name for name in unknown if name in self.agents]
-            raise SpecError(
-                f"actions has {'no group' if missing else 'the unknown group'} "
-                f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
-                + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
-            )
-        return [actions[name] for name in self.groups]
 
     def _in_groups(self, name: str, array: Any) -> Any:
         """Of `out`: an array of agents under its group's name where there is one group."""

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PettingZoo ParallelEnv as a `gymnasium.Env` whose observation holds all that a step returns."""
+
+from __future__ import annotations
+
+import re
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from rollouts.errors import SpecError
+from rollouts.specs import AgentGroup
+
+ParallelEnvFn = Callable[[], Any]
+
+FLAGS = ("terminated", "truncated", "active")
+NUMBERS = ("reward", "episode_return")
+
+
+def agent_groups(env: Any) -> tuple[AgentGroup, ...]:
+    """Groups of `env.possible_agents`: equal spaces, and equal names but for a number at the end.
+
+    Agents of one name with unlike spaces are groups of their own.
+
+    Raises:
+      SpecError: The environment has no possible_agents.
+    """
+    agents: Sequence[str] = list(getattr(env, "possible_agents", ()))
+    if not agents:
+        raise SpecError(
+            f"{type(env).__name__} has no possible_agents: expected a PettingZoo ParallelEnv that "
+            "names all agents it will ever have (AEC environments: pettingzoo.utils.conversions."
+            "aec_to_parallel)"
+        )
+    stems: dict[str, list[str]] = {}
+    for agent in agents:
+        stems.setdefault(re.sub(r"_?\d+$", "", str(agent)) or str(agent), []).append(agent)
+    groups = []
+    for stem, members in stems.items():
+        equal = all(
+            space_of(members[0]) == space_of(other)
+            for space_of in (env.observation_space, env.action_space)
+            for other in members[1:]
+        )
+        for name, some in [(stem, members)] if equal else [(one, [one]) for one in members]:
+            groups.append(
+                AgentGroup(
+                    name,
+                    tuple(some),
+                    env.observation_space(some[0]),
+                    env.action_space(some[0]),
+                )
+            )
+    return tuple(groups)
+
+
+class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
+    """A ParallelEnv with all agents' rewards, ends and observations in one observation.
+
+    The observation is a dict of dicts by group: obs, reward, episode_return (A,) float64, and
+    terminated, truncated, active (A,) int8. The reward is the sum of the agents'. It terminates
+    where the last agent did, and truncates where the last ones were truncated.
+    """
+
+    def __init__(self, make: ParallelEnvFn) -> None:
+        """Makes the environment in the process that steps it."""
+        self.env = make()
+        self.groups = agent_groups(self.env)
+        self.render_mode = getattr(self.env, "render_mode", None)
+        self.metadata = {**getattr(self.env, "metadata", {})}
+        self._obs_spaces = {
+            one.name: batch_space(one.single_observation_space, one.num_agents)
+            for one in self.groups
+        }
+
+        def column(low: float, high: float, dtype: Any) -> spaces.Dict:
+            return spaces.Dict(
+                {one.name: spaces.Box(low, high, (one.num_agents,), dtype) for one in self.groups}
+            )
+
+        self.observation_space = spaces.Dict(
+            {
+                "obs": spaces.Dict(self._obs_spaces),
+                **{name: column(-np.inf, np.inf, np.float64) for name in NUMBERS},
+                **{name: column(0, 1, np.int8) for name in FLAGS},
+            }
+        )
+        self._action_spaces = {
+            one.name: batch_space(one.single_action_space, one.num_agents) for one in self.groups
+        }
+        self.action_space = spaces.Dict(self._action_spaces)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
+        obs, infos = self.env.reset(seed=seed, options=options)
+        self._returns = dict.fromkeys(self.env.possible_agents, 0.0)
+        present = dict.fromkeys(self.env.agents, 1)
+        return self._observation(obs, active=present), _told(infos)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Steps the agents that are there; actions of others are not read."""
+        agents = list(self.env.agents)
+        actions = {agent: each for agent, each in self._actions(action) if agent in set(agents)}
+        obs, rewards, terminations, truncations, infos = self.env.step(actions)
+        for agent, reward in rewards.items():
+            self._returns[agent] += float(reward)
+        observation = self._observation(
+            obs,
+            reward=rewards,
+            terminated=terminations,
+            truncated=truncations,
+            active=dict.fromkeys(agents, 1),
+        )
+        is_over = not self.env.agents
+        terminated = is_over and any(terminations.values())
+        total = float(sum(rewards.values()))
+        return observation, total, terminated, is_over and not terminated, _told(infos)
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.env.close()
+
+    def _actions(self, action: Any) -> Iterator[tuple[str, Any]]:
+        for group in self.groups:
+            rows = iterate(self._action_spaces[group.name], action[group.name])
+            yield from zip(group.agents, rows, strict=True)
+
+    def _observation(self, obs: Mapping[str, Any], **columns: Mapping[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] = {"obs": {}}
+        for group in self.groups:
+            space = group.single_observation_space
+            nothing = create_empty_array(space, 1, np.zeros)
+            # zeros for those who are not there
+            (empty,) = iterate(batch_space(space, 1), nothing)
+            rows = [obs.get(agent, empty) for agent in group.agents]
+            out = create_empty_array(space, group.num_agents, np.zeros)
+            result["obs"][group.name] = concatenate(space, rows, out)
+        columns["episode_return"] = self._returns
+        for names, dtype in ((NUMBERS, np.float64), (FLAGS, np.int8)):
+            for name in names:
+                values = columns.get(name, {})
+                result[name] = {
+                    group.name: np.array([values.get(agent, 0) for agent in group.agents], dtype)
+                    for group in self.groups
+                }
+        return result
+
+
+def _told(infos: Mapping[str, Any]) -> dict[str, Any]:
+    """Agents' infos as one object, where there are any; a dict would be merged with the others'."""
+    return {"agent_infos": UserDict(infos)} if any(infos.values()) else {}
