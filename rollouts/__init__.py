@@ -48,6 +48,7 @@ from rollouts.specs import AgentGroup, EnvSpec
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
+    from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.distributed.options import (
         CollectOptions,
         FaultPolicy,
@@ -79,6 +80,7 @@ _LAZY = {
     "FaultPolicy": "rollouts.distributed.options",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
+    "MultiAgentCollector": "rollouts.collecting.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
@@ -112,6 +114,7 @@ __all__ = [
     "Inference",
     "LearnerQueue",
     "MultiAgentBatch",
+    "MultiAgentCollector",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",

@@ -100,7 +100,7 @@ class Collector:
         self.rollout_length = rollout_length
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
         self._keeps_final_obs = keep_final_obs
-        self._bounds = _finite_bounds(env.single_action_space)
+        self._bounds = finite_bounds(env.single_action_space)
         self._is_async = env.batch_size < env.num_envs
         # our own pool writes observations into the rollout; others' are copied
         self._writes_in_place = isinstance(env, VectorEnv) and not self._is_async
@@ -344,7 +344,7 @@ def _select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
     )
 
 
-def _finite_bounds(action_space: gymnasium.Space[Any]) -> tuple[Array, Array] | None:
+def finite_bounds(action_space: gymnasium.Space[Any]) -> tuple[Array, Array] | None:
     """Returns (low, high) of a Box that is bounded somewhere, else None."""
     if not isinstance(action_space, gymnasium.spaces.Box):
         return None

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`MultiAgentCollector`: rollouts of environments with several agents, a batch for each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.checks import whole_number
+from rollouts.collecting.arena import Arena
+from rollouts.collecting.collector import finite_bounds
+from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
+from rollouts.errors import SpecError
+from rollouts.machine.torch_threads import beside_a_pool, check_threads
+from rollouts.policies.checks import check_finite
+from rollouts.pool.agent_groups import MultiAgentBatch
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.specs import AgentGroup
+
+if TYPE_CHECKING:
+    from rollouts.env_fns.agents import ParallelEnvsVectorEnv
+    from rollouts.policies.protocol import Policy
+
+Array = NDArray[Any]
+
+
+class MultiAgentCollector:
+    """Yields rollouts of `rollout_length` steps: for each group a `RolloutBatch` of its agents.
+
+    Columns of a group's batch are the agents of its first environment, then those of the next: B
+    environments with A agents make B * A columns, and `env_id` of agent i is env_id * A + i.
+    `extras["active"]` (T, B * A) bool says which steps an agent took part in; the others are to be
+    left out of a loss. An agent that leaves early is terminated there. The steps until its
+    environment's episode ends are not active, have no reward and end truncated, so that returns
+    and advantages of the steps before and after them are those of its own episodes.
+
+    Not thread-safe. Each batch owns its arrays.
+    """
+
+    def __init__(
+        self,
+        env: MultiAgentVectorEnv | ParallelEnvsVectorEnv,
+        policies: Policy | Mapping[str, Policy],
+        rollout_length: int,
+        *,
+        num_torch_threads: int | None = None,
+    ) -> None:
+        """Takes an environment that nobody else steps; does not step it yet.
+
+        Args:
+          env: Synchronous, and autoresets in the same step.
+          policies: group -> its policy; or one policy that acts for all agents, group by group.
+          rollout_length: Steps T.
+          num_torch_threads: As for `Collector`.
+
+        Raises:
+          SpecError: env is asynchronous or autoresets otherwise, a group has no policy, one memory
+            is shared by several groups, or rollout_length is below 1.
+        """
+        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise SpecError(
+                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
+                'call make_vec(..., autoreset_mode="same_step")'
+            )
+        if env.batch_size != env.num_envs:
+            raise SpecError("agents are collected synchronously: leave batch_size out")
+        self.env = env
+        self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
+        self.policies = _by_group(policies, env.groups)
+        self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
+        self._groups = {
+            name: _Group(group, self.policies[name], env, self.rollout_length)
+            for name, group in env.groups.items()
+        }
+        self._must_reset = True
+
+    def __iter__(self) -> Iterator[dict[str, RolloutBatch]]:
+        """Collects rollouts for ever."""
+        while True:
+            yield self.collect()
+
+    def collect(self) -> dict[str, RolloutBatch]:
+        """Steps every environment T times and returns what happened, by group.
+
+        Raises:
+          SpecError: A policy returned a wrong shape, or a log_prob or value that is not finite.
+        """
+        try:
+            threads = self._num_torch_threads
+            with beside_a_pool(next(iter(self.policies.values())), self.env.num_envs, threads):
+                return self._collect()
+        except BaseException:
+            # half a rollout must not be continued as if nothing had happened
+            self._must_reset = True
+            raise
+
+    def close(self) -> None:
+        """Closes the environment; may be called twice."""
+        self.env.close()
+
+    def _collect(self) -> dict[str, RolloutBatch]:
+        groups = self._groups
+        if self._must_reset:
+            self.env.async_reset()
+            batch = self.env.recv_batch()
+            for name, group in groups.items():
+                group.begin(_of(batch.obs, name))
+            self._must_reset = False
+        for t in range(self.rollout_length):
+            actions = {name: group.act(t) for name, group in groups.items()}
+            if isinstance(self.env, MultiAgentVectorEnv):
+                # the pool writes observations into the rollouts
+                obs = {name: group.obs_of(t + 1) for name, group in groups.items()}
+                self.env.send(actions, out={"obs": obs})
+            else:
+                self.env.send(actions)
+            batch = self.env.recv_batch()
+            for name, group in groups.items():
+                group.write(t, batch, name)
+        return {name: group.take() for name, group in groups.items()}
+
+
+class _Group:
+    """One group's agents as rows of a rollout."""
+
+    def __init__(
+        self,
+        group: AgentGroup,
+        policy: Policy,
+        env: MultiAgentVectorEnv | ParallelEnvsVectorEnv,
+        rollout_length: int,
+    ) -> None:
+        self.group, self.policy = group, policy
+        self.shape = (env.num_envs, group.num_agents)
+        rows = env.num_envs * group.num_agents
+        self.env_id = env.env_id_offset * group.num_agents + np.arange(rows, dtype=np.int32)
+        self.steps = rollout_length
+        self.bounds = finite_bounds(group.single_action_space)
+        self.calls: PolicyCalls = make_policy_calls(
+            policy, num_envs=rows, rollout_length=rollout_length
+        )
+        self.new_arena()
+
+    def new_arena(self) -> None:
+        space = self.group.single_observation_space
+        self.arena = Arena(self.steps, len(self.env_id), space, keep_final_obs=False)
+        self.active = np.empty((self.steps, len(self.env_id)), np.bool_)
+
+    def begin(self, obs: Array) -> None:
+        self.new_arena()
+        self.calls.reset()
+        self.obs_of(0)[:] = obs
+
+    def obs_of(self, t: int) -> Array:
+        obs = self.arena.obs[t]
+        return obs.reshape(*self.shape, *obs.shape[1:])
+
+    def act(self, t: int) -> Array:
+        output = self.calls.act(self.arena.obs[t], None, t)
+        self.arena.write_choice(t, None, output, self.policy.policy_version)
+        action = output.action if self.bounds is None else output.action.clip(*self.bounds)
+        shaped: Array = action.reshape(*self.shape, *action.shape[1:])
+        return shaped
+
+    def write(self, t: int, batch: MultiAgentBatch, name: str) -> None:
+        if not np.shares_memory(_of(batch.obs, name), self.arena.obs):
+            self.obs_of(t + 1)[:] = _of(batch.obs, name)
+        step = self.step_of(batch, name)
+        self.arena.write_outcome(t, None, step, self.bootstrap(step))
+        self.active[t] = step.info["active"]
+        self.calls.see_ends(step, None)
+
+    def step_of(self, batch: MultiAgentBatch, name: str) -> StepBatch:
+        def rows(arrays: Any) -> Array:
+            array = _of(arrays, name)
+            return array.reshape(len(self.env_id), *array.shape[2:])
+
+        active = rows(batch.active)
+        ended = np.repeat(batch.ended, self.shape[1])
+        return StepBatch(
+            obs=rows(batch.obs),
+            reward=rows(batch.reward),
+            terminated=rows(batch.terminated),
+            # who left before waits for the others
+            truncated=rows(batch.truncated) | (ended & ~active),
+            env_id=self.env_id,
+            episode_return=rows(batch.episode_return),
+            episode_length=np.repeat(batch.episode_length, self.shape[1]),
+            final_obs=rows(batch.final_obs),
+            info={"active": active},
+        )
+
+    def bootstrap(self, step: StepBatch) -> NDArray[np.float32] | None:
+        """Values (rows,) the final observations of those who were cut off."""
+        cut = step.truncated & ~step.terminated & step.info["active"]
+        if not cut.any():
+            return None
+        assert step.final_obs is not None
+        values = np.zeros(len(cut), np.float32)
+        values[cut] = self.calls.final_value(step.final_obs[cut], np.flatnonzero(cut))
+        return values
+
+    def take(self) -> RolloutBatch:
+        steps, arena = self.steps, self.arena
+        last_value = self.calls.last_value(arena.obs[steps], None, None)
+        arena.extras["active"] = self.active
+        batch = arena.first_steps(steps, self.env_id, last_value, self.calls.take_states())
+        for name in ("log_prob", "value", "last_value", "bootstrap_value"):
+            check_finite(name, getattr(batch, name), self.env_id)
+        self.new_arena()
+        self.arena.obs[0] = batch.last_obs
+        return batch
+
+
+def _of(arrays: Any, name: str) -> Array:
+    """One group's array of a batch, which has no dict where there is one group."""
+    array: Array = arrays[name] if isinstance(arrays, Mapping) else arrays
+    return array
+
+
+def _by_group(
+    policies: Policy | Mapping[str, Policy], groups: Mapping[str, AgentGroup]
+) -> dict[str, Policy]:
+    if not isinstance(policies, Mapping):
+        if len(groups) > 1 and hasattr(policies, "act_rows"):
+            raise SpecError(
+                "one policy that remembers cannot act for several groups: its states are those of "
+                "one group's agents; give each group its own"
+            )
+        return dict.fromkeys(groups, policies)
+    unknown = [name for name in policies if name not in groups]
+    missing = [name for name in groups if name not in policies]
+    if unknown or missing:
+        raise SpecError(
+            f"policies has {'the unknown group' if unknown else 'no policy for group'} "
+            f"{(unknown or missing)[0]!r}, expected one for each of {list(groups)}"
+        )
+    return {name: policies[name] for name in groups}
