@@ -178,7 +178,8 @@ class _Group:
     def step_of(self, batch: MultiAgentBatch, name: str) -> StepBatch:
         def rows(arrays: Any) -> Array:
             array = _of(arrays, name)
-            return array.reshape(len(self.env_id), *array.shape[2:])
+            shaped: Array = array.reshape(len(self.env_id), *array.shape[2:])
+            return shaped
 
         active = rows(batch.active)
         ended = np.repeat(batch.ended, self.shape[1])

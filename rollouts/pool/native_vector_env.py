@@ -225,7 +225,8 @@ class NativeVectorEnv(SendRecv):
 
         Options are those of the construction, whatever a reset has changed since.
         """
-        return _remake, (type(self), self._env_id, self.num_envs, self._arguments)
+        remake = functools.partial(_remake, type(self))
+        return remake, (self._env_id, self.num_envs, self._arguments)
 
     def __repr__(self) -> str:
         ids = " + ".join(self._recipe.specs)

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MAPPO: PPO for environments with several agents, one policy per group, in this process.
+
+    python examples/mappo.py                  simple_spread_v3
+    python examples/mappo.py --critic own     each agent's critic sees what the agent sees
+    python examples/mappo.py --env-id TagContinuous-v0 --critic own
+
+Agents of a group share a policy, which acts on what an agent sees. The critic is centralised: it
+sees what all agents of the environment see, and which agent it is asked about (Yu et al., "The
+surprising effectiveness of PPO in cooperative multi-agent games", 2022). Steps count environments,
+not agents. Steps in which an agent is not there any more are left out of the loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import rollouts
+from rollouts.policy import TorchPolicy
+from rollouts.returns import gae
+
+# options of environments that are not their defaults
+OPTIONS: dict[str, dict[str, Any]] = {
+    "TagContinuous-v0": {
+        "num_taggers": 5,
+        "num_runners": 100,
+        "grid_length": 20.0,
+        "use_full_observation": False,
+        "num_other_agents_observed": 10,
+        "tagging_distance": 0.02,
+        "max_acceleration": 0.1,
+        "min_acceleration": -0.1,
+        "runner_exits_game_after_tagged": False,
+    }
+}
+
+
+class Actor(nn.Module):
+    """Logits of an agent's actions. The value is the critic's affair, and 0 here."""
+
+    def __init__(self, obs_size: int, num_logits: int, hidden: int) -> None:
+        super().__init__()
+        self.net = mlp(obs_size, num_logits, hidden, gain=0.01)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps obs (rows, size) to logits (rows, n) and zeros (rows,)."""
+        return self.net(obs), torch.zeros(len(obs))
+
+
+def mlp(inputs: int, outputs: int, hidden: int, *, gain: float) -> nn.Sequential:
+    """Two hidden layers, orthogonal to begin with."""
+    layers: list[nn.Module] = []
+    for size_in, size_out in ((inputs, hidden), (hidden, hidden)):
+        layers += [_orthogonal(nn.Linear(size_in, size_out), 2**0.5), nn.Tanh()]
+    return nn.Sequential(*layers, _orthogonal(nn.Linear(hidden, outputs), gain))
+
+
+def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def num_logits(space: spaces.Space[Any]) -> int:
+    """Logits for a Discrete or MultiDiscrete space."""
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    raise SystemExit(f"mappo.py has no head for {space}: leave continuous_actions out")
+
+
+class Group:
+    """What is learned for one group: a policy that its agents share, and their critic."""
+
+    def __init__(
+        self, group: rollouts.AgentGroup, joint_size: int, args: argparse.Namespace
+    ) -> None:
+        obs_size = int(np.prod(group.single_observation_space.shape or ()))
+        self.args, self.num_agents = args, group.num_agents
+        self.is_central = args.critic == "central"
+        space = group.single_action_space
+        self.actor = Actor(obs_size, num_logits(space), args.hidden)
+        self.policy = TorchPolicy(self.actor, space, seed=args.seed)
+        size = joint_size + group.num_agents if self.is_central else obs_size
+        self.critic = mlp(size, 1, args.hidden, gain=1.0)
+        self.parameters = [*self.actor.parameters(), *self.critic.parameters()]
+        self.optimizer = torch.optim.Adam(
+            self.parameters, lr=args.learning_rate, eps=1e-5, fused=True
+        )
+        # what the critic says is a number of standard deviations from the mean of returns
+        self.mean, self.std = 0.0, 1.0
+
+    def critic_input(self, obs: Tensor, joint: Tensor) -> Tensor:
+        """(steps, rows, size) of what the critic sees, from (steps, B, ...) of all agents."""
+        if not self.is_central:
+            return obs
+        steps, envs = joint.shape[:2]
+        who = torch.eye(self.num_agents).expand(steps, envs, -1, -1)
+        seen = joint.unsqueeze(2).expand(-1, -1, self.num_agents, -1)
+        return torch.cat([seen, who], dim=-1).flatten(1, 2)
+
+    def update(self, batch: rollouts.RolloutBatch, joint: Tensor) -> float:
+        """Takes the gradient steps of one PPO update; returns the policy's entropy."""
+        args = self.args
+        obs = torch.from_numpy(np.concatenate([batch.obs, batch.last_obs[None]]))
+        seen = self.critic_input(obs, joint)
+        with torch.no_grad():
+            value = (self.critic(seen)[..., 0] * self.std + self.mean).numpy()
+        # episodes end at their time limit, of which agents know nothing: no value stands in for
+        # what would follow, as in the authors' program
+        ended = batch.terminated | batch.truncated
+        advantage, target = gae(
+            batch.reward,
+            value[:-1],
+            terminated=ended,
+            truncated=np.zeros_like(ended),
+            bootstrap_value=np.zeros_like(batch.reward),
+            last_value=value[-1],
+            gamma=args.gamma,
+            gae_lambda=args.gae_lambda,
+        )
+        there = torch.from_numpy(batch.extras["active"]).flatten()
+        self.mean += 0.1 * (float(target[batch.extras["active"]].mean()) - self.mean)
+        self.std += 0.1 * (float(target[batch.extras["active"]].std()) + 1e-4 - self.std)
+
+        def rows(array: NDArray[Any] | Tensor) -> Tensor:
+            tensor = array if isinstance(array, Tensor) else torch.from_numpy(array)
+            return tensor.flatten(0, 1)[there]
+
+        given = [obs[:-1], seen[:-1], batch.action, batch.log_prob, advantage, target]
+        steps = [rows(each) for each in given]
+        entropies = []
+        for _ in range(args.num_epochs):
+            order = torch.randperm(len(steps[0]))
+            for index in order.tensor_split(args.num_minibatches):
+                loss, entropy = self.loss(*(each[index] for each in steps))
+                self.optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                nn.utils.clip_grad_norm_(self.parameters, args.max_grad_norm)
+                self.optimizer.step()
+                entropies.append(float(entropy))
+        return float(np.mean(entropies))
+
+    def loss(
+        self,
+        obs: Tensor,
+        seen: Tensor,
+        action: Tensor,
+        old_log_prob: Tensor,
+        advantage: Tensor,
+        target: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The clipped objective on one minibatch, and the policy's entropy."""
+        args = self.args
+        logits, _ = self.actor(obs)
+        log_prob, entropy = self.policy.head.evaluate([logits], action)
+        ratio = (log_prob - old_log_prob).exp()
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        clipped = ratio.clamp(1 - args.clip, 1 + args.clip)
+        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+        error = self.critic(seen)[:, 0] - (target - self.mean) / self.std
+        value_loss = nn.functional.huber_loss(error, torch.zeros_like(error))
+        bonus = entropy.mean()
+        return policy_loss + value_loss - args.entropy_coef * bonus, bonus.detach()
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--env-id", default="simple_spread_v3", choices=rollouts.multi_agent_ids())
+    add("--num-envs", type=int, default=128, help="environments stepped together")
+    add("--rollout-length", type=int, default=25, help="steps per environment and update")
+    add("--total-steps", type=int, default=2_000_000, help="env-steps to train for")
+    add("--critic", choices=("central", "own"), default="central", help="what critics see")
+    add("--hidden", type=int, default=64, help="units of a hidden layer")
+    add("--learning-rate", type=float, default=7e-4, help="falls linearly to 0")
+    add("--num-epochs", type=int, default=10, help="passes over each batch")
+    add("--num-minibatches", type=int, default=1, help="gradient steps per pass")
+    add("--gamma", type=float, default=0.99, help="discount per step")
+    add("--gae-lambda", type=float, default=0.95, help="see rollouts.returns.gae")
+    add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
+    add("--entropy-coef", type=float, default=0.01, help="weight of the entropy bonus")
+    add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
+    add("--num-threads", type=int, default=None, help="threads that step")
+    add("--seed", type=int, default=0)
+    add("--run-dir", type=Path, default=Path("runs/mappo"), help="where the picture goes")
+    return parser.parse_args(argv)
+
+
+def joint_observation(batches: dict[str, rollouts.RolloutBatch], num_envs: int) -> Tensor:
+    """(T + 1, B, size): what all agents of an environment see, one after the other."""
+    parts = []
+    for batch in batches.values():
+        obs = np.concatenate([batch.obs, batch.last_obs[None]])
+        parts.append(torch.from_numpy(obs).reshape(len(obs), num_envs, -1))
+    return torch.cat(parts, dim=-1)
+
+
+def draw(path: Path, history: dict[str, list[tuple[int, float]]], title: str) -> None:
+    """Writes a PNG of the groups' returns by env-steps."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name, points in history.items():
+        if points:
+            axes.plot(*zip(*points, strict=True), label=name)
+    axes.set(xlabel="env-steps", ylabel="return of an agent, mean of an update", title=title)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> int:
+    """Trains; returns 0."""
+    args = parse_args()
+    torch.manual_seed(args.seed)
+    env = rollouts.make_vec(
+        args.env_id,
+        args.num_envs,
+        num_threads=args.num_threads,
+        seed=args.seed,
+        autoreset_mode="same_step",
+        **OPTIONS.get(args.env_id, {}),
+    )
+    assert isinstance(env, rollouts.MultiAgentVectorEnv)
+    joint_size = sum(
+        group.num_agents * int(np.prod(group.single_observation_space.shape or ()))
+        for group in env.groups.values()
+    )
+    groups = {name: Group(group, joint_size, args) for name, group in env.groups.items()}
+    collector = rollouts.MultiAgentCollector(
+        env, {name: group.policy for name, group in groups.items()}, args.rollout_length
+    )
+    history: dict[str, list[tuple[int, float]]] = {name: [] for name in groups}
+    recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in groups}
+    per_update = args.num_envs * args.rollout_length
+    num_updates = max(1, args.total_steps // per_update)
+    collecting, begin = 0.0, time.perf_counter()
+    for update in range(num_updates):
+        before = time.perf_counter()
+        batches = collector.collect()
+        collecting += time.perf_counter() - before
+        joint = joint_observation(batches, args.num_envs)
+        env_steps = (update + 1) * per_update
+        told = []
+        for name, group in groups.items():
+            for settings in group.optimizer.param_groups:
+                settings["lr"] = args.learning_rate * (1 - update / num_updates)
+            entropy = group.update(batches[name], joint)
+            group.policy.policy_version += 1
+            if len(batches[name].episode_return):
+                mean = float(batches[name].episode_return.mean())
+                history[name].append((env_steps, mean))
+                recent[name].append(mean)
+            shown = np.mean(recent[name]) if recent[name] else float("nan")
+            told.append(f"{name}: return {shown:.2f}, entropy {entropy:.2f}")
+        if (update + 1) % max(1, num_updates // 20) == 0:
+            rate = env_steps / (time.perf_counter() - begin)
+            print(f"{env_steps:>10,} env-steps, {rate:,.0f}/s, {'; '.join(told)}", flush=True)
+    seconds = time.perf_counter() - begin
+    title = f"MAPPO on {args.env_id}, {args.num_envs} environments, {args.critic} critic"
+    draw(args.run_dir / "training.png", history, title)
+    env.close()
+    print(
+        f"{seconds:.1f} s, {100 * collecting / seconds:.0f} % of it to collect; picture in "
+        f"{args.run_dir / 'training.png'}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
