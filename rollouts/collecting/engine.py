@@ -64,11 +64,12 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
       SpecError: It is of a class of its own, or its module cannot be read.
     """
     from rollouts.policies.native import NativePolicy
-    from rollouts.policy import CategoricalHead, GaussianHead, TorchPolicy
+    from rollouts.policy import CategoricalHead, GaussianHead, MultiCategoricalHead, TorchPolicy
 
     if isinstance(policy, NativePolicy):
         return policy
-    if type(policy) is not TorchPolicy or type(policy.head) not in (CategoricalHead, GaussianHead):
+    known = (CategoricalHead, MultiCategoricalHead, GaussianHead)
+    if type(policy) is not TorchPolicy or type(policy.head) not in known:
         raise SpecError(
             f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
             "not choose"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 import gymnasium
 import numpy as np
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 Array = NDArray[Any]
-HeadName = Literal["categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"]
+HeadName = Literal[
+    "categorical", "multi_categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"
+]
 
 # noise of calls outside of a rollout, which know of no episode: one that no pool counts to
 _NO_EPISODE = 2**32 - 1
@@ -32,9 +34,10 @@ class Head:
     """What is done with a network's outputs.
 
     Attributes:
-      kind: "categorical" draws one of the logits (B, n); "gaussian" draws mean + std * noise of
-        (mean, log_std), each (B, d); "tanh_gaussian" is its tanh; "epsilon_greedy" takes the
-        greatest of the values (B, n), or any with probability `epsilon`.
+      kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
+        slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise of (mean,
+        log_std), each (B, d); "tanh_gaussian" is its tanh; "epsilon_greedy" takes the greatest of
+        the values (B, n), or any with probability `epsilon`.
       deterministic: Takes the likeliest action in place of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
     """
@@ -44,9 +47,9 @@ class Head:
     epsilon: float = 0.0
 
     def __post_init__(self) -> None:
-        kinds = ("categorical", "gaussian", "tanh_gaussian", "epsilon_greedy")
-        if self.kind not in kinds:
-            raise SpecError(f"head.kind is {self.kind!r}, expected one of {', '.join(kinds)}")
+        if self.kind not in get_args(HeadName):
+            known = ", ".join(get_args(HeadName))
+            raise SpecError(f"head.kind is {self.kind!r}, expected one of {known}")
         if not 0 <= self.epsilon <= 1:
             raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
 
@@ -63,8 +66,8 @@ class NativePolicy:
 
     Numbers are float32, sums are in the order of a layer's inputs: the same bits from every
     instruction set, for any number of threads and environments. Noise is a pure function of
-    (seed, env_id, episode, step). Against torch's own answer, outputs differ by about 1e-6 of
-    the largest.
+    (seed, env_id, episode, step, element). Against torch's own answer, outputs differ by about
+    1e-6 of the largest.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class NativePolicy:
         self._sources = sources
         self._action_space = action_space
         check_action_space(action_space, head)
-        self._first = int(getattr(action_space, "start", 0))
+        self._first = int(action_space.start) if _is_discrete(action_space) else 0
         self._calls = 0
         self.seed(seed)
 
@@ -108,10 +111,10 @@ class NativePolicy:
         Args:
           module: Maps obs (B, *obs_shape) to (logits, value), (mean, log_std, value), or what the
             head takes and perhaps a value. Shared with the caller, not copied.
-          action_space: Discrete or Box, of one environment.
+          action_space: Discrete, MultiDiscrete or Box, of one environment.
           observation_space: Of one environment; a number stands for as many float32 features.
             None for as many as the first linear layer reads.
-          head: None for "categorical" or "gaussian", by the space.
+          head: None for "categorical", "multi_categorical" or "gaussian", by the space.
           seed: Of the noise.
         Raises:
           SpecError: A layer is not known to native code, the module does not fit the spaces, or
@@ -122,8 +125,7 @@ class NativePolicy:
 
         module = as_actor_critic(module)
         if head is None:
-            is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
-            head = Head("categorical" if is_discrete else "gaussian")
+            head = _head_of(action_space)
         if observation_space is None:
             observation_space = _num_inputs(module)
         program = trace(module, observation_space)
@@ -147,6 +149,7 @@ class NativePolicy:
                 "deterministic": head.deterministic,
                 "epsilon": head.epsilon,
                 "seed": noise_seed % 2**64,
+                "nvec": _nvec(self._action_space),
             },
         )
         self.refresh()
@@ -213,7 +216,7 @@ class NativePolicy:
         return value
 
     def _as_space(self, action: Array) -> Array:
-        if action.ndim == 1:
+        if _is_discrete(self._action_space):
             return (action + self._first).astype(self._action_space.dtype, copy=False)
         shape = (len(action), *(self._action_space.shape or ()))
         return action.reshape(shape).astype(self._action_space.dtype, copy=False)
@@ -243,11 +246,30 @@ def _num_inputs(module: nn.Module) -> int:
 
 def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     """Raises SpecError where a head does not choose actions of this space."""
-    is_discrete = isinstance(space, gymnasium.spaces.Discrete)
     is_box = isinstance(space, gymnasium.spaces.Box) and np.dtype(space.dtype).kind == "f"
-    wants_box = head.kind.endswith("gaussian")
-    if not (is_box if wants_box else is_discrete):
-        raise SpecError(
-            f"the action space is {space}, expected "
-            f"{'a Box of floats' if wants_box else 'Discrete'} for a {head.kind} head"
-        )
+    fits, wanted = _is_discrete(space), "Discrete"
+    if head.kind.endswith("gaussian"):
+        fits, wanted = is_box, "a Box of floats"
+    elif head.kind == "multi_categorical":
+        # what begins elsewhere has no native environment
+        fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
+        wanted = "MultiDiscrete from 0 on"
+    if not fits:
+        raise SpecError(f"the action space is {space}, expected {wanted} for a {head.kind} head")
+
+
+def _is_discrete(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Discrete[Any]]:
+    return isinstance(space, gymnasium.spaces.Discrete)
+
+
+def _head_of(space: gymnasium.Space[Any]) -> Head:
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return Head("multi_categorical")
+    return Head("categorical" if _is_discrete(space) else "gaussian")
+
+
+def _nvec(space: gymnasium.Space[Any]) -> list[int]:
+    """How many actions each element of a MultiDiscrete space has; of others none."""
+    if not isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return []
+    return [int(n) for n in np.ravel(space.nvec)]

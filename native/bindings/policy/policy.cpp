@@ -46,8 +46,28 @@ policy::HeadKind HeadKindOf(const std::string& name) {
   if (name == "gaussian") return policy::HeadKind::kGaussian;
   if (name == "tanh_gaussian") return policy::HeadKind::kTanhGaussian;
   if (name == "epsilon_greedy") return policy::HeadKind::kEpsilonGreedy;
+  if (name == "multi_categorical") return policy::HeadKind::kMultiCategorical;
   throw SpecError("head is '" + name +
-                  "', expected categorical, gaussian, tanh_gaussian or epsilon_greedy");
+                  "', expected categorical, multi_categorical, gaussian, tanh_gaussian or "
+                  "epsilon_greedy");
+}
+
+// What a head reads of the network's first output, which kernels do not look at.
+void CheckElements(const policy::Head& head, const policy::Network& network) {
+  if (head.kind != policy::HeadKind::kMultiCategorical) {
+    if (!head.nvec.empty()) throw SpecError("nvec is for a multi_categorical head");
+    return;
+  }
+  std::int64_t size = 0;
+  for (const std::int32_t n : head.nvec) {
+    if (n < 1) throw SpecError("nvec has " + std::to_string(n) + ", expected 1 or more actions");
+    size += n;
+  }
+  if (head.nvec.empty() || size != network.output_size(0)) {
+    throw SpecError("the network gives " + std::to_string(network.output_size(0)) +
+                    " logits, expected " + std::to_string(size) + ": one for each action of the " +
+                    std::to_string(head.nvec.size()) + " elements");
+  }
 }
 
 // Kernels read rows by pointer, as many numbers as the network has inputs.
@@ -89,13 +109,15 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
       head_{.kind = HeadKindOf(head["kind"].cast<std::string>()),
             .deterministic = head["deterministic"].cast<bool>(),
             .epsilon = head["epsilon"].cast<float>(),
-            .seed = head["seed"].cast<std::uint64_t>()} {
+            .seed = head["seed"].cast<std::uint64_t>(),
+            .nvec = head["nvec"].cast<std::vector<std::int32_t>>()} {
   // an output behind the value would be computed for nobody
   const std::size_t needed = policy::NumHeadInputs(head_.kind);
   if (network_->num_outputs() < needed || network_->num_outputs() > needed + 1) {
     throw SpecError("the network has " + std::to_string(network_->num_outputs()) +
                     " outputs, expected " + std::to_string(needed) + ", or one more: the value");
   }
+  CheckElements(head_, *network_);
 }
 
 void PyPolicy::Load(const py::list& params, const py::list& sources) {
@@ -162,7 +184,9 @@ py::tuple PyPolicy::Act(const Floats& obs,
   // of index and box the head writes one; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   if (policy::IsDiscrete(head_.kind)) {
-    py::array_t<std::int64_t> chosen(rows);
+    std::vector<py::ssize_t> shape{rows};
+    if (!head_.nvec.empty()) shape.push_back(static_cast<py::ssize_t>(head_.nvec.size()));
+    py::array_t<std::int64_t> chosen(shape);
     actions.index = chosen.mutable_data();
     action = std::move(chosen);
   } else {

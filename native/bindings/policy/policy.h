@@ -31,7 +31,8 @@ class PyPolicy {
   // The network's outputs (B, size) for observations (B, obs_size) float32.
   pybind11::tuple Evaluate(const pybind11::array_t<float, pybind11::array::c_style>& obs) const;
 
-  // (action, log_prob, entropy, *outputs): action (B,) int64 or (B, d) float32, the next two (B,).
+  // (action, log_prob, entropy, *outputs): action (B,) or (B, elements) int64 or (B, d)
+  // float32, the next two (B,).
   // `keys` (3, B) uint32: the env_id, episode and step that each row's noise is drawn for.
   pybind11::tuple Act(
       const pybind11::array_t<float, pybind11::array::c_style>& obs,

@@ -222,6 +222,19 @@ TEST(Rollout, ABoxIsKeptAsItWasChosenAndPlayedWithinItsBounds) {
   }
 }
 
+TEST(Rollout, SeveralNumbersOfAnActionReachTheEnvironment) {
+  const auto pool = MakeCounting<units::PairEnv>(18, 1, {}, InSameStep());
+  Collected found(*pool, 3);
+  NativePolicy policy = PolicySaying(HeadKind::kMultiCategorical, {{0, 0, 0, 1, 0, 5, 0}, {2}});
+  policy.head.nvec = {4, 3};
+  found.Collect(policy);
+  for (std::size_t i = 0; i < 54; ++i) {
+    CHECK_EQ(found.ActionAs<std::int32_t>(2 * i), 3);
+    CHECK_EQ(found.ActionAs<std::int32_t>(2 * i + 1), 1);
+    CHECK_EQ(found.reward[i], 13.0f);
+  }
+}
+
 TEST(Rollout, AnEnvironmentThatFailsIsCutOffWithoutAValue) {
   const auto pool = MakeCounting(3, 1, {.fails_at = 2}, InSameStep(OnEnvError::kReset));
   Collected found(*pool, 4);

@@ -22,11 +22,15 @@ struct NativePolicy {
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
   void CheckFits(const EnvSpec& spec) const;
+
+ private:
+  void CheckElements(const SpaceSpec& action) const;
+  void CheckAction(const SpaceSpec& action) const;
 };
 
 // What a head chose for rows of observations; one of index and box is null.
 struct Actions {
-  std::int64_t* index = nullptr;  // (rows,)
+  std::int64_t* index = nullptr;  // (rows,), or (rows, elements) of an action with several
   float* box = nullptr;           // (rows, d)
   float* log_prob = nullptr;      // (rows,)
   float* entropy = nullptr;
