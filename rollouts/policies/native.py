@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.errors import SpecError
+from rollouts.errors import ProtocolError, SpecError
 from rollouts.policies.program import Program, parameters_of
 from rollouts.policies.protocol import PolicyOutput
 from rollouts.policies.sources import Sources
@@ -68,6 +68,9 @@ class NativePolicy:
     instruction set, for any number of threads and environments. Noise is a pure function of
     (seed, env_id, episode, step, element). Against torch's own answer, outputs differ by about
     1e-6 of the largest.
+
+    A module with memory, as `RecurrentTorchPolicy` takes it, is computed inside a pool alone, which
+    knows whose observations these are: `act` and `value` refuse it.
     """
 
     def __init__(
@@ -90,6 +93,8 @@ class NativePolicy:
         self.program = program
         self.head = head
         self._sources = sources
+        # of what is remembered of one environment
+        self.state_shapes = tuple(each.shape for each in sources.initial_state())
         self._action_space = action_space
         check_action_space(action_space, head)
         self._first = int(action_space.start) if _is_discrete(action_space) else 0
@@ -110,7 +115,8 @@ class NativePolicy:
 
         Args:
           module: Maps obs (B, *obs_shape) to (logits, value), (mean, log_std, value), or what the
-            head takes and perhaps a value. Shared with the caller, not copied.
+            head takes and perhaps a value; one with memory also its new state. Shared with the
+            caller, not copied.
           action_space: Discrete, MultiDiscrete or Box, of one environment.
           observation_space: Of one environment; a number stands for as many float32 features.
             None for as many as the first linear layer reads.
@@ -151,6 +157,7 @@ class NativePolicy:
                 "seed": noise_seed % 2**64,
                 "nvec": _nvec(self._action_space),
             },
+            list(program.state_sizes),
         )
         self.refresh()
 
@@ -160,10 +167,11 @@ class NativePolicy:
         Raises:
           SpecError: A weight is NaN or infinite, or has another shape than before.
         """
-        arrays = self._sources.arrays()
-        flat = list(arrays.values())
-        if not self._native.holds(flat):
-            self._native.load(parameters_of(self.program, arrays), flat)
+        arrays, initial = self._sources.arrays(), self._sources.initial_state()
+        seen = [*arrays.values(), *initial]
+        if not self._native.holds(seen):
+            first = np.concatenate([np.zeros(0, np.float32), *map(np.ravel, initial)])
+            self._native.load(parameters_of(self.program, arrays), seen, first)
         return self._native
 
     def freeze(self) -> FrozenPolicy:
@@ -176,6 +184,7 @@ class NativePolicy:
 
     def act(self, obs: Array) -> PolicyOutput:
         """Chooses an action for each row of `obs`; noise differs from call to call."""
+        self._refuse_memory("act")
         rows = self._rows(obs)
         keys = np.empty((3, len(rows)), np.uint32)
         keys[0] = np.arange(len(rows))
@@ -186,11 +195,16 @@ class NativePolicy:
 
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Estimates the return (B,) from each row of `obs`."""
+        self._refuse_memory("value")
         rows = self._rows(obs)
         return self._value(list(self.refresh().evaluate(rows)), len(rows))
 
     def module_outputs(self, obs: Array) -> tuple[NDArray[np.float32], ...]:
-        """Returns what the module would, for rows of `obs`: each output as (B, size)."""
+        """Returns what the module would, for rows of `obs`: each output as (B, size).
+
+        Of a module with memory, rows have the states behind the observation, flattened, and the
+        new states are the last outputs.
+        """
         outputs: tuple[NDArray[np.float32], ...] = self.refresh().evaluate(self._rows(obs))
         return outputs
 
@@ -203,6 +217,13 @@ class NativePolicy:
         self._sources.load(weights)
         self.refresh()
         self.policy_version = version
+
+    def _refuse_memory(self, what: str) -> None:
+        if self.state_shapes:
+            raise ProtocolError(
+                f"{what}() of a policy with memory was called without whose observations these "
+                "are: give it to a Collector over a native pool, or use RecurrentTorchPolicy"
+            )
 
     def _rows(self, obs: Array) -> NDArray[np.float32]:
         rows = np.ascontiguousarray(obs, np.float32)
@@ -239,6 +260,8 @@ def _num_inputs(module: nn.Module) -> int:
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             return int(layer.in_features)
+        if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+            return int(layer.input_size)
     raise SpecError(
         "the module has no linear layer that would tell what it reads; give observation_space"
     )

@@ -50,7 +50,7 @@ LAYERS = {
     "torch.nn.functional.glu, which native code does not have": nn.GLU(),
     "torch.nn.functional.dropout in training mode": nn.Dropout(0.5),
     "torch.Tensor.add_ on 'trunk.1.num_batches_tracked', expected a forward": nn.BatchNorm1d(8),
-    "torch.gru_cell, which native code does not have": nn.GRUCell(8, 8),
+    "torch.gru in a way that native code does not have: it runs over a seq": nn.GRU(8, 8),
     "torch.nn.functional.threshold, which": nn.Threshold(0.1, 0.0),
 }
 
@@ -163,15 +163,6 @@ def test_a_branch_that_cannot_be_seen_is_found_by_comparing() -> None:
 def test_the_number_of_rows_may_not_matter() -> None:
     with pytest.raises(SpecError, match="output 0 of the module differs"):
         trace(Returning(lambda x: (x * len(x), x.sum(-1))), 6)
-
-
-def test_modules_with_memory_are_refused() -> None:
-    class Recurrent(nn.Module):
-        def initial_state(self) -> tuple[Tensor, ...]:
-            return (torch.zeros(3),)
-
-    with pytest.raises(SpecError, match="Recurrent has memory"):
-        trace(Recurrent(), 6)
 
 
 @pytest.mark.parametrize("layer", [nn.LazyLinear(8), nn.Linear(8, 8, device="meta")], ids=str)

@@ -77,7 +77,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
   const Network& network = *policy.network;
   const Kernels& kernels = BestKernels();
   const auto steps = network.instructions();
-  const std::int64_t size = network.program().obs_size;
+  const std::int64_t size = network.input_size();
   // once for all groups: each writes over what the one before computed
   Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
   Scratch box(std::int64_t{network.output_size(0)} * kColumns);
@@ -89,7 +89,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
     kernels.forward(steps.data(), static_cast<std::int32_t>(steps.size()), policy.params.data(),
                     scratch.data());
     // before the next group writes over them
-    for (std::size_t o = 0; o < network.num_outputs(); ++o) {
+    for (std::size_t o = 0; o < out.size(); ++o) {
       const std::int32_t features = network.output_size(o);
       Scatter(OutputRows(network, o, scratch.data()), count, features, out[o] + first * features);
     }

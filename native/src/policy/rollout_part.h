@@ -7,10 +7,12 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "policy/columns.h"
+#include "policy/state_columns.h"
 #include "rollouts/policy/rollout.h"
 #include "rollouts/pool/batch_buffer.h"
 #include "rollouts/support/errors.h"
@@ -31,6 +33,7 @@ class Rollout::Part final : private RowSource {
         outcome_(spec_, {.rows = rollout.settings_.chunk, .with_final_obs = true, .out_of_order = false}),
         rows_(std::int64_t{policy_.network->num_rows()} * kColumns),
         box_(std::int64_t{policy_.network->output_size(0)} * kColumns),
+        states_(policy_, arrays_, rollout.settings_.chunk),
         failed_(static_cast<std::size_t>(rollout.settings_.chunk), 0) {
     outputs_.with_entropy = false;
     outputs_.box = box_.data();
@@ -43,6 +46,7 @@ class Rollout::Part final : private RowSource {
     // neighbours: their rows of every array lie together
     ids_.resize(static_cast<std::size_t>(range.count));
     std::iota(ids_.begin(), ids_.end(), range.first);
+    states_.Open(range);
     std::int64_t steps = 0;
     for (std::int32_t t = 0; t < arrays_.steps; ++t) {
       if (rollout_.PollIfDue()) return steps;
@@ -51,6 +55,7 @@ class Rollout::Part final : private RowSource {
       steps += range.count;
     }
     ValueLast();
+    states_.Close();
     return steps;
   }
 
@@ -75,7 +80,7 @@ class Rollout::Part final : private RowSource {
   }
   std::uint8_t* ObsAt(std::int32_t t) const { return arrays_.obs + At(t) * obs_bytes_; }
 
-  // Runs the network on rows of observations, at most one group.
+  // Runs the network on rows of observations, at most one group, whose states are loaded.
   void Forward(const std::uint8_t* obs, std::int32_t count) {
     Gather(spec_.observation, obs, count, rows_.data());
     const auto steps = policy_.network->instructions();
@@ -96,9 +101,12 @@ class Rollout::Part final : private RowSource {
 
   // Chooses the actions of step t: writes them to the rollout, and to the pool's rows.
   void Choose(std::int32_t t, std::uint8_t* actions, std::int64_t action_bytes) {
+    states_.Write(t);
     for (std::int32_t first = 0; first < range_.count; first += kColumns) {
       const std::int32_t count = std::min(kColumns, range_.count - first);
+      states_.Load(first, rows_.data());
       Forward(ObsAt(t) + first * obs_bytes_, count);
+      states_.Keep(first, rows_.data());
       // by episode and step, so that neither threads nor chunks change an action
       NoiseKeys keys;
       for (std::int32_t i = 0; i < count; ++i) {
@@ -200,6 +208,7 @@ class Rollout::Part final : private RowSource {
 
     const std::int64_t at = At(t);
     cut_.clear();
+    ended_.clear();
     for (std::int32_t i = 0; i < range_.count; ++i) {
       arrays_.reward[at + i] = static_cast<float>(view_.reward[i]);
       arrays_.terminated[at + i] = view_.terminated[i];
@@ -210,9 +219,12 @@ class Rollout::Part final : private RowSource {
       if (view_.terminated[i] | view_.truncated[i]) [[unlikely]] SeeEnd(t, i);
     }
     if (!cut_.empty() && policy_.has_value()) BootstrapCut(at);
+    // only now: final observations are valued with what the episode left
+    for (const std::int32_t i : ended_) states_.Begin(i);
   }
 
   void SeeEnd(std::int32_t t, std::int32_t i) {
+    ended_.push_back(i);
     // a failed environment has no final observation
     const bool failed = failed_[static_cast<std::size_t>(i)] != 0;
     if (view_.truncated[i] && !view_.terminated[i] && !failed) cut_.push_back(i);
@@ -234,6 +246,8 @@ class Rollout::Part final : private RowSource {
         std::memcpy(obs.data() + i * obs_bytes_, view_.final_obs + cut_[first + i] * obs_bytes_,
                     static_cast<std::size_t>(obs_bytes_));
       }
+      states_.LoadEach(std::span(cut_).subspan(first, static_cast<std::size_t>(count)),
+                       rows_.data());
       Forward(obs.data(), count);
       float value[kColumns];
       TakeValues(count, value);
@@ -251,6 +265,7 @@ class Rollout::Part final : private RowSource {
     }
     for (std::int32_t first = 0; first < range_.count; first += kColumns) {
       const std::int32_t count = std::min(kColumns, range_.count - first);
+      states_.Load(first, rows_.data());
       Forward(ObsAt(arrays_.steps) + first * obs_bytes_, count);
       TakeValues(count, arrays_.last_value + range_.first + first);
     }
@@ -267,6 +282,7 @@ class Rollout::Part final : private RowSource {
   Scratch rows_;
   Scratch box_;
   HeadOutputs outputs_;
+  StateColumns states_;
   std::vector<std::uint8_t> failed_;
 
   // of the environments in hand
@@ -275,7 +291,7 @@ class Rollout::Part final : private RowSource {
   std::vector<std::int32_t> ids_;
   BatchView view_;
   std::int64_t taken_ = 0;
-  std::vector<std::int32_t> cut_;
+  std::vector<std::int32_t> cut_, ended_;  // in the step in hand; counted from range_.first
 };
 
 }  // namespace rollouts::policy

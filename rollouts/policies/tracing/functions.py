@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rollouts.policies.tracing import arithmetic as ops
+from rollouts.policies.tracing.cells import CELLS
 from rollouts.policies.tracing.memory import Memory, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
@@ -262,7 +263,8 @@ def _copied(call: Call) -> Tags:
     return np.broadcast_to(call.tags(1, "src"), call.first.shape)
 
 
-ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, Tags]]] = {
+ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, ...]]] = {
+    **CELLS,
     **{kind: _each(kind) for kind in ("tanh", "relu", "sigmoid", "silu", "exp", "log", "sqrt")},
     "square": _each("square"),
     "special_expit": _each("sigmoid"),

@@ -101,7 +101,7 @@ class Watcher(TorchFunctionMode):
         return self._note(name, call.function(*call.args, **call.kwargs), tags, known)
 
     def _note(
-        self, name: str, result: Any, tags: Tags | tuple[Tags, Tags], known: list[Tensor]
+        self, name: str, result: Any, tags: Tags | tuple[Tags, ...], known: list[Tensor]
     ) -> Any:
         """Keeps the tags of the result, or of each of several; returns the result."""
         many = isinstance(tags, tuple)

@@ -18,6 +18,7 @@ struct NativePolicy {
   std::shared_ptr<const Network> network;
   std::vector<float> params;  // as Network::Pack gives them
   Head head;
+  std::vector<float> initial = {};  // what is remembered when an episode begins: the states
 
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
@@ -36,8 +37,8 @@ struct Actions {
   float* entropy = nullptr;
 };
 
-// The outputs of a policy's network for rows of observations, outside of a rollout: `out[i]` is
-// (rows, output_size(i)). With `keys` (3, rows), the env_id, episode and step of each row, also
+// The outputs of a policy's network, states among them, for rows of observations with the states
+// behind them, outside of a rollout: `out[i]` is (rows, output_size(i)). With `keys` (3, rows), the env_id, episode and step of each row, also
 // what its head chooses.
 void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
               std::span<float* const> out, const std::uint32_t* keys = nullptr,
