@@ -18,6 +18,9 @@ concat        x, ...                                     one after the other
 slice         x                             start        x[start : start + size]
 add, sub, mul, div, minimum, maximum
               x, y                                       equal sizes, or one of size 1
+greater, greater_equal, equal
+              x, y                                       1 where it holds, else 0; sizes as above
+where         c, x, y                                    c is not 0 ? x : y; sizes as above
 clamp         x                             low, high    infinite where there is no bound
 scale         x                             a, b         a * x + b
 elu           x                             alpha        x > 0 ? x : alpha * (exp(x) - 1)
@@ -221,6 +224,10 @@ _FUNCTIONS: dict[str, Function] = {
     "div": _of_two(np.divide),
     "minimum": _of_two(np.minimum),
     "maximum": _of_two(np.maximum),
+    "greater": _of_two(np.greater),
+    "greater_equal": _of_two(np.greater_equal),
+    "equal": _of_two(np.equal),
+    "where": lambda op, inputs, arrays: np.where(inputs[0] != 0, inputs[1], inputs[2]),
     "clamp": lambda op, inputs, arrays: np.clip(inputs[0], op.numbers[0], op.numbers[1]),
     "scale": lambda op, inputs, arrays: op.numbers[0] * inputs[0] + op.numbers[1],
     "elu": lambda op, inputs, arrays: np.where(

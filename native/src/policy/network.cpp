@@ -32,6 +32,8 @@ const std::map<std::string, KindFact>& Kinds() {
       {"mul", {OpKind::kMul, 2}},             {"div", {OpKind::kDiv, 2}},
       {"minimum", {OpKind::kMinimum, 2}},     {"maximum", {OpKind::kMaximum, 2}},
       {"clamp", {OpKind::kClamp, 1}},         {"scale", {OpKind::kScale, 1}},
+      {"greater", {OpKind::kGreater, 2}},     {"equal", {OpKind::kEqual, 2}},
+      {"where", {OpKind::kWhere, 3}},         {"greater_equal", {OpKind::kGreaterEqual, 2}},
       {"concat", {OpKind::kConcat, -1}},      {"slice", {OpKind::kSlice, 1}},
   };
   return kinds;
@@ -188,9 +190,9 @@ void Network::CheckSizes(std::size_t index) const {
     case OpKind::kScale: numbers(2); break;
     default: break;
   }
-  // elementwise: equal sizes, or one feature of two inputs stands for all
+  // elementwise: equal sizes, or one feature of several inputs stands for all
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (input_size(i) != op.size && !(op.inputs.size() == 2 && input_size(i) == 1)) {
+    if (input_size(i) != op.size && !(op.inputs.size() > 1 && input_size(i) == 1)) {
       refuse("writes another size than it reads");
     }
   }
@@ -254,6 +256,10 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
   if (op.inputs.size() > 1) {
     step.b = rows_[op.inputs[1]];
     step.b_size = sizes_[op.inputs[1]];
+  }
+  if (op.inputs.size() > 2) {
+    step.c = rows_[op.inputs[2]];
+    step.c_size = sizes_[op.inputs[2]];
   }
   for (std::size_t i = 0; i < op.numbers.size() && i < 2; ++i) step.number[i] = op.numbers[i];
   for (std::size_t i = 0; i < op.params.size(); ++i) {

@@ -22,9 +22,11 @@ struct Instruction {
   std::int32_t out = 0;   // row
   std::int32_t a = 0;     // row of the first input
   std::int32_t b = 0;     // row of the second
+  std::int32_t c = 0;     // row of the third
   std::int32_t size = 0;  // rows written
   std::int32_t a_size = 0;
   std::int32_t b_size = 0;
+  std::int32_t c_size = 0;
   std::int64_t weight = 0;
   std::int64_t bias = 0;  // -1: none
   float number[2] = {};
