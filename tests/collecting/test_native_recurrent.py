@@ -105,9 +105,9 @@ class Replayed:
                     np.testing.assert_allclose(batch.policy_state[i], state, **close)
             given = tuple(map(torch.from_numpy, states))
             with torch.no_grad():
-                logits, value, _ = policy.module(torch.from_numpy(batch.obs[t].copy()), given)
+                *params, value, _ = policy.module(torch.from_numpy(batch.obs[t].copy()), given)
                 actions = torch.from_numpy(batch.action[t].copy())
-                log_prob, _ = policy.head.evaluate([logits], actions)
+                log_prob, _ = policy.head.evaluate(params, actions)
             np.testing.assert_allclose(batch.value[t], value.numpy(), **close)
             np.testing.assert_allclose(batch.log_prob[t], log_prob.numpy(), **close)
             policy.act_rows(batch.obs[t], None, self.begins)
@@ -150,6 +150,30 @@ def test_the_same_bits_for_every_number_of_threads(name: str) -> None:
     for num_threads in (2, 4):
         for found, one in zip(collected(num_threads), expected, strict=True):
             assert_equal(found, one)
+
+
+class Pendulum(Gru):
+    """The same for a Box of actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(3, 8)
+        self.log_std = nn.Parameter(torch.tensor([-0.4]))
+
+    def forward(self, obs: Tensor, state: State) -> tuple[Any, ...]:  # type: ignore[override]
+        out, value, after = super().forward(obs, state)
+        return out[:, :1], self.log_std, value, after
+
+
+def test_actions_of_a_box_are_of_what_is_remembered() -> None:
+    torch.manual_seed(0)
+    module = Pendulum()
+    options: dict[str, Any] = {"autoreset_mode": "same_step", "max_episode_steps": 15}
+    with rollouts.make_vec("Pendulum-v1", 18, seed=1, **options) as env:
+        collect = collector(env, module, keep_states=True, keep_final_obs=True)
+        replayed = Replayed(module, env)
+        for _ in range(3):
+            replayed.check(collect.collect())
 
 
 def test_an_environments_data_do_not_depend_on_its_pool() -> None:
