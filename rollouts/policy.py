@@ -34,8 +34,9 @@ class TorchPolicy:
 
     The module maps obs (B, *obs_shape), in the dtype of the environment, to
 
-      Discrete actions:  (logits (B, A), value (B,) or (B, 1))
-      Box actions:       (mean (B, *action_shape), log_std broadcastable to mean, value)
+      Discrete actions:       (logits (B, A), value (B,) or (B, 1))
+      MultiDiscrete actions:  (logits (B, A_0 + A_1 + ...), value), of one element after the other
+      Box actions:            (mean (B, *action_shape), log_std broadcastable to mean, value)
 
     It must not write to its input, which shares memory with the environment's arrays. Gaussian
     actions are returned as sampled, not clipped to the bounds: `log_prob` belongs to that sample.
@@ -53,12 +54,13 @@ class TorchPolicy:
 
         Args:
           module: actor-critic as described above; shared with the caller, not copied.
-          action_space: Discrete or Box, of one environment.
+          action_space: Discrete, MultiDiscrete or Box, of one environment.
           seed: a number, or several such as (seed, worker_id); the same actions for the same
             seed, weights and observations, whatever else draws random numbers in the process.
           device: where the module runs.
         Raises:
-          SpecError: action_space is neither Discrete nor Box of floats, or there is no such device.
+          SpecError: action_space is neither Discrete, MultiDiscrete nor Box of floats, or there is
+            no such device.
         """
         self.action_space = action_space
         self._device = read_device(device)
@@ -142,17 +144,20 @@ def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
     """Returns the head that fits `action_space`; the learner calls its `evaluate`.
 
     Raises:
-      SpecError: action_space is neither Discrete nor Box of floats.
+      SpecError: action_space is neither Discrete, MultiDiscrete nor Box of floats.
     """
     # Gymnasium's versions differ in how they type a space's dtype
     dtype = np.dtype(action_space.dtype)
     if isinstance(action_space, gymnasium.spaces.Discrete):
         return CategoricalHead(start=int(action_space.start), dtype=dtype)
+    if isinstance(action_space, gymnasium.spaces.MultiDiscrete) and not np.any(action_space.start):
+        nvec = tuple(int(n) for n in np.ravel(action_space.nvec))
+        return MultiCategoricalHead(nvec, tuple(action_space.nvec.shape), dtype)
     if isinstance(action_space, gymnasium.spaces.Box) and dtype.kind == "f":
         return GaussianHead(dtype=dtype)
     raise SpecError(
-        f"action space is {action_space}, expected Discrete or Box of floats: "
-        "write a class with the methods of rollouts.policy.Policy for other spaces"
+        f"action space is {action_space}, expected Discrete, MultiDiscrete from 0 on or Box of "
+        "floats: write a class with the methods of rollouts.policy.Policy for other spaces"
     )
 
 
@@ -190,6 +195,56 @@ class CategoricalHead:
         finite = log_probs.masked_fill(log_probs == -inf, 0.0)
         entropy = -(log_probs.exp() * finite).sum(-1)
         return log_probs.gather(-1, index)[:, 0], entropy
+
+
+@dataclass(frozen=True, slots=True)
+class MultiCategoricalHead:
+    """MultiDiscrete actions: each element from its own slice of the logits, independent of others.
+
+    Attributes:
+      nvec: How many actions each element has, which is as many logits.
+      shape: Of an action.
+    """
+
+    nvec: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: DTypeLike
+    outputs: tuple[str, ...] = ("logits",)
+
+    def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws each element as `CategoricalHead` does."""
+        pairs = [_CATEGORICAL.sample((logits,), generator) for logits in self._split(params)]
+        actions, log_probs = zip(*pairs, strict=True)
+        return torch.stack(actions, -1).reshape(-1, *self.shape), torch.stack(log_probs).sum(0)
+
+    def most_likely(self, params: Sequence[Tensor]) -> Tensor:
+        """Returns the actions (B, *shape) of the greatest probability."""
+        best = [logits.argmax(-1) for logits in self._split(params)]
+        return torch.stack(best, -1).reshape(-1, *self.shape)
+
+    def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log_prob and entropy (B,), summed over the elements, for action (B, *shape)."""
+        elements = action.flatten(1).unbind(-1)
+        split = self._split(params)
+        pairs = [
+            _CATEGORICAL.evaluate((logits,), element)
+            for logits, element in zip(split, elements, strict=True)
+        ]
+        log_probs, entropies = zip(*pairs, strict=True)
+        return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
+
+    def _split(self, params: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        (logits,) = params
+        if logits.shape[-1] != sum(self.nvec):
+            raise SpecError(
+                f"the module returned {logits.shape[-1]} logits, expected {sum(self.nvec)}: one "
+                f"for each action of the elements {self.nvec}"
+            )
+        return torch.split(logits, list(self.nvec), -1)
+
+
+# of one element
+_CATEGORICAL = CategoricalHead(0, np.dtype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class RecurrentTorchPolicy(TorchPolicy):
     write to what it is given.
 
     The policy keeps one state per environment, which the weights of its time left there; newer
-    weights go on from it. It belongs to one pool, as rows are that pool's.
+    weights go on from it. It belongs to one pool, as rows are that pool's. Where a `Collector` has
+    the pool's threads compute it, the collector keeps them.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RecurrentTorchPolicy(TorchPolicy):
             extras["policy_state.<index>"] (B, ...): what a replay of sequences needs.
         """
         super().__init__(module, action_space, seed=seed, device=device)
-        self._keeps_states = keep_states
+        self.keeps_states = keep_states
         self._states: State = ()
 
     def act(self, obs: Array) -> PolicyOutput:
@@ -81,7 +82,7 @@ class RecurrentTorchPolicy(TorchPolicy):
         *params, value = outputs
         self._keep(rows, state)
         output = self._sample(params, value)
-        if self._keeps_states:
+        if self.keeps_states:
             kept = {f"policy_state.{i}": s.cpu().numpy().copy() for i, s in enumerate(before)}
             output.extras.update(kept)
         return output
@@ -97,6 +98,10 @@ class RecurrentTorchPolicy(TorchPolicy):
     def states(self, rows: Rows, begins: NDArray[np.bool_]) -> tuple[Array, ...]:
         """Returns copies (B, ...) of the states as NumPy arrays; see `RecurrentPolicy`."""
         return tuple(s.cpu().numpy() for s in self._state_of(rows, begins))
+
+    def take_over(self, states: tuple[Array, ...]) -> None:
+        """Goes on from these states (N, ...) of all environments, which something else computed."""
+        self._states = tuple(as_tensor(np.array(each)).to(self._device) for each in states)
 
     def _outputs(self, obs: Array, state: State) -> tuple[Any, ...]:
         """Calls the module: (*action_outputs, value, new_state)."""

@@ -16,6 +16,7 @@ from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena, Row, Rows
 from rollouts.collecting.batched_env import BatchedEnv
 from rollouts.collecting.engine import Engine, choose_engine, still_computes
+from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.errors import SpecError
@@ -75,9 +76,10 @@ class Collector:
           num_torch_threads: Threads that torch computes with during `collect`; None for what
             `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has.
           engine: Who computes the policy. "native": the pool's own threads, between steps, without
-            Python; for a `NativePolicy`, or a `TorchPolicy` whose module can be read, over a
-            synchronous native pool. "torch": the policy's own `act`, step by step. "auto": native
-            where that is possible; `engine` says which it is, `why_not_native` the reason.
+            Python; for a `NativePolicy`, or a `TorchPolicy` or `RecurrentTorchPolicy` whose module
+            can be read, over a synchronous native pool. "torch": the policy's own `act`, step by
+            step. "auto": native where that is possible; `engine` says which it is,
+            `why_not_native` the reason.
           prefetch: 1 has the pool collect the next rollout while the caller learns from the last
             one: each but the first is then of the weights before the last update, as its
             `policy_version` says. Native engine only. Between two calls of `collect` the pool is
@@ -110,6 +112,7 @@ class Collector:
             policy, num_envs=env.num_envs, rollout_length=rollout_length
         )
         self._wanted_engine = engine
+        self._states = NativeStates((), env.num_envs, rollout_length, keep_all=False)
         self._ahead = Prefetch() if whole_number("prefetch", prefetch, 0, 1) else None
         self._choose_engine()
         self.reset()
@@ -131,6 +134,7 @@ class Collector:
             keep_final_obs=self._keeps_final_obs,
         )
         self._calls.reset()
+        self._states.reset()
         self._must_reset = True
         # asynchronous pools: the row of the arena at which each environment's next obs belongs
         self._next_row = np.zeros(env.num_envs, np.intp)
@@ -171,9 +175,21 @@ class Collector:
         self._native, self.why_not_native = choose_engine(
             self._wanted_engine, self.env, self.policy
         )
+        self._carry_states(() if self._native is None else self._native.state_shapes)
         if self._ahead is not None and self._native is None:
             raise SpecError(
                 f"prefetch=1 needs the native engine, which is not possible: {self.why_not_native}"
+            )
+
+    def _carry_states(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        """Has what is remembered where the policy is computed now."""
+        states = self._states
+        if states.shapes and self._native is None:
+            self._calls.go_on(states.now(), states.begins)
+        if states.shapes != shapes:
+            keep_all = getattr(self.policy, "keeps_states", False)
+            self._states = NativeStates(
+                shapes, self.env.num_envs, self.rollout_length, keep_all=keep_all
             )
 
     def _start_sync(self) -> None:
@@ -203,10 +219,12 @@ class Collector:
         self._start_sync()
         arrays = arena.native_arrays(env.single_action_space, version)
         arrays["last_value"] = np.empty(env.num_envs, np.float32)
+        arrays |= self._states.arrays()
         final_obs = env.collect(policy, arrays, keep_final_obs=self._keeps_final_obs, poll=poll)
         if final_obs is not None:
             arena.keep_final(final_obs)
-        return self._hand_out(arrays["last_value"])
+        arena.extras = self._states.extras()
+        return self._hand_out(arrays["last_value"], self._states.before())
 
     def _collect_sync(self) -> None:
         arena, env = self._arena, self.env
@@ -303,16 +321,18 @@ class Collector:
 
     def _take_rollout(self) -> RolloutBatch:
         """Hands the arena's first T rows out and moves what lies beyond to a new arena."""
-        batch = self._hand_out(self._last_value())
+        batch = self._hand_out(self._last_value(), self._calls.take_states())
         env_id = batch.env_id
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
             check_finite(name, getattr(batch, name), env_id)
         return batch
 
-    def _hand_out(self, last_value: NDArray[np.float32]) -> RolloutBatch:
+    def _hand_out(
+        self, last_value: NDArray[np.float32], policy_state: tuple[Array, ...]
+    ) -> RolloutBatch:
         steps, full = self.rollout_length, self._arena
         env_id = self.env.env_id_offset + np.arange(self.env.num_envs, dtype=np.int32)
-        batch = full.first_steps(steps, env_id, last_value, self._calls.take_states())
+        batch = full.first_steps(steps, env_id, last_value, policy_state)
         # one observation per environment, and in an asynchronous pool what was run ahead
         self._next_row -= steps if self._is_async else 0
         beyond = int(self._next_row.max()) if self._is_async else 1

@@ -58,20 +58,29 @@ def _native_policy(env: Any, policy: Any, *, must: bool) -> NativePolicy:
 
 
 def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePolicy:
-    """Returns a native policy as it is, and that of a `TorchPolicy`, weights and seed shared.
+    """Returns a native policy as it is, and that of a `TorchPolicy` or a `RecurrentTorchPolicy`,
+    weights and seed shared.
 
     Raises:
       SpecError: It is of a class of its own, or its module cannot be read.
     """
     from rollouts.policies.native import NativePolicy
-    from rollouts.policy import CategoricalHead, GaussianHead, TorchPolicy
+    from rollouts.policy import CategoricalHead, GaussianHead, MultiCategoricalHead, TorchPolicy
+    from rollouts.recurrent import RecurrentTorchPolicy
 
     if isinstance(policy, NativePolicy):
         return policy
-    if type(policy) is not TorchPolicy or type(policy.head) not in (CategoricalHead, GaussianHead):
+    known = (CategoricalHead, MultiCategoricalHead, GaussianHead)
+    classes = (TorchPolicy, RecurrentTorchPolicy)
+    if type(policy) not in classes or type(policy.head) not in known:
         raise SpecError(
             f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
             "not choose"
+        )
+    if type(policy) is TorchPolicy and hasattr(policy.module, "initial_state"):
+        raise SpecError(
+            f"{type(policy.module).__name__} has memory (initial_state), expected a "
+            "RecurrentTorchPolicy of it"
         )
     native = NativePolicy.from_torch(policy.module, policy.action_space, observation_space)
     native.seed_with(policy.noise_seed)

@@ -13,6 +13,7 @@ from rollouts.policies.checks import check_output, check_value
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
+    from rollouts.recurrent import RecurrentTorchPolicy
 
 Array = NDArray[Any]
 Rows = NDArray[np.intp] | None
@@ -45,6 +46,10 @@ class PolicyCalls(Protocol):
 
     def take_states(self) -> tuple[Array, ...]:
         """Returns the states (N, ...) before row 0 of the rollout, and goes on to the next one."""
+        ...
+
+    def go_on(self, states: tuple[Array, ...], begins: NDArray[np.bool_]) -> None:
+        """Takes over from native code: the states (N, ...) and which environments begin."""
         ...
 
 
@@ -80,6 +85,9 @@ class _PlainCalls:
 
     def take_states(self) -> tuple[Array, ...]:
         return ()
+
+    def go_on(self, states: tuple[Array, ...], begins: NDArray[np.bool_]) -> None:
+        """Nothing is remembered."""
 
 
 class _RecurrentCalls:
@@ -126,6 +134,11 @@ class _RecurrentCalls:
         for kept in self._states:
             kept[:-1] = kept[1:]
         return taken
+
+    def go_on(self, states: tuple[Array, ...], begins: NDArray[np.bool_]) -> None:
+        self._begins = begins.copy()
+        # native code computes policies of this class alone
+        cast("RecurrentTorchPolicy", self._policy).take_over(states)
 
     def _value(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
         return check_value(self._policy.value_rows(obs, rows, begins), len(obs))

@@ -85,7 +85,9 @@ def from_rllib(module: nn.Module) -> nn.Module:
             "engine='torch'"
         )
     if values.is_stateful():
-        raise SpecError("the RLModule has memory, which native code does not have yet")
+        raise SpecError(
+            "the RLModule has memory, which native code has of modules with initial_state alone"
+        )
     if not hasattr(module, "compute_values") or values.inference_only:
         raise SpecError(
             f"{type(module).__name__} has no value function here: make it with inference_only=False"

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.errors import SpecError
+from rollouts.errors import ProtocolError, SpecError
 from rollouts.policies.program import Program, parameters_of
 from rollouts.policies.protocol import PolicyOutput
 from rollouts.policies.sources import Sources
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 Array = NDArray[Any]
-HeadName = Literal["categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"]
+HeadName = Literal[
+    "categorical", "multi_categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"
+]
 
 # noise of calls outside of a rollout, which know of no episode: one that no pool counts to
 _NO_EPISODE = 2**32 - 1
@@ -32,9 +34,10 @@ class Head:
     """What is done with a network's outputs.
 
     Attributes:
-      kind: "categorical" draws one of the logits (B, n); "gaussian" draws mean + std * noise of
-        (mean, log_std), each (B, d); "tanh_gaussian" is its tanh; "epsilon_greedy" takes the
-        greatest of the values (B, n), or any with probability `epsilon`.
+      kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
+        slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise of (mean,
+        log_std), each (B, d); "tanh_gaussian" is its tanh; "epsilon_greedy" takes the greatest of
+        the values (B, n), or any with probability `epsilon`.
       deterministic: Takes the likeliest action in place of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
     """
@@ -44,9 +47,9 @@ class Head:
     epsilon: float = 0.0
 
     def __post_init__(self) -> None:
-        kinds = ("categorical", "gaussian", "tanh_gaussian", "epsilon_greedy")
-        if self.kind not in kinds:
-            raise SpecError(f"head.kind is {self.kind!r}, expected one of {', '.join(kinds)}")
+        if self.kind not in get_args(HeadName):
+            known = ", ".join(get_args(HeadName))
+            raise SpecError(f"head.kind is {self.kind!r}, expected one of {known}")
         if not 0 <= self.epsilon <= 1:
             raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
 
@@ -63,8 +66,11 @@ class NativePolicy:
 
     Numbers are float32, sums are in the order of a layer's inputs: the same bits from every
     instruction set, for any number of threads and environments. Noise is a pure function of
-    (seed, env_id, episode, step). Against torch's own answer, outputs differ by about 1e-6 of
-    the largest.
+    (seed, env_id, episode, step, element). Against torch's own answer, outputs differ by about
+    1e-6 of the largest.
+
+    A module with memory, as `RecurrentTorchPolicy` takes it, is computed inside a pool alone, which
+    knows whose observations these are: `act` and `value` refuse it.
     """
 
     def __init__(
@@ -87,9 +93,11 @@ class NativePolicy:
         self.program = program
         self.head = head
         self._sources = sources
+        # of what is remembered of one environment
+        self.state_shapes = tuple(each.shape for each in sources.initial_state())
         self._action_space = action_space
         check_action_space(action_space, head)
-        self._first = int(getattr(action_space, "start", 0))
+        self._first = int(action_space.start) if _is_discrete(action_space) else 0
         self._calls = 0
         self.seed(seed)
 
@@ -107,11 +115,12 @@ class NativePolicy:
 
         Args:
           module: Maps obs (B, *obs_shape) to (logits, value), (mean, log_std, value), or what the
-            head takes and perhaps a value. Shared with the caller, not copied.
-          action_space: Discrete or Box, of one environment.
+            head takes and perhaps a value; one with memory also its new state. Shared with the
+            caller, not copied.
+          action_space: Discrete, MultiDiscrete or Box, of one environment.
           observation_space: Of one environment; a number stands for as many float32 features.
             None for as many as the first linear layer reads.
-          head: None for "categorical" or "gaussian", by the space.
+          head: None for "categorical", "multi_categorical" or "gaussian", by the space.
           seed: Of the noise.
         Raises:
           SpecError: A layer is not known to native code, the module does not fit the spaces, or
@@ -122,8 +131,7 @@ class NativePolicy:
 
         module = as_actor_critic(module)
         if head is None:
-            is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
-            head = Head("categorical" if is_discrete else "gaussian")
+            head = _head_of(action_space)
         if observation_space is None:
             observation_space = _num_inputs(module)
         program = trace(module, observation_space)
@@ -147,7 +155,9 @@ class NativePolicy:
                 "deterministic": head.deterministic,
                 "epsilon": head.epsilon,
                 "seed": noise_seed % 2**64,
+                "nvec": _nvec(self._action_space),
             },
+            list(program.state_sizes),
         )
         self.refresh()
 
@@ -157,10 +167,11 @@ class NativePolicy:
         Raises:
           SpecError: A weight is NaN or infinite, or has another shape than before.
         """
-        arrays = self._sources.arrays()
-        flat = list(arrays.values())
-        if not self._native.holds(flat):
-            self._native.load(parameters_of(self.program, arrays), flat)
+        arrays, initial = self._sources.arrays(), self._sources.initial_state()
+        seen = [*arrays.values(), *initial]
+        if not self._native.holds(seen):
+            first = np.concatenate([np.zeros(0, np.float32), *map(np.ravel, initial)])
+            self._native.load(parameters_of(self.program, arrays), seen, first)
         return self._native
 
     def freeze(self) -> FrozenPolicy:
@@ -173,6 +184,7 @@ class NativePolicy:
 
     def act(self, obs: Array) -> PolicyOutput:
         """Chooses an action for each row of `obs`; noise differs from call to call."""
+        self._refuse_memory("act")
         rows = self._rows(obs)
         keys = np.empty((3, len(rows)), np.uint32)
         keys[0] = np.arange(len(rows))
@@ -183,11 +195,16 @@ class NativePolicy:
 
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Estimates the return (B,) from each row of `obs`."""
+        self._refuse_memory("value")
         rows = self._rows(obs)
         return self._value(list(self.refresh().evaluate(rows)), len(rows))
 
     def module_outputs(self, obs: Array) -> tuple[NDArray[np.float32], ...]:
-        """Returns what the module would, for rows of `obs`: each output as (B, size)."""
+        """Returns what the module would, for rows of `obs`: each output as (B, size).
+
+        Of a module with memory, rows have the states behind the observation, flattened, and the
+        new states are the last outputs.
+        """
         outputs: tuple[NDArray[np.float32], ...] = self.refresh().evaluate(self._rows(obs))
         return outputs
 
@@ -201,6 +218,13 @@ class NativePolicy:
         self.refresh()
         self.policy_version = version
 
+    def _refuse_memory(self, what: str) -> None:
+        if self.state_shapes:
+            raise ProtocolError(
+                f"{what}() of a policy with memory was called without whose observations these "
+                "are: give it to a Collector over a native pool, or use RecurrentTorchPolicy"
+            )
+
     def _rows(self, obs: Array) -> NDArray[np.float32]:
         rows = np.ascontiguousarray(obs, np.float32)
         return rows.reshape(len(rows), -1)
@@ -213,7 +237,7 @@ class NativePolicy:
         return value
 
     def _as_space(self, action: Array) -> Array:
-        if action.ndim == 1:
+        if _is_discrete(self._action_space):
             return (action + self._first).astype(self._action_space.dtype, copy=False)
         shape = (len(action), *(self._action_space.shape or ()))
         return action.reshape(shape).astype(self._action_space.dtype, copy=False)
@@ -236,6 +260,8 @@ def _num_inputs(module: nn.Module) -> int:
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             return int(layer.in_features)
+        if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+            return int(layer.input_size)
     raise SpecError(
         "the module has no linear layer that would tell what it reads; give observation_space"
     )
@@ -243,11 +269,30 @@ def _num_inputs(module: nn.Module) -> int:
 
 def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     """Raises SpecError where a head does not choose actions of this space."""
-    is_discrete = isinstance(space, gymnasium.spaces.Discrete)
     is_box = isinstance(space, gymnasium.spaces.Box) and np.dtype(space.dtype).kind == "f"
-    wants_box = head.kind.endswith("gaussian")
-    if not (is_box if wants_box else is_discrete):
-        raise SpecError(
-            f"the action space is {space}, expected "
-            f"{'a Box of floats' if wants_box else 'Discrete'} for a {head.kind} head"
-        )
+    fits, wanted = _is_discrete(space), "Discrete"
+    if head.kind.endswith("gaussian"):
+        fits, wanted = is_box, "a Box of floats"
+    elif head.kind == "multi_categorical":
+        # what begins elsewhere has no native environment
+        fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
+        wanted = "MultiDiscrete from 0 on"
+    if not fits:
+        raise SpecError(f"the action space is {space}, expected {wanted} for a {head.kind} head")
+
+
+def _is_discrete(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Discrete[Any]]:
+    return isinstance(space, gymnasium.spaces.Discrete)
+
+
+def _head_of(space: gymnasium.Space[Any]) -> Head:
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return Head("multi_categorical")
+    return Head("categorical" if _is_discrete(space) else "gaussian")
+
+
+def _nvec(space: gymnasium.Space[Any]) -> list[int]:
+    """How many actions each element of a MultiDiscrete space has; of others none."""
+    if not isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return []
+    return [int(n) for n in np.ravel(space.nvec)]

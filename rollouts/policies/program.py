@@ -2,7 +2,8 @@
 """`Program`: a network as a list of operations on registers, which native code runs without torch.
 
 A register holds `size` float32 features for each row of a batch. Register 0 is the observation,
-flattened; operation i writes register i + 1, and none is written twice. `rollouts.policies.trace`
+flattened, and behind it what is remembered of the episode, if anything is; operation i writes
+register i + 1, and none is written twice. `rollouts.policies.trace`
 makes a program of a torch module; weights are not in it but come from the module's state_dict by
 `parameters_of`, as often as they change.
 
@@ -17,6 +18,9 @@ concat        x, ...                                     one after the other
 slice         x                             start        x[start : start + size]
 add, sub, mul, div, minimum, maximum
               x, y                                       equal sizes, or one of size 1
+greater, greater_equal, equal
+              x, y                                       1 where it holds, else 0; sizes as above
+where         c, x, y                                    c is not 0 ? x : y; sizes as above
 clamp         x                             low, high    infinite where there is no bound
 scale         x                             a, b         a * x + b
 elu           x                             alpha        x > 0 ? x : alpha * (exp(x) - 1)
@@ -88,21 +92,23 @@ class Program:
     """Operations that map observations to what a module's forward returns.
 
     Attributes:
-      obs_size: Features of register 0.
+      obs_size: Features of an observation.
       ops: Operation i writes register i + 1.
       outputs: Registers of what forward returned, in that order; 0 is one that it passes on, and
-        one register may stand twice.
+        one register may stand twice. The last ones are the new states.
+      state_sizes: Features of each state, of a module with memory.
     """
 
     obs_size: int
     ops: tuple[Op, ...]
     params: tuple[Param, ...]
     outputs: tuple[int, ...]
+    state_sizes: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Features of each register."""
-        return (self.obs_size, *(op.size for op in self.ops))
+        return (self.obs_size + sum(self.state_sizes), *(op.size for op in self.ops))
 
     def evaluate(
         self, params: Sequence[Array], obs: Array, dtype: DTypeLike = np.float32
@@ -111,10 +117,10 @@ class Program:
 
         Args:
           params: What `parameters_of` returns.
-          obs     (B, obs_size) or (B, *obs_shape)
+          obs     (B, obs_size) or (B, *obs_shape); with states (B, obs_size + sum(state_sizes))
           dtype: float64 tells, beside float32, how far rounding goes.
         """
-        registers: list[Floats] = [obs.reshape(len(obs), self.obs_size).astype(dtype)]
+        registers: list[Floats] = [obs.reshape(len(obs), self.sizes[0]).astype(dtype)]
         with np.errstate(all="ignore"):
             for op in self.ops:
                 inputs = [registers[i] for i in op.inputs]
@@ -218,6 +224,10 @@ _FUNCTIONS: dict[str, Function] = {
     "div": _of_two(np.divide),
     "minimum": _of_two(np.minimum),
     "maximum": _of_two(np.maximum),
+    "greater": _of_two(np.greater),
+    "greater_equal": _of_two(np.greater_equal),
+    "equal": _of_two(np.equal),
+    "where": lambda op, inputs, arrays: np.where(inputs[0] != 0, inputs[1], inputs[2]),
     "clamp": lambda op, inputs, arrays: np.clip(inputs[0], op.numbers[0], op.numbers[1]),
     "scale": lambda op, inputs, arrays: op.numbers[0] * inputs[0] + op.numbers[1],
     "elu": lambda op, inputs, arrays: np.where(

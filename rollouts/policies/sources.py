@@ -29,6 +29,10 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: t for name, t in found.items() if isinstance(t, Tensor) and t.numel() > 0}
 
 
+def _is_float32(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.float32 and value.numel() > 0
+
+
 def layers_of(module: nn.Module) -> tuple[tuple[nn.Module, bool], ...]:
     """Returns each layer and whether it has forward hooks: what a program was read of.
 
@@ -47,6 +51,28 @@ def _kinds_of(module: nn.Module) -> list[tuple[type, str, bool]]:
 
 def _hooks(layer: nn.Module) -> tuple[dict[Any, Any], ...]:
     return layer._forward_hooks, layer._forward_pre_hooks
+
+
+def state_of(module: nn.Module) -> tuple[Tensor, ...]:
+    """What a module remembers of one environment when its episode begins: its `initial_state`.
+
+    Nothing of one without memory.
+
+    Raises:
+      SpecError: It is no tuple of float32 tensors.
+    """
+    if not hasattr(module, "initial_state"):
+        return ()
+    with torch.inference_mode():
+        state: Any = module.initial_state()  # type: ignore[operator]
+    if not isinstance(state, tuple | list) or not state or not all(map(_is_float32, state)):
+        many = isinstance(state, tuple | list)
+        got = [getattr(each, "dtype", type(each)) for each in state] if many else type(state)
+        raise SpecError(
+            f"{type(module).__name__}.initial_state() returned {got}, expected a tuple of float32 "
+            "tensors, which native code has; use engine='torch'"
+        )
+    return tuple(state)
 
 
 class Sources:
@@ -77,6 +103,17 @@ class Sources:
         if not (self._are_views and self._is_as_seen()):
             self._look()
         return self._views
+
+    def initial_state(self) -> list[Array]:
+        """Returns what the module remembers when an episode begins, asked anew; often nothing.
+
+        Raises:
+          SpecError: It is no tuple of float32 tensors, or has NaN or infinity.
+        """
+        state = [each.detach().cpu().numpy() for each in state_of(self.module)]
+        if not all(np.isfinite(each).all() for each in state):
+            raise SpecError(f"{type(self.module).__name__}.initial_state() is not finite")
+        return [np.ascontiguousarray(each).reshape(each.shape) for each in state]
 
     def _is_as_seen(self) -> bool:
         return (

@@ -25,7 +25,7 @@ with needs("torch", "rollouts.policies.trace"):
     from torch.nn.modules import module as torch_module
     from torch.nn.parameter import is_lazy
 
-    from rollouts.policies.sources import tensors_of
+    from rollouts.policies.sources import state_of, tensors_of
     from rollouts.policies.tracing.memory import Memory
     from rollouts.policies.tracing.registers import ROWS, Registers, Unreadable, without_rows
     from rollouts.policies.tracing.watching import Watcher
@@ -34,6 +34,8 @@ Array = NDArray[Any]
 
 _TOLERANCE = 1e-5
 _COMPARED_ROWS = 12
+# numbers from here on stand for none, as in logits of actions that are not allowed
+_MASKING = 1e4
 
 
 def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> Program:
@@ -41,13 +43,14 @@ def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> P
 
     Args:
       module: Maps obs (B, *obs_shape) of the space's dtype to a tuple of tensors, as
-        `rollouts.TorchPolicy` has it: (logits, value) or (mean, log_std, value). It is run in the
-        mode, training or not, and on the device that it is in.
+        `rollouts.TorchPolicy` has it: (logits, value) or (mean, log_std, value). One with memory,
+        which has `initial_state`, takes and returns its state as `rollouts.RecurrentTorchPolicy`
+        has it. It is run in the mode, training or not, and on the device that it is in.
       observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for as many
         float32 features.
     Returns:
-      A program with one output for each tensor; what has no dimension of rows is the same in
-      every row. Parameters are known by their names in module.state_dict().
+      A program with one output for each tensor, and then for each new state; what has no dimension
+      of rows is the same in every row. Parameters are known by their names in module.state_dict().
     Raises:
       SpecError: The module does something that native code does not have; the message names the
         layer. Or it returns something else, or the program's answers are not the module's.
@@ -57,17 +60,20 @@ def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> P
     device = next((each.device for each in module.parameters()), torch.device("cpu"))
     rng = np.random.default_rng(0)
     with torch.inference_mode():
-        obs = torch.from_numpy(random_rows(space, ROWS, rng)).to(device)
+        remembered = [_space_of(each) for each in state_of(module)]
+        inputs = _inputs([space, *remembered], ROWS, rng, device)
         state = _state(module)
-        registers = Registers(int(np.prod(space.shape or ())))
-        memory = Memory(registers, state, obs)
+        sizes = [each[0].numel() for each in inputs]
+        registers = Registers(sizes[0], tuple(sizes[1:]))
+        memory = Memory(registers, state, *inputs)
         with Watcher(module, registers, memory):
-            outputs = _forward(module, obs)
+            outputs = _forward(module, inputs)
         program = registers.program([_output(registers, memory, each) for each in outputs])
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
-        rows = random_rows(space, _COMPARED_ROWS, rng)
-        outputs = _forward(module, torch.from_numpy(rows).to(device))
-        _compare(program, parameters_of(program, arrays), rows, outputs)
+        inputs = _inputs([space, *remembered], _COMPARED_ROWS, rng, device)
+        rows = [each.reshape(len(each), -1).double().cpu().numpy() for each in inputs]
+        outputs = _forward(module, inputs)
+        _compare(program, parameters_of(program, arrays), np.concatenate(rows, 1), outputs)
     return program
 
 
@@ -104,6 +110,10 @@ def as_space(space: gymnasium.Space[Any] | int) -> gymnasium.Space[Any]:
     return gymnasium.spaces.Box(-np.inf, np.inf, (space,), np.float32)
 
 
+def _space_of(state: Tensor) -> gymnasium.Space[Any]:
+    return gymnasium.spaces.Box(-np.inf, np.inf, tuple(state.shape), np.float32)
+
+
 def _state(module: nn.Module) -> dict[str, Tensor]:
     """The tensors of the module that have numbers in them."""
     for name, tensor in module.state_dict(keep_vars=True).items():
@@ -116,11 +126,6 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _check_module(module: nn.Module) -> None:
-    if hasattr(module, "initial_state"):
-        raise SpecError(
-            f"{type(module).__name__} has memory (initial_state), which native code does not "
-            "have yet; use engine='torch'"
-        )
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         raise SpecError(
             "torch has forward hooks for all modules, which native code would not call: remove "
@@ -142,10 +147,21 @@ def _check_module(module: nn.Module) -> None:
             )
 
 
-def _forward(module: nn.Module, obs: Tensor) -> tuple[Tensor, ...]:
-    """Runs the module; its outputs as a tuple."""
+def _inputs(
+    spaces: Sequence[gymnasium.Space[Any]],
+    num_rows: int,
+    rng: np.random.Generator,
+    device: torch.device,
+) -> list[Tensor]:
+    """Rows of observations and of each state."""
+    return [torch.from_numpy(random_rows(space, num_rows, rng)).to(device) for space in spaces]
+
+
+def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Runs the module; its outputs, and then its new states, as a tuple."""
+    obs, *state = (each.clone() for each in inputs)
     try:
-        outputs = module(obs.clone())
+        outputs = module(obs, tuple(state)) if state else module(obs)
     except SpecError:
         raise
     except Exception as error:
@@ -153,6 +169,8 @@ def _forward(module: nn.Module, obs: Tensor) -> tuple[Tensor, ...]:
             f"the module fails for observations of shape {tuple(obs.shape)} and {obs.dtype}: "
             f"{type(error).__name__}: {error}"
         ) from error
+    if state:
+        outputs = _with_states(outputs, state)
     is_tuple = isinstance(outputs, tuple | list)
     if not is_tuple or not outputs or not all(isinstance(each, Tensor) for each in outputs):
         got = [type(each).__name__ for each in outputs] if is_tuple else type(outputs).__name__
@@ -164,6 +182,18 @@ def _forward(module: nn.Module, obs: Tensor) -> tuple[Tensor, ...]:
         if not output.is_floating_point():
             raise SpecError(f"output {place} of the module is of {output.dtype}, expected float32")
     return tuple(outputs)
+
+
+def _with_states(outputs: Any, state: Sequence[Tensor]) -> tuple[Any, ...]:
+    """(*outputs, new_state) of a module with memory, with the states as outputs of their own."""
+    new = outputs[-1] if isinstance(outputs, tuple | list) and outputs else None
+    shapes = [tuple(each.shape) for each in state]
+    if not isinstance(new, tuple | list) or [tuple(np.shape(each)) for each in new] != shapes:
+        raise SpecError(
+            f"the module returned {type(new).__name__} as its last output, expected its new state: "
+            f"a tuple of tensors of shapes {shapes}, see rollouts.RecurrentTorchPolicy"
+        )
+    return (*outputs[:-1], *new)
 
 
 def _output(registers: Registers, memory: Memory, output: Tensor) -> int:
@@ -188,10 +218,11 @@ def _compare(
         theirs = theirs.reshape(len(rows) if theirs.size == ours.size else 1, -1)
         if theirs.shape[1] != ours.shape[1]:
             far = f"in shape {tuple(output.shape)}"
-        elif (np.abs(ours - theirs) <= tolerance(theirs, ours, exact[place])).all():
-            continue
         else:
-            far = f"by {np.abs(ours - theirs).max()}"
+            apart = difference(theirs, ours)
+            if (apart <= tolerance(theirs, ours, exact[place])).all():
+                continue
+            far = f"by {apart.max()}"
         raise SpecError(
             f"output {place} of the module differs {far} from the same operations in NumPy: does "
             "forward depend on something else than the observations and the state_dict? Use "
@@ -201,6 +232,16 @@ def _compare(
 
 def tolerance(theirs: Array, ours: Array, exact: Array) -> float:
     """How far answers may differ: by 1e-5 of the largest, or a few times what rounding does to
-    ours, which a normalisation of nearly equal features makes greater."""
-    rounding = float(np.abs(ours - exact).max(initial=0))
-    return _TOLERANCE * max(1.0, float(np.abs(theirs).max(initial=0))) + 16 * rounding
+    ours, which a normalisation of nearly equal features makes greater. What masks actions, a huge
+    number that is the same in both, tells nothing of the others."""
+    theirs, ours, exact = np.broadcast_arrays(theirs, ours, exact)
+    counts = (np.abs(theirs) < _MASKING) | (ours != theirs)
+    rounding = float(np.abs(ours[counts] - exact[counts]).max(initial=0))
+    largest = float(np.abs(theirs[counts]).max(initial=0))
+    return _TOLERANCE * max(1.0, largest) + 16 * rounding
+
+
+def difference(theirs: Array, ours: Array) -> Array:
+    """How far answers differ; the same infinities not at all."""
+    with np.errstate(invalid="ignore"):
+        return np.where(ours == theirs, 0, np.abs(ours - theirs))

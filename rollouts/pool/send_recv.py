@@ -77,6 +77,10 @@ class SendRecv:
             last_value       (B,) float32             of the last row of obs
             inputs           (T, B, k) float32        may be left out: what the head read, logits
                                                       or mean and log_std
+            of a policy with memory, whose states have s features together:
+            state            (B, s) float32           read where begins does not hold; written as
+            begins           (B,) bool                the next rollout goes on from them
+            policy_state     (1 or T, B, s) float32   what the first row met, or each
           keep_final_obs: Whether to return the last observation of each episode that ended.
           poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
         Returns:

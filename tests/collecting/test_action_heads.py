@@ -152,12 +152,12 @@ def test_a_space_has_its_head(space: gymnasium.Space[Any], expected: Any) -> Non
     "space",
     [
         spaces.Box(0, 9, (2,), np.int64),
-        spaces.MultiDiscrete([2, 2]),
+        spaces.MultiDiscrete([2, 2], start=[1, 0]),
         spaces.MultiBinary(2),
     ],
 )
 def test_a_space_without_a_head_is_told_what_to_write(space: gymnasium.Space[Any]) -> None:
-    with pytest.raises(SpecError, match="expected Discrete or Box of floats: write a class"):
+    with pytest.raises(SpecError, match="or Box of floats: write a class"):
         make_action_head(space)
 
 

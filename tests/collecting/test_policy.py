@@ -214,5 +214,5 @@ def test_results_stay_as_they_are_when_the_policy_acts_again(obs: Array) -> None
 
 
 def test_other_action_spaces_are_refused_with_advice() -> None:
-    with pytest.raises(SpecError, match="expected Discrete or Box of floats"):
-        make_action_head(gymnasium.spaces.MultiDiscrete([2, 2]))
+    with pytest.raises(SpecError, match="MultiDiscrete from 0 on or Box of floats"):
+        make_action_head(gymnasium.spaces.MultiBinary(2))

@@ -6,7 +6,7 @@
 namespace rollouts {
 namespace {
 
-// A rollout's arrays, and a policy of one hidden layer for them.
+// A rollout's arrays, and a policy of one hidden layer, which it remembers, for them.
 struct World {
   World(CpuPool& given, std::int32_t num_steps) : pool(given), steps(num_steps) {
     const auto cells = static_cast<std::size_t>(steps) * envs();
@@ -18,6 +18,9 @@ struct World {
     episode_return.resize(cells);
     episode_length.resize(cells);
     last_value.resize(envs());
+    state.resize(9 * envs());
+    policy_state.resize(9 * cells);
+    begins.resize(envs(), 1);
     SetWeights(0.1f);
   }
 
@@ -30,8 +33,9 @@ struct World {
                 {.kind = policy::OpKind::kTanh, .inputs = {1}, .params = {}, .numbers = {}, .size = 9},
                 {.kind = policy::OpKind::kLinear, .inputs = {2}, .params = {2}, .numbers = {}, .size = 2},
                 {.kind = policy::OpKind::kLinear, .inputs = {2}, .params = {3}, .numbers = {}, .size = 1}},
-        .params = {{"w", 36}, {"b", 9}, {"logits", 18}, {"value", 9}},
-        .outputs = {3, 4}};
+        .params = {{"w", 117}, {"b", 9}, {"logits", 18}, {"value", 9}},
+        .outputs = {3, 4, 2},
+        .states = {9}};
     std::vector<std::vector<float>> arrays;
     std::vector<std::span<const float>> spans;
     for (const policy::Param& param : program.params) {
@@ -41,7 +45,7 @@ struct World {
     for (const auto& array : arrays) spans.emplace_back(array);
     const auto network = std::make_shared<const policy::Network>(program);
     current = std::make_shared<const policy::NativePolicy>(
-        policy::NativePolicy{network, network->Pack(spans), {}});
+        policy::NativePolicy{network, network->Pack(spans), {}, std::vector<float>(9, 0.5f)});
   }
 
   std::vector<policy::FinalObs> Collect(std::function<void()> poll = {}) {
@@ -58,7 +62,11 @@ struct World {
         .bootstrap_value = bootstrap.data(),
         .episode_return = episode_return.data(),
         .episode_length = episode_length.data(),
-        .last_value = last_value.data()};
+        .last_value = last_value.data(),
+        .state = state.data(),
+        .begins = begins.data(),
+        .policy_state = policy_state.data(),
+        .kept_states = steps};
     // the policy may be replaced while this goes on with its own
     const auto policy = current;
     return policy::Collect(pool, *policy, arrays, {.keep_final_obs = true, .poll = std::move(poll)});
@@ -75,9 +83,9 @@ struct World {
   CpuPool& pool;
   std::int32_t steps;
   std::shared_ptr<const policy::NativePolicy> current;
-  std::vector<float> obs, log_prob, value, reward, bootstrap, last_value;
+  std::vector<float> obs, log_prob, value, reward, bootstrap, last_value, state, policy_state;
   std::vector<std::int64_t> action;
-  std::vector<std::uint8_t> terminated, truncated;
+  std::vector<std::uint8_t> terminated, truncated, begins;
   std::vector<double> episode_return;
   std::vector<std::int32_t> episode_length;
 };

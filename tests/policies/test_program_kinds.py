@@ -41,6 +41,9 @@ OF_TWO: dict[str, list[float]] = {
     "div": [-4, 0, 6],
     "minimum": [-2, 0, 0.5],
     "maximum": [0.5, 0.5, 3],
+    "greater": [0, 0, 1],
+    "greater_equal": [0, 0, 1],
+    "equal": [0, 0, 0],
 }
 
 
@@ -64,6 +67,14 @@ def test_one_feature_meets_all_of_another_register(kind: str) -> None:
     assert evaluated(half, Op(kind, (0, 1), (), (), 3)).tolist() == [OF_TWO[kind]]
 
 
+def test_one_of_two_is_chosen_where_a_number_is_not_zero() -> None:
+    low = Op("literal", (), (), (-math.inf,), 1)
+    found = evaluated(low, Op("where", (0, 0, 1), (), (), 3))
+    assert found.tolist() == [[-2, -math.inf, 3]]
+    for kind, holds in {"equal": 1, "greater_equal": 1, "greater": 0}.items():
+        assert evaluated(Op(kind, (0, 0), (), (), 3)).tolist() == [[holds] * 3]
+
+
 def test_roots_and_logarithms_are_of_positive_numbers() -> None:
     obs = [[1.0, 4.0, 0.0, -1.0]]
     roots = evaluated(Op("sqrt", (0,), (), (), 4), obs=obs)[0]
@@ -75,6 +86,7 @@ def test_roots_and_logarithms_are_of_positive_numbers() -> None:
 
 def test_every_kind_has_its_numbers_here_or_beside() -> None:
     others = {"linear", "embedding", "constant", "literal", "concat", "slice", "log", "sqrt"}
+    others |= {"where"}
     assert set(BY_HAND) | set(OF_TWO) | others == KINDS
 
 

@@ -106,8 +106,12 @@ def test_networks_of_images_are_refused_at_their_first_convolution(examples: Any
 
 
 @pytest.mark.parametrize(("name", "network"), [("recurrent_ppo", "Agent"), ("r2d2", "QNetwork")])
-def test_networks_with_memory_are_refused(examples: Any, name: str, network: str) -> None:
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_networks_with_memory_are_read(
+    examples: Any, name: str, network: str, has_memory: bool
+) -> None:
     make = getattr(examples(name), network)
-    module = make(spaces.Discrete(2), visible=[0, 2], scale=[1.0, 1.0], has_memory=True)
-    with pytest.raises(SpecError, match=f"{network} has memory"):
-        trace(module, space_of("CartPole-v1")[0])
+    module = make(spaces.Discrete(2), visible=[0, 2], scale=[1.0, 1.0], has_memory=has_memory)
+    program = trace(module, space_of("CartPole-v1")[0])
+    assert program.state_sizes == tuple(each.numel() for each in module.initial_state())
+    assert {"sigmoid", "tanh", "linear"} <= {op.kind for op in program.ops}

@@ -23,9 +23,13 @@ using Floats = py::array_t<float, py::array::c_style>;
 // Params are (name, size), operations (kind, inputs, params, numbers, size), as in
 // rollouts/policies/native.py. Network checks what they say.
 policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py::list& params,
-                            std::vector<std::int32_t> outputs) {
-  policy::Program program{
-      .obs_size = obs_size, .ops = {}, .params = {}, .outputs = std::move(outputs)};
+                            std::vector<std::int32_t> outputs,
+                            std::vector<std::int32_t> states) {
+  policy::Program program{.obs_size = obs_size,
+                          .ops = {},
+                          .params = {},
+                          .outputs = std::move(outputs),
+                          .states = std::move(states)};
   for (const py::handle item : params) {
     const auto param = item.cast<std::pair<std::string, std::int64_t>>();
     program.params.push_back({param.first, param.second});
@@ -46,15 +50,35 @@ policy::HeadKind HeadKindOf(const std::string& name) {
   if (name == "gaussian") return policy::HeadKind::kGaussian;
   if (name == "tanh_gaussian") return policy::HeadKind::kTanhGaussian;
   if (name == "epsilon_greedy") return policy::HeadKind::kEpsilonGreedy;
+  if (name == "multi_categorical") return policy::HeadKind::kMultiCategorical;
   throw SpecError("head is '" + name +
-                  "', expected categorical, gaussian, tanh_gaussian or epsilon_greedy");
+                  "', expected categorical, multi_categorical, gaussian, tanh_gaussian or "
+                  "epsilon_greedy");
+}
+
+// What a head reads of the network's first output, which kernels do not look at.
+void CheckElements(const policy::Head& head, const policy::Network& network) {
+  if (head.kind != policy::HeadKind::kMultiCategorical) {
+    if (!head.nvec.empty()) throw SpecError("nvec is for a multi_categorical head");
+    return;
+  }
+  std::int64_t size = 0;
+  for (const std::int32_t n : head.nvec) {
+    if (n < 1) throw SpecError("nvec has " + std::to_string(n) + ", expected 1 or more actions");
+    size += n;
+  }
+  if (head.nvec.empty() || size != network.output_size(0)) {
+    throw SpecError("the network gives " + std::to_string(network.output_size(0)) +
+                    " logits, expected " + std::to_string(size) + ": one for each action of the " +
+                    std::to_string(head.nvec.size()) + " elements");
+  }
 }
 
 // Kernels read rows by pointer, as many numbers as the network has inputs.
 void CheckRows(const Floats& obs, const policy::Network& network) {
-  if (obs.ndim() == 2 && obs.shape(1) == network.program().obs_size) return;
+  if (obs.ndim() == 2 && obs.shape(1) == network.input_size()) return;
   throw SpecError("obs has shape " + ShapeString(obs) + ", expected (B, " +
-                  std::to_string(network.program().obs_size) + ")");
+                  std::to_string(network.input_size()) + ")");
 }
 
 // The memory of a C-contiguous array.
@@ -70,7 +94,7 @@ std::span<const std::uint8_t> BytesOf(const py::handle& array) {
 // Arrays (rows, size) for each output of a network, and where they lie.
 struct Outputs {
   Outputs(const policy::Network& network, py::ssize_t rows) {
-    for (std::size_t i = 0; i < network.num_outputs(); ++i) {
+    for (std::size_t i = 0; i < network.program().outputs.size(); ++i) {
       Floats array({rows, static_cast<py::ssize_t>(network.output_size(i))});
       data.push_back(array.mutable_data());
       arrays.append(array);
@@ -83,22 +107,29 @@ struct Outputs {
 }  // namespace
 
 PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& params,
-                   std::vector<std::int32_t> outputs, const py::dict& head)
+                   std::vector<std::int32_t> outputs, const py::dict& head,
+                   std::vector<std::int32_t> states)
     : network_(std::make_shared<const policy::Network>(
-          ReadProgram(obs_size, ops, params, std::move(outputs)))),
+          ReadProgram(obs_size, ops, params, std::move(outputs), std::move(states)))),
       head_{.kind = HeadKindOf(head["kind"].cast<std::string>()),
             .deterministic = head["deterministic"].cast<bool>(),
             .epsilon = head["epsilon"].cast<float>(),
-            .seed = head["seed"].cast<std::uint64_t>()} {
+            .seed = head["seed"].cast<std::uint64_t>(),
+            .nvec = head["nvec"].cast<std::vector<std::int32_t>>()} {
   // an output behind the value would be computed for nobody
   const std::size_t needed = policy::NumHeadInputs(head_.kind);
   if (network_->num_outputs() < needed || network_->num_outputs() > needed + 1) {
     throw SpecError("the network has " + std::to_string(network_->num_outputs()) +
                     " outputs, expected " + std::to_string(needed) + ", or one more: the value");
   }
+  CheckElements(head_, *network_);
 }
 
-void PyPolicy::Load(const py::list& params, const py::list& sources) {
+void PyPolicy::Load(const py::list& params, const py::list& sources, const Floats& initial) {
+  if (initial.size() != network_->state_size()) {
+    throw SpecError("the initial state has " + std::to_string(initial.size()) +
+                    " numbers, expected " + std::to_string(network_->state_size()));
+  }
   // keeps what had to be converted until it is packed
   std::vector<Floats> arrays;
   std::vector<std::span<const float>> spans;
@@ -108,7 +139,8 @@ void PyPolicy::Load(const py::list& params, const py::list& sources) {
   }
   // packed first: weights that are refused leave the old ones in place
   current_ = std::make_shared<const policy::NativePolicy>(
-      policy::NativePolicy{network_, network_->Pack(spans), head_});
+      policy::NativePolicy{network_, network_->Pack(spans), head_,
+                           {initial.data(), initial.data() + initial.size()}});
   // the bytes themselves: a module changes its weights in place, so addresses tell nothing
   sources_.clear();
   for (const py::handle source : sources) {
@@ -162,7 +194,9 @@ py::tuple PyPolicy::Act(const Floats& obs,
   // of index and box the head writes one; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   if (policy::IsDiscrete(head_.kind)) {
-    py::array_t<std::int64_t> chosen(rows);
+    std::vector<py::ssize_t> shape{rows};
+    if (!head_.nvec.empty()) shape.push_back(static_cast<py::ssize_t>(head_.nvec.size()));
+    py::array_t<std::int64_t> chosen(shape);
     actions.index = chosen.mutable_data();
     action = std::move(chosen);
   } else {
@@ -186,10 +220,10 @@ py::tuple PyPolicy::Act(const Floats& obs,
 void BindPolicy(py::module_& module) {
   py::class_<PyPolicy, std::shared_ptr<PyPolicy>>(module, "NativePolicy")
       .def(py::init<std::int32_t, const py::list&, const py::list&, std::vector<std::int32_t>,
-                    const py::dict&>(),
+                    const py::dict&, std::vector<std::int32_t>>(),
            py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
-           py::arg("head"))
-      .def("load", &PyPolicy::Load, py::arg("params"), py::arg("sources"))
+           py::arg("head"), py::arg("states"))
+      .def("load", &PyPolicy::Load, py::arg("params"), py::arg("sources"), py::arg("initial"))
       .def("holds", &PyPolicy::Holds, py::arg("sources"))
       .def("snapshot", [](const PyPolicy& self) { return PyPolicy(self); })
       .def("evaluate", &PyPolicy::Evaluate, py::arg("obs"))

@@ -18,20 +18,25 @@ namespace rollouts {
 class PyPolicy {
  public:
   PyPolicy(std::int32_t obs_size, const pybind11::list& ops, const pybind11::list& params,
-           std::vector<std::int32_t> outputs, const pybind11::dict& head);
+           std::vector<std::int32_t> outputs, const pybind11::dict& head,
+           std::vector<std::int32_t> states);
 
-  // Takes over one float32 array for each parameter, made of the arrays `sources`.
-  void Load(const pybind11::list& params, const pybind11::list& sources);
+  // Takes over one float32 array for each parameter, made of the arrays `sources`, and what is
+  // remembered when an episode begins.
+  void Load(const pybind11::list& params, const pybind11::list& sources,
+            const pybind11::array_t<float, pybind11::array::c_style>& initial);
   // Whether the last Load was of sources of these very bytes: cheap, for before each rollout.
   bool Holds(const pybind11::list& sources) const;
 
   // Throws SpecError before the first Load.
   std::shared_ptr<const policy::NativePolicy> current() const;
 
-  // The network's outputs (B, size) for observations (B, obs_size) float32.
+  // The network's outputs (B, size) for observations (B, obs_size) float32, which have the states
+  // behind them; so have the outputs.
   pybind11::tuple Evaluate(const pybind11::array_t<float, pybind11::array::c_style>& obs) const;
 
-  // (action, log_prob, entropy, *outputs): action (B,) int64 or (B, d) float32, the next two (B,).
+  // (action, log_prob, entropy, *outputs): action (B,) or (B, elements) int64 or (B, d)
+  // float32, the next two (B,).
   // `keys` (3, B) uint32: the env_id, episode and step that each row's noise is drawn for.
   pybind11::tuple Act(
       const pybind11::array_t<float, pybind11::array::c_style>& obs,

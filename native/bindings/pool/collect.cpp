@@ -29,7 +29,7 @@ py::array Named(const py::dict& arrays, const char* name) {
 std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
                        py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
   const py::array array = Named(arrays, name);
-  const bool shaped = rows == 0 ? array.ndim() == 1 && array.shape(0) == envs
+  const bool shaped = rows == 0 ? array.ndim() >= 1 && array.shape(0) == envs
                                 : array.ndim() >= 2 && array.shape(0) == rows &&
                                       array.shape(1) == envs;
   const bool fits = shaped && array.dtype().equal(dtype) &&
@@ -44,6 +44,19 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
                     py::str(dtype).cast<std::string>());
   }
   return static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
+}
+
+// What a policy with memory goes on from, and what it met.
+void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays& to) {
+  if (size == 0) return;
+  const auto f32 = py::dtype::of<float>();
+  const py::array kept = Named(arrays, "policy_state");
+  to.kept_states = kept.ndim() > 0 && kept.shape(0) == 1 ? 1 : to.steps;
+  const auto bytes = static_cast<std::int64_t>(sizeof(float)) * size;
+  to.policy_state = reinterpret_cast<float*>(
+      MemoryOf(arrays, "policy_state", f32, to.kept_states, to.envs, bytes));
+  to.state = reinterpret_cast<float*>(MemoryOf(arrays, "state", f32, 0, to.envs, bytes));
+  to.begins = MemoryOf(arrays, "begins", py::dtype::of<bool>(), 0, to.envs, 1);
 }
 
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
@@ -93,7 +106,8 @@ py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict&
                           bool keep_final_obs, const py::object& poll) {
   policy::CheckCollects(pool);
   const auto current = policy.current();
-  const policy::RolloutArrays memory = ReadArrays(arrays, pool.spec(), *current);
+  policy::RolloutArrays memory = ReadArrays(arrays, pool.spec(), *current);
+  ReadStates(arrays, current->network->state_size(), memory);
   std::vector<policy::FinalObs> kept;
   {
     const ReleaseGil no_gil;

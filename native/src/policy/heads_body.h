@@ -109,24 +109,48 @@ Floats EntropyOf(const float* logits, int size, const float* shares, const Softm
   return log_sum - weighted / softmax.sum;
 }
 
-void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& keys,
-                    HeadOutputs& out) {
+// Which rows of the logits say one element of an action.
+struct Element {
+  std::uint32_t number;  // its noise is its own
+  int row;
+  int size;
+};
+
+// One of the element's actions, into `index`; adds to log-density and entropy.
+void ActElement(const Head& head, const HeadInputs& in, const NoiseKeys& keys, Element element,
+                std::int32_t* index, HeadOutputs& out) {
   std::uint32_t words[4][kColumns];
-  if (!head.deterministic) DrawWords(keys, head.seed, 0, words);
+  if (!head.deterministic) DrawWords(keys, head.seed, element.number, words);
+  const int size = element.size;
   for (int v = 0; v < kColumns; v += kLanes) {
-    const float* logits = in.first + v;
+    const float* logits = in.first + element.row * kColumns + v;
     float* shares = out.box + v;
-    const Softmax softmax = SoftmaxOf(logits, in.size, shares);
+    const Softmax softmax = SoftmaxOf(logits, size, shares);
     Picked picked{softmax.best, Splat(0.0f)};
     if (!head.deterministic) {
-      picked = PickAction(logits, in.size, shares, softmax, UniformOfWords(words[0] + v));
+      picked = PickAction(logits, size, shares, softmax, UniformOfWords(words[0] + v));
     }
     const Floats log_sum = Log(softmax.sum);
-    StoreInts(out.index + v, picked.action);
-    Store(out.log_prob + v, picked.off - log_sum);
+    StoreInts(index + v, picked.action);
+    Store(out.log_prob + v, Load(out.log_prob + v) + (picked.off - log_sum));
     if (out.with_entropy) {
-      Store(out.entropy + v, EntropyOf(logits, in.size, shares, softmax, log_sum));
+      const Floats entropy = EntropyOf(logits, size, shares, softmax, log_sum);
+      Store(out.entropy + v, Load(out.entropy + v) + entropy);
     }
+  }
+}
+
+void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& keys,
+                    HeadOutputs& out) {
+  for (int i = 0; i < kColumns; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
+  if (head.kind == HeadKind::kCategorical) {
+    return ActElement(head, in, keys, {0, 0, in.size}, out.index, out);
+  }
+  int row = 0;
+  for (int e = 0; e < in.num_elements; ++e) {
+    const Element element{static_cast<std::uint32_t>(e), row, in.nvec[e]};
+    ActElement(head, in, keys, element, out.elements + e * kColumns, out);
+    row += in.nvec[e];
   }
 }
 
@@ -187,7 +211,8 @@ void ActEpsilonGreedy(const Head& head, const HeadInputs& in, const NoiseKeys& k
 
 void Act(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys, HeadOutputs& outputs) {
   switch (head.kind) {
-    case HeadKind::kCategorical: return ActCategorical(head, inputs, keys, outputs);
+    case HeadKind::kCategorical:
+    case HeadKind::kMultiCategorical: return ActCategorical(head, inputs, keys, outputs);
     case HeadKind::kGaussian:
     case HeadKind::kTanhGaussian: return ActGaussian(head, inputs, keys, outputs);
     case HeadKind::kEpsilonGreedy: return ActEpsilonGreedy(head, inputs, keys, outputs);

@@ -139,6 +139,9 @@ Floats Multiply(Floats a, Floats b) { return a * b; }
 Floats Divide(Floats a, Floats b) { return a / b; }
 Floats Minimum(Floats a, Floats b) { return Select(a < b, a, b); }
 Floats Maximum(Floats a, Floats b) { return Select(a > b, a, b); }
+Floats Greater(Floats a, Floats b) { return Select(a > b, Splat(1.0f), Splat(0.0f)); }
+Floats GreaterEqual(Floats a, Floats b) { return Select(a >= b, Splat(1.0f), Splat(0.0f)); }
+Floats Equal(Floats a, Floats b) { return Select(a == b, Splat(1.0f), Splat(0.0f)); }
 
 template <Floats (*kFunction)(Floats)>
 void Map(const Instruction& step, const float* x, float* out) {
@@ -162,6 +165,23 @@ void Combine(const Instruction& step, const float* rows, float* out) {
   for (int k = 0; k < step.size; ++k) {
     for (int v = 0; v < kColumns; v += kLanes) {
       Store(out + k * kColumns + v, kFunction(Load(a + k * a_step + v), Load(b + k * b_step + v)));
+    }
+  }
+}
+
+// Each of the three may have a single feature.
+void Where(const Instruction& step, const float* rows, float* out) {
+  const float* condition = rows + step.a * kColumns;
+  const float* yes = rows + step.b * kColumns;
+  const float* no = rows + step.c * kColumns;
+  const int condition_step = step.a_size == 1 ? 0 : kColumns;
+  const int yes_step = step.b_size == 1 ? 0 : kColumns;
+  const int no_step = step.c_size == 1 ? 0 : kColumns;
+  for (int k = 0; k < step.size; ++k) {
+    for (int v = 0; v < kColumns; v += kLanes) {
+      const Mask holds = Load(condition + k * condition_step + v) != 0.0f;
+      Store(out + k * kColumns + v,
+            Select(holds, Load(yes + k * yes_step + v), Load(no + k * no_step + v)));
     }
   }
 }
@@ -205,6 +225,10 @@ void RunOne(const Instruction& step, const float* params, float* rows) {
     case OpKind::kDiv: return Combine<Divide>(step, rows, out);
     case OpKind::kMinimum: return Combine<Minimum>(step, rows, out);
     case OpKind::kMaximum: return Combine<Maximum>(step, rows, out);
+    case OpKind::kGreater: return Combine<Greater>(step, rows, out);
+    case OpKind::kGreaterEqual: return Combine<GreaterEqual>(step, rows, out);
+    case OpKind::kEqual: return Combine<Equal>(step, rows, out);
+    case OpKind::kWhere: return Where(step, rows, out);
     case OpKind::kConcat:
     case OpKind::kSlice: return;  // laid out, never run
   }

@@ -12,7 +12,8 @@ namespace rollouts::policy {
 namespace {
 
 // Columns of one group as rows (count, size).
-void Scatter(const float* from, std::int32_t count, std::int32_t size, float* to) {
+template <typename From, typename To>
+void Scatter(const From* from, std::int32_t count, std::int32_t size, To* to) {
   for (std::int32_t i = 0; i < count; ++i) {
     for (std::int32_t k = 0; k < size; ++k) *to++ = from[k * kColumns + i];
   }
@@ -27,17 +28,39 @@ void NativePolicy::CheckFits(const EnvSpec& spec) const {
                     " numbers, and those of the environments have " +
                     std::to_string(spec.observation.size()));
   }
+  head.kind == HeadKind::kMultiCategorical ? CheckElements(spec.action) : CheckAction(spec.action);
+  // behind what the head reads
+  if (has_value() && network->output_size(NumHeadInputs(head.kind)) != 1) {
+    throw SpecError("the policy's network gives " +
+                    std::to_string(network->output_size(NumHeadInputs(head.kind))) +
+                    " values for an observation, expected 1");
+  }
+}
+
+void NativePolicy::CheckElements(const SpaceSpec& action) const {
+  bool same = action.multi_discrete && action.dtype == DType::kInt32 &&
+              action.size() == static_cast<std::int64_t>(head.nvec.size());
+  for (std::size_t i = 0; same && i < head.nvec.size(); ++i) {
+    same = action.high[action.elementwise ? i : 0] + 1 == static_cast<double>(head.nvec[i]);
+  }
+  if (!same) {
+    throw SpecError("the policy chooses " + std::to_string(head.nvec.size()) +
+                    " numbers of a MultiDiscrete action, and the environments' are not of these");
+  }
+}
+
+void NativePolicy::CheckAction(const SpaceSpec& action) const {
   // the kind of action first: what is wanted of it depends on that
   const bool discrete = IsDiscrete(head.kind);
-  if (discrete != (spec.action.n > 0)) {
+  if (discrete != (action.n > 0)) {
     throw SpecError(
         discrete ? "the policy chooses one of several actions, and the environments' are a Box"
                  : "the policy's actions are a Box, and the environments' are not");
   }
-  if (!discrete && spec.action.dtype != DType::kFloat32 && spec.action.dtype != DType::kFloat64) {
+  if (!discrete && action.dtype != DType::kFloat32 && action.dtype != DType::kFloat64) {
     throw SpecError("the policy's actions are floats, and the environments' are not");
   }
-  const std::int64_t wanted = discrete ? spec.action.n : spec.action.size();
+  const std::int64_t wanted = discrete ? action.n : action.size();
   if (network->output_size(0) != wanted) {
     throw SpecError("the policy's network says " + std::to_string(network->output_size(0)) +
                     " numbers of an action, expected " + std::to_string(wanted));
@@ -47,12 +70,6 @@ void NativePolicy::CheckFits(const EnvSpec& spec) const {
     throw SpecError("the policy's network gives " + std::to_string(network->output_size(1)) +
                     " standard deviations, expected " + std::to_string(wanted) + " or 1");
   }
-  // behind what the head reads
-  if (has_value() && network->output_size(NumHeadInputs(head.kind)) != 1) {
-    throw SpecError("the policy's network gives " +
-                    std::to_string(network->output_size(NumHeadInputs(head.kind))) +
-                    " values for an observation, expected 1");
-  }
 }
 
 void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
@@ -60,17 +77,19 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
   const Network& network = *policy.network;
   const Kernels& kernels = BestKernels();
   const auto steps = network.instructions();
-  const std::int64_t size = network.program().obs_size;
+  const std::int64_t size = network.input_size();
   // once for all groups: each writes over what the one before computed
   Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
   Scratch box(std::int64_t{network.output_size(0)} * kColumns);
+  const auto num_elements = static_cast<std::int32_t>(policy.head.nvec.size());
+  std::vector<std::int32_t> elements(static_cast<std::size_t>(num_elements * kColumns));
   for (std::int64_t first = 0; first < rows; first += kColumns) {
     const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, rows - first));
     GatherColumns(obs + first * size, count, size, scratch.data());
     kernels.forward(steps.data(), static_cast<std::int32_t>(steps.size()), policy.params.data(),
                     scratch.data());
     // before the next group writes over them
-    for (std::size_t o = 0; o < network.num_outputs(); ++o) {
+    for (std::size_t o = 0; o < out.size(); ++o) {
       const std::int32_t features = network.output_size(o);
       Scatter(OutputRows(network, o, scratch.data()), count, features, out[o] + first * features);
     }
@@ -83,10 +102,15 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
     std::copy_n(keys + 2 * rows + first, count, noise.step);
     HeadOutputs chosen;
     chosen.box = box.data();
+    chosen.elements = elements.data();
     kernels.act(policy.head, HeadInputsOf(policy, scratch.data()), noise, chosen);
     std::copy_n(chosen.log_prob, count, actions->log_prob + first);
     std::copy_n(chosen.entropy, count, actions->entropy + first);
-    if (actions->index) std::copy_n(chosen.index, count, actions->index + first);
+    if (actions->index && num_elements > 0) {
+      Scatter(chosen.elements, count, num_elements, actions->index + first * num_elements);
+    } else if (actions->index) {
+      std::copy_n(chosen.index, count, actions->index + first);
+    }
     if (actions->box) {
       const std::int32_t d = network.output_size(0);
       Scatter(chosen.box, count, d, actions->box + first * d);

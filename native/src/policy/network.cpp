@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "rollouts/support/errors.h"
 
@@ -31,6 +32,8 @@ const std::map<std::string, KindFact>& Kinds() {
       {"mul", {OpKind::kMul, 2}},             {"div", {OpKind::kDiv, 2}},
       {"minimum", {OpKind::kMinimum, 2}},     {"maximum", {OpKind::kMaximum, 2}},
       {"clamp", {OpKind::kClamp, 1}},         {"scale", {OpKind::kScale, 1}},
+      {"greater", {OpKind::kGreater, 2}},     {"equal", {OpKind::kEqual, 2}},
+      {"where", {OpKind::kWhere, 3}},         {"greater_equal", {OpKind::kGreaterEqual, 2}},
       {"concat", {OpKind::kConcat, -1}},      {"slice", {OpKind::kSlice, 1}},
   };
   return kinds;
@@ -70,18 +73,32 @@ std::int32_t LinearBlock(std::int32_t outputs_left) {
 Network::Network(const Program& program) : program_(program) {
   if (program_.obs_size < 1) throw SpecError("a network's observation has no features");
   // register 0, before those that operations write
-  sizes_ = {program_.obs_size};
+  sizes_ = {std::accumulate(program_.states.begin(), program_.states.end(), program_.obs_size)};
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     CheckOp(i);
     sizes_.push_back(program_.ops[i].size);
   }
+  CheckOutputs();
+  LayOut();
+}
+
+void Network::CheckOutputs() const {
   if (program_.outputs.empty()) throw SpecError("a network has no outputs");
   for (const std::int32_t output : program_.outputs) {
     if (output < 0 || output >= static_cast<std::int32_t>(sizes_.size())) {
       throw SpecError("a network's output " + std::to_string(output) + " is no register");
     }
   }
-  LayOut();
+  if (program_.states.size() >= program_.outputs.size()) {
+    throw SpecError("a network has no outputs besides its states");
+  }
+  for (std::size_t i = 0; i < program_.states.size(); ++i) {
+    if (program_.states[i] < 1 || output_size(num_outputs() + i) != program_.states[i]) {
+      throw SpecError("state " + std::to_string(i) + " of a network has " +
+                      std::to_string(program_.states[i]) + " features and becomes one of " +
+                      std::to_string(output_size(num_outputs() + i)));
+    }
+  }
 }
 
 void Network::Refuse(std::size_t index, const std::string& why) const {
@@ -173,9 +190,9 @@ void Network::CheckSizes(std::size_t index) const {
     case OpKind::kScale: numbers(2); break;
     default: break;
   }
-  // elementwise: equal sizes, or one feature of two inputs stands for all
+  // elementwise: equal sizes, or one feature of several inputs stands for all
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (input_size(i) != op.size && !(op.inputs.size() == 2 && input_size(i) == 1)) {
+    if (input_size(i) != op.size && !(op.inputs.size() > 1 && input_size(i) == 1)) {
       refuse("writes another size than it reads");
     }
   }
@@ -184,7 +201,7 @@ void Network::CheckSizes(std::size_t index) const {
 // True where operation `index` may write its result over its first input: nobody else reads that.
 bool Network::MayOverwrite(std::size_t index) const {
   const Op& op = program_.ops[index];
-  // the observation stays as it was gathered
+  // what was gathered stays as it is
   if (!IsElementwise(op.kind) || op.inputs[0] == 0) return false;
   const std::int32_t input = op.inputs[0];
   // a slice is a view of what others may read
@@ -201,7 +218,7 @@ bool Network::MayOverwrite(std::size_t index) const {
 // Gives each register its rows, and each parameter its place in what is packed.
 void Network::LayOut() {
   rows_ = {0};
-  num_rows_ = program_.obs_size;
+  num_rows_ = input_size();
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     std::int32_t row;
@@ -239,6 +256,10 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
   if (op.inputs.size() > 1) {
     step.b = rows_[op.inputs[1]];
     step.b_size = sizes_[op.inputs[1]];
+  }
+  if (op.inputs.size() > 2) {
+    step.c = rows_[op.inputs[2]];
+    step.c_size = sizes_[op.inputs[2]];
   }
   for (std::size_t i = 0; i < op.numbers.size() && i < 2; ++i) step.number[i] = op.numbers[i];
   for (std::size_t i = 0; i < op.params.size(); ++i) {

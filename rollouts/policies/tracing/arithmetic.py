@@ -222,6 +222,16 @@ def layer_norm(
     return result
 
 
+def where(registers: Registers, condition: Tags, x: Tags, y: Tags) -> Tags:
+    """x where the condition is not 0, else y, broadcast to a common shape."""
+    tags = np.broadcast_arrays(condition, x, y)
+    axis, ids = without_rows(*tags)
+    inputs = tuple(registers.register(each.reshape(-1), whole=False) for each in ids)
+    size = max(map(registers.size, inputs))
+    out = registers.elements(registers.emit("where", inputs, size=size))
+    return with_rows(np.broadcast_to(out, ids[0].size), tags[0].shape, axis)
+
+
 def _by_parts(ids: Ids, function: Any) -> Ids:
     """Applies `function` to each vector along the last dimension."""
     parts = ids.reshape(-1, ids.shape[-1])

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from rollouts.policies.tracing import arithmetic as ops
+from rollouts.policies.tracing.cells import CELLS
+from rollouts.policies.tracing.choices import CHOICES, TRUTHS, truth
 from rollouts.policies.tracing.memory import Memory, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
@@ -262,7 +264,10 @@ def _copied(call: Call) -> Tags:
     return np.broadcast_to(call.tags(1, "src"), call.first.shape)
 
 
-ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, Tags]]] = {
+ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, ...]]] = {
+    **CELLS,
+    **TRUTHS,
+    **CHOICES,
     **{kind: _each(kind) for kind in ("tanh", "relu", "sigmoid", "silu", "exp", "log", "sqrt")},
     "square": _each("square"),
     "special_expit": _each("sigmoid"),
@@ -360,8 +365,10 @@ def _joined(call: Call) -> Tags:
 def _placed(call: Call) -> Tags:
     rest = [*call.args[1:], *(v for name, v in call.kwargs.items() if name not in _FIRST)]
     if any(call.memory.holds(each) for each in tensors(rest)):
-        if call.function.__name__ == "__getitem__" and isinstance(rest[0], Tensor):
-            return ops.embedding(call.registers, call.memory.read(rest[0]), call.first)
+        index = rest[0]
+        is_number = isinstance(index, Tensor) and index.dtype != torch.bool
+        if call.function.__name__ == "__getitem__" and is_number:
+            return ops.embedding(call.registers, call.memory.read(index), call.first)
         raise Unreadable("which numbers it takes depends on others")
     args = [torch.from_numpy(np.array(call.first)), *call.args[1:]]
     kwargs = {name: v for name, v in call.kwargs.items() if name not in _FIRST}
@@ -370,6 +377,8 @@ def _placed(call: Call) -> Tags:
 
 
 def _cast(call: Call) -> Tags:
+    if any(each is torch.bool for each in (*call.args[1:], *call.kwargs.values())):
+        return truth(call, call.value(0, "data", call.kwargs.get("self")))
     return call.tags(0, "data") if "data" in call.kwargs else call.first
 
 

@@ -21,9 +21,12 @@ Named = dict[str, Tensor]
 
 
 class Memory:
-    """Tags of the storages of parameters, of the observations and of what is computed of them."""
+    """Tags of the storages of parameters, of the inputs and of what is computed of them.
 
-    def __init__(self, registers: Registers, state: Named, obs: Tensor) -> None:
+    Inputs are the observations and what is remembered, in the order of register 0.
+    """
+
+    def __init__(self, registers: Registers, state: Named, *inputs: Tensor) -> None:
         self._registers = registers
         # of each storage that is known; parameters' are made when one is first used
         self._tags: dict[int, Tensor] = {}
@@ -32,8 +35,11 @@ class Memory:
         self._state: dict[int, list[tuple[str, Tensor]]] = {}
         for name, tensor in state.items():
             self._state.setdefault(_address(tensor), []).append((name, tensor))
-        elements = registers.elements(0)
-        self.write(obs, with_rows(elements, tuple(obs.shape), 0))
+        elements, first = registers.elements(0), 0
+        for each in inputs:
+            after = first + each[0].numel()
+            self.write(each, with_rows(elements[first:after], tuple(each.shape), 0))
+            first = after
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether the tensor is a parameter, or is computed of the observations or of one."""

@@ -54,6 +54,8 @@ class Registers:
     """The operations so far, and the numbers of all elements."""
 
     obs_size: int
+    # of what is remembered: register 0 has it behind the observation
+    state_sizes: tuple[int, ...] = ()
     _ops: list[Op] = field(default_factory=list)
     _params: list[Param] = field(default_factory=list)
     _sources: list[_Source] = field(default_factory=list)
@@ -66,7 +68,7 @@ class Registers:
     one_hot: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._add_source(self.obs_size, register=0)
+        self._add_source(self.obs_size + sum(self.state_sizes), register=0)
 
     def add_parameter(self, name: str, shape: tuple[int, ...]) -> int:
         """Returns the element of the first number of an array of the state_dict."""
@@ -184,6 +186,7 @@ class Registers:
             ),
             tuple(self._params[i] for i in used),
             tuple(place[register] for register in outputs),
+            self.state_sizes,
         )
 
     def _add_source(

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from rollouts.errors import SpecError
+from rollouts.policies.tracing.choices import CHOICES, TRUTHS, choose
 from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, Call
 from rollouts.policies.tracing.memory import Memory, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
@@ -21,7 +23,7 @@ _FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "st
 _FACTS |= {"element_size", "get_device", "result_type", "is_contiguous", "is_complex"}
 _FACTS |= {"is_floating_point"}
 # give Python's numbers, unlike the functions of the same names
-_READS = {"__float__", "__int__", "__long__"}
+_READS = {"__float__", "__int__", "__long__", "__bool__"}
 # make tensors of the shape of others
 _MAKERS = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"}
 _MAKERS |= {"new_full", "new_empty"}
@@ -101,7 +103,7 @@ class Watcher(TorchFunctionMode):
         return self._note(name, call.function(*call.args, **call.kwargs), tags, known)
 
     def _note(
-        self, name: str, result: Any, tags: Tags | tuple[Tags, Tags], known: list[Tensor]
+        self, name: str, result: Any, tags: Tags | tuple[Tags, ...], known: list[Tensor]
     ) -> Any:
         """Keeps the tags of the result, or of each of several; returns the result."""
         many = isinstance(tags, tuple)
@@ -119,10 +121,23 @@ class Watcher(TorchFunctionMode):
     def _set_item(self, call: Call) -> None:
         """Writes to a part of a tensor, and the tags of what is written to the same part."""
         target, index, value = call.args
+        if any(self._memory.holds(each) for each in tensors(index)):
+            self._set_where(call, target, index, value)
+            return
         tags = torch.from_numpy(self._memory.read(target).copy())
         tags[index] = torch.from_numpy(self._memory.read(value).copy())
         call.function(target, index, value)
         self._memory.write(target, tags.numpy())
+
+    def _set_where(self, call: Call, target: Tensor, index: Any, value: Any) -> None:
+        """Writes a number, or one for each place, where a truth value holds."""
+        is_mask = isinstance(index, Tensor) and index.dtype == torch.bool
+        many = value.numel() if isinstance(value, Tensor) else np.size(value)
+        if not is_mask or index.shape != target.shape or many != 1:
+            raise Unreadable("which numbers it writes depends on others")
+        tags = choose(call, index, value, target)
+        call.function(target, index, value)
+        self._memory.write(target, tags)
 
     def _refuse_writes(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
@@ -169,7 +184,10 @@ class Watcher(TorchFunctionMode):
 def _check_dtype(name: str, result: Tensor, known: list[Tensor]) -> None:
     if result.dtype in _FLOATS:
         return
-    if result.is_floating_point() or result.dtype == torch.bool:
+    is_truth = result.dtype == torch.bool
+    if is_truth and (name in TRUTHS or name in CHOICES or name in MOVES):
+        return
+    if result.is_floating_point() or is_truth:
         raise Unreadable(f"its result is of {result.dtype}, expected float32")
     if any(each.is_floating_point() for each in known):
         raise Unreadable("it makes whole numbers of floats")

@@ -73,6 +73,20 @@ struct BoxEnv : CountingEnv {
   }
 };
 
+// The same with two actions of a number each, below 4 and 3.
+struct PairEnv : CountingEnv {
+  static EnvSpec MakeSpec(const Config& config) {
+    EnvSpec spec = CountingEnv::MakeSpec(config);
+    spec.action = {.dtype = DType::kInt32, .n = 0, .ndim = 1, .shape = {2}, .multi_discrete = true,
+                   .elementwise = true, .high = {3, 2}};
+    return spec;
+  }
+  using CountingEnv::CountingEnv;
+  StepResult Step(const Action* action, Rng&) {
+    return StepResult::Of(action[0] + 10 * action[1], false);
+  }
+};
+
 // Episodes are cut off after five steps. Environment i has the number i.
 template <typename Env = CountingEnv>
 std::unique_ptr<CpuPool> MakeCounting(std::int32_t num_envs, std::int32_t num_threads,

@@ -303,6 +303,21 @@ TEST(NativePolicy, FitsItsEnvironments) {
   PolicyOf(HeadKind::kTanhGaussian, {2, 1}).CheckFits(SpecOf(0, 2, DType::kFloat64));
 }
 
+TEST(NativePolicy, ChoosesTheElementsThatItsEnvironmentsHave) {
+  NativePolicy policy = PolicyOf(HeadKind::kMultiCategorical, {5});
+  policy.head.nvec = {2, 3};
+  EnvSpec spec = SpecOf(0, 2, DType::kInt32);
+  spec.action.multi_discrete = spec.action.elementwise = true;
+  spec.action.high[0] = 1, spec.action.high[1] = 2;
+  policy.CheckFits(spec);
+  const std::string message =
+      "the policy chooses 2 numbers of a MultiDiscrete action, and the environments' are not of "
+      "these";
+  spec.action.high[1] = 3;
+  CHECK_EQ(Said(policy, spec), message);
+  CHECK_EQ(Said(policy, SpecOf(5)), message);
+}
+
 TEST(NativePolicy, SaysWhatDoesNotFit) {
   EnvSpec other = SpecOf(3);
   other.observation.shape[1] = 4;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "rollouts/support/errors.h"
@@ -99,7 +100,7 @@ TEST(Kernels, PaddingOfALayerIsNotStored) {
 
 // What one operation on features (a) or (a, b) computes for column 0 of a group.
 float Computed(OpKind kind, std::vector<float> numbers, float a, float b = 0) {
-  const bool binary = kind >= OpKind::kAdd && kind <= OpKind::kMaximum;
+  const bool binary = kind >= OpKind::kAdd && kind <= OpKind::kEqual;
   Program program{.obs_size = 2,
                   .ops = {MakeOp(OpKind::kSlice, {0}, 1, {}, {0}), MakeOp(OpKind::kSlice, {0}, 1, {}, {1}),
                           MakeOp(kind, {1}, 1, {}, std::move(numbers))},
@@ -186,6 +187,44 @@ TEST(Kernels, TwoFeaturesMeetInTheirOrder) {
   CHECK_EQ(Computed(OpKind::kMinimum, {}, -4, 6), -4.0f);
   CHECK_EQ(Computed(OpKind::kMaximum, {}, 6, -4), 6.0f);
   CHECK_EQ(Computed(OpKind::kMaximum, {}, -4, 6), 6.0f);
+}
+
+TEST(Kernels, ComparisonsAreOneOrZero) {
+  const float nan = std::nanf("");
+  for (const auto& [kind, less, same, more] : {std::tuple(OpKind::kGreater, 0.0f, 0.0f, 1.0f),
+                                               std::tuple(OpKind::kGreaterEqual, 0.0f, 1.0f, 1.0f),
+                                               std::tuple(OpKind::kEqual, 0.0f, 1.0f, 0.0f)}) {
+    CHECK_EQ(Computed(kind, {}, -4, 6), less);
+    CHECK_EQ(Computed(kind, {}, 0.0f, -0.0f), same);
+    CHECK_EQ(Computed(kind, {}, kInfinity, 6), more);
+    CHECK_EQ(Computed(kind, {}, nan, nan), 0.0f);
+  }
+}
+
+TEST(Kernels, OneOfTwoIsChosenWhereANumberIsNotZero) {
+  const Observed obs(9, 13);
+  const auto condition = [](std::int32_t k, std::int32_t c) { return (k + c) % 3; };
+  const auto seen = [&](std::int32_t k, std::int32_t c) {
+    return k < 3 ? static_cast<float>(condition(k, c)) : obs(k, c);
+  };
+  // three features of each, or one of the second
+  const auto part = [](std::int32_t size, float start) {
+    return MakeOp(OpKind::kSlice, {0}, size, {}, {start});
+  };
+  for (const std::int32_t size : {1, 3}) {
+    const Network network({.obs_size = 9,
+                           .ops = {part(3, 0), part(size, 3), part(3, 6),
+                                   MakeOp(OpKind::kWhere, {1, 2, 3}, 3)},
+                           .params = {},
+                           .outputs = {4}});
+    Ran ran(network, {}, seen);
+    for (std::int32_t k = 0; k < 3; ++k) {
+      for (std::int32_t c = 0; c < kColumns; ++c) {
+        const bool holds = condition(k, c) != 0;
+        CHECK_EQ(ran.At(0, k, c), holds ? obs(size == 1 ? 3 : 3 + k, c) : obs(6 + k, c));
+      }
+    }
+  }
 }
 
 TEST(Kernels, OneFeatureMeetsEachOfTheOthers) {

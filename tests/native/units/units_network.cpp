@@ -51,6 +51,22 @@ TEST(Network, AProgramWithoutFeaturesOrOutputsIsRefused) {
   CHECK_EQ(Said(program), "a network's output -1 is no register");
 }
 
+TEST(Network, StatesStandBehindTheObservationAndBecomeTheLastOutputs) {
+  Program program =
+      ProgramOf({MakeOp(OpKind::kTanh, {0}, 7), MakeOp(OpKind::kSlice, {1}, 3, {}, {0})});
+  program.states = {3};
+  program.outputs = {1, 2};
+  const Network network(program);
+  CHECK_EQ(network.input_size(), 7);
+  CHECK_EQ(network.state_size(), 3);
+  CHECK_EQ(network.num_outputs(), std::size_t{1});
+  CHECK_EQ(network.output_size(1), 3);
+  program.outputs = {2};
+  CHECK_EQ(Said(program), "a network has no outputs besides its states");
+  program.outputs = {2, 1};
+  CHECK_EQ(Said(program), "state 0 of a network has 3 features and becomes one of 7");
+}
+
 TEST(Network, TheOperationThatIsWrongIsNamedByItsPlace) {
   const Program program = ProgramOf({MakeOp(OpKind::kTanh, {0}, 4), MakeOp(OpKind::kAdd, {1}, 4)});
   CHECK_EQ(Said(program), "operation 1 of a network (add) has 1 inputs, expected 2");

@@ -45,6 +45,21 @@ NativePolicy CountingPolicy() {
           {.kind = HeadKind::kCategorical, .deterministic = true}};
 }
 
+// Counts the steps of an episode from 7 on, and passes on what it began with; values by both.
+NativePolicy RememberingPolicy() {
+  const Program program{.obs_size = 2,
+                        .ops = {MakeOp(OpKind::kSlice, {0}, 1, {}, {2}),
+                                MakeOp(OpKind::kScale, {1}, 1, {}, {1, 1}),
+                                MakeOp(OpKind::kSlice, {0}, 1, {}, {3}),
+                                MakeOp(OpKind::kAdd, {1, 3}, 1),
+                                MakeOp(OpKind::kLiteral, {}, 3, {}, {0, 1, 0})},
+                        .params = {},
+                        .outputs = {5, 4, 2, 3},
+                        .states = {1, 1}};
+  const auto network = std::make_shared<const Network>(program);
+  return {network, Packed(*network, {}), {.deterministic = true}, {7, 100}};
+}
+
 // Outputs that are the same whatever is observed.
 NativePolicy PolicySaying(HeadKind kind, const std::vector<std::vector<float>>& outputs) {
   Program program{.obs_size = 2, .ops = {}, .params = {}, .outputs = {}};
@@ -220,6 +235,58 @@ TEST(Rollout, ABoxIsKeptAsItWasChosenAndPlayedWithinItsBounds) {
     CHECK_EQ(found.reward[i], -1 + 10 * 2.0f);  // clipped, each by its own bounds
     CHECK_EQ(found.value[i], 2.0f);
   }
+}
+
+TEST(Rollout, SeveralNumbersOfAnActionReachTheEnvironment) {
+  const auto pool = MakeCounting<units::PairEnv>(18, 1, {}, InSameStep());
+  Collected found(*pool, 3);
+  NativePolicy policy = PolicySaying(HeadKind::kMultiCategorical, {{0, 0, 0, 1, 0, 5, 0}, {2}});
+  policy.head.nvec = {4, 3};
+  found.Collect(policy);
+  for (std::size_t i = 0; i < 54; ++i) {
+    CHECK_EQ(found.ActionAs<std::int32_t>(2 * i), 3);
+    CHECK_EQ(found.ActionAs<std::int32_t>(2 * i + 1), 1);
+    CHECK_EQ(found.reward[i], 13.0f);
+  }
+}
+
+// Each value tells the step of the episode, over all rollouts; so do the kept states.
+void StatesAreTheLoops(std::int32_t num_envs, std::int32_t num_threads, std::int32_t kept) {
+  constexpr std::int32_t kSteps = 7;
+  const auto pool = MakeCounting(num_envs, num_threads, {.step_cost_ns = 500}, InSameStep());
+  Collected found(*pool, kSteps);
+  const auto width = static_cast<std::size_t>(num_envs);
+  std::vector<float> state(2 * width, -1), policy_state(2 * width * static_cast<std::size_t>(kept));
+  std::vector<std::uint8_t> begins(width, 1);
+  RolloutArrays arrays = found.Arrays();
+  arrays.state = state.data(), arrays.begins = begins.data();
+  arrays.policy_state = policy_state.data(), arrays.kept_states = kept;
+  for (std::int32_t first = 0; first < 4 * kSteps; first += kSteps) {
+    policy::Collect(*pool, RememberingPolicy(), arrays, {});
+    for (std::int32_t t = 0; t < kSteps; ++t) {
+      for (std::size_t env = 0; env < width; ++env) {
+        const std::int32_t length = std::min(5, CountingEnv::Length(static_cast<std::int32_t>(env)));
+        const std::size_t i = static_cast<std::size_t>(t) * width + env;
+        const auto step = static_cast<float>((first + t) % length);
+        CHECK_EQ(found.value[i], 107 + step);
+        if (t < kept) CHECK_EQ(policy_state[2 * i], 7 + step);
+        // valued with what the episode that was cut off left
+        if (found.bootstrap[i] != 0.0f) CHECK_EQ(found.bootstrap[i], 112.0f);
+        CHECK_EQ(found.bootstrap[i] != 0.0f, found.truncated[i] > found.terminated[i]);
+        const bool is_last = t + 1 == kSteps;
+        const auto next = static_cast<float>((first + t + 1) % length);
+        if (is_last) CHECK_EQ(found.last_value[env], 107 + next);
+        if (is_last) CHECK_EQ(int{begins[env]}, int{next == 0.0f});
+      }
+    }
+  }
+}
+
+TEST(Rollout, WhatIsRememberedGoesOnUntilTheEpisodeEnds) {
+  for (const std::int32_t num_envs : {1, 16, 65, 130}) {
+    for (const std::int32_t threads : {1, 3}) StatesAreTheLoops(num_envs, threads, 1);
+  }
+  StatesAreTheLoops(33, 2, 7);
 }
 
 TEST(Rollout, AnEnvironmentThatFailsIsCutOffWithoutAValue) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a policy does with its network's outputs: an action for each column, drawn by a random
-// number that is a pure function of (policy seed, env_id, episode, step), and its log-density.
+// number that is a pure function of (policy seed, env_id, episode, step, element), and its
+// log-density.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "rollouts/policy/network.h"
 
@@ -15,6 +17,7 @@ enum class HeadKind : std::int32_t {
   kGaussian,       // mean, log_std (d)
   kTanhGaussian,   // mean, log_std (d); the action is tanh of the sample
   kEpsilonGreedy,  // values of the actions (n)
+  kMultiCategorical,  // logits (n_0 + n_1 + ...), one action of each n
 };
 
 struct Head {
@@ -22,6 +25,7 @@ struct Head {
   bool deterministic = false;  // the likeliest action
   float epsilon = 0;
   std::uint64_t seed = 0;
+  std::vector<std::int32_t> nvec = {};  // of kMultiCategorical: n_0, n_1, ...
 };
 
 // How many of a network's outputs, the first ones, a head reads; one more is the value.
@@ -29,6 +33,7 @@ constexpr std::size_t NumHeadInputs(HeadKind kind) {
   return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
 }
 
+// Whether actions are numbers of several, and not of a Box.
 constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
 
 // Which step of which episode each column is at: the counters of its noise.
@@ -44,11 +49,14 @@ struct HeadInputs {
   const float* second = nullptr;  // log_std
   std::int32_t size = 0;
   std::int32_t second_size = 0;  // `size`, or 1 for all
+  const std::int32_t* nvec = nullptr;  // of an action with several elements
+  std::int32_t num_elements = 0;
 };
 
 // One group of columns.
 struct HeadOutputs {
   std::int32_t index[kColumns] = {};  // of a discrete action
+  std::int32_t* elements = nullptr;   // (num_elements, kColumns): of one with several elements
   float log_prob[kColumns] = {};
   float entropy[kColumns] = {};
   bool with_entropy = true;  // a rollout has no use for it

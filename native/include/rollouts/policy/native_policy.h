@@ -18,22 +18,27 @@ struct NativePolicy {
   std::shared_ptr<const Network> network;
   std::vector<float> params;  // as Network::Pack gives them
   Head head;
+  std::vector<float> initial = {};  // what is remembered when an episode begins: the states
 
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
   void CheckFits(const EnvSpec& spec) const;
+
+ private:
+  void CheckElements(const SpaceSpec& action) const;
+  void CheckAction(const SpaceSpec& action) const;
 };
 
 // What a head chose for rows of observations; one of index and box is null.
 struct Actions {
-  std::int64_t* index = nullptr;  // (rows,)
+  std::int64_t* index = nullptr;  // (rows,), or (rows, elements) of an action with several
   float* box = nullptr;           // (rows, d)
   float* log_prob = nullptr;      // (rows,)
   float* entropy = nullptr;
 };
 
-// The outputs of a policy's network for rows of observations, outside of a rollout: `out[i]` is
-// (rows, output_size(i)). With `keys` (3, rows), the env_id, episode and step of each row, also
+// The outputs of a policy's network, states among them, for rows of observations with the states
+// behind them, outside of a rollout: `out[i]` is (rows, output_size(i)). With `keys` (3, rows), the env_id, episode and step of each row, also
 // what its head chooses.
 void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
               std::span<float* const> out, const std::uint32_t* keys = nullptr,

@@ -22,9 +22,11 @@ struct Instruction {
   std::int32_t out = 0;   // row
   std::int32_t a = 0;     // row of the first input
   std::int32_t b = 0;     // row of the second
+  std::int32_t c = 0;     // row of the third
   std::int32_t size = 0;  // rows written
   std::int32_t a_size = 0;
   std::int32_t b_size = 0;
+  std::int32_t c_size = 0;
   std::int64_t weight = 0;
   std::int64_t bias = 0;  // -1: none
   float number[2] = {};
@@ -43,10 +45,14 @@ class Network {
   std::span<const Instruction> instructions() const { return instructions_; }
   std::int32_t num_rows() const { return num_rows_; }  // of the scratch memory
   std::int64_t num_packed() const { return num_packed_; }
-  // Row of the scratch memory at which output `index` begins, and how many it has.
+  // Features of register 0, and those of them that are states.
+  std::int32_t input_size() const { return sizes_[0]; }
+  std::int32_t state_size() const { return sizes_[0] - program_.obs_size; }
+  // Row of the scratch memory at which output `index` begins, and how many it has; states follow
+  // the other outputs.
   std::int32_t output_row(std::size_t index) const { return rows_[program_.outputs[index]]; }
   std::int32_t output_size(std::size_t index) const { return sizes_[program_.outputs[index]]; }
-  std::size_t num_outputs() const { return program_.outputs.size(); }
+  std::size_t num_outputs() const { return program_.outputs.size() - program_.states.size(); }
 
   // The parameters, one array for each of program().params, as the kernels read them. Throws
   // SpecError where one is not finite.
@@ -56,6 +62,7 @@ class Network {
   void LayOut();
   void CheckOp(std::size_t index) const;
   void CheckSizes(std::size_t index) const;
+  void CheckOutputs() const;
   [[noreturn]] void Refuse(std::size_t index, const std::string& why) const;
   void AddInstruction(const Op& op, std::int32_t out);
   bool MayOverwrite(std::size_t index) const;

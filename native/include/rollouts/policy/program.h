@@ -35,6 +35,10 @@ enum class OpKind : std::int32_t {
   kDiv,
   kMinimum,
   kMaximum,
+  kGreater,
+  kGreaterEqual,
+  kEqual,
+  kWhere,
   kClamp,
   kScale,
   kConcat,
@@ -58,12 +62,14 @@ struct Param {
   std::int64_t size = 0;
 };
 
-// Op i writes register i + 1; register 0 is the observation.
+// Op i writes register i + 1; register 0 is the observation and, behind it, the states.
 struct Program {
   std::int32_t obs_size = 0;
   std::vector<Op> ops;
   std::vector<Param> params;
   std::vector<std::int32_t> outputs;
+  // Features of each state, of a network with memory; the last outputs are what they become.
+  std::vector<std::int32_t> states = {};
 };
 
 }  // namespace rollouts::policy

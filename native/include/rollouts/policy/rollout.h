@@ -40,6 +40,12 @@ struct RolloutArrays {
   std::int32_t* episode_length = nullptr;
   float* last_value = nullptr;  // (B,)
   float* inputs = nullptr;      // (T, B, k): what the head reads; null where nobody wants it
+  // Of a policy with memory: the states (B, s) that row 0 meets, unless its episode begins; written
+  // when the rollout has ended, for the next one.
+  float* state = nullptr;
+  std::uint8_t* begins = nullptr;  // (B,): whose next observation is the first of an episode
+  float* policy_state = nullptr;   // (kept_states, B, s): what the first rows met
+  std::int32_t kept_states = 0;
 };
 
 // The last observation of an episode that ended in step t of environment `env`.

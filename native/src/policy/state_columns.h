@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a recurrent policy remembers of the environments that a thread has in hand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policy/columns.h"
+#include "rollouts/policy/rollout.h"
+
+namespace rollouts::policy {
+
+// States as columns, as the kernels have them: (groups, state_size, kColumns). Environments are
+// counted from the first of the range. Does nothing for a policy without memory.
+class StateColumns {
+ public:
+  // Both outlive it; `most` is the largest range.
+  StateColumns(const NativePolicy& policy, const RolloutArrays& arrays, std::int32_t most)
+      : network_(*policy.network),
+        initial_(policy.initial),
+        arrays_(arrays),
+        size_(network_.state_size()) {
+    const std::int64_t groups = (most + kColumns - 1) / kColumns;
+    columns_.resize(static_cast<std::size_t>(groups * size_ * kColumns));
+  }
+
+  // Takes over the states of a range; new ones where an episode begins.
+  void Open(EnvRange range) {
+    range_ = range;
+    for (std::int32_t i = 0; size_ > 0 && i < range.count; ++i) {
+      const std::int64_t env = range.first + i;
+      arrays_.begins[env] ? Begin(i) : Put(i, arrays_.state + env * size_);
+    }
+  }
+
+  // Before the network runs on the group of environments from `first` on: into its rows.
+  void Load(std::int32_t first, float* rows) const {
+    std::copy_n(columns_.data() + std::int64_t{first} * size_, size_ * kColumns, StateRows(rows));
+  }
+
+  // The same for environments that lie anywhere in the range.
+  void LoadEach(std::span<const std::int32_t> envs, float* rows) const {
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      for (std::int32_t k = 0; k < size_; ++k) StateRows(rows)[k * kColumns + i] = At(envs[i], k);
+    }
+  }
+
+  // After it ran on them: what the states have become.
+  void Keep(std::int32_t first, const float* rows) {
+    float* to = columns_.data() + std::int64_t{first} * size_;
+    for (std::size_t i = 0; i < network_.program().states.size(); ++i) {
+      const std::size_t output = network_.num_outputs() + i;
+      const std::int32_t floats = network_.output_size(output) * kColumns;
+      to = std::copy_n(OutputRows(network_, output, rows), floats, to);
+    }
+  }
+
+  // Writes the states that the observations of step t meet, where they are wanted.
+  void Write(std::int32_t t) const {
+    if (t >= arrays_.kept_states) return;
+    const std::int64_t row = std::int64_t{t} * arrays_.envs + range_.first;
+    for (std::int32_t i = 0; i < range_.count; ++i) Take(i, arrays_.policy_state + (row + i) * size_);
+  }
+
+  // An episode begins.
+  void Begin(std::int32_t env) { Put(env, initial_.data()); }
+
+  // Hands the states to the next rollout, and whose episode ended in the last step.
+  void Close() const {
+    const std::int64_t last = std::int64_t{arrays_.steps - 1} * arrays_.envs;
+    for (std::int32_t i = 0; size_ > 0 && i < range_.count; ++i) {
+      const std::int64_t env = range_.first + i;
+      Take(i, arrays_.state + env * size_);
+      arrays_.begins[env] = arrays_.terminated[last + env] | arrays_.truncated[last + env];
+    }
+  }
+
+ private:
+  // They follow the observation.
+  float* StateRows(float* rows) const {
+    return rows + std::int64_t{network_.program().obs_size} * kColumns;
+  }
+  std::size_t PlaceOf(std::int32_t env, std::int32_t k) const {
+    const std::int64_t group = env / kColumns;
+    return static_cast<std::size_t>((group * size_ + k) * kColumns + env % kColumns);
+  }
+  float At(std::int32_t env, std::int32_t k) const { return columns_[PlaceOf(env, k)]; }
+  void Put(std::int32_t env, const float* state) {
+    for (std::int32_t k = 0; k < size_; ++k) columns_[PlaceOf(env, k)] = state[k];
+  }
+  void Take(std::int32_t env, float* to) const {
+    for (std::int32_t k = 0; k < size_; ++k) to[k] = At(env, k);
+  }
+
+  const Network& network_;
+  const std::vector<float>& initial_;
+  const RolloutArrays& arrays_;
+  const std::int32_t size_;
+  EnvRange range_;
+  std::vector<float> columns_;
+};
+
+}  // namespace rollouts::policy

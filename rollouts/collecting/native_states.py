@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy remembers of each environment while native code computes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class NativeStates:
+    """One state per environment, carried from rollout to rollout; nothing of a plain policy."""
+
+    def __init__(
+        self, shapes: tuple[Shape, ...], num_envs: int, steps: int, *, keep_all: bool
+    ) -> None:
+        """Every environment's next observation is the first of an episode.
+
+        Args:
+          shapes: Of one environment's state, a tuple of arrays.
+          num_envs: Environments N.
+          steps: Rows T of a rollout.
+          keep_all: Whether the states before each row are kept, and not before the first alone.
+        """
+        self.shapes = shapes
+        self._keeps_all = keep_all
+        self._sizes = [int(np.prod(shape)) for shape in shapes]
+        kept = (steps if keep_all else 1, num_envs, sum(self._sizes))
+        self._kept: Array = np.empty(kept, np.float32)
+        self._now: Array = np.zeros(self._kept.shape[1:], np.float32)
+        self.begins = np.ones(num_envs, np.bool_)
+
+    def reset(self) -> None:
+        """Every environment's next observation is the first of an episode."""
+        self.begins[:] = True
+
+    def arrays(self) -> dict[str, Array]:
+        """Returns what `VectorEnv.collect` reads and writes, new where it is handed out."""
+        if not self.shapes:
+            return {}
+        self._kept = np.empty_like(self._kept)
+        return {"state": self._now, "begins": self.begins, "policy_state": self._kept}
+
+    def before(self) -> tuple[Array, ...]:
+        """Returns the states (N, ...) before row 0 of the last rollout."""
+        return self._parts(self._kept[0])
+
+    def extras(self) -> dict[str, Array]:
+        """Returns the states (T, N, ...) before each row by name, where they are kept."""
+        if not self._keeps_all:
+            return {}
+        return {f"policy_state.{i}": part for i, part in enumerate(self._parts(self._kept))}
+
+    def now(self) -> tuple[Array, ...]:
+        """Returns the states (N, ...) after the last rollout, ends of episodes aside."""
+        return self._parts(self._now)
+
+    def _parts(self, states: Array) -> tuple[Array, ...]:
+        """Copies of the arrays that lie one after the other in `states` (..., sum of sizes)."""
+        if not self.shapes:
+            return ()
+        ends = np.cumsum(self._sizes)[:-1]
+        return tuple(
+            part.reshape(*part.shape[:-1], *shape).copy()
+            for part, shape in zip(np.split(states, ends, -1), self.shapes, strict=True)
+        )

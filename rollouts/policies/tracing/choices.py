@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons, truth values and what is chosen by them: how modules mask actions.
+
+A truth value is a feature that is 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rollouts.policies.tracing import arithmetic as ops
+from rollouts.policies.tracing.registers import Tags, Unreadable
+
+if TYPE_CHECKING:
+    from rollouts.policies.tracing.functions import Call
+
+
+def truth(call: Call, value: Any) -> Tags:
+    """Whether each number is not 0."""
+    tags = call.memory.read(value)
+    if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):
+        return tags
+    return _not(call, call.binary("equal", tags, 0.0))
+
+
+def choose(call: Call, condition: Any, yes: Any, no: Any) -> Tags:
+    """One of two numbers at each place."""
+    tags = truth(call, condition), call.memory.read(yes), call.memory.read(no)
+    return ops.where(call.registers, *tags)
+
+
+def _not(call: Call, tags: Tags) -> Tags:
+    return call.binary("sub", call.number(1.0), tags)
+
+
+def _compared(kind: str, *, swapped: bool = False, negated: bool = False) -> Callable[[Call], Tags]:
+    def compute(call: Call) -> Tags:
+        x, y = call.first, call.tags(1, "other")
+        found = call.binary(kind, y, x) if swapped else call.binary(kind, x, y)
+        return _not(call, found) if negated else found
+
+    return compute
+
+
+def _of_both(kind: str) -> Callable[[Call], Tags]:
+    def compute(call: Call) -> Tags:
+        x, y = call.value(0, "input"), call.value(1, "other")
+        if not all(isinstance(each, bool) or each.dtype == torch.bool for each in (x, y)):
+            raise Unreadable("it combines other things than truth values")
+        return call.binary(kind, truth(call, x), truth(call, y))
+
+    return compute
+
+
+def _negated(call: Call) -> Tags:
+    x = call.value(0, "input")
+    if x.dtype != torch.bool:
+        raise Unreadable("it negates other things than truth values")
+    return _not(call, call.memory.read(x))
+
+
+def _where(call: Call) -> Tags:
+    args = call.args
+    if len(args) != 3 or call.kwargs:
+        raise Unreadable("it is not called as where(condition, x, y)")
+    # the method is x.where(condition, y)
+    is_method = call.function == torch.Tensor.where
+    return choose(call, args[1], args[0], args[2]) if is_method else choose(call, *args)
+
+
+def _masked_fill(call: Call) -> Tags:
+    return choose(call, call.value(1, "mask"), call.value(2, "value"), call.value(0, "input"))
+
+
+_GREATER, _LESS = _compared("greater"), _compared("greater", swapped=True)
+_NOT_LESS, _NOT_GREATER = (
+    _compared("greater_equal"),
+    _compared("greater_equal", swapped=True),
+)
+_DIFFERS = _compared("equal", negated=True)
+
+# whose results are truth values
+TRUTHS: dict[str, Callable[[Call], Tags]] = {
+    **dict.fromkeys(("gt", "greater"), _GREATER),
+    **dict.fromkeys(("lt", "less"), _LESS),
+    **dict.fromkeys(("ge", "greater_equal"), _NOT_LESS),
+    **dict.fromkeys(("le", "less_equal"), _NOT_GREATER),
+    "eq": _compared("equal"),
+    **dict.fromkeys(("ne", "not_equal"), _DIFFERS),
+    **dict.fromkeys(("and", "logical_and", "bitwise_and"), _of_both("mul")),
+    **dict.fromkeys(("or", "logical_or", "bitwise_or"), _of_both("maximum")),
+    **dict.fromkeys(("invert", "logical_not", "bitwise_not"), _negated),
+    "bool": lambda call: truth(call, call.value(0, "input")),
+}
+CHOICES: dict[str, Callable[[Call], Tags]] = {"where": _where, "masked_fill": _masked_fill}
