@@ -18,7 +18,8 @@ struct MpeSimple {
   using Ref = WorldRef<MpeSimple>;
 
   static EnvSpec MakeSpec(const Config& config) {
-    EnvSpec spec{.step_cost_ns = 60};
+    EnvSpec spec;
+    spec.step_cost_ns = 60;
     AddParticles(spec, "agent", 1, 4, ParticleAction(config.continuous_actions, true, 0));
     return spec;
   }

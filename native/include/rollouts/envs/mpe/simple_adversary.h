@@ -27,7 +27,8 @@ struct MpeAdversary {
     const std::int32_t seen = 2 * NumSeen(config.num_landmark_neighbors, config.N) +
                               2 * NumSeen(config.num_agent_neighbors, config.N);
     const SpaceSpec action = ParticleAction(config.continuous_actions, true, 0);
-    EnvSpec spec{.step_cost_ns = EnvSpec::CostNs(40 + 5 * config.N, config.N + 1)};
+    EnvSpec spec;
+    spec.step_cost_ns = EnvSpec::CostNs(40 + 5 * config.N, config.N + 1);
     AddParticles(spec, "adversary", 1, seen, action);
     AddParticles(spec, "agent", config.N, seen + 2, action);
     return spec;

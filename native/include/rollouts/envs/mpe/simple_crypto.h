@@ -25,7 +25,8 @@ struct MpeCrypto {
 
   static EnvSpec MakeSpec(const Config& config) {
     const SpaceSpec action = ParticleAction(config.continuous_actions, false, kWords);
-    EnvSpec spec{.step_cost_ns = 100};
+    EnvSpec spec;
+    spec.step_cost_ns = 100;
     AddParticles(spec, "eve", 1, kWords, action);
     AddParticles(spec, "bob", 1, 2 * kWords, action);
     AddParticles(spec, "alice", 1, 2 * kWords, action);

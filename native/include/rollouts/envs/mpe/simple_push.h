@@ -22,7 +22,8 @@ struct MpePush {
 
   static EnvSpec MakeSpec(const Config& config) {
     const SpaceSpec action = ParticleAction(config.continuous_actions, true, 0);
-    EnvSpec spec{.step_cost_ns = 120};
+    EnvSpec spec;
+    spec.step_cost_ns = 120;
     AddParticles(spec, "adversary", 1, 8, action);
     AddParticles(spec, "agent", 1, 19, action);
     return spec;

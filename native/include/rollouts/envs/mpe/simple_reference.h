@@ -24,7 +24,8 @@ struct MpeReference {
   using Ref = WorldRef<MpeReference>;
 
   static EnvSpec MakeSpec(const Config& config) {
-    EnvSpec spec{.step_cost_ns = 150};
+    EnvSpec spec;
+    spec.step_cost_ns = 150;
     AddParticles(spec, "agent", 2, 2 + 2 * kLandmarks + 3 + kWords,
                  ParticleAction(config.continuous_actions, true, kWords));
     return spec;

@@ -24,7 +24,8 @@ struct MpeSpeakerListener {
   using Ref = WorldRef<MpeSpeakerListener>;
 
   static EnvSpec MakeSpec(const Config& config) {
-    EnvSpec spec{.step_cost_ns = 100};
+    EnvSpec spec;
+    spec.step_cost_ns = 100;
     AddParticles(spec, "speaker", 1, 3, ParticleAction(config.continuous_actions, false, kWords));
     AddParticles(spec, "listener", 1, 2 + 2 * kLandmarks + kWords,
                  ParticleAction(config.continuous_actions, true, 0));

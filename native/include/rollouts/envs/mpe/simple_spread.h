@@ -34,7 +34,8 @@ struct MpeSpread {
     const std::int32_t n = config.N;
     const std::int32_t others = NumSeen(config.num_agent_neighbors, n - 1);
     const std::int32_t landmarks = NumSeen(config.num_landmark_neighbors, n);
-    EnvSpec spec{.step_cost_ns = EnvSpec::CostNs(50 + 40 * n, n)};
+    EnvSpec spec;
+    spec.step_cost_ns = EnvSpec::CostNs(50 + 40 * n, n);
     AddParticles(spec, "agent", n, 4 + 2 * landmarks + (2 + kWords) * others,
                  ParticleAction(config.continuous_actions, true, 0));
     return spec;

@@ -40,7 +40,8 @@ struct MpeWorldComm {
     const std::int32_t good = config.num_good, n = config.num_adversaries + good;
     const std::int32_t seen = 4 + 2 * NumLandmarks(config) + 2 * (n - 1) + config.num_forests;
     const std::int32_t adversary = seen + 2 * good + kWords;
-    EnvSpec spec{.step_cost_ns = EnvSpec::CostNs(100 + 40 * n, n)};
+    EnvSpec spec;
+    spec.step_cost_ns = EnvSpec::CostNs(100 + 40 * n, n);
     AddParticles(spec, "leadadversary", 1, adversary, ParticleAction(continuous, true, kWords));
     AddParticles(spec, "adversary", config.num_adversaries - 1, adversary,
                  ParticleAction(continuous, true, 0));
