@@ -27,6 +27,8 @@ ROLLOUTS_HD inline float Sqrt(float x) { return sqrtf(x); }
 ROLLOUTS_HD inline double Sqrt(double x) { return sqrt(x); }
 ROLLOUTS_HD inline double Exp(double x) { return exp(x); }
 ROLLOUTS_HD inline double Log1p(double x) { return log1p(x); }
+// Number of the lowest bit that is set; one must be.
+ROLLOUTS_HD inline std::int32_t LowestBit(std::uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
 #else
 
 namespace math_internal {
@@ -100,6 +102,7 @@ inline float Sqrt(float x) { return std::sqrt(x); }
 inline double Sqrt(double x) { return std::sqrt(x); }
 inline double Exp(double x) { return std::exp(x); }
 inline double Log1p(double x) { return std::log1p(x); }
+inline std::int32_t LowestBit(std::uint32_t x) { return __builtin_ctz(x); }
 #endif
 
 template <typename T>
