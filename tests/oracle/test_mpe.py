@@ -237,6 +237,40 @@ def test_actions_outside_their_box_are_clipped_as_mpe2_does() -> None:
             np.testing.assert_allclose(reward[0], list(want[1].values()), rtol=1e-15)
 
 
+def test_reset_moves_a_curriculum_on() -> None:
+    env_id = "simple_spread_v3"
+    with rollouts.make_vec(env_id, 1, seed=1, N=2, curriculum=True, local_ratio=1.0) as env:
+        rewards = []
+        for stage in (0, 1):
+            env.reset(options={"curriculum_stage": stage})
+            state = bytearray(env._pool.get_state(0))
+            # the two overlap
+            read_world(env_id, state, 2).position[:] = [[0, 0], [0.1, 0]]
+            env._pool.set_state(0, bytes(state))
+            rewards.append(env.step(np.zeros((1, 2), np.int64))[1].tolist())
+        assert rewards == [[[0, 0]], [[-1, -1]]]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("simple_spread_v3", {"N": 0}),
+        ("simple_spread_v3", {"N": 65}),
+        ("simple_spread_v3", {"local_ratio": 1.5}),
+        ("simple_spread_v3", {"curriculum_stage": 2}),
+        ("simple_tag_v3", {"num_good": 0, "num_adversaries": 0}),
+        ("simple_tag_v3", {"num_obstacles": -1}),
+        ("simple_adversary_v3", {"num_agent_neighbors": -1}),
+        ("simple_world_comm_v3", {"num_food": 0}),
+        ("simple_world_comm_v3", {"num_adversaries": 0}),
+        ("simple_world_comm_v3", {"num_forests": 33}),
+    ],
+)
+def test_options_without_a_world_are_refused(env_id: str, options: dict[str, Any]) -> None:
+    with pytest.raises(rollouts.SpecError, match=next(iter(options))):
+        rollouts.make_vec(env_id, 1, **options)
+
+
 # half the side of the squares in which agents and landmarks are drawn
 SQUARES = {"simple_tag_v3": (1, 0.9), "simple_world_comm_v3": (1, 0.9)}
 

@@ -35,7 +35,7 @@ struct MpeSpread {
     const std::int32_t others = NumSeen(config.num_agent_neighbors, n - 1);
     const std::int32_t landmarks = NumSeen(config.num_landmark_neighbors, n);
     EnvSpec spec;
-    spec.step_cost_ns = EnvSpec::CostNs(50 + 40 * n, n);
+    spec.step_cost_ns = EnvSpec::CostNs(50 + 6 * n, n);
     AddParticles(spec, "agent", n, 4 + 2 * landmarks + (2 + kWords) * others,
                  ParticleAction(config.continuous_actions, true, 0));
     return spec;

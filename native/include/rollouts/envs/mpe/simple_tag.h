@@ -41,7 +41,7 @@ struct MpeTag {
     const std::int32_t seen = 4 + 2 * obstacles + 2 * NumSeen(limit, n - 1);
     const SpaceSpec action = ParticleAction(config.continuous_actions, true, 0);
     EnvSpec spec;
-    spec.step_cost_ns = EnvSpec::CostNs(50 + 40 * n, n);
+    spec.step_cost_ns = EnvSpec::CostNs(50 + 6 * n, n);
     AddParticles(spec, "adversary", config.num_adversaries, seen + 2 * NumSeen(limit, good),
                  action);
     AddParticles(spec, "agent", good, seen + 2 * NumSeen(limit, good - 1), action);

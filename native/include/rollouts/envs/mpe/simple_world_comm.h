@@ -41,7 +41,7 @@ struct MpeWorldComm {
     const std::int32_t seen = 4 + 2 * NumLandmarks(config) + 2 * (n - 1) + config.num_forests;
     const std::int32_t adversary = seen + 2 * good + kWords;
     EnvSpec spec;
-    spec.step_cost_ns = EnvSpec::CostNs(100 + 40 * n, n);
+    spec.step_cost_ns = EnvSpec::CostNs(60 + 6 * n, n);
     AddParticles(spec, "leadadversary", 1, adversary, ParticleAction(continuous, true, kWords));
     AddParticles(spec, "adversary", config.num_adversaries - 1, adversary,
                  ParticleAction(continuous, true, 0));
