@@ -16,6 +16,7 @@ FAMILIES = (
     Family(headers="envs/classic/", drawer="gymnasium"),
     Family(headers="envs/toy_text/"),
     Family(headers="envs/multi_agent/"),
+    Family(headers="envs/mpe/"),
     atari.FAMILY,
     mujoco_engine.FAMILY,
     dm_control.FAMILY,

@@ -22,7 +22,19 @@ Column: TypeAlias = _Value | Sequence[_Value] | npt.NDArray[Any]
 Range: TypeAlias = tuple[float, float] | Sequence[tuple[float, float]] | npt.NDArray[Any]
 
 # of these ids make_vec makes a MultiAgentVectorEnv
-MultiAgentId: TypeAlias = Literal["TagGridWorld-v0", "TagContinuous-v0"]
+MultiAgentId: TypeAlias = Literal[
+    "TagGridWorld-v0",
+    "TagContinuous-v0",
+    "simple_v3",
+    "simple_spread_v3",
+    "simple_tag_v3",
+    "simple_adversary_v3",
+    "simple_push_v3",
+    "simple_crypto_v3",
+    "simple_reference_v3",
+    "simple_speaker_listener_v4",
+    "simple_world_comm_v3",
+]
 
 
 class EnvOptions(TypedDict, total=False):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The light environments' headers compile for the GPU, and in the GPU's arithmetic for the host.
+"""The headers of light and multi-agent environments compile for the GPU.
+
+Those of light ones also in the GPU's arithmetic for the host; the others choose theirs themselves.
 
 NVRTC needs no GPU; `pip install cuda-core cuda-bindings nvidia-cuda-nvrtc` is all it takes.
 """
@@ -37,6 +39,27 @@ extern "C" __global__ void StepBatch(Env::Config config, StepRules rules, BatchV
 }}
 """
 
+# a world whose agents are stepped one after the other
+AGENTS_KERNEL = """
+#include "rollouts/{header}"
+
+namespace rollouts {{
+using Env = {type};
+extern "C" __global__ void StepBatch(const Env::Config* config, Env::World* world,
+                                     Env::Agents agents, AgentStatus status, AgentActions actions,
+                                     const float* tables, int num_agents, Env::Obs* obs,
+                                     int obs_size, StepResult* result) {{
+  const WorldRef<Env> ref{{*config, *world, agents, status, actions, tables, num_agents, 1, 25}};
+  Rng rng(1, 0, 0);
+  Env::Reset(ref, rng);
+  BeginAgents(status, num_agents);
+  AgentLoops<Env>::Phases<0>(ref);
+  *result = EndAgents(status, num_agents, Env::EndStep(ref, rng));
+  AgentLoops<Env>::Observe(ref, 0, num_agents, obs, obs_size);
+}}
+}}
+"""
+
 HOST = """
 #include "rollouts/{header}"
 #include "rollouts/pool/light_env_batch.h"
@@ -45,7 +68,9 @@ template class rollouts::LightEnvBatch<rollouts::{type}>;
 """
 
 # one per type: ids may share a type, and types a header
-LIGHT = {entry["type"]: entry for entry in _native.registry() if not entry["cpu_only"]}
+HOST_AND_DEVICE = [entry for entry in _native.registry() if not entry["cpu_only"]]
+LIGHT = {entry["type"]: entry for entry in HOST_AND_DEVICE if not entry["multi_agent"]}
+AGENTS = {entry["type"]: entry for entry in HOST_AND_DEVICE if entry["multi_agent"]}
 
 
 def include_dir() -> Path:
@@ -54,8 +79,7 @@ def include_dir() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / "native" / "include"
 
 
-@pytest.mark.parametrize("env_type", LIGHT)
-def test_environment_header_compiles_for_a_gpu(env_type: str) -> None:
+def compile_for_a_gpu(kernel: str) -> None:
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         core = importlib.import_module("cuda.core")
@@ -69,10 +93,19 @@ def test_environment_header_compiles_for_a_gpu(env_type: str) -> None:
         include_path=[str(include_dir())],
         device_as_default_execution_space=True,
     )
-    program = core.Program(KERNEL.format(**LIGHT[env_type]), code_type="c++", options=options)
-    cubin = program.compile("cubin")
+    cubin = core.Program(kernel, code_type="c++", options=options).compile("cubin")
     assert bytes(cubin.code)[:4] == b"\x7fELF"
     assert b"StepBatch" in bytes(cubin.code)
+
+
+@pytest.mark.parametrize("env_type", LIGHT)
+def test_environment_header_compiles_for_a_gpu(env_type: str) -> None:
+    compile_for_a_gpu(KERNEL.format(**LIGHT[env_type]))
+
+
+@pytest.mark.parametrize("env_type", AGENTS)
+def test_multi_agent_header_compiles_for_a_gpu(env_type: str) -> None:
+    compile_for_a_gpu(AGENTS_KERNEL.format(**AGENTS[env_type]))
 
 
 @pytest.mark.parametrize("env_type", LIGHT)

@@ -25,6 +25,10 @@ ROLLOUTS_HD inline float Fmod(float x, float y) { return fmodf(x, y); }
 ROLLOUTS_HD inline double Fmod(double x, double y) { return fmod(x, y); }
 ROLLOUTS_HD inline float Sqrt(float x) { return sqrtf(x); }
 ROLLOUTS_HD inline double Sqrt(double x) { return sqrt(x); }
+ROLLOUTS_HD inline double Exp(double x) { return exp(x); }
+ROLLOUTS_HD inline double Log1p(double x) { return log1p(x); }
+// Number of the lowest bit that is set; one must be.
+ROLLOUTS_HD inline std::int32_t LowestBit(std::uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
 #else
 
 namespace math_internal {
@@ -96,6 +100,9 @@ inline float Fmod(float x, float y) { return std::fmod(x, y); }
 inline double Fmod(double x, double y) { return std::fmod(x, y); }
 inline float Sqrt(float x) { return std::sqrt(x); }
 inline double Sqrt(double x) { return std::sqrt(x); }
+inline double Exp(double x) { return std::exp(x); }
+inline double Log1p(double x) { return std::log1p(x); }
+inline std::int32_t LowestBit(std::uint32_t x) { return __builtin_ctz(x); }
 #endif
 
 template <typename T>

@@ -82,7 +82,7 @@ class NearestPoints {
       float square[kLanes];
       std::uint32_t near = Compare(first, of, limit * limit, square);
       for (; near != 0; near &= near - 1) {
-        const std::int32_t lane = __builtin_ctz(near);
+        const std::int32_t lane = LowestBit(near);
         distance[count] = square[lane];
         listed[count++] = first + lane;
       }
@@ -122,7 +122,7 @@ class NearestPoints {
       float square[kLanes];
       std::uint32_t near = Compare(first, of, limit, square);
       for (; near != 0; near &= near - 1) {
-        const std::int32_t lane = __builtin_ctz(near);
+        const std::int32_t lane = LowestBit(near);
         const std::int32_t other = first + lane;
         const float d = Sqrt(square[lane]);
         if (d < last_distance || (d == last_distance && other <= last_index)) continue;
