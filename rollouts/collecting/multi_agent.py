@@ -158,7 +158,8 @@ class _Group:
 
     def obs_of(self, t: int) -> Array:
         obs = self.arena.obs[t]
-        return obs.reshape(*self.shape, *obs.shape[1:])
+        shaped: Array = obs.reshape(*self.shape, *obs.shape[1:])
+        return shaped
 
     def act(self, t: int) -> Array:
         output = self.calls.act(self.arena.obs[t], None, t)
