@@ -10,7 +10,11 @@ from gymnasium.vector.utils import batch_space
 import rollouts
 from rollouts import _native
 
-LIGHT_IDS = [entry["id"] for entry in _native.registry() if not entry["cpu_only"]]
+LIGHT_IDS = [
+    entry["id"]
+    for entry in _native.registry()
+    if not entry["cpu_only"] and not entry["multi_agent"]
+]
 
 
 # one environment, part of a block, whole blocks and a rest
