@@ -20,6 +20,7 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
     shown = (
         "send(",
         "from_env_fns(",
+        "num_taggers",
         "ReplayBuffer(",
         "RolloutCoordinator",
         "Collector(",
@@ -31,6 +32,7 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
         ["send("],
         [],
         ["from_env_fns("],
+        ["num_taggers"],
         ["RolloutCoordinator"],
         ["Collector("],
         ["ReplayBuffer("],
@@ -47,6 +49,7 @@ def test_readme_shows_one_block_for_each_way_in() -> None:
         "send-recv",
         "options",
         "env-fns",
+        "agents",
         "ray",
         "collector",
         "replay",

@@ -344,6 +344,7 @@ int main(int argc, char** argv) {
       {"parts_of_batches_async", PartsOfBatchesAsync},
       {"stats_against_steps", StatsAgainstSteps},
   };
+  scenarios.merge(AgentScenarios());
   scenarios.merge(RoundScenarios());
   scenarios.merge(RolloutScenarios());
   scenarios.merge(ThreadScenarios());

@@ -114,7 +114,9 @@ inline void UntilClosed(const std::function<void()>& body) {
 
 using Scenarios = std::map<std::string, void (*)()>;
 
-// The scenarios of pool_stress_rounds.cpp, pool_stress_rollouts.cpp and pool_stress_threads.cpp.
+// The scenarios of pool_stress_agents.cpp, pool_stress_rounds.cpp, pool_stress_rollouts.cpp and
+// pool_stress_threads.cpp.
+Scenarios AgentScenarios();
 Scenarios RoundScenarios();
 Scenarios RolloutScenarios();
 Scenarios ThreadScenarios();

@@ -10,6 +10,7 @@ from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, sce
 
 SOURCES = [
     HERE / "pool_stress.cpp",
+    HERE / "pool_stress_agents.cpp",
     HERE / "pool_stress_pools.cpp",
     HERE / "pool_stress_rollouts.cpp",
     HERE / "pool_stress_rounds.cpp",
@@ -21,6 +22,8 @@ SOURCES = [
     *sorted((NATIVE / "src" / "support").glob("*.cpp")),
 ]
 SCENARIOS = [
+    "agents_leave_async",
+    "agents_leave_sync",
     "async_senders_and_receiver",
     "close_wakes_recv",
     "close_while_collecting",

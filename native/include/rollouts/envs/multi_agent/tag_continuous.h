@@ -76,7 +76,8 @@ struct TagContinuous {
                               .elementwise = true,
                               .high = {static_cast<double>(config.num_acceleration_levels),
                                        static_cast<double>(config.num_turn_levels)}};
-    EnvSpec spec{.step_cost_ns = EnvSpec::CostNs(n, 20 + 2 * n)};
+    EnvSpec spec;
+    spec.step_cost_ns = EnvSpec::CostNs(n, 20 + 2 * n);
     AddGroup(spec, {"tagger", config.num_taggers, observation, action});
     AddGroup(spec, {"runner", config.num_runners, observation, action});
     return spec;

@@ -37,7 +37,8 @@ struct TagGridWorld {
                                    .low = {0},
                                    .high = {1}};
     const SpaceSpec action = {.dtype = DType::kInt64, .n = 5};
-    EnvSpec spec{.step_cost_ns = EnvSpec::CostNs(3 * n, n)};
+    EnvSpec spec;
+    spec.step_cost_ns = EnvSpec::CostNs(3 * n, n);
     AddGroup(spec, {"tagger", config.num_taggers, observation, action});
     AddGroup(spec, {"runner", 1, observation, action});
     return spec;

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`examples/mappo.py` by its command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from warm_python import run_script
+
+pytestmark = pytest.mark.system
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "mappo.py"
+
+
+def mappo(*args: object) -> subprocess.CompletedProcess[str]:
+    return run_script(SCRIPT, *args, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "critic"), [("simple_spread_v3", "central"), ("TagContinuous-v0", "own")]
+)
+def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) -> None:
+    options = ("--env-id", env_id, "--critic", critic, "--num-envs", 4, "--num-epochs", 2)
+    result = mappo(*options, "--total-steps", 800, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    *lines, last = result.stdout.splitlines()
+    assert re.search(r"\d+ env-steps, .*: return (-?\d+\.\d\d|nan), entropy \d\.\d\d", lines[-1])
+    assert last.endswith(f"picture in {tmp_path / 'training.png'}")
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_agents_learn_to_spread(tmp_path: Path) -> None:
+    # seed 0: -23.6 after 50 000 env-steps, -20.1 after 450 000
+    result = mappo("--total-steps", 500_000, "--run-dir", tmp_path)
+    means = [float(each) for each in re.findall(r"return (-\d+\.\d\d)", result.stdout)]
+    assert means[-1] > means[0] + 2
