@@ -59,10 +59,9 @@ class RolloutsParallelEnv(ParallelEnv):
 
     def __init__(self, env_id: str, **arguments: Any) -> None:
         """See `parallel_env`."""
-        env = rollouts.make_vec(env_id, 1, num_threads=1, autoreset_mode="disabled", **arguments)
-        if not isinstance(env, rollouts.MultiAgentVectorEnv):
-            env.close()
-            raise SpecError(f"{env_id} has one agent: use it through gymnasium.make")
+        env = rollouts.make_multi_agent_vec(
+            env_id, 1, num_threads=1, autoreset_mode="disabled", **arguments
+        )
         self.vector_env: rollouts.MultiAgentVectorEnv = env
         self.render_mode = None
         self.metadata = {"name": env_id, "is_parallelizable": True, "render_modes": []}

@@ -38,7 +38,7 @@ from rollouts.errors import (
 )
 from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.pool.gymnasium_ids import register_ids as _register_ids
-from rollouts.pool.make import make_vec
+from rollouts.pool.make import make_multi_agent_vec, make_vec
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.stats import PoolStats
@@ -142,6 +142,7 @@ __all__ = [
     "env_spec",
     "from_env_fns",
     "from_parallel_env_fns",
+    "make_multi_agent_vec",
     "make_vec",
     "multi_agent_ids",
 ]

@@ -4,34 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack, overload
+from typing import Any, Unpack, cast
 
 from gymnasium.vector import AutoresetMode
 
+from rollouts.errors import SpecError
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.option_types import EnvOptions, MultiAgentId
+from rollouts.pool.option_types import EnvOptions
 from rollouts.pool.pool_recipe import read_ids
 from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
 
 
-@overload
-def make_vec(  # type: ignore[overload-overlap]
-    env_id: MultiAgentId,
-    num_envs: int | None = None,
-    *,
-    batch_size: int | None = None,
-    num_threads: int | None = None,
-    seed: int | None = None,
-    autoreset_mode: str | AutoresetMode = "next_step",
-    env_id_offset: int = 0,
-    max_episode_steps: int | None = None,
-    on_env_error: str = "raise",
-    pin_threads: bool | Sequence[int] = False,
-    render_mode: str | None = None,
-    **env_options: Any,
-) -> MultiAgentVectorEnv: ...
-@overload
 def make_vec(
     env_id: str | Sequence[str],
     num_envs: int | None = None,
@@ -47,23 +31,7 @@ def make_vec(
     render_mode: str | None = None,
     flatten_observation: bool = True,
     **env_options: Unpack[EnvOptions],
-) -> VectorEnv: ...
-def make_vec(
-    env_id: str | Sequence[str],
-    num_envs: int | None = None,
-    *,
-    batch_size: int | None = None,
-    num_threads: int | None = None,
-    seed: int | None = None,
-    autoreset_mode: str | AutoresetMode = "next_step",
-    env_id_offset: int = 0,
-    max_episode_steps: int | None = None,
-    on_env_error: str = "raise",
-    pin_threads: bool | Sequence[int] = False,
-    render_mode: str | None = None,
-    flatten_observation: bool = True,
-    **env_options: Any,
-) -> VectorEnv | MultiAgentVectorEnv:
+) -> VectorEnv:
     """Makes a batch of environments that C++ threads step.
 
     Args:
@@ -110,8 +78,9 @@ def make_vec(
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
 
     Returns:
-      The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv. It
-      owns threads: close it or use it in a `with`.
+      The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv (which
+      type checkers do not know: `make_multi_agent_vec` says so to them). It owns threads: close it
+      or use it in a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
@@ -131,7 +100,7 @@ def make_vec(
     """
     ids, _ = read_ids(env_id, num_envs)
     kind = MultiAgentVectorEnv if is_multi_agent(ids[0]) else VectorEnv
-    return kind(
+    env = kind(
         env_id,
         num_envs,
         batch_size=batch_size,
@@ -146,3 +115,22 @@ def make_vec(
         flatten_observation=flatten_observation,
         env_options=env_options,
     )
+    return cast(VectorEnv, env)
+
+
+def make_multi_agent_vec(
+    env_id: str | Sequence[str], num_envs: int | None = None, **arguments: Any
+) -> MultiAgentVectorEnv:
+    """Makes a batch of environments with several agents: `make_vec`, to type checkers.
+
+    Args:
+      env_id, num_envs, arguments: As `make_vec`.
+
+    Raises:
+      SpecError: As `make_vec`; or environments with one agent.
+    """
+    env: Any = make_vec(env_id, num_envs, **arguments)
+    if isinstance(env, MultiAgentVectorEnv):
+        return env
+    env.close()
+    raise SpecError(f"{env.env_spec.id} has one agent: make_vec makes a VectorEnv of it")

@@ -8,7 +8,7 @@ Which id takes which of them, with which default, says `rollouts.env_spec(env_id
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 
 import numpy.typing as npt
 
@@ -20,21 +20,6 @@ _Value = TypeVar("_Value")
 Column: TypeAlias = _Value | Sequence[_Value] | npt.NDArray[Any]
 # (low, high) for all, or N of them
 Range: TypeAlias = tuple[float, float] | Sequence[tuple[float, float]] | npt.NDArray[Any]
-
-# of these ids make_vec makes a MultiAgentVectorEnv
-MultiAgentId: TypeAlias = Literal[
-    "TagGridWorld-v0",
-    "TagContinuous-v0",
-    "simple_v3",
-    "simple_spread_v3",
-    "simple_tag_v3",
-    "simple_adversary_v3",
-    "simple_push_v3",
-    "simple_crypto_v3",
-    "simple_reference_v3",
-    "simple_speaker_listener_v4",
-    "simple_world_comm_v3",
-]
 
 
 class EnvOptions(TypedDict, total=False):
