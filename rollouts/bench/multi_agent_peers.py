@@ -99,10 +99,9 @@ class SuperSuit:
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         """Makes num_envs environments, which num_threads processes step."""
         version = self.version()
-        spaces = {group.single_action_space for group in spec.groups}
-        if len(spec.groups) > 1 or len(spaces) > 1:
+        if len(spec.groups) > 1:
             raise SpecError(
-                f"peer 'supersuit' needs agents with equal spaces, and {spec.id} has the groups "
+                f"peer 'supersuit' steps one group of agents, and {spec.id} has the groups "
                 f"{[group.name for group in spec.groups]}: leave this peer out"
             )
         supersuit = importlib.import_module("supersuit")

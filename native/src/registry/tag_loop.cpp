@@ -33,6 +33,7 @@ void TagLoop::Begin(std::int32_t env) {
   World& world = worlds_[env];
   world.agents.assign(num_agents_, {});
   world.steps = 0;
+  std::fill_n(reward_.begin() + std::int64_t{env} * num_agents_, num_agents_, 0.0f);
   for (std::int32_t i = 0; i < num_agents_; ++i) {
     const auto id = static_cast<std::int32_t>(tables.id[i]);
     Agent& agent = world.agents[i];
