@@ -109,7 +109,8 @@ class SuperSuit:
             module = importlib.import_module(f"mpe2.{spec.id}")
         except ImportError as error:
             raise SpecError(f"peer 'supersuit' has no environment {spec.id!r}: {error}") from error
-        arguments = {**spec.options, "max_cycles": spec.max_episode_steps}
+        # the defaults are the same, and ours has names for what mpe2 has no argument for
+        arguments = {**settings.env_options, "max_cycles": spec.max_episode_steps}
         # it prints where it converts a space
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
