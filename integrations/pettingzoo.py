@@ -72,23 +72,15 @@ class RolloutsParallelEnv(ParallelEnv):
             for name, group in env.groups.items()
             for index, agent in enumerate(group.agents)
         }
-        # one object each: PettingZoo's wrappers compare them by identity
-        self._observation_spaces = {
-            agent: env.groups[name].single_observation_space
-            for agent, (name, _) in self._places.items()
-        }
-        self._action_spaces = {
-            agent: env.groups[name].single_action_space for agent, (name, _) in self._places.items()
-        }
         self._obs: ByAgent = {}
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Space of one agent's observation."""
-        return self._observation_spaces[agent]
+        """Space of one agent's observation, the same object at each call."""
+        return self._group_of(agent).single_observation_space
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Space of one agent's action."""
-        return self._action_spaces[agent]
+        """Space of one agent's action, the same object at each call."""
+        return self._group_of(agent).single_action_space
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -109,7 +101,9 @@ class RolloutsParallelEnv(ParallelEnv):
         active = self._by_agent(info["active"])
         self.agents = [agent for agent in self.possible_agents if active[agent]]
         self._obs = self._by_agent(obs)
-        return {agent: self._obs[agent] for agent in self.agents}, self._infos()
+        return {agent: self._obs[agent] for agent in self.agents}, {
+            agent: {} for agent in self.agents
+        }
 
     def step(
         self, actions: Mapping[str, Any]
@@ -165,8 +159,9 @@ class RolloutsParallelEnv(ParallelEnv):
         """Frees the environment. May be called twice."""
         self.vector_env.close()
 
-    def _infos(self) -> ByAgent:
-        return {agent: {} for agent in self.agents}
+    def _group_of(self, agent: str) -> rollouts.AgentGroup:
+        name, _ = self._places[agent]
+        return self.vector_env.groups[name]
 
     def _by_agent(self, arrays: Any) -> ByAgent:
         """The only environment's rows, copied: a user may keep them."""

@@ -82,6 +82,7 @@ _LAZY = {
     "LearnerQueue": "rollouts.learner.queue",
     "MultiAgentCollector": "rollouts.collecting.multi_agent",
     "NativePolicy": "rollouts.policies.native",
+    "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -92,7 +93,6 @@ _LAZY = {
     "RolloutWorker": "rollouts.distributed.worker",
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.distributed.weight_transport",
-    "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "from_env_fns": "rollouts.env_fns",
     "from_parallel_env_fns": "rollouts.env_fns.agents",
 }

@@ -49,6 +49,25 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
       num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
     """
 
+    # what a collector of environments with one agent asks for
+    collects_natively = False
+
+    def __getattr__(self, name: str) -> Any:
+        # reached only where there is no such attribute
+        known = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in ("single_observation_space", "single_action_space"):
+            raise AttributeError(
+                f"{known}: its agents have {name}s, by group. Collect them with "
+                "rollouts.MultiAgentCollector, or give what expects one agent as_single_agent()"
+            )
+        if name == "render":
+            raise AttributeError(f"{known}: nothing draws environments with several agents")
+        raise AttributeError(known)
+
+    def xla(self) -> tuple[Any, Any, Any, Any]:
+        """Raises SpecError: XLA's functions are for environments with one agent."""
+        raise SpecError("xla() is for environments with one agent, and these have several")
+
     def _set_spaces(self) -> None:
         spec = self.env_spec
         if not spec.groups:

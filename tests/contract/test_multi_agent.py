@@ -319,3 +319,16 @@ def test_each_face_is_for_its_own_ids() -> None:
         rollouts.VectorEnv("TagGridWorld-v0", 2)
     with pytest.raises(rollouts.SpecError, match="one agent"):
         MultiAgentVectorEnv("CartPole-v1", 2)
+
+
+def test_what_expects_one_agent_is_told_what_to_use() -> None:
+    with make("TagGridWorld-v0", 2, autoreset_mode="same_step") as env:
+        with pytest.raises(AttributeError, match="MultiAgentCollector, or give"):
+            rollouts.Collector(env, object(), 4)  # type: ignore[arg-type]
+        with pytest.raises(AttributeError, match="nothing draws environments with several"):
+            env.render()
+        with pytest.raises(rollouts.SpecError, match="environments with one agent"):
+            env.xla()
+        with pytest.raises(rollouts.SpecError, match="does not collect by itself"):
+            env.collect(object(), {})  # type: ignore[arg-type]
+        assert not hasattr(env, "nothing")
