@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import gymnasium
 
 from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:
     from rollouts.policies.native import NativePolicy
 
 Engine = Literal["auto", "native", "torch"]
+T = TypeVar("T")
 
 
 def choose_engine(engine: Engine, env: Any, policy: Any) -> tuple[NativePolicy | None, str]:
@@ -24,12 +27,40 @@ def choose_engine(engine: Engine, env: Any, policy: Any) -> tuple[NativePolicy |
     Raises:
       SpecError: engine is none of the three, or "native" and that is not possible.
     """
+    return _choose(
+        engine, env, lambda: _native_policy(policy, lambda: env.single_observation_space)
+    )
+
+
+def choose_group_engine(
+    engine: Engine, env: Any, policies: Mapping[str, Any]
+) -> tuple[dict[str, NativePolicy] | None, str]:
+    """The same for a policy of each group: native code computes all of them, or none.
+
+    Raises:
+      SpecError: As `choose_engine`.
+    """
+
+    def read() -> dict[str, NativePolicy]:
+        return {name: read_one(name, policy) for name, policy in policies.items()}
+
+    def read_one(name: str, policy: Any) -> NativePolicy:
+        try:
+            return _native_policy(policy, lambda: env.single_observation_spaces[name])
+        except SpecError as error:
+            raise SpecError(f"group {name!r}: {error}") from error
+
+    return _choose(engine, env, read)
+
+
+def _choose(engine: Engine, env: Any, read: Callable[[], T]) -> tuple[T | None, str]:
     if engine not in ("auto", "native", "torch"):
         raise SpecError(f"engine is {engine!r}, expected 'auto', 'native' or 'torch'")
     if engine == "torch":
         return None, "engine='torch' was asked for"
     try:
-        return _native_policy(env, policy, must=engine == "native"), ""
+        check_pool(env, must=engine == "native")
+        return read(), ""
     except SpecError as error:
         if engine == "native":
             raise SpecError(f"engine='native' is not possible: {error}") from error
@@ -43,18 +74,18 @@ def check_pool(env: Any, *, must: bool) -> None:
       env: The environment.
       must: Whether they shall even where torch is faster.
     """
-    if not isinstance(env, VectorEnv) or not env.collects_natively:
+    is_native = isinstance(env, VectorEnv | MultiAgentVectorEnv)
+    if not is_native or not env.collects_natively:
         raise SpecError("only native pools with batch_size == num_envs compute policies themselves")
     if not must and _native.policy_kernels_in_use() == "emulated":
         raise SpecError("this machine has no fused multiply-add, without which torch is faster")
 
 
-def _native_policy(env: Any, policy: Any, *, must: bool) -> NativePolicy:
-    check_pool(env, must=must)
+def _native_policy(policy: Any, space: Callable[[], gymnasium.Space[Any]]) -> NativePolicy:
     # a policy of torch has imported it; others are none
     if "rollouts.policy" not in sys.modules and "rollouts.policies.native" not in sys.modules:
         raise SpecError(f"a {type(policy).__name__} chooses its actions itself")
-    return native_of(policy, env.single_observation_space)
+    return native_of(policy, space())
 
 
 def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePolicy:

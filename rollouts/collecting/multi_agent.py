@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -14,6 +14,8 @@ from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena
 from rollouts.collecting.collector import finite_bounds
+from rollouts.collecting.engine import Engine, choose_group_engine, still_computes
+from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
@@ -24,6 +26,7 @@ from rollouts.specs import AgentGroup
 
 if TYPE_CHECKING:
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv
+    from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy
 
 Array = NDArray[Any]
@@ -49,6 +52,7 @@ class MultiAgentCollector:
         rollout_length: int,
         *,
         num_torch_threads: int | None = None,
+        engine: Engine = "auto",
     ) -> None:
         """Takes an environment that nobody else steps; does not step it yet.
 
@@ -57,10 +61,13 @@ class MultiAgentCollector:
           policies: group -> its policy; or one policy that acts for all agents, group by group.
           rollout_length: Steps T.
           num_torch_threads: As for `Collector`.
+          engine: As for `Collector`: "native" has the pool's threads compute the policies of all
+            groups, "torch" none; "auto" has them where they can compute all.
 
         Raises:
           SpecError: env is asynchronous or autoresets otherwise, a group has no policy, one memory
-            is shared by several groups, or rollout_length is below 1.
+            is shared by several groups, rollout_length is below 1, or the native engine is asked
+            for and not possible.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -78,6 +85,13 @@ class MultiAgentCollector:
             for name, group in env.groups.items()
         }
         self._must_reset = True
+        self._wanted_engine = engine
+        self._choose_engine()
+
+    @property
+    def engine(self) -> str:
+        """Who computes the policies: "native", or "torch" for their own `act`."""
+        return "torch" if self._native is None else "native"
 
     def __iter__(self) -> Iterator[dict[str, RolloutBatch]]:
         """Collects rollouts for ever."""
@@ -91,6 +105,10 @@ class MultiAgentCollector:
           SpecError: A policy returned a wrong shape, or a log_prob or value that is not finite.
         """
         try:
+            if self._native is not None and not self._still_computes(self._native):
+                self._choose_engine()
+            if self._native is not None:
+                return self._collect_native(self._native)
             threads = self._num_torch_threads
             with beside_a_pool(next(iter(self.policies.values())), self.env.num_envs, threads):
                 return self._collect()
@@ -103,14 +121,36 @@ class MultiAgentCollector:
         """Closes the environment; may be called twice."""
         self.env.close()
 
-    def _collect(self) -> dict[str, RolloutBatch]:
-        groups = self._groups
+    def _choose_engine(self) -> None:
+        self._native, self.why_not_native = choose_group_engine(
+            self._wanted_engine, self.env, self.policies
+        )
+        for name, group in self._groups.items():
+            group.carry_states(None if self._native is None else self._native[name])
+
+    def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
+        return all(still_computes(native[name], policy) for name, policy in self.policies.items())
+
+    def _begin(self) -> None:
         if self._must_reset:
             self.env.async_reset()
             batch = self.env.recv_batch()
-            for name, group in groups.items():
+            for name, group in self._groups.items():
                 group.begin(_of(batch.obs, name))
             self._must_reset = False
+
+    def _collect_native(self, native: Mapping[str, NativePolicy]) -> dict[str, RolloutBatch]:
+        self._begin()
+        arrays = {name: group.native_arrays() for name, group in self._groups.items()}
+        cast(MultiAgentVectorEnv, self.env).collect(native, arrays)
+        return {
+            name: group.take_native(arrays[name]["last_value"])
+            for name, group in self._groups.items()
+        }
+
+    def _collect(self) -> dict[str, RolloutBatch]:
+        groups = self._groups
+        self._begin()
         for t in range(self.rollout_length):
             actions = {name: group.act(t) for name, group in groups.items()}
             if isinstance(self.env, MultiAgentVectorEnv):
@@ -144,7 +184,28 @@ class _Group:
         self.calls: PolicyCalls = make_policy_calls(
             policy, num_envs=rows, rollout_length=rollout_length
         )
+        self.states = NativeStates((), rows, rollout_length, keep_all=False)
         self.new_arena()
+
+    def carry_states(self, native: NativePolicy | None) -> None:
+        """Has what is remembered where the policy is computed now."""
+        shapes = () if native is None else native.state_shapes
+        if self.states.shapes and native is None:
+            self.calls.go_on(self.states.now(), self.states.begins)
+        if self.states.shapes != shapes:
+            keep_all = getattr(self.policy, "keeps_states", False)
+            self.states = NativeStates(shapes, len(self.env_id), self.steps, keep_all=keep_all)
+
+    def native_arrays(self) -> dict[str, Array]:
+        """What the pool writes of this group."""
+        arena = self.arena
+        arrays = arena.native_arrays(self.group.single_action_space, self.policy.policy_version)
+        arrays["last_value"] = np.empty(len(self.env_id), np.float32)
+        return arrays | {"active": self.active} | self.states.arrays()
+
+    def take_native(self, last_value: NDArray[np.float32]) -> RolloutBatch:
+        self.arena.extras = self.states.extras()
+        return self.hand_out(last_value, self.states.before())
 
     def new_arena(self) -> None:
         space = self.group.single_observation_space
@@ -154,6 +215,7 @@ class _Group:
     def begin(self, obs: Array) -> None:
         self.new_arena()
         self.calls.reset()
+        self.states.reset()
         self.obs_of(0)[:] = obs
 
     def obs_of(self, t: int) -> Array:
@@ -194,12 +256,12 @@ class _Group:
             episode_return=rows(batch.episode_return),
             episode_length=np.repeat(batch.episode_length, self.shape[1]),
             final_obs=rows(batch.final_obs),
-            info={"active": active},
+            info={"active": active, "failed": np.repeat(batch.failed, self.shape[1])},
         )
 
     def bootstrap(self, step: StepBatch) -> NDArray[np.float32] | None:
         """Values (rows,) the final observations of those who were cut off."""
-        cut = step.truncated & ~step.terminated & step.info["active"]
+        cut = step.truncated & ~step.terminated & step.info["active"] & ~step.info["failed"]
         if not cut.any():
             return None
         assert step.final_obs is not None
@@ -208,12 +270,18 @@ class _Group:
         return values
 
     def take(self) -> RolloutBatch:
-        steps, arena = self.steps, self.arena
-        last_value = self.calls.last_value(arena.obs[steps], None, None)
-        arena.extras["active"] = self.active
-        batch = arena.first_steps(steps, self.env_id, last_value, self.calls.take_states())
+        last_value = self.calls.last_value(self.arena.obs[self.steps], None, None)
+        batch = self.hand_out(last_value, self.calls.take_states())
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
             check_finite(name, getattr(batch, name), self.env_id)
+        return batch
+
+    def hand_out(
+        self, last_value: NDArray[np.float32], policy_state: tuple[Array, ...]
+    ) -> RolloutBatch:
+        """The rollout in hand; the next one opens with its last observation."""
+        self.arena.extras["active"] = self.active
+        batch = self.arena.first_steps(self.steps, self.env_id, last_value, policy_state)
         self.new_arena()
         self.arena.obs[0] = batch.last_obs
         return batch

@@ -34,6 +34,8 @@ class MultiAgentBatch(NamedTuple):
                                          pool autoresets in the same step
     Arrays of environments:
       ended           (B,) bool          the episode is over, for whatever reason
+      failed          (B,) bool          for on_env_error="reset": the environment failed, and
+                                         has no final_obs
       env_id          (B,) int32         episode_length  (B,) int32
     """
 
@@ -45,6 +47,7 @@ class MultiAgentBatch(NamedTuple):
     episode_return: Grouped
     final_obs: Grouped | None
     ended: npt.NDArray[np.bool_]
+    failed: npt.NDArray[np.bool_]
     env_id: npt.NDArray[np.int32]
     episode_length: npt.NDArray[np.int32]
 

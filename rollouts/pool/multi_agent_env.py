@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from rollouts.batch import STEP_ARRAYS
@@ -15,8 +16,12 @@ from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
 from rollouts.pool.native_vector_env import NativeVectorEnv
 
+if TYPE_CHECKING:
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
+
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
+T = TypeVar("T")
 # the arrays of a group, in the native order
 _GROUP_ARRAYS = (
     "obs",
@@ -48,9 +53,6 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
       observation_space, action_space: Of a batch, as `step` takes and returns it.
       num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
     """
-
-    # what a collector of environments with one agent asks for
-    collects_natively = False
 
     def __getattr__(self, name: str) -> Any:
         # reached only where there is no such attribute
@@ -148,6 +150,39 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         """
         return AgentRows(self)
 
+    def collect(  # type: ignore[override]
+        self,
+        policies: Mapping[str, NativePolicy | FrozenPolicy],
+        arrays: Mapping[str, dict[str, Array]],
+        *,
+        keep_final_obs: bool = False,
+        poll: Callable[[], None] | None = None,
+    ) -> dict[str, Array] | None:
+        """Steps all environments T times with a policy for each group, by the pool's threads.
+
+        What `rollouts.MultiAgentCollector` calls; as `VectorEnv.collect`, whose arrays have B
+        environments: here B are the A agents of each group, environment by environment.
+
+        Args:
+          policies: group -> who acts; groups may have the same one.
+          arrays: group -> those of `VectorEnv.collect`, with
+            active           (T, B) bool              who took part in the step; who left before has
+                                                      no reward, and ends truncated with the others
+          keep_final_obs, poll: As `VectorEnv.collect`.
+        Returns:
+          group -> (E, obs_bytes) uint8 by step and row, or None.
+        Raises:
+          As `VectorEnv.collect`.
+        """
+        self._check_collects()
+        final_obs = self._pool.collect(
+            [policy.refresh() for policy in self._of_groups("policies", policies)],
+            self._of_groups("arrays", arrays),
+            keep_final_obs,
+            poll,
+        )
+        return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
+
     def recv_batch(  # type: ignore[override]
         self,
         timeout_s: float | None = None,
@@ -157,9 +192,12 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
     ) -> MultiAgentBatch:
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self._recv(timeout_s, min_envs, max_envs)
-        return self._batch(arrays)
+        return self._batch(arrays, self._take_failures())
 
-    def _batch(self, arrays: tuple[Array, ...]) -> MultiAgentBatch:
+    def _take_failures(self) -> list[tuple[int, str]]:
+        return self._pool.take_failures() if self._reports_errors else []
+
+    def _batch(self, arrays: tuple[Array, ...], failures: list[tuple[int, str]]) -> MultiAgentBatch:
         step = dict(zip(STEP_ARRAYS, arrays, strict=False))
         if not self._synchronous and len(step["env_id"]):
             # a copy, because a view would keep the whole batch's buffer from being reused
@@ -175,12 +213,14 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         return MultiAgentBatch(
             **grouped,
             ended=step["terminated"] | step["truncated"],
+            failed=np.isin(step["env_id"], [env for env, _ in failures]),
             env_id=step["env_id"],
             episode_length=step["episode_length"],
         )
 
     def _five(self, arrays: tuple[Array, ...]) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        batch = self._batch(arrays)
+        failures = self._take_failures()
+        batch = self._batch(arrays, failures)
         info: Info = {
             "active": batch.active,
             "episode_return": batch.episode_return,
@@ -190,9 +230,17 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         }
         if batch.final_obs is not None:
             info["final_obs"] = batch.final_obs
-        if self._reports_errors:
-            add_errors(info, batch.env_id, self._pool.take_failures())
+        add_errors(info, batch.env_id, failures)
         return batch.obs, batch.reward, batch.terminated, batch.truncated, info
+
+    def _of_groups(self, what: str, given: Mapping[str, T]) -> list[T]:
+        """What is given for each group, in their order."""
+        if not isinstance(given, Mapping) or given.keys() != self.groups.keys():
+            told = list(given) if isinstance(given, Mapping) else type(given).__name__
+            raise SpecError(
+                f"{what} must be a dict with one for each of {list(self.groups)}, got {told}"
+            )
+        return [given[name] for name in self.groups]
 
     def _in_groups(self, name: str, array: Any) -> Any:
         """Of `out`: an array of agents under its group's name where there is one group."""

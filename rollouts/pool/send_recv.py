@@ -91,11 +91,15 @@ class SendRecv:
           ProtocolError: Environments are in flight or were never reset.
           EnvError: An environment failed, unless on_env_error="reset".
         """
+        self._check_collects()
+        final_obs = self._pool.collect([policy.refresh()], [arrays], keep_final_obs, poll)
+        return None if final_obs is None else final_obs[0]
+
+    def _check_collects(self) -> None:
         if not self.collects_natively:
             raise SpecError(
                 "this pool does not collect by itself: expected a synchronous one of native ids"
             )
-        return self._pool.collect(policy.refresh(), arrays, keep_final_obs, poll)
 
     def send(
         self,

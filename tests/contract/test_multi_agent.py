@@ -329,6 +329,8 @@ def test_what_expects_one_agent_is_told_what_to_use() -> None:
             env.render()
         with pytest.raises(rollouts.SpecError, match="environments with one agent"):
             env.xla()
-        with pytest.raises(rollouts.SpecError, match="does not collect by itself"):
+        with pytest.raises(
+            rollouts.SpecError, match="policies must be a dict with one for each of"
+        ):
             env.collect(object(), {})  # type: ignore[arg-type]
         assert not hasattr(env, "nothing")

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scenarios of pool_stress.cpp in which the pool's threads collect rollouts with a policy.
+#include <array>
+
 #include "pool_stress.h"
 #include "rollouts/policy/rollout.h"
 
@@ -51,7 +53,7 @@ struct World {
   std::vector<policy::FinalObs> Collect(std::function<void()> poll = {}) {
     const policy::RolloutArrays arrays{
         .steps = steps,
-        .envs = pool.options().num_envs,
+        .rows = pool.options().num_envs,
         .obs = reinterpret_cast<std::uint8_t*>(obs.data()),
         .action = reinterpret_cast<std::uint8_t*>(action.data()),
         .log_prob = log_prob.data(),
@@ -69,7 +71,8 @@ struct World {
         .kept_states = steps};
     // the policy may be replaced while this goes on with its own
     const auto policy = current;
-    return policy::Collect(pool, *policy, arrays, {.keep_final_obs = true, .poll = std::move(poll)});
+    const std::array parts{policy::PolicyRollout{*policy, arrays}};
+    return policy::Collect(pool, parts, {.keep_final_obs = true, .poll = std::move(poll)})[0];
   }
 
   // Writes the first row of observations, as a reset shows them.

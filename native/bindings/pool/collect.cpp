@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,20 +25,20 @@ py::array Named(const py::dict& arrays, const char* name) {
   return arrays[name].cast<py::array>();
 }
 
-// The memory of one array of a rollout, once it is seen to be (rows, envs, ...) of `dtype`, or
-// (envs,) where `rows` is 0.
+// The memory of one array of a rollout, once it is seen to be (steps, rows, ...) of `dtype`,
+// or (rows,) where `steps` is 0.
 std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
-                       py::ssize_t rows, py::ssize_t envs, std::int64_t bytes_per_env) {
+                       py::ssize_t steps, py::ssize_t rows, std::int64_t bytes_per_row) {
   const py::array array = Named(arrays, name);
-  const bool shaped = rows == 0 ? array.ndim() >= 1 && array.shape(0) == envs
-                                : array.ndim() >= 2 && array.shape(0) == rows &&
-                                      array.shape(1) == envs;
+  const bool shaped = steps == 0 ? array.ndim() >= 1 && array.shape(0) == rows
+                                 : array.ndim() >= 2 && array.shape(0) == steps &&
+                                       array.shape(1) == rows;
   const bool fits = shaped && array.dtype().equal(dtype) &&
-                    array.nbytes() == std::max<py::ssize_t>(rows, 1) * envs * bytes_per_env;
+                    array.nbytes() == std::max<py::ssize_t>(steps, 1) * rows * bytes_per_row;
   const int wanted = py::array::c_style | py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
   if (!fits || (array.flags() & wanted) != wanted) {
-    const std::string shape = (rows == 0 ? "(" : "(" + std::to_string(rows) + ", ") +
-                              std::to_string(envs) + (rows == 0 ? ",)" : ", ...)");
+    const std::string shape = (steps == 0 ? "(" : "(" + std::to_string(steps) + ", ") +
+                              std::to_string(rows) + (steps == 0 ? ",)" : ", ...)");
     throw SpecError(std::string("rollout array ") + name + " has shape " + ShapeString(array) +
                     " and dtype " + py::str(array.dtype()).cast<std::string>() +
                     ", expected a writable C-contiguous one of shape " + shape + " and dtype " +
@@ -54,61 +55,94 @@ void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays
   to.kept_states = kept.ndim() > 0 && kept.shape(0) == 1 ? 1 : to.steps;
   const auto bytes = static_cast<std::int64_t>(sizeof(float)) * size;
   to.policy_state = reinterpret_cast<float*>(
-      MemoryOf(arrays, "policy_state", f32, to.kept_states, to.envs, bytes));
-  to.state = reinterpret_cast<float*>(MemoryOf(arrays, "state", f32, 0, to.envs, bytes));
-  to.begins = MemoryOf(arrays, "begins", py::dtype::of<bool>(), 0, to.envs, 1);
+      MemoryOf(arrays, "policy_state", f32, to.kept_states, to.rows, bytes));
+  to.state = reinterpret_cast<float*>(MemoryOf(arrays, "state", f32, 0, to.rows, bytes));
+  to.begins = MemoryOf(arrays, "begins", py::dtype::of<bool>(), 0, to.rows, 1);
 }
 
+// `group` of agents, or null for environments with one.
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
-                                 const policy::NativePolicy& policy) {
+                                 const GroupSpec* group, const policy::NativePolicy& policy) {
+  const SpaceSpec& observation = group ? group->observation : spec.observation;
+  const SpaceSpec& action_space = group ? group->action : spec.action;
   const py::array reward = Named(arrays, "reward");
   if (reward.ndim() != 2) {
     throw SpecError("rollout array reward has shape " + ShapeString(reward) + ", expected (T, B)");
   }
-  const py::ssize_t steps = reward.shape(0), envs = reward.shape(1);
+  const py::ssize_t steps = reward.shape(0), rows = reward.shape(1);
   const auto cells = [&](const char* name, const py::dtype& dtype, std::int64_t bytes = 0) {
-    return MemoryOf(arrays, name, dtype, steps, envs, bytes ? bytes : dtype.itemsize());
+    return MemoryOf(arrays, name, dtype, steps, rows, bytes ? bytes : dtype.itemsize());
   };
   const auto f32 = py::dtype::of<float>();
   const auto f64 = py::dtype::of<double>();
   const auto i32 = py::dtype::of<std::int32_t>();
   const auto boolean = py::dtype::of<bool>();
-  const bool discrete = spec.action.n > 0;
-  const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(spec.action.dtype);
-  const std::int64_t action_bytes = action.itemsize() * (discrete ? 1 : spec.action.size());
+  const bool discrete = action_space.n > 0;
+  const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(action_space.dtype);
+  const std::int64_t action_bytes = action.itemsize() * (discrete ? 1 : action_space.size());
   // as many as the head reads of the network
   std::int64_t num_inputs = policy.network->output_size(0);
   if (!policy::IsDiscrete(policy.head.kind)) num_inputs += policy.network->output_size(1);
-  return {.steps = static_cast<std::int32_t>(steps),
-          .envs = static_cast<std::int32_t>(envs),
-          .obs = MemoryOf(arrays, "obs", NumpyDType(spec.observation.dtype), steps + 1, envs,
-                          spec.observation.bytes()),
-          .action = cells("action", action, action_bytes),
-          .log_prob = reinterpret_cast<float*>(cells("log_prob", f32)),
-          .value = reinterpret_cast<float*>(cells("value", f32)),
-          .reward = reinterpret_cast<float*>(cells("reward", f32)),
-          .terminated = cells("terminated", boolean),
-          .truncated = cells("truncated", boolean),
-          .bootstrap_value = reinterpret_cast<float*>(cells("bootstrap_value", f32)),
-          .episode_return = reinterpret_cast<double*>(cells("episode_return", f64)),
-          .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", i32)),
-          // one row, without an axis of time
-          .last_value = reinterpret_cast<float*>(
-              MemoryOf(arrays, "last_value", f32, 0, envs, f32.itemsize())),
-          .inputs = arrays.contains("inputs")
-                        ? reinterpret_cast<float*>(cells("inputs", f32, num_inputs * f32.itemsize()))
-                        : nullptr};
+  policy::RolloutArrays memory{
+      .steps = static_cast<std::int32_t>(steps),
+      .rows = static_cast<std::int32_t>(rows),
+      .obs = MemoryOf(arrays, "obs", NumpyDType(observation.dtype), steps + 1, rows,
+                      observation.bytes()),
+      .action = cells("action", action, action_bytes),
+      .log_prob = reinterpret_cast<float*>(cells("log_prob", f32)),
+      .value = reinterpret_cast<float*>(cells("value", f32)),
+      .reward = reinterpret_cast<float*>(cells("reward", f32)),
+      .terminated = cells("terminated", boolean),
+      .truncated = cells("truncated", boolean),
+      .bootstrap_value = reinterpret_cast<float*>(cells("bootstrap_value", f32)),
+      .episode_return = reinterpret_cast<double*>(cells("episode_return", f64)),
+      .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", i32)),
+      .active = group ? cells("active", boolean) : nullptr,
+      // one row, without an axis of time
+      .last_value = reinterpret_cast<float*>(
+          MemoryOf(arrays, "last_value", f32, 0, rows, f32.itemsize())),
+      .inputs = arrays.contains("inputs")
+                    ? reinterpret_cast<float*>(cells("inputs", f32, num_inputs * f32.itemsize()))
+                    : nullptr};
+  ReadStates(arrays, policy.network->state_size(), memory);
+  return memory;
+}
+
+// Final observations as rows of bytes.
+py::array_t<std::uint8_t> BytesOfFinal(const std::vector<policy::FinalObs>& kept, std::int64_t bytes) {
+  py::array_t<std::uint8_t> rows({static_cast<py::ssize_t>(kept.size()),
+                                  static_cast<py::ssize_t>(bytes)});
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    std::memcpy(rows.mutable_data(static_cast<py::ssize_t>(i), 0), kept[i].obs.data(),
+                kept[i].obs.size());
+  }
+  return rows;
 }
 
 }  // namespace
 
-py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict& arrays,
-                          bool keep_final_obs, const py::object& poll) {
+py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& policies,
+                           const std::vector<py::dict>& arrays, bool keep_final_obs,
+                           const py::object& poll) {
   policy::CheckCollects(pool);
-  const auto current = policy.current();
-  policy::RolloutArrays memory = ReadArrays(arrays, pool.spec(), *current);
-  ReadStates(arrays, current->network->state_size(), memory);
-  std::vector<policy::FinalObs> kept;
+  const EnvSpec& spec = pool.spec();
+  const auto num_parts = static_cast<std::size_t>(std::max(spec.num_groups, 1));
+  if (policies.size() != num_parts || arrays.size() != num_parts) {
+    throw SpecError("policies and arrays of " + std::to_string(policies.size()) + " and " +
+                    std::to_string(arrays.size()) + " rollouts, expected " +
+                    std::to_string(num_parts) + " of each");
+  }
+  // held to the end: another thread may load new weights meanwhile
+  std::vector<std::shared_ptr<const policy::NativePolicy>> current;
+  std::vector<policy::RolloutArrays> memory;
+  for (std::size_t i = 0; i < num_parts; ++i) {
+    const GroupSpec* group = spec.num_groups > 0 ? &spec.groups[i] : nullptr;
+    current.push_back(policies[i]->current());
+    memory.push_back(ReadArrays(arrays[i], spec, group, *current[i]));
+  }
+  std::vector<policy::PolicyRollout> parts;
+  for (std::size_t i = 0; i < num_parts; ++i) parts.push_back({*current[i], memory[i]});
+  std::vector<std::vector<policy::FinalObs>> kept;
   {
     const ReleaseGil no_gil;
     const auto look_up = [&poll] {
@@ -116,17 +150,16 @@ py::object CollectRollout(CpuPool& pool, const PyPolicy& policy, const py::dict&
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       if (!poll.is_none()) poll();
     };
-    kept = policy::Collect(pool, *current, memory,
-                           {.keep_final_obs = keep_final_obs, .poll = look_up});
+    kept = policy::Collect(pool, parts, {.keep_final_obs = keep_final_obs, .poll = look_up});
   }
   if (!keep_final_obs) return py::none();
-  const auto bytes = static_cast<py::ssize_t>(pool.spec().observation.bytes());
-  py::array_t<std::uint8_t> final_obs({static_cast<py::ssize_t>(kept.size()), bytes});
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    std::memcpy(final_obs.mutable_data(static_cast<py::ssize_t>(i), 0), kept[i].obs.data(),
-                kept[i].obs.size());
+  py::list final_obs;
+  for (std::size_t i = 0; i < num_parts; ++i) {
+    const SpaceSpec& observation =
+        spec.num_groups > 0 ? spec.groups[i].observation : spec.observation;
+    final_obs.append(BytesOfFinal(kept[i], observation.bytes()));
   }
-  return final_obs;
+  return std::move(final_obs);
 }
 
 }  // namespace rollouts

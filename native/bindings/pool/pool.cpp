@@ -292,9 +292,9 @@ class PyPool {
   const std::vector<Segment> segments_;
 };
 
-py::object Collect(PyPool& self, const PyPolicy& policy, const py::dict& arrays, bool final_obs,
-                   const py::object& poll) {
-  return CollectRollout(self.pool(), policy, arrays, final_obs, poll);
+py::object Collect(PyPool& self, const std::vector<const PyPolicy*>& policies,
+                   const std::vector<py::dict>& arrays, bool final_obs, const py::object& poll) {
+  return CollectRollouts(self.pool(), policies, arrays, final_obs, poll);
 }
 
 }  // namespace
@@ -324,7 +324,7 @@ void BindPool(py::module_& module) {
            py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"))
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
-      .def("collect", Collect, py::arg("policy"), py::arg("arrays"), py::arg("keep_final_obs"),
+      .def("collect", Collect, py::arg("policies"), py::arg("arrays"), py::arg("keep_final_obs"),
            py::arg("poll"))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
       .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),

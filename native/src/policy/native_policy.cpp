@@ -21,14 +21,14 @@ void Scatter(const From* from, std::int32_t count, std::int32_t size, To* to) {
 
 }  // namespace
 
-void NativePolicy::CheckFits(const EnvSpec& spec) const {
-  if (network->program().obs_size != spec.observation.size()) {
+void NativePolicy::CheckFits(const SpaceSpec& observation, const SpaceSpec& action) const {
+  if (network->program().obs_size != observation.size()) {
     throw SpecError("the policy reads observations of " +
                     std::to_string(network->program().obs_size) +
                     " numbers, and those of the environments have " +
-                    std::to_string(spec.observation.size()));
+                    std::to_string(observation.size()));
   }
-  head.kind == HeadKind::kMultiCategorical ? CheckElements(spec.action) : CheckAction(spec.action);
+  head.kind == HeadKind::kMultiCategorical ? CheckElements(action) : CheckAction(action);
   // behind what the head reads
   if (has_value() && network->output_size(NumHeadInputs(head.kind)) != 1) {
     throw SpecError("the policy's network gives " +

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policy/rollout_part.h"
+#include "rollouts/core/multi_agent.h"
 #include "rollouts/support/errors.h"
 
 namespace rollouts::policy {
@@ -21,34 +22,94 @@ constexpr std::int32_t kHeavyNs = 2'000;
 constexpr std::int64_t kAloneNs = 30'000;
 
 // No larger than a thread's share, in whole groups of columns: 64 environments are work for two.
+// Worlds of agents have such groups of their own.
 std::int32_t ChunkOf(const EnvSpec& spec, std::int32_t num_envs, std::int32_t num_threads) {
-  if (spec.step_cost_ns >= kHeavyNs) return kHeavyChunk;
   const std::int32_t share = (num_envs + num_threads - 1) / num_threads;
+  if (spec.num_groups > 0) return std::min(kHeavyChunk, share);
+  if (spec.step_cost_ns >= kHeavyNs) return kHeavyChunk;
   return std::min(kLightChunk, (share + kColumns - 1) / kColumns * kColumns);
 }
 
 // What a rollout takes on one thread, roughly: a core makes some 16 products of a network in a
 // nanosecond.
-std::int64_t CostNs(const EnvSpec& spec, const NativePolicy& policy, const RolloutArrays& arrays) {
-  std::int64_t products = 0;
-  for (const Instruction& step : policy.network->instructions()) {
-    products += std::int64_t{step.size} * std::max(step.a_size, 1);
+std::int64_t CostNs(const EnvSpec& spec, std::int32_t num_envs,
+                    std::span<const PolicyRollout> parts) {
+  std::int64_t of_step = std::int64_t{num_envs} * spec.step_cost_ns;
+  for (const PolicyRollout& part : parts) {
+    std::int64_t products = 0;
+    for (const Instruction& step : part.policy.network->instructions()) {
+      products += std::int64_t{step.size} * std::max(step.a_size, 1);
+    }
+    of_step += (part.arrays.rows + kColumns - 1) / kColumns * products;
   }
-  const std::int64_t groups = (arrays.envs + kColumns - 1) / kColumns;
-  return arrays.steps * (groups * products + std::int64_t{arrays.envs} * spec.step_cost_ns);
+  return parts[0].arrays.steps * of_step;
+}
+
+// Throws where a policy, or the arrays that it writes, are not for these rows.
+void CheckPart(const PolicyRollout& part, std::int32_t steps, std::int64_t rows,
+               const SpaceSpec& observation, const SpaceSpec& action) {
+  const RolloutArrays& arrays = part.arrays;
+  if (arrays.rows != rows || arrays.steps < 1) {
+    throw SpecError("the arrays of the rollout are for " + std::to_string(arrays.rows) +
+                    " rows, expected " + std::to_string(rows));
+  }
+  if (arrays.steps != steps) {
+    throw SpecError("the arrays of the rollout are for " + std::to_string(arrays.steps) +
+                    " steps, expected " + std::to_string(steps) + " as of the first group");
+  }
+  part.policy.CheckFits(observation, action);
+}
+
+void CheckParts(const EnvSpec& spec, std::int32_t num_envs, std::span<const PolicyRollout> parts) {
+  const auto num_parts = static_cast<std::size_t>(std::max(spec.num_groups, 1));
+  if (parts.size() != num_parts) {
+    throw SpecError(std::to_string(parts.size()) + " policies collect, expected " +
+                    std::to_string(num_parts) + ": one for each group of agents");
+  }
+  const std::int32_t steps = parts[0].arrays.steps;
+  if (spec.num_groups == 0) {
+    return CheckPart(parts[0], steps, num_envs, spec.observation, spec.action);
+  }
+  for (std::size_t g = 0; g < num_parts; ++g) {
+    const GroupSpec& group = spec.groups[g];
+    try {
+      CheckPart(parts[g], steps, std::int64_t{num_envs} * group.num_agents, group.observation,
+                group.action);
+    } catch (const SpecError& error) {
+      throw SpecError("group '" + std::string(group.name) + "': " + error.what());
+    }
+  }
 }
 
 }  // namespace
 
-Rollout::Rollout(const EnvSpec& spec, const NativePolicy& policy, const RolloutArrays& arrays,
-                 Settings settings)
+Rollout::Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Settings settings)
     : spec_(spec),
-      policy_(policy),
-      arrays_(arrays),
       settings_(std::move(settings)),
       kernels_(BestKernels()),
       thread_(std::this_thread::get_id()),
-      next_poll_(Clock::now() + kPollEvery) {}
+      next_poll_(Clock::now() + kPollEvery),
+      final_obs_(parts.size()) {
+  Rows next;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    next.policy = &parts[i].policy;
+    next.arrays = parts[i].arrays;
+    next.observation = &spec.observation;
+    next.action = &spec.action;
+    if (spec.num_groups > 0) {
+      const GroupSpec& group = spec.groups[i];
+      next.group = &group;
+      next.observation = &group.observation;
+      next.action = &group.action;
+      next.num_agents = group.num_agents;
+      next.all_agents = NumAgents(spec);
+      next.agent_action_bytes = ActionBytes(group.action);
+    }
+    rows_.push_back(next);
+    next.first_agent += next.num_agents;
+    next.first_action += next.agent_action_bytes * next.num_agents;
+  }
+}
 
 std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* actions,
                           EnvRange range) {
@@ -100,6 +161,23 @@ void Rollout::ThrowIfFailed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
+// One list for all threads: ends are rare.
+void Rollout::KeepFinal(std::size_t part, std::int32_t t, std::int32_t row,
+                        std::span<const std::uint8_t> obs) {
+  const std::lock_guard lock(mutex_);
+  final_obs_[part].push_back({t, row, {obs.begin(), obs.end()}});
+}
+
+std::vector<std::vector<FinalObs>> Rollout::TakeFinalObs() {
+  // threads find them in any order
+  for (std::vector<FinalObs>& kept : final_obs_) {
+    std::sort(kept.begin(), kept.end(), [](const FinalObs& a, const FinalObs& b) {
+      return std::pair(a.t, a.row) < std::pair(b.t, b.row);
+    });
+  }
+  return std::move(final_obs_);
+}
+
 void CheckCollects(const CpuPool& pool) {
   if (pool.options().rules.autoreset != AutoresetMode::kSameStep) {
     throw SpecError("rollouts are collected from pools that autoreset in the same step: call "
@@ -107,17 +185,14 @@ void CheckCollects(const CpuPool& pool) {
   }
 }
 
-std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
-                              const RolloutArrays& arrays, const CollectOptions& options) {
+std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const PolicyRollout> parts,
+                                           const CollectOptions& options) {
   const PoolOptions& settings = pool.options();
+  const EnvSpec& spec = pool.spec();
   CheckCollects(pool);
-  if (arrays.envs != settings.num_envs || arrays.steps < 1) {
-    throw SpecError("the arrays of the rollout are for " + std::to_string(arrays.envs) +
-                    " environments, expected " + std::to_string(settings.num_envs));
-  }
-  policy.CheckFits(pool.spec());
-  const std::int32_t chunk = ChunkOf(pool.spec(), settings.num_envs, settings.num_threads);
-  Rollout rollout(pool.spec(), policy, arrays,
+  CheckParts(spec, settings.num_envs, parts);
+  const std::int32_t chunk = ChunkOf(spec, settings.num_envs, settings.num_threads);
+  Rollout rollout(spec, parts,
                   {.chunk = chunk,
                    .env_id_offset = settings.env_id_offset,
                    .keep_final_obs = options.keep_final_obs,
@@ -136,15 +211,10 @@ std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
         return rollout.Run(envs, work, actions, range);
       },
       {.chunk = chunk,
-       .alone = CostNs(pool.spec(), policy, arrays) < kAloneNs,
+       .alone = CostNs(spec, settings.num_envs, parts) < kAloneNs,
        .poll = [&] { rollout.Poll(); }});
   rollout.ThrowIfFailed();
-  auto& kept = rollout.final_obs();
-  // threads find them in any order
-  std::sort(kept.begin(), kept.end(), [](const FinalObs& a, const FinalObs& b) {
-    return std::pair(a.t, a.env) < std::pair(b.t, b.env);
-  });
-  return std::move(kept);
+  return rollout.TakeFinalObs();
 }
 
 }  // namespace rollouts::policy

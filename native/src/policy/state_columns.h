@@ -60,7 +60,7 @@ class StateColumns {
   // Writes the states that the observations of step t meet, where they are wanted.
   void Write(std::int32_t t) const {
     if (t >= arrays_.kept_states) return;
-    const std::int64_t row = std::int64_t{t} * arrays_.envs + range_.first;
+    const std::int64_t row = std::int64_t{t} * arrays_.rows + range_.first;
     for (std::int32_t i = 0; i < range_.count; ++i) Take(i, arrays_.policy_state + (row + i) * size_);
   }
 
@@ -69,7 +69,7 @@ class StateColumns {
 
   // Hands the states to the next rollout, and whose episode ended in the last step.
   void Close() const {
-    const std::int64_t last = std::int64_t{arrays_.steps - 1} * arrays_.envs;
+    const std::int64_t last = std::int64_t{arrays_.steps - 1} * arrays_.rows;
     for (std::int32_t i = 0; size_ > 0 && i < range_.count; ++i) {
       const std::int64_t env = range_.first + i;
       Take(i, arrays_.state + env * size_);

@@ -140,7 +140,7 @@ class ParallelEnvsVectorEnv(AgentGroups):
         return batch.obs, batch.reward, batch.terminated, batch.truncated, info
 
     def _of(self, step: StepBatch) -> MultiAgentBatch:
-        info = {"env_id": step.env_id, "episode_length": step.episode_length}
+        info = {**step.info, "env_id": step.env_id, "episode_length": step.episode_length}
         ended = step.terminated | step.truncated
         return self._batch(step.obs, info, ended=ended, final=step.final_obs)
 
@@ -168,6 +168,7 @@ class ParallelEnvsVectorEnv(AgentGroups):
             **{name: self._grouped(list(self._ordered(each))) for name, each in columns.items()},
             final_obs=None if final is None else self._grouped(list(self._ordered(final["obs"]))),
             ended=ended,
+            failed=info.get("_env_error", np.zeros(len(ended), np.bool_)),
             env_id=info["env_id"],
             episode_length=info["episode_length"],
         )

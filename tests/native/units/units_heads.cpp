@@ -285,8 +285,12 @@ EnvSpec SpecOf(std::int32_t num_actions, std::int32_t box_size = 0,
   return spec;
 }
 
+void CheckFits(const NativePolicy& policy, const EnvSpec& spec) {
+  policy.CheckFits(spec.observation, spec.action);
+}
+
 std::string Said(const NativePolicy& policy, const EnvSpec& spec) {
-  return MessageOf<SpecError>([&] { policy.CheckFits(spec); });
+  return MessageOf<SpecError>([&] { CheckFits(policy, spec); });
 }
 
 TEST(NativePolicy, KnowsWhetherItHasAValue) {
@@ -297,10 +301,10 @@ TEST(NativePolicy, KnowsWhetherItHasAValue) {
 }
 
 TEST(NativePolicy, FitsItsEnvironments) {
-  PolicyOf(HeadKind::kCategorical, {3}).CheckFits(SpecOf(3));
-  PolicyOf(HeadKind::kEpsilonGreedy, {3, 1}).CheckFits(SpecOf(3));
-  PolicyOf(HeadKind::kGaussian, {2, 2, 1}).CheckFits(SpecOf(0, 2));
-  PolicyOf(HeadKind::kTanhGaussian, {2, 1}).CheckFits(SpecOf(0, 2, DType::kFloat64));
+  CheckFits(PolicyOf(HeadKind::kCategorical, {3}), SpecOf(3));
+  CheckFits(PolicyOf(HeadKind::kEpsilonGreedy, {3, 1}), SpecOf(3));
+  CheckFits(PolicyOf(HeadKind::kGaussian, {2, 2, 1}), SpecOf(0, 2));
+  CheckFits(PolicyOf(HeadKind::kTanhGaussian, {2, 1}), SpecOf(0, 2, DType::kFloat64));
 }
 
 TEST(NativePolicy, ChoosesTheElementsThatItsEnvironmentsHave) {
@@ -309,7 +313,7 @@ TEST(NativePolicy, ChoosesTheElementsThatItsEnvironmentsHave) {
   EnvSpec spec = SpecOf(0, 2, DType::kInt32);
   spec.action.multi_discrete = spec.action.elementwise = true;
   spec.action.high[0] = 1, spec.action.high[1] = 2;
-  policy.CheckFits(spec);
+  CheckFits(policy, spec);
   const std::string message =
       "the policy chooses 2 numbers of a MultiDiscrete action, and the environments' are not of "
       "these";

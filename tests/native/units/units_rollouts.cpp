@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // policy/rollout.h: rollouts of environments that count, against a loop over one after the other.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -72,6 +73,13 @@ NativePolicy PolicySaying(HeadKind kind, const std::vector<std::vector<float>>& 
   return {network, Packed(*network, {}), {.kind = kind, .deterministic = true}};
 }
 
+std::vector<FinalObs> CollectInto(CpuPool& pool, const NativePolicy& policy,
+                                  const RolloutArrays& arrays,
+                                  const CollectOptions& options = {}) {
+  const std::array parts{PolicyRollout{policy, arrays}};
+  return policy::Collect(pool, parts, options)[0];
+}
+
 // The arrays of a rollout; what is not written stays -1.
 struct Collected {
   Collected(CpuPool& given, std::int32_t num_steps, std::size_t action_bytes = 8)
@@ -90,12 +98,12 @@ struct Collected {
   }
 
   std::vector<FinalObs> Collect(const NativePolicy& policy, const CollectOptions& options = {}) {
-    return policy::Collect(pool, policy, Arrays(), options);
+    return CollectInto(pool, policy, Arrays(), options);
   }
 
   RolloutArrays Arrays() {
     return {.steps = steps,
-            .envs = envs,
+            .rows = envs,
             .obs = reinterpret_cast<std::uint8_t*>(obs.data()),
             .action = action.data(),
             .log_prob = log_prob.data(),
@@ -262,7 +270,7 @@ void StatesAreTheLoops(std::int32_t num_envs, std::int32_t num_threads, std::int
   arrays.state = state.data(), arrays.begins = begins.data();
   arrays.policy_state = policy_state.data(), arrays.kept_states = kept;
   for (std::int32_t first = 0; first < 4 * kSteps; first += kSteps) {
-    policy::Collect(*pool, RememberingPolicy(), arrays, {});
+    CollectInto(*pool, RememberingPolicy(), arrays);
     for (std::int32_t t = 0; t < kSteps; ++t) {
       for (std::size_t env = 0; env < width; ++env) {
         const std::int32_t length = std::min(5, CountingEnv::Length(static_cast<std::int32_t>(env)));
@@ -341,9 +349,9 @@ TEST(Rollout, ArraysForOthersAreRefused) {
   const auto pool = MakeCounting(4, 1, {}, InSameStep());
   Collected found(*pool, 3);
   RolloutArrays arrays = found.Arrays();
-  arrays.envs = 5;
-  CHECK_EQ(MessageOf<SpecError>([&] { policy::Collect(*pool, CountingPolicy(), arrays, {}); }),
-           "the arrays of the rollout are for 5 environments, expected 4");
+  arrays.rows = 5;
+  CHECK_EQ(MessageOf<SpecError>([&] { CollectInto(*pool, CountingPolicy(), arrays); }),
+           "the arrays of the rollout are for 5 rows, expected 4");
 }
 
 TEST(Rollout, OtherAutoresetModesAreRefused) {

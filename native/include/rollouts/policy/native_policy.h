@@ -22,7 +22,7 @@ struct NativePolicy {
 
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
-  void CheckFits(const EnvSpec& spec) const;
+  void CheckFits(const SpaceSpec& observation, const SpaceSpec& action) const;
 
  private:
   void CheckElements(const SpaceSpec& action) const;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,10 +25,11 @@
 
 namespace rollouts::policy {
 
-// Where a rollout is written; borrows C-contiguous arrays of T steps of B environments.
+// Where a rollout is written; borrows C-contiguous arrays of T steps of B rows: environments with one
+// agent, or all agents of a group, environment by environment.
 struct RolloutArrays {
   std::int32_t steps = 0;
-  std::int32_t envs = 0;
+  std::int32_t rows = 0;
   std::uint8_t* obs = nullptr;     // (T + 1, B, obs_bytes); the first row is read
   std::uint8_t* action = nullptr;  // (T, B): int64; or (T, B, d) of the space's dtype
   float* log_prob = nullptr;       // (T, B), as are the next
@@ -38,6 +40,7 @@ struct RolloutArrays {
   float* bootstrap_value = nullptr;
   double* episode_return = nullptr;
   std::int32_t* episode_length = nullptr;
+  std::uint8_t* active = nullptr;  // (T, B): of agents alone
   float* last_value = nullptr;  // (B,)
   float* inputs = nullptr;      // (T, B, k): what the head reads; null where nobody wants it
   // Of a policy with memory: the states (B, s) that row 0 meets, unless its episode begins; written
@@ -48,11 +51,17 @@ struct RolloutArrays {
   std::int32_t kept_states = 0;
 };
 
-// The last observation of an episode that ended in step t of environment `env`.
+// The last observation of row `row`, whose episode ended in step t.
 struct FinalObs {
   std::int32_t t = 0;
-  std::int32_t env = 0;
+  std::int32_t row = 0;
   std::vector<std::uint8_t> obs;
+};
+
+// A policy and the rollout of the rows that it acts for. Both outlive what is made of it.
+struct PolicyRollout {
+  const NativePolicy& policy;
+  const RolloutArrays& arrays;
 };
 
 // One rollout. Run may be called by several threads for different environments; whatever ends it
@@ -69,9 +78,8 @@ class Rollout {
     bool stop_at_failure = false;
   };
 
-  // `policy`, which fits, and the arrays outlive the rollout.
-  Rollout(const EnvSpec& spec, const NativePolicy& policy, const RolloutArrays& arrays,
-          Settings settings);
+  // One part for environments with one agent, else one for each group; policies fit.
+  Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Settings settings);
 
   // Takes environments [range.first, ...) through all steps, a chunk after the other. Their actions
   // are written to `actions`, which `work` reads. Returns env-steps made. Does not throw.
@@ -84,19 +92,36 @@ class Rollout {
 
   // Throws what ended it, once every Run has returned.
   void ThrowIfFailed() const;
-  std::vector<FinalObs>& final_obs() { return final_obs_; }
+  // For each part, by t and row.
+  std::vector<std::vector<FinalObs>> TakeFinalObs();
 
  private:
   class Part;
+  friend class PolicyRows;
 
   using Clock = std::chrono::steady_clock;
 
+  // The rows that one policy acts for, and where they are among an environment's agents.
+  struct Rows {
+    const NativePolicy* policy = nullptr;
+    RolloutArrays arrays;
+    const GroupSpec* group = nullptr;  // null: environments with one agent
+    const SpaceSpec* observation = nullptr;
+    const SpaceSpec* action = nullptr;
+    std::int32_t num_agents = 1;   // rows of one environment
+    std::int32_t first_agent = 0;  // among those of all groups
+    std::int32_t all_agents = 1;
+    std::int64_t first_action = 0;  // bytes before it in an environment's action
+    std::int64_t agent_action_bytes = 0;
+  };
+
   bool PollIfDue();
   void Fail(std::exception_ptr error);
+  void KeepFinal(std::size_t part, std::int32_t t, std::int32_t row,
+                 std::span<const std::uint8_t> obs);
 
   const EnvSpec& spec_;
-  const NativePolicy& policy_;
-  const RolloutArrays arrays_;
+  std::vector<Rows> rows_;
   const Settings settings_;
   const Kernels& kernels_;
   const std::thread::id thread_;  // that polls
@@ -104,8 +129,8 @@ class Rollout {
   std::atomic<bool> stopped_{false};
 
   std::mutex mutex_;
-  std::exception_ptr error_;         // guarded by mutex_
-  std::vector<FinalObs> final_obs_;  // guarded by mutex_ until all have returned
+  std::exception_ptr error_;                      // guarded by mutex_
+  std::vector<std::vector<FinalObs>> final_obs_;  // guarded by mutex_ until all have returned
 };
 
 // Throws SpecError where a pool's autoreset mode leaves no rollout to be collected.
@@ -117,12 +142,12 @@ struct CollectOptions {
   std::function<void()> poll;
 };
 
-// Steps all environments of a pool T times with a policy, by all its threads. They must have been
-// reset and be at rest, and autoreset in the same step. Returns the final observations, if they are
-// kept, by t and environment. Throws SpecError where policy and pool do not fit or the policy
-// returns nan, EnvError, ClosedError, and what `poll` throws; the rollout is lost then and the
-// environments are somewhere in it.
-std::vector<FinalObs> Collect(CpuPool& pool, const NativePolicy& policy,
-                              const RolloutArrays& arrays, const CollectOptions& options);
+// Steps all environments of a pool T times with a policy, or one for each group of agents, by all
+// its threads. They must have been reset and be at rest, and autoreset in the same step. Returns the
+// final observations of each part, if they are kept, by t and row. Throws SpecError where policies
+// and pool do not fit or a policy returns nan, EnvError, ClosedError, and what `poll` throws; the
+// rollout is lost then and the environments are somewhere in it.
+std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const PolicyRollout> parts,
+                                           const CollectOptions& options);
 
 }  // namespace rollouts::policy

@@ -151,6 +151,17 @@ class WorldEnv {
     }
   }
 
+  // Of a row that WriteFailure wrote: those who had left before are not cut off with the others.
+  void WriteFailedAgents(const RowRef& out) const {
+    const std::uint8_t* active = world_.status.active;
+    for (std::int32_t g = 0; g < out.view.num_groups; ++g) {
+      const GroupView& group = out.view.groups[g];
+      std::copy_n(active, group.num_agents, group.active + out.row * group.num_agents);
+      std::copy_n(active, group.num_agents, group.truncated + out.row * group.num_agents);
+      active += group.num_agents;
+    }
+  }
+
  private:
   WorldRef<Env> At(std::int32_t elapsed_steps) const {
     WorldRef<Env> world = world_;
@@ -301,7 +312,8 @@ class MultiAgentBatch final : public EnvBatch {
     WorldEnv<Env> ref(world, spec_, kernels_, clock, given.layout.bytes());
     RunOrFail(
         env, work, ref, clock, source, [&] { return out; },
-        [&](const RowRef& row) { ref.WriteAgents(row); }, [](const RowRef&) {});
+        [&](const RowRef& row) { ref.WriteAgents(row); },
+        [&](const RowRef& row) { ref.WriteFailedAgents(row); });
   }
 
   const EnvSpec spec_;

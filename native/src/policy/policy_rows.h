@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows that one policy acts for among the environments that a thread has in hand: these
+// themselves, or the agents of one of their groups.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policy/columns.h"
+#include "policy/state_columns.h"
+#include "rollouts/policy/rollout.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts::policy {
+
+// Observes, computes, samples, and writes what came of it, row t of a rollout after the other. Rows
+// are counted from the first of those in hand: environment by environment, its agents in order.
+class PolicyRows {
+ public:
+  // `rollout` outlives it.
+  PolicyRows(Rollout& rollout, std::size_t place)
+      : rollout_(rollout),
+        place_(place),
+        of_(rollout.rows_[place]),
+        policy_(*of_.policy),
+        arrays_(of_.arrays),
+        obs_bytes_(of_.observation->bytes()),
+        box_size_(IsDiscrete(policy_.head.kind) ? 1 : of_.action->size()),
+        elements_(policy_.head.nvec.size() * kColumns),
+        scratch_(std::int64_t{policy_.network->num_rows()} * kColumns),
+        box_(std::int64_t{policy_.network->output_size(0)} * kColumns),
+        states_(policy_, arrays_, rollout.settings_.chunk * of_.num_agents) {
+    outputs_.with_entropy = false;
+    outputs_.box = box_.data();
+    outputs_.elements = elements_.data();
+  }
+
+  // Takes over the rows of some environments.
+  void Open(EnvBatch& envs, EnvRange range) {
+    envs_ = &envs;
+    first_env_ = range.first;
+    range_ = {range.first * of_.num_agents, range.count * of_.num_agents};
+    states_.Open(range_);
+  }
+
+  std::uint8_t* ObsAt(std::int32_t t) const { return arrays_.obs + At(t) * obs_bytes_; }
+
+  // Chooses the actions of step t: writes them to the rollout, and to the pool's rows, one of
+  // `action_bytes` for each environment.
+  void Choose(std::int32_t t, std::uint8_t* actions, std::int64_t action_bytes) {
+    states_.Write(t);
+    for (std::int32_t first = 0; first < range_.count; first += kColumns) {
+      const std::int32_t count = std::min(kColumns, range_.count - first);
+      states_.Load(first, scratch_.data());
+      Forward(ObsAt(t) + first * obs_bytes_, count);
+      states_.Keep(first, scratch_.data());
+      rollout_.kernels_.act(policy_.head, HeadInputsOf(policy_, scratch_.data()),
+                            KeysOf(first, count), outputs_);
+      const std::int64_t at = At(t) + first;
+      TakeValues(count, arrays_.value + at);
+      // before anything is written that an environment would be stepped with
+      CheckFinite(count, arrays_.value + at, first);
+      std::copy_n(outputs_.log_prob, count, arrays_.log_prob + at);
+      if (arrays_.inputs) TakeInputs(count, at);
+      WriteActions(first, count, at, actions, action_bytes);
+    }
+  }
+
+  // Writes what came of step t: `view` has the environments in hand, and `failed` which of them did.
+  void See(std::int32_t t, const BatchView& view, std::span<const std::uint8_t> failed) {
+    const Seen seen = SeenOf(view);
+    const std::int64_t at = At(t);
+    const std::int32_t num_envs = range_.count / of_.num_agents;
+    cut_.clear();
+    ended_.clear();
+    std::int32_t i = 0;
+    for (std::int32_t env = 0; env < num_envs; ++env) {
+      const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
+      for (std::int32_t agent = 0; agent < of_.num_agents; ++agent, ++i) {
+        const std::uint8_t active = seen.active ? seen.active[i] : 1;
+        // who left before waits for the others
+        const std::uint8_t truncated = seen.truncated[i] | (is_over & (active ^ 1));
+        arrays_.reward[at + i] = static_cast<float>(seen.reward[i]);
+        arrays_.terminated[at + i] = seen.terminated[i];
+        arrays_.truncated[at + i] = truncated;
+        arrays_.bootstrap_value[at + i] = 0;
+        arrays_.episode_return[at + i] = seen.episode_return[i];
+        arrays_.episode_length[at + i] = view.episode_length[env];
+        if (seen.active) arrays_.active[at + i] = active;
+        if (!(seen.terminated[i] | truncated)) [[likely]] continue;
+        ended_.push_back(i);
+        // a failed environment has no final observation
+        const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
+        if (!seen.terminated[i] && active && has_final) cut_.push_back(i);
+        if (rollout_.settings_.keep_final_obs) {
+          const std::uint8_t* shown = has_final ? seen.final_obs : ObsAt(is_over ? t : t + 1);
+          rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
+        }
+      }
+    }
+    if (!cut_.empty() && policy_.has_value()) BootstrapCut(at, seen.final_obs);
+    // only now: final observations are valued with what the episode left
+    for (const std::int32_t row : ended_) states_.Begin(row);
+  }
+
+  // Values what the last step left, from which the returns of open episodes go on, and hands the
+  // states to the next rollout.
+  void Close() {
+    ValueLast();
+    states_.Close();
+  }
+
+ private:
+  // What the pool wrote of a step, a row for each.
+  struct Seen {
+    const double* reward;
+    const std::uint8_t* terminated;
+    const std::uint8_t* truncated;
+    const double* episode_return;
+    const std::uint8_t* final_obs;
+    const std::uint8_t* active;  // null: environments with one agent
+  };
+  Seen SeenOf(const BatchView& view) const {
+    if (!of_.group) {
+      return {view.reward, view.terminated, view.truncated, view.episode_return, view.final_obs,
+              nullptr};
+    }
+    const GroupView& group = view.groups[place_];
+    return {group.reward,         group.terminated, group.truncated,
+            group.episode_return, group.final_obs,  group.active};
+  }
+
+  // The place of row t of the first in hand in arrays (T, B).
+  std::int64_t At(std::int32_t t) const { return std::int64_t{t} * arrays_.rows + range_.first; }
+  std::size_t ObsBytes() const { return static_cast<std::size_t>(obs_bytes_); }
+
+  // Calls visit(i, env, agent) for rows first + i, both counted from the first in hand.
+  template <typename Visit>
+  void ForRows(std::int32_t first, std::int32_t count, Visit&& visit) const {
+    std::int32_t env = first / of_.num_agents, agent = first % of_.num_agents;
+    for (std::int32_t i = 0; i < count; ++i) {
+      visit(i, env, agent);
+      if (++agent == of_.num_agents) {
+        agent = 0;
+        ++env;
+      }
+    }
+  }
+
+  // By episode and step, so that neither threads nor chunks change an action. No two agents of an
+  // environment share a key, so that one policy may act for several groups.
+  NoiseKeys KeysOf(std::int32_t first, std::int32_t count) const {
+    NoiseKeys keys;
+    ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
+      const EpisodeClock& clock = envs_->clock(first_env_ + env);
+      keys.env_id[i] = clock.env_id * static_cast<std::uint32_t>(of_.all_agents) +
+                       static_cast<std::uint32_t>(of_.first_agent + agent);
+      keys.episode[i] = clock.next_episode - 1;
+      keys.step[i] = static_cast<std::uint32_t>(clock.elapsed_steps);
+    });
+    return keys;
+  }
+
+  // Runs the network on rows of observations, at most kColumns, whose states are loaded.
+  void Forward(const std::uint8_t* obs, std::int32_t count) {
+    Gather(*of_.observation, obs, count, scratch_.data());
+    const auto steps = policy_.network->instructions();
+    rollout_.kernels_.forward(steps.data(), static_cast<std::int32_t>(steps.size()),
+                              policy_.params.data(), scratch_.data());
+  }
+
+  // The values that Forward computed.
+  void TakeValues(std::int32_t count, float* to) {
+    if (!policy_.has_value()) {
+      std::fill_n(to, count, 0.0f);
+      return;
+    }
+    const float* value =
+        OutputRows(*policy_.network, NumHeadInputs(policy_.head.kind), scratch_.data());
+    for (std::int32_t i = 0; i < count; ++i) to[i] = value[i];
+  }
+
+  // What the head read: logits, or mean and log_std, one after the other.
+  void TakeInputs(std::int32_t count, std::int64_t at) {
+    const HeadInputs inputs = HeadInputsOf(policy_, scratch_.data());
+    float* to = arrays_.inputs + at * (inputs.size + inputs.second_size);
+    for (std::int32_t i = 0; i < count; ++i) {
+      for (std::int32_t k = 0; k < inputs.size; ++k) *to++ = inputs.first[k * kColumns + i];
+      for (std::int32_t k = 0; k < inputs.second_size; ++k) *to++ = inputs.second[k * kColumns + i];
+    }
+  }
+
+  // Throws before an environment is stepped with what came of nan.
+  void CheckFinite(std::int32_t count, const float* value, std::int32_t first) const {
+    for (std::int32_t i = 0; i < count; ++i) {
+      const bool good = std::isfinite(value[i]) && std::isfinite(outputs_.log_prob[i]);
+      if (good) [[likely]] continue;
+      const bool is_value = !std::isfinite(value[i]);
+      const float number = is_value ? value[i] : outputs_.log_prob[i];
+      throw SpecError(std::string("the policy returned a ") + (is_value ? "value" : "log_prob") +
+                      " of " + std::to_string(number) + " for " + NameOf(first + i) +
+                      ", expected a finite number: look at its weights and at the observation");
+    }
+  }
+  std::string NameOf(std::int32_t row) const {
+    const std::int32_t env = first_env_ + row / of_.num_agents + rollout_.settings_.env_id_offset;
+    const std::string name = "env_id " + std::to_string(env);
+    if (!of_.group) return name;
+    return "agent " + std::string(of_.group->name) + "_" + std::to_string(row % of_.num_agents) +
+           " of " + name;
+  }
+
+  void WriteActions(std::int32_t first, std::int32_t count, std::int64_t at, std::uint8_t* actions,
+                    std::int64_t action_bytes) const {
+    ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
+      std::uint8_t* to =
+          actions + env * action_bytes + of_.first_action + agent * of_.agent_action_bytes;
+      if (!elements_.empty()) {
+        WriteElements(i, at + i, to);
+      } else if (IsDiscrete(policy_.head.kind)) {
+        // int64 as Python has actions, int32 as environments take them
+        reinterpret_cast<std::int64_t*>(arrays_.action)[at + i] = outputs_.index[i];
+        std::memcpy(to, &outputs_.index[i], sizeof(std::int32_t));
+      } else if (of_.action->dtype == DType::kFloat32) {
+        WriteBox<float>(i, at + i, to);
+      } else {
+        WriteBox<double>(i, at + i, to);
+      }
+    });
+  }
+
+  // The same numbers to the rollout and to the pool, both of int32.
+  void WriteElements(std::int32_t i, std::int64_t at, std::uint8_t* to) const {
+    const std::size_t size = policy_.head.nvec.size();
+    auto* chosen = reinterpret_cast<std::int32_t*>(arrays_.action);
+    chosen += at * static_cast<std::int64_t>(size);
+    auto* stored = reinterpret_cast<std::int32_t*>(to);
+    for (std::size_t e = 0; e < size; ++e) {
+      *chosen++ = *stored++ = elements_[e * kColumns + static_cast<std::size_t>(i)];
+    }
+  }
+
+  // As sampled to the rollout, clipped to the bounds of the space to the pool.
+  template <typename Real>
+  void WriteBox(std::int32_t i, std::int64_t at, std::uint8_t* to) const {
+    const SpaceSpec& space = *of_.action;
+    auto* sampled = reinterpret_cast<Real*>(arrays_.action) + at * box_size_;
+    auto* stored = reinterpret_cast<Real*>(to);
+    for (std::int64_t d = 0; d < box_size_; ++d) {
+      const auto action = static_cast<Real>(outputs_.box[d * kColumns + i]);
+      const std::int64_t bound = space.elementwise ? d : 0;
+      *sampled++ = action;
+      *stored++ = std::clamp(action, static_cast<Real>(space.low[bound]),
+                             static_cast<Real>(space.high[bound]));
+    }
+  }
+
+  // Values what the policy would have seen next where an episode was cut off.
+  void BootstrapCut(std::int64_t at, const std::uint8_t* final_obs) {
+    std::vector<std::uint8_t> obs(kColumns * ObsBytes());
+    for (std::size_t first = 0; first < cut_.size(); first += kColumns) {
+      const auto count =
+          static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
+      // side by side, as Forward reads them: they lie anywhere among the rows
+      for (std::int32_t i = 0; i < count; ++i) {
+        std::memcpy(obs.data() + i * obs_bytes_, final_obs + cut_[first + i] * obs_bytes_,
+                    ObsBytes());
+      }
+      states_.LoadEach(std::span(cut_).subspan(first, static_cast<std::size_t>(count)),
+                       scratch_.data());
+      Forward(obs.data(), count);
+      float value[kColumns];
+      TakeValues(count, value);
+      for (std::int32_t i = 0; i < count; ++i) {
+        arrays_.bootstrap_value[at + cut_[first + i]] = value[i];
+      }
+    }
+  }
+
+  void ValueLast() {
+    if (!policy_.has_value()) {
+      std::fill_n(arrays_.last_value + range_.first, range_.count, 0.0f);
+      return;
+    }
+    for (std::int32_t first = 0; first < range_.count; first += kColumns) {
+      const std::int32_t count = std::min(kColumns, range_.count - first);
+      states_.Load(first, scratch_.data());
+      Forward(ObsAt(arrays_.steps) + first * obs_bytes_, count);
+      TakeValues(count, arrays_.last_value + range_.first + first);
+    }
+  }
+
+  Rollout& rollout_;
+  const std::size_t place_;  // among the rollout's rows; of a group: its number
+  const Rollout::Rows& of_;
+  const NativePolicy& policy_;
+  const RolloutArrays& arrays_;
+  const std::int64_t obs_bytes_;
+  const std::int64_t box_size_;
+  std::vector<std::int32_t> elements_;  // of a MultiDiscrete action, (elements, kColumns)
+  Scratch scratch_;                     // the network's rows
+  Scratch box_;
+  HeadOutputs outputs_;
+  StateColumns states_;
+
+  // in hand
+  EnvBatch* envs_ = nullptr;
+  std::int32_t first_env_ = 0;
+  EnvRange range_;  // of rows
+  std::vector<std::int32_t> cut_, ended_;  // in the step in hand
+};
+
+}  // namespace rollouts::policy
