@@ -21,7 +21,7 @@ except ImportError as _error:
         f"The import said: {_error}"
     ) from _error
 
-from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.errors import (
     CallPendingError,
     CallTimeoutError,
@@ -47,6 +47,7 @@ from rollouts.specs import AgentGroup, EnvSpec
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
+    from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.distributed.options import (
@@ -81,6 +82,7 @@ _LAZY = {
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
     "MultiAgentCollector": "rollouts.collecting.multi_agent",
+    "MultiAgentCoordinator": "rollouts.cluster.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "Placement": "rollouts.distributed.options",
@@ -115,6 +117,8 @@ __all__ = [
     "LearnerQueue",
     "MultiAgentBatch",
     "MultiAgentCollector",
+    "MultiAgentCoordinator",
+    "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",

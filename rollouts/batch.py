@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -186,6 +186,62 @@ class RolloutBatch:
             ),
             final_obs=_join_final_obs(batches),
         )
+
+
+class MultiAgentRollout(dict[str, RolloutBatch]):
+    """T steps of environments with several agents: group -> the batch of its agents.
+
+    Columns of a group's batch are the agents of its first environment, then those of the next.
+
+    Attributes:
+      num_envs   Environments B.
+    """
+
+    def __init__(self, batches: Mapping[str, RolloutBatch], num_envs: int) -> None:
+        """Takes a batch of each group, all of the same T steps of `num_envs` environments."""
+        super().__init__(batches)
+        self.num_envs = num_envs
+
+    @property
+    def num_steps(self) -> int:
+        """Environment steps: T * B."""
+        return len(next(iter(self.values())).reward) * self.num_envs
+
+    @property
+    def num_agent_steps(self) -> int:
+        """Steps of all agents together, those who left among them: T * B * agents."""
+        return sum(batch.num_steps for batch in self.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(batch.nbytes for batch in self.values())
+
+    @property
+    def policy_version(self) -> NDArray[np.int64]:
+        """(T, B): of all groups' policies, which have their weights together."""
+        version = next(iter(self.values())).policy_version
+        return version[:, :: version.shape[1] // self.num_envs]
+
+    @classmethod
+    def concatenate(cls, rollouts: Sequence[MultiAgentRollout]) -> MultiAgentRollout:
+        """Joins rollouts group by group; see `RolloutBatch.concatenate`.
+
+        Raises:
+          SpecError: no rollouts, or other groups in one; else as there.
+        """
+        if not rollouts:
+            raise SpecError("concatenate() got no rollouts, expected at least one")
+        groups = list(rollouts[0])
+        for index, rollout in enumerate(rollouts):
+            if list(rollout) != groups:
+                raise SpecError(
+                    f"rollouts[{index}] has groups {list(rollout)}, expected {groups} as the first"
+                )
+        joined = {
+            name: RolloutBatch.concatenate([each[name] for each in rollouts]) for name in groups
+        }
+        return cls(joined, sum(each.num_envs for each in rollouts))
 
 
 def _join_final_obs(batches: Sequence[RolloutBatch]) -> Array | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from rollouts.batch import RolloutBatch
 from rollouts.cluster.bundles import Bundles
@@ -37,6 +37,8 @@ from rollouts.support.moved_keywords import explains_moved
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from rollouts.collecting.frame_stacks import SinglePayload
 
 
 class RolloutCoordinator:
@@ -115,6 +117,7 @@ class RolloutCoordinator:
         inference: Inference | None = None,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
+        self.num_workers = num_workers
         checks.check_counts(
             num_workers=(num_workers, 0),
             num_envs_per_worker=(num_envs_per_worker, 1),
@@ -151,19 +154,25 @@ class RolloutCoordinator:
             make_env=collect.make_env,
             num_torch_threads=collect.num_torch_threads,
             engine=collect.engine,
+            policies=collect.policies,
         )
-        checks.check_env(config, collect)
+        self._weights = self._make_store(config, collect, weights)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
         rules = FleetRules(faults=faults, queue=queue, lag=lag)
-        self.num_workers = num_workers
         self.num_envs_per_worker = num_envs_per_worker
         self._bundles = Bundles.of_workers(
             placement, num_workers=num_workers, num_threads=num_threads_per_worker
         )
         self._taking = Taking(lag)
         self._close_lock = threading.Lock()
-        self._weights = WeightStore(_ray_offer if num_workers else local_offer, weights)
         self._runner = self._start(config, make_policy, rules, collect, inference, ray_address)
+
+    def _make_store(
+        self, config: WorkerConfig, collect: CollectOptions, transport: WeightTransport
+    ) -> WeightStore:
+        """Checks the environment, and makes the store of its policy's weights."""
+        checks.check_env(config, collect)
+        return WeightStore(offer_by_ray if self.num_workers else local_offer, transport)
 
     def _start(
         self,
@@ -231,7 +240,7 @@ class RolloutCoordinator:
           ClosedError: the coordinator was closed, or drained and has fewer left.
         """
         fragments = self.get_fragments(num_fragments, timeout_s)
-        return join([fragment.payload for fragment in fragments])
+        return join(cast("list[SinglePayload]", [fragment.payload for fragment in fragments]))
 
     def get_fragments(
         self, num_fragments: int = 1, timeout_s: float | None = None
@@ -361,7 +370,7 @@ class RolloutCoordinator:
         self.close()
 
 
-def _ray_offer(version: int, weights: Weights) -> WeightOffer:
+def offer_by_ray(version: int, weights: Weights) -> WeightOffer:
     # a coordinator without workers does without Ray
     from rollouts.cluster.ray_weights import ray_offer
 

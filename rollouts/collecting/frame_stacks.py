@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.batch import RolloutBatch
+from rollouts.batch import MultiAgentRollout, RolloutBatch
 
 Array = NDArray[Any]
 
@@ -45,7 +45,9 @@ class PackedRollout:
         return self.index.shape[2], self.frames.shape[1:], self.frames.dtype
 
 
-Payload = RolloutBatch | PackedRollout
+# of environments with one agent, and of any
+SinglePayload = RolloutBatch | PackedRollout
+Payload = SinglePayload | MultiAgentRollout
 
 
 def pack(batch: RolloutBatch) -> PackedRollout:
@@ -70,7 +72,7 @@ def pack(batch: RolloutBatch) -> PackedRollout:
     return PackedRollout(frames, index, rest)
 
 
-def join(payloads: Sequence[Payload]) -> RolloutBatch:
+def join(payloads: Sequence[SinglePayload]) -> RolloutBatch:
     """Does what `RolloutBatch.concatenate` does, forming the stacks of packed rollouts on the way.
 
     Each formed stack is written once, to its place in the result. A single rollout that is not

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena
 from rollouts.collecting.collector import finite_bounds
@@ -93,12 +93,12 @@ class MultiAgentCollector:
         """Who computes the policies: "native", or "torch" for their own `act`."""
         return "torch" if self._native is None else "native"
 
-    def __iter__(self) -> Iterator[dict[str, RolloutBatch]]:
+    def __iter__(self) -> Iterator[MultiAgentRollout]:
         """Collects rollouts for ever."""
         while True:
             yield self.collect()
 
-    def collect(self) -> dict[str, RolloutBatch]:
+    def collect(self) -> MultiAgentRollout:
         """Steps every environment T times and returns what happened, by group.
 
         Raises:
@@ -139,16 +139,17 @@ class MultiAgentCollector:
                 group.begin(_of(batch.obs, name))
             self._must_reset = False
 
-    def _collect_native(self, native: Mapping[str, NativePolicy]) -> dict[str, RolloutBatch]:
+    def _collect_native(self, native: Mapping[str, NativePolicy]) -> MultiAgentRollout:
         self._begin()
         arrays = {name: group.native_arrays() for name, group in self._groups.items()}
         cast(MultiAgentVectorEnv, self.env).collect(native, arrays)
-        return {
+        batches = {
             name: group.take_native(arrays[name]["last_value"])
             for name, group in self._groups.items()
         }
+        return MultiAgentRollout(batches, self.env.num_envs)
 
-    def _collect(self) -> dict[str, RolloutBatch]:
+    def _collect(self) -> MultiAgentRollout:
         groups = self._groups
         self._begin()
         for t in range(self.rollout_length):
@@ -162,7 +163,8 @@ class MultiAgentCollector:
             batch = self.env.recv_batch()
             for name, group in groups.items():
                 group.write(t, batch, name)
-        return {name: group.take() for name, group in groups.items()}
+        batches = {name: group.take() for name, group in groups.items()}
+        return MultiAgentRollout(batches, self.env.num_envs)
 
 
 class _Group:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 
 from rollouts.checks import whole_number
+from rollouts.distributed.agent_policies import policy_names
 from rollouts.distributed.options import (
     CollectOptions,
     FaultPolicy,
@@ -96,8 +97,31 @@ def check_placement(placement: Placement, num_workers: int) -> None:
         )
 
 
+def check_agents(config: WorkerConfig, collect: CollectOptions) -> list[str] | None:
+    """Returns the policies of environments with several agents; None where they are not known here.
+
+    Raises:
+      SpecError: environments with one agent, or options that are for these alone.
+    """
+    own = ("batch_size", "pack_frame_stacks", "keep_final_obs")
+    wrong = [name for name in own if getattr(collect, name)]
+    if wrong:
+        raise SpecError(f"collect.{wrong[0]} is for environments with one agent: leave it out")
+    if collect.make_env is not None or collect.make_collector is not None:
+        return None
+    import rollouts
+
+    spec = rollouts.env_spec(config.env_id, **config.env_options)
+    if not spec.groups:
+        raise SpecError(f"{config.env_id} has one agent: use rollouts.RolloutCoordinator")
+    groups = {group.name: group for group in spec.groups}
+    return list(dict.fromkeys(policy_names(groups, collect.policies).values()))
+
+
 def check_env(config: WorkerConfig, collect: CollectOptions) -> None:
     """Raises SpecError at once, instead of from every worker, where id or options are wrong."""
+    if collect.policies is not None:
+        raise SpecError("collect.policies is for rollouts.MultiAgentCoordinator: leave it out")
     if collect.make_env is not None or collect.make_collector is not None:
         return
     import rollouts
@@ -105,6 +129,8 @@ def check_env(config: WorkerConfig, collect: CollectOptions) -> None:
     # the engine may be missing here and present where the workers are
     with contextlib.suppress(EngineError):
         spec = rollouts.env_spec(config.env_id, **config.env_options)
+        if spec.groups:
+            raise SpecError(f"{config.env_id} has several agents: use MultiAgentCoordinator")
         space = spec.single_observation_space
         if config.pack_frame_stacks and not space.shape:
             raise SpecError(

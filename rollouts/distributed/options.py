@@ -166,6 +166,8 @@ class CollectOptions:
         name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
       engine: Who computes the policy, see `Collector`: "auto", "native" or "torch".
+      policies: Of `MultiAgentCoordinator` alone: group -> name of the policy that acts for it. A
+        group that is not there has a policy of its own name; groups with one name share it.
     """
 
     batch_size: int | None = None
@@ -175,6 +177,7 @@ class CollectOptions:
     make_env: MakeEnv | None = None
     make_collector: MakeCollector | None = None
     engine: Engine = "auto"
+    policies: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
@@ -185,6 +188,10 @@ class CollectOptions:
         if self.pack_frame_stacks is not None:
             flag("collect.pack_frame_stacks", self.pack_frame_stacks)
         flag("collect.keep_final_obs", self.keep_final_obs)
+        if self.policies is not None and not _is_names(self.policies):
+            raise SpecError(
+                f"collect.policies is {self.policies!r}, expected a dict of group -> policy's name"
+            )
         _check_function("collect.make_env", self.make_env)
         _check_function("collect.make_collector", self.make_collector)
 
@@ -212,6 +219,12 @@ class Inference:
         check_type("inference.rule", self.rule, BatchRule, "BatchRule()")
         check_cpus("inference.num_cpus", self.num_cpus)
         check_gpus("inference.num_gpus", self.num_gpus)
+
+
+def _is_names(given: object) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(name, str) for pair in given.items() for name in pair
+    )
 
 
 def _check_function(name: str, function: Callable[..., object] | None) -> None:

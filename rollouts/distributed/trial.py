@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from rollouts.collecting.policy_calls import make_policy_calls
+from rollouts.distributed.agent_policies import policy_specs
 from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig
 from rollouts.errors import EngineError, SpecError
 from rollouts.policies.checks import check_action
@@ -54,6 +55,12 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
     if _may_open_a_gpu():
         _log.info("the policy is not tried before workers start: it could open a GPU here")
         return
+    groups = {group.name: group for group in env.groups}
+    if groups:
+        for spec in policy_specs(config, groups).values():
+            rows = config.num_envs * groups[spec.group or ""].num_agents
+            _try_on(make_policy, spec, rows, rows)
+        return
     spec = PolicySpec(
         env_id=config.env_id,
         single_observation_space=env.single_observation_space,
@@ -64,12 +71,15 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
         incarnation=0,
         seed=config.policy_seed,
     )
-    tried = (
-        f"the policy failed when it was tried on {spec.single_observation_space} in this process"
-    )
+    _try_on(make_policy, spec, config.num_envs, config.batch_size or config.num_envs)
+
+
+def _try_on(make_policy: MakePolicy, spec: PolicySpec, num_envs: int, num_rows: int) -> None:
+    what = "the policy" if spec.policy is None else f"policy {spec.policy!r}"
+    tried = f"{what} failed when it was tried on {spec.single_observation_space} in this process"
     try:
         with _same_random_numbers_later():
-            _act_and_value(make_policy(spec), spec, config.batch_size or config.num_envs)
+            _act_and_value(make_policy(spec), spec, num_envs, num_rows)
     except SpecError:
         raise
     except Exception as error:
@@ -80,7 +90,7 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
         _log.warning("%s; workers are started all the same", tried, exc_info=error)
 
 
-def _act_and_value(policy: Any, spec: PolicySpec, num_rows: int) -> None:
+def _act_and_value(policy: Any, spec: PolicySpec, num_envs: int, num_rows: int) -> None:
     """Calls the policy as a Collector does."""
     if not hasattr(policy, "act") and not hasattr(policy, "act_rows"):
         raise SpecError(
@@ -88,9 +98,9 @@ def _act_and_value(policy: Any, spec: PolicySpec, num_rows: int) -> None:
             "rollouts.policy.Policy"
         )
     obs = _empty_observations(spec.single_observation_space, num_rows)
-    calls = make_policy_calls(policy, num_envs=spec.num_envs, rollout_length=1)
+    calls = make_policy_calls(policy, num_envs=num_envs, rollout_length=1)
     rows = np.arange(num_rows, dtype=np.intp)
-    takes_all = num_rows == spec.num_envs
+    takes_all = num_rows == num_envs
     if takes_all:
         output = calls.act(obs, None, 0)
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rollouts.batch import RolloutBatch
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.weights import WeightOffer, take_over
@@ -25,8 +26,9 @@ from rollouts.machine.torch_threads import threads_for
 if TYPE_CHECKING:
     import gymnasium
 
-    from rollouts.batch import RolloutBatch
+    from rollouts.batch import MultiAgentRollout
     from rollouts.collecting.batched_env import BatchedEnv
+    from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
 
 
@@ -52,6 +54,7 @@ class WorkerConfig:
     make_env: MakeEnv | None = None  # in place of `make_vec`
     num_torch_threads: int | None = None  # None: see `rollouts.machine.torch_threads.threads_for`
     engine: Engine = "auto"  # see `Collector`
+    policies: Mapping[str, str] | None = None  # see `CollectOptions`
 
     @property
     def env_id_offset(self) -> int:
@@ -72,12 +75,12 @@ class WorkerConfig:
         So unbroken workers together produce the data of one pool of all their environments, and a
         worker that was started again never repeats an episode.
         """
-        return self.seed if self.incarnation == 0 else _derive_seed(self.seed, self.incarnation)
+        return self.seed if self.incarnation == 0 else derive_seed(self.seed, self.incarnation)
 
     @property
     def policy_seed(self) -> int:
         """A seed of this incarnation's own, so that no two workers sample the same action noise."""
-        return _derive_seed(self.seed, self.incarnation, self.worker_id)
+        return derive_seed(self.seed, self.incarnation, self.worker_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,8 @@ class PolicySpec:
     """What `make_policy` is told of the worker that it makes a policy for.
 
     Its spaces are those of a single environment, under the names they have in `rollouts.EnvSpec`:
-    a function that looks at nothing else makes the learner's policy as well.
+    a function that looks at nothing else makes the learner's policy as well. Of environments with
+    several agents they are those of a group, and it is called for each `policy`.
     """
 
     env_id: str
@@ -95,7 +99,9 @@ class PolicySpec:
     env_id_offset: int
     worker_id: int
     incarnation: int
-    seed: int  # for sampling actions; no other worker or incarnation has it
+    seed: int  # for sampling actions; no other worker, incarnation or policy has it
+    policy: str | None = None  # of several agents: the name of this one
+    group: str | None = None  # the first group that it acts for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +116,9 @@ class CollectorLike(Protocol):
     """The part of Collector that a worker uses; `env` is closed with the worker."""
 
     env: Any
-    policy: Policy
+    policy: Any
 
-    def collect(self) -> RolloutBatch: ...
+    def collect(self) -> RolloutBatch | MultiAgentRollout: ...
 
 
 MakePolicy = Callable[[PolicySpec], "Policy"]
@@ -175,7 +181,9 @@ class RolloutWorker:
             self._version = offer.version
         start_s = time.perf_counter()
         batch = self._collector.collect()
-        payload = pack(batch) if self._packs else batch
+        payload: Payload = batch
+        if self._packs and isinstance(batch, RolloutBatch):
+            payload = pack(batch)
         info = FragmentInfo(
             worker_id=self._config.worker_id,
             incarnation=self._config.incarnation,
@@ -201,9 +209,11 @@ class RolloutWorker:
             return
         config = self._config
         rows = config.batch_size or config.num_envs
+        policy = self._collector.policy
+        policies = policy.values() if isinstance(policy, dict) else [policy]
         torch.set_num_threads(
             config.num_torch_threads
-            or threads_for(self._collector.policy, rows, config.num_threads)
+            or max(threads_for(each, rows, config.num_threads) for each in policies)
         )
 
 
@@ -213,6 +223,10 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
 
     env = _build_env(config)
     try:
+        if hasattr(env, "groups"):
+            from rollouts.distributed.agent_policies import build_agent_collector
+
+            return build_agent_collector(env, config, make_policy)
         policy = make_policy(
             PolicySpec(
                 env_id=config.env_id,
@@ -292,6 +306,6 @@ def _stacks_frames(config: WorkerConfig) -> bool:
     return isinstance(stack_num, int) and stack_num > 1
 
 
-def _derive_seed(*parts: int) -> int:
+def derive_seed(*parts: int) -> int:
     """Mixes the parts into 63 bits: equal parts give equal seeds, others practically never do."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

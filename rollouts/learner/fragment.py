@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.batch import MultiAgentRollout
 from rollouts.collecting.frame_stacks import PackedRollout, join
+from rollouts.errors import ProtocolError
 
 if TYPE_CHECKING:
     from rollouts.batch import RolloutBatch
@@ -48,8 +50,24 @@ class Fragment:
         """The rollout; stacks of frames are formed when first asked for, and kept.
 
         Arrays that came through Ray are read-only, formed stacks are not.
+
+        Raises:
+          ProtocolError: its environments have several agents; see `batches`.
         """
+        if isinstance(self.payload, MultiAgentRollout):
+            raise ProtocolError("a fragment of several agents has a batch for each group: batches")
         return join([self.payload])
+
+    @property
+    def batches(self) -> MultiAgentRollout:
+        """The rollout of environments with several agents, by group.
+
+        Raises:
+          ProtocolError: its environments have one agent; see `batch`.
+        """
+        if not isinstance(self.payload, MultiAgentRollout):
+            raise ProtocolError("a fragment of environments with one agent has one batch: batch")
+        return self.payload
 
     @property
     def policy_version(self) -> NDArray[np.int64]:

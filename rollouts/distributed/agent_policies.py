@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies of environments with several agents: who acts for whom, and which weights travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rollouts.batch import MultiAgentRollout
+from rollouts.collecting.multi_agent import MultiAgentCollector
+from rollouts.distributed.weight_transport import Array, WeightTransport
+from rollouts.distributed.weights import MakeOffer, WeightOffer, WeightStore, local_offer
+from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig, derive_seed
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.specs import AgentGroup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rollouts.policies.protocol import Policy
+
+Groups = Mapping[str, AgentGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class PoliciesOffer:
+    """An offer of the newest weights of each policy that was ever published."""
+
+    version: int
+    parts: Mapping[str, WeightOffer]
+
+    def fetch(self) -> Any:
+        """Raises ProtocolError: each policy fetches its own part."""
+        raise ProtocolError("weights of several policies are loaded by AgentPolicies.load_offer")
+
+
+class PoliciesStore(WeightStore):
+    """A `WeightStore` for each policy, whose versions are counted together. Thread-safe."""
+
+    def __init__(
+        self,
+        names: Iterable[str] | None,
+        make_offer: MakeOffer = local_offer,
+        transport: WeightTransport = WeightTransport(),
+    ) -> None:
+        """Makes an empty store.
+
+        Args:
+          names: Of the policies; None where they are not known here.
+          make_offer, transport: As `WeightStore`.
+        """
+        super().__init__(make_offer, transport)
+        self._names = None if names is None else list(names)
+        self._stores: dict[str, WeightStore] = {}
+
+    @property
+    def published_bytes(self) -> int:
+        """See `WeightStore`; of all policies."""
+        with self._lock:
+            return sum(store.published_bytes for store in self._stores.values())
+
+    def publish(  # type: ignore[override]
+        self, weights: Mapping[str, Mapping[str, Array | Tensor]]
+    ) -> int:
+        """Stores a copy of some policies' weights; the others keep theirs.
+
+        Args:
+          weights: policy -> name -> array, see `WeightStore.publish`.
+        Returns:
+          The new version, of all policies.
+        Raises:
+          SpecError: no weights, a policy that there is not, or as `WeightStore.publish`.
+        """
+        self._check(weights)
+        with self._lock:
+            for name, own in weights.items():
+                store = self._stores.get(name)
+                if store is None:
+                    store = WeightStore(self._make_offer, self._transport)
+                store.publish(own)
+                self._stores[name] = store
+            latest = self._latest
+            version = self._transport.first_version if latest is None else latest.version + 1
+            parts = {name: store.latest for name, store in self._stores.items()}
+            self._latest = PoliciesOffer(
+                version, {name: part for name, part in parts.items() if part is not None}
+            )
+            return version
+
+    def _check(self, weights: object) -> None:
+        names = "policy" if self._names is None else f"one of {self._names}"
+        expected = f"expected a dict of {names} -> that policy's weights"
+        if not isinstance(weights, Mapping) or not weights:
+            raise SpecError(f"weights are {type(weights).__name__} of nothing, {expected}")
+        for name, own in weights.items():
+            if self._names is not None and name not in self._names:
+                raise SpecError(f"weights has the unknown policy {name!r}, {expected}")
+            if not isinstance(own, Mapping):
+                raise SpecError(f"weights[{name!r}] is a {type(own).__name__}, {expected}")
+
+
+class AgentPolicies(dict[str, "Policy"]):
+    """A worker's policies by their names. Not thread-safe."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        """Takes policies, which have the weights that they were made with."""
+        super().__init__(policies)
+        self._loaded: dict[str, int] = {}
+
+    def load_offer(self, offer: PoliciesOffer) -> None:
+        """Fetches what is new of it; all policies are of its version then."""
+        for name, part in offer.parts.items():
+            if name not in self:
+                raise SpecError(f"weights were published of {name!r}, policies are {list(self)}")
+            if self._loaded.get(name) != part.version:
+                self[name].load_weights(part.fetch(), offer.version)
+                self._loaded[name] = part.version
+        for policy in self.values():
+            policy.policy_version = offer.version
+
+
+@dataclass(slots=True)
+class AgentCollector:
+    """A `MultiAgentCollector` as a worker takes it."""
+
+    env: Any
+    policy: Any  # AgentPolicies
+    collect: Callable[[], MultiAgentRollout]
+
+
+def policy_names(groups: Groups, given: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns group -> name of its policy; its own name where nothing is given.
+
+    Raises:
+      SpecError: a group is unknown, or groups that share a policy have other spaces.
+    """
+    given = given or {}
+    unknown = [name for name in given if name not in groups]
+    if unknown:
+        raise SpecError(
+            f"collect.policies has the unknown group {unknown[0]!r}, expected some of "
+            f"{list(groups)}"
+        )
+    names = {name: given.get(name, name) for name in groups}
+    first: dict[str, AgentGroup] = {}
+    for name, policy in names.items():
+        group, other = groups[name], first.setdefault(policy, groups[name])
+        for what in ("single_observation_space", "single_action_space"):
+            if getattr(group, what) != getattr(other, what):
+                raise SpecError(
+                    f"collect.policies has {policy!r} for groups {other.name!r} and {name!r}, "
+                    f"whose {what}s differ: {getattr(other, what)} and {getattr(group, what)}"
+                )
+    return names
+
+
+def policy_specs(config: WorkerConfig, groups: Groups) -> dict[str, PolicySpec]:
+    """Returns what `make_policy` is told of each policy, by its name."""
+    specs: dict[str, PolicySpec] = {}
+    for group, name in policy_names(groups, config.policies).items():
+        if name in specs:
+            continue
+        specs[name] = PolicySpec(
+            env_id=config.env_id,
+            single_observation_space=groups[group].single_observation_space,
+            single_action_space=groups[group].single_action_space,
+            num_envs=config.num_envs,
+            env_id_offset=config.env_id_offset,
+            worker_id=config.worker_id,
+            incarnation=config.incarnation,
+            # no two policies sample the same noise
+            seed=derive_seed(config.policy_seed, len(specs)),
+            policy=name,
+            group=group,
+        )
+    return specs
+
+
+def build_agent_collector(
+    env: Any, config: WorkerConfig, make_policy: MakePolicy
+) -> AgentCollector:
+    """Makes a policy for each group, and what collects with them."""
+    policies = {}
+    for name, spec in policy_specs(config, env.groups).items():
+        policies[name] = make_policy(spec)
+        reseed = getattr(policies[name], "seed", None)
+        if callable(reseed):
+            reseed(spec.seed)
+    of_group = policy_names(env.groups, config.policies)
+    collector = MultiAgentCollector(
+        env,
+        {group: policies[name] for group, name in of_group.items()},
+        config.rollout_length,
+        num_torch_threads=config.num_torch_threads,
+        engine=config.engine,
+    )
+    return AgentCollector(env, AgentPolicies(policies), collector.collect)
