@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scenarios of environments with several agents: see pool_stress.cpp.
+#include <array>
 #include <cmath>
 
 #include "pool_stress.h"
 #include "rollouts/envs/multi_agent/tag_continuous.h"
+#include "rollouts/policy/rollout.h"
 #include "rollouts/pool/multi_agent_batch.h"
 
 namespace rollouts {
@@ -122,10 +124,122 @@ void AgentsLeaveAsync() {
   CHECK(leaving > 0);
 }
 
+// One group's arrays of a rollout, and a policy of one layer for its observations.
+struct GroupWorld {
+  GroupWorld(const GroupSpec& spec, std::int32_t num_envs, std::int32_t num_steps)
+      : rows(num_envs * spec.num_agents), steps(num_steps), obs_size(spec.observation.size()) {
+    const auto cells = static_cast<std::size_t>(rows * steps);
+    obs.resize((cells + static_cast<std::size_t>(rows)) * static_cast<std::size_t>(obs_size));
+    action.resize(cells * 2);
+    for (auto* floats : {&log_prob, &value, &reward, &bootstrap}) floats->resize(cells);
+    for (auto* flags : {&terminated, &truncated, &active}) flags->resize(cells);
+    episode_return.resize(cells);
+    episode_length.resize(cells);
+    last_value.resize(static_cast<std::size_t>(rows));
+    const auto size = static_cast<std::int32_t>(obs_size);
+    const policy::Program program{
+        .obs_size = size,
+        .ops = {{.kind = policy::OpKind::kLinear, .inputs = {0}, .params = {0}, .numbers = {}, .size = 22},
+                {.kind = policy::OpKind::kLinear, .inputs = {0}, .params = {1}, .numbers = {}, .size = 1}},
+        .params = {{"logits", 22 * size}, {"value", size}},
+        .outputs = {1, 2},
+        .states = {}};
+    std::vector<float> logits(static_cast<std::size_t>(22 * size)), values(static_cast<std::size_t>(size), 0.5f);
+    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = 0.1f * static_cast<float>(i % 7);
+    const std::vector<std::span<const float>> params{logits, values};
+    const auto network = std::make_shared<const policy::Network>(program);
+    current = std::make_unique<policy::NativePolicy>(policy::NativePolicy{network, network->Pack(params), {}, {}});
+    current->head.kind = policy::HeadKind::kMultiCategorical;
+    current->head.nvec = {11, 11};
+  }
+
+  policy::RolloutArrays Arrays() {
+    policy::RolloutArrays arrays;
+    arrays.steps = steps, arrays.rows = rows;
+    arrays.obs = reinterpret_cast<std::uint8_t*>(obs.data());
+    arrays.action = reinterpret_cast<std::uint8_t*>(action.data());
+    arrays.log_prob = log_prob.data(), arrays.value = value.data();
+    arrays.reward = reward.data(), arrays.bootstrap_value = bootstrap.data();
+    arrays.terminated = terminated.data(), arrays.truncated = truncated.data();
+    arrays.active = active.data();
+    arrays.episode_return = episode_return.data(), arrays.episode_length = episode_length.data();
+    arrays.last_value = last_value.data();
+    return arrays;
+  }
+
+  std::int32_t rows, steps;
+  std::int64_t obs_size;
+  std::unique_ptr<policy::NativePolicy> current;
+  std::vector<float> obs, log_prob, value, reward, bootstrap, last_value;
+  std::vector<std::int32_t> action, episode_length;
+  std::vector<std::uint8_t> terminated, truncated, active;
+  std::vector<double> episode_return;
+};
+
+// Taggers and runners of one pool, and rollouts of both.
+struct TagWorlds {
+  explicit TagWorlds(std::int32_t num_threads) : pool(MakeTags(MakeOptions(30, 30, num_threads))) {
+    for (std::int32_t g = 0; g < 2; ++g) groups.emplace_back(pool->spec().groups[g], 30, 25);
+  }
+  void Reset() {
+    SendReset(*pool);
+    const Received received = pool->Recv(Later());
+    for (std::size_t g = 0; g < 2; ++g) {
+      const float* from = reinterpret_cast<const float*>(received.buffer->view().groups[g].obs);
+      std::copy_n(from, groups[g].rows * groups[g].obs_size, groups[g].obs.data());
+    }
+    pool->Release(received.buffer.get());
+  }
+  std::vector<std::vector<policy::FinalObs>> Collect() {
+    const policy::RolloutArrays taggers = groups[0].Arrays(), runners = groups[1].Arrays();
+    const std::array parts{policy::PolicyRollout{*groups[0].current, taggers},
+                           policy::PolicyRollout{*groups[1].current, runners}};
+    auto kept = policy::Collect(*pool, parts, {.keep_final_obs = true, .poll = {}});
+    for (GroupWorld& group : groups) {
+      std::copy(group.obs.end() - group.rows * group.obs_size, group.obs.end(), group.obs.begin());
+    }
+    return kept;
+  }
+  std::unique_ptr<CpuPool> pool;
+  std::vector<GroupWorld> groups;
+};
+
+// Threads with policies of two groups write what one alone does; agents leave, worlds fail.
+void AgentsCollect() {
+  TagWorlds expected(1), found(4);
+  expected.Reset();
+  found.Reset();
+  for (int rollout = 0; rollout < 12; ++rollout) {
+    const auto final_obs = expected.Collect(), others = found.Collect();
+    for (std::size_t g = 0; g < 2; ++g) {
+      const GroupWorld &one = expected.groups[g], &other = found.groups[g];
+      CHECK(one.obs == other.obs && one.action == other.action && one.reward == other.reward);
+      CHECK(one.active == other.active && one.bootstrap == other.bootstrap);
+      CHECK(one.terminated == other.terminated && one.truncated == other.truncated);
+      CHECK(final_obs[g].size() == others[g].size());
+      const auto ended = [&](std::size_t i) { return one.terminated[i] || one.truncated[i]; };
+      std::size_t ends = 0, away = 0;
+      for (std::size_t i = 0; i < one.active.size(); ++i) {
+        ends += ended(i);
+        away += !one.active[i];
+        CHECK(one.active[i] || (one.reward[i] == 0 && !one.terminated[i]));
+      }
+      CHECK(ends == final_obs[g].size());
+      CHECK(g == 0 || away > 0);
+    }
+  }
+  CHECK(found.pool->stats().env_errors > 0);
+  std::thread closer([&] { found.pool->Close(); });
+  UntilClosed([&] { found.Collect(); });
+  closer.join();
+}
+
 }  // namespace
 
 Scenarios AgentScenarios() {
-  return {{"agents_leave_async", AgentsLeaveAsync}, {"agents_leave_sync", AgentsLeaveSync}};
+  return {{"agents_collect", AgentsCollect},
+          {"agents_leave_async", AgentsLeaveAsync},
+          {"agents_leave_sync", AgentsLeaveSync}};
 }
 
 }  // namespace rollouts

@@ -22,6 +22,7 @@ SOURCES = [
     *sorted((NATIVE / "src" / "support").glob("*.cpp")),
 ]
 SCENARIOS = [
+    "agents_collect",
     "agents_leave_async",
     "agents_leave_sync",
     "async_senders_and_receiver",
