@@ -46,7 +46,8 @@ test: setup $(NEWEST)/.gymnasium
 # Tests that take minutes around what they check: the core built again for sanitizers and as a wheel,
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
 # nodes die, scripts that end in each way a process can, another MuJoCo, memory over many pools, SB3's
-# forked environments, and examples from end to end.
+# forked environments, users of EnvPool's, RLlib's images, frames beside other renderers', models of the
+# DeepMind suite with other fields, and examples from end to end.
 test-system: setup
 	$(PY) $(PYTEST) -m "system and not slow and not wheels"
 

@@ -204,6 +204,7 @@ def digest() -> str:
     return found.hexdigest()
 
 
+@pytest.mark.system
 def test_every_instruction_set_gives_the_same_bits() -> None:
     code = "import test_native_recurrent as t; print(t.digest())"
     found = set()

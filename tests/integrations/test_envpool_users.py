@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import rollouts.integrations.envpool as ours
 
+pytestmark = pytest.mark.system
+
 LIMIT_S = 300
 
 

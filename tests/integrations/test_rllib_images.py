@@ -30,6 +30,8 @@ from rollouts.integrations.rllib.images import ByteCNNEncoderConfig
 
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.system
+
 FILTERS = [[4, 8, 8], [8, 4, 4]]
 MODEL = DefaultModelConfig(conv_filters=FILTERS, head_fcnet_hiddens=[16])
 

@@ -195,6 +195,7 @@ def worker(width: int = 64, **changes: Any) -> RolloutWorker:
     return RolloutWorker(WorkerConfig(**settings | changes), make_policy, owns_process=True)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("width", "asked", "threads"), [(64, None, 1), (6000, None, 2), (64, 3, 3), (6000, 1, 1)]
 )

@@ -169,7 +169,7 @@ STARTS = [
     "CartpoleBalance-v1",
     "CartpoleThreePoles-v1",
     "HopperStand-v1",
-    "LqrLqr62-v1",
+    pytest.param("LqrLqr62-v1", marks=pytest.mark.system),
     "FingerTurnEasy-v1",
     "FishSwim-v1",
     "PendulumSwingup-v1",

@@ -18,6 +18,8 @@ from rollouts.rendering.mujoco_scene import CAMERA_CONFIGS, MujocoScene
 from rollouts.rendering.opengl import gl_thread
 from rollouts.rendering.options import read_options
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(autouse=True)
 def egl(monkeypatch: pytest.MonkeyPatch) -> None:

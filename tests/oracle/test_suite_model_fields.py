@@ -14,6 +14,8 @@ from dm_control_oracle import Changes, compare, make_dm_control, physics_state
 import rollouts
 from rollouts.errors import EnvError
 
+pytestmark = pytest.mark.system
+
 
 def scaled(factor: float) -> Any:
     return lambda value: value * factor

@@ -108,6 +108,7 @@ def test_multi_agent_header_compiles_for_a_gpu(env_type: str) -> None:
     compile_for_a_gpu(AGENTS_KERNEL.format(**AGENTS[env_type]))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("env_type", LIGHT)
 def test_environment_header_compiles_in_single_precision_for_the_host(
     env_type: str, tmp_path: Path

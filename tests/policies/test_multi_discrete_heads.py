@@ -188,6 +188,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.system
 def test_every_instruction_set_draws_the_same() -> None:
     found = set()
     for name in _native.policy_kernels():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from acted_shard import NUM_ENVS, NUM_SHARDS, ActedShard, Worker
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -186,7 +187,7 @@ class RandomShardLives(RuleBasedStateMachine):
                 assert len(starts) == len(keys)
 
 
-TestRandomShardLives = RandomShardLives.TestCase
+TestRandomShardLives = pytest.mark.system(RandomShardLives.TestCase)
 TestRandomShardLives.settings = settings(
     max_examples=200,
     stateful_step_count=60,
