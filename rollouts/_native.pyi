@@ -324,6 +324,7 @@ class ReplayWriter:
         last_obs: Any,
         env_id: Any,
         final_obs: Any,
+        active: Array | None,
         priority: float | Array | None,
         /,
     ) -> int: ...

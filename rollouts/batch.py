@@ -92,7 +92,8 @@ class RolloutBatch:
       episode_return    (E,) float64     of the episodes that ended inside this rollout, by time
       episode_length    (E,) int32
       episode_env_id    (E,) int32
-      extras            name -> (T, B, ...)   whatever else the policy returned
+      extras            name -> (T, B, ...)   whatever else the policy returned; of agents
+                                              "active" bool: who took part in the step
       policy_state      tuple of (B, ...)     of a recurrent policy, before row 0
       final_obs         (E, *obs_shape) obs_dtype   of the episodes that ended, in the same order;
                                               None unless the collector keeps it

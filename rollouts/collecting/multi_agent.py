@@ -53,6 +53,7 @@ class MultiAgentCollector:
         *,
         num_torch_threads: int | None = None,
         engine: Engine = "auto",
+        keep_final_obs: bool = False,
     ) -> None:
         """Takes an environment that nobody else steps; does not step it yet.
 
@@ -63,6 +64,8 @@ class MultiAgentCollector:
           num_torch_threads: As for `Collector`.
           engine: As for `Collector`: "native" has the pool's threads compute the policies of all
             groups, "torch" none; "auto" has them where they can compute all.
+          keep_final_obs: Whether batches have `final_obs`, which a replay needs: one row for each
+            that is terminated or truncated, of an agent that leaves early what it sees then.
 
         Raises:
           SpecError: env is asynchronous or autoresets otherwise, a group has no policy, one memory
@@ -81,9 +84,10 @@ class MultiAgentCollector:
         self.policies = _by_group(policies, env.groups)
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
         self._groups = {
-            name: _Group(group, self.policies[name], env, self.rollout_length)
+            name: _Group(group, self.policies[name], env, self.rollout_length, keep_final_obs)
             for name, group in env.groups.items()
         }
+        self._keeps_final_obs = keep_final_obs
         self._must_reset = True
         self._wanted_engine = engine
         self._choose_engine()
@@ -142,7 +146,10 @@ class MultiAgentCollector:
     def _collect_native(self, native: Mapping[str, NativePolicy]) -> MultiAgentRollout:
         self._begin()
         arrays = {name: group.native_arrays() for name, group in self._groups.items()}
-        cast(MultiAgentVectorEnv, self.env).collect(native, arrays)
+        env, keep = cast(MultiAgentVectorEnv, self.env), self._keeps_final_obs
+        final_obs = env.collect(native, arrays, keep_final_obs=keep) or {}
+        for name, rows in final_obs.items():
+            self._groups[name].arena.keep_final(rows)
         batches = {
             name: group.take_native(arrays[name]["last_value"])
             for name, group in self._groups.items()
@@ -176,8 +183,10 @@ class _Group:
         policy: Policy,
         env: MultiAgentVectorEnv | ParallelEnvsVectorEnv,
         rollout_length: int,
+        keep_final_obs: bool,
     ) -> None:
         self.group, self.policy = group, policy
+        self.keeps_final_obs = keep_final_obs
         self.shape = (env.num_envs, group.num_agents)
         rows = env.num_envs * group.num_agents
         self.env_id = env.env_id_offset * group.num_agents + np.arange(rows, dtype=np.int32)
@@ -211,7 +220,8 @@ class _Group:
 
     def new_arena(self) -> None:
         space = self.group.single_observation_space
-        self.arena = Arena(self.steps, len(self.env_id), space, keep_final_obs=False)
+        keep = self.keeps_final_obs
+        self.arena = Arena(self.steps, len(self.env_id), space, keep_final_obs=keep)
         self.active = np.empty((self.steps, len(self.env_id)), np.bool_)
 
     def begin(self, obs: Array) -> None:
@@ -248,6 +258,11 @@ class _Group:
 
         active = rows(batch.active)
         ended = np.repeat(batch.ended, self.shape[1])
+        final_obs = rows(batch.final_obs)
+        if self.keeps_final_obs:
+            # of who leaves a world that goes on: what it shows now
+            final_obs = final_obs.copy()
+            final_obs[~ended] = rows(batch.obs)[~ended]
         return StepBatch(
             obs=rows(batch.obs),
             reward=rows(batch.reward),
@@ -257,13 +272,13 @@ class _Group:
             env_id=self.env_id,
             episode_return=rows(batch.episode_return),
             episode_length=np.repeat(batch.episode_length, self.shape[1]),
-            final_obs=rows(batch.final_obs),
-            info={"active": active, "failed": np.repeat(batch.failed, self.shape[1])},
+            final_obs=final_obs,
+            info={"active": active, "_env_error": np.repeat(batch.failed, self.shape[1])},
         )
 
     def bootstrap(self, step: StepBatch) -> NDArray[np.float32] | None:
         """Values (rows,) the final observations of those who were cut off."""
-        cut = step.truncated & ~step.terminated & step.info["active"] & ~step.info["failed"]
+        cut = step.truncated & ~step.terminated & step.info["active"] & ~step.info["_env_error"]
         if not cut.any():
             return None
         assert step.final_obs is not None

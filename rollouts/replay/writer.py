@@ -112,8 +112,9 @@ class Writer:
                 self._native.produced += rollout.reward.size
                 self._discarded["duplicate"] += rollout.reward.size
                 return inserted
+            final_obs, active = _of_active(rollout)
             inserted += self._native.add_batch(
-                columns, rollout.last_obs, rollout.env_id, rollout.final_obs, priority
+                columns, rollout.last_obs, rollout.env_id, final_obs, active, priority
             )
             if fragment is not None:
                 info = fragment.info
@@ -317,6 +318,17 @@ def _tell(news: str | None) -> None:
     # last of all and without the lock: where warnings are errors, everything is as it shall be
     if news is not None:
         warn_user(news, ReplayWarning)
+
+
+def _of_active(rollout: RolloutBatch) -> tuple[Array | None, Array | None]:
+    """Returns final_obs of the steps that are to be stored, and which these are; None: all."""
+    active = rollout.extras.get("active")
+    if active is None or active.dtype != np.bool_:
+        return rollout.final_obs, None
+    if rollout.final_obs is None:
+        return None, active
+    # one for each end: those of agents that are not there any more go
+    return rollout.final_obs[active[rollout.terminated | rollout.truncated]], active
 
 
 def _deadline(timeout_s: float | None) -> float | None:

@@ -305,7 +305,7 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
 
 std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object& last_obs,
                                       const py::object& env_id, const py::object& final_obs,
-                                      const py::object& priority) {
+                                      const py::object& active, const py::object& priority) {
   const DropOwners drop{owners_};
   std::array<py::ssize_t, 2> lead{0, 0};
   if (columns.size() > 0 && py::isinstance<py::array>(columns[0])) {
@@ -325,7 +325,11 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
   ReadEnvIds(env_id, lead[1]);
   steps.env_ids = env_ids_;
   ReadPriority(priority, steps);
-  const std::int64_t num_ended = MarkEnds(steps, lead[0] * lead[1], nullptr, nullptr);
+  if (!active.is_none()) {
+    // agents that left: their steps until the episode ends are nobody's
+    steps.valid = Read(active, {"", py::dtype::of<bool>(), {}, false}, py::str("active"), lead);
+  }
+  const std::int64_t num_ended = MarkEnds(steps, lead[0] * lead[1], steps.valid, nullptr);
   steps.ended = ended_.data();
   if (num_ended > 0) {
     if (final_obs.is_none()) {

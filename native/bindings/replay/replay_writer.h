@@ -33,7 +33,7 @@ class PyReplayWriter {
                        const pybind11::object& priority);
   std::int64_t AddBatch(const pybind11::tuple& columns, const pybind11::object& last_obs,
                         const pybind11::object& env_id, const pybind11::object& final_obs,
-                        const pybind11::object& priority);
+                        const pybind11::object& active, const pybind11::object& priority);
   void EndEpisodes(const pybind11::object& env_id);
   std::int64_t Insert(std::size_t table, double timeout_s);
 
