@@ -69,10 +69,13 @@ class Reader:
             if timeout_s is not None:
                 return self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
             while True:
-                if _is_only_thread():
-                    self._raise_alone(table, batch_size)
+                # before the look at the table: a thread may add what is missing, and end
+                is_alone = _is_only_thread()
+                look_s = 0.0 if is_alone else _LOOK_S
                 with suppress(TimeoutError):
-                    return self._store.sample(table, items.plan, batch_size, timeout_s=_LOOK_S)
+                    return self._store.sample(table, items.plan, batch_size, timeout_s=look_s)
+                if is_alone:
+                    self._raise_alone(table, batch_size)
         finally:
             with self._lock:
                 self._wait_s[table] += time.monotonic() - begin

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from processes import environ_with_path
+from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
+
+from rollouts.replay import MinSize, NStep, ReplayBuffer, TableConfig, reader
 
 HANG_S = 300.0
 
@@ -132,3 +136,19 @@ def test_only_who_waits_for_itself_gets_an_error(case: str) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_what_a_thread_adds_before_it_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other thread fills the table and ends, just before this one looks for others."""
+    world = World([[(50, TERMINATED)]] * 2, env_id=[0, 1])
+    table = TableConfig(items=NStep(1), limiter=MinSize(1))
+
+    def add_and_end() -> bool:
+        thread = threading.Thread(target=lambda: buffer.add_batch(world.rollout(2)))
+        thread.start()
+        thread.join()
+        return True
+
+    monkeypatch.setattr(reader, "_is_only_thread", add_and_end)
+    with ReplayBuffer(OBS_SPACE, ACTION_SPACE, table) as buffer:
+        assert len(buffer.sample(3).key) == 3
