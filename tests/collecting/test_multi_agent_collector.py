@@ -11,7 +11,7 @@ import pytest
 
 import rollouts
 from rollouts import MultiAgentCollector, PolicyOutput
-from rollouts.returns import gae
+from rollouts.returns import gae, nstep, vtrace
 
 LEAVING: dict[str, Any] = {
     "grid_length": 3.0,
@@ -20,6 +20,9 @@ LEAVING: dict[str, Any] = {
     "num_runners": 6,
     "max_episode_steps": 9,
 }
+
+# what returns are computed from, step by step
+NAMES = ("reward", "value", "terminated", "truncated", "bootstrap_value")
 
 
 class Scripted:
@@ -111,6 +114,42 @@ def test_advantages_are_those_of_each_agents_own_episode() -> None:
             if active[t, column]:
                 np.testing.assert_allclose(advantages[t, column], following, rtol=1e-3, atol=1e-3)
     assert not batch.reward[~active].any() and not batch.terminated[~active].any()
+
+
+@pytest.mark.parametrize("estimator", ["gae", "nstep", "vtrace"])
+def test_returns_need_no_masks(estimator: str) -> None:
+    """Of the active steps they are those of the agent's own steps alone, one after the other."""
+    with make(4, **LEAVING) as env:
+        batch = MultiAgentCollector(env, Scripted(5), 40).collect()["runner"]
+    active = batch.extras["active"]
+    random = np.random.default_rng(0)
+    log_probs = random.normal(size=(2, *active.shape)).astype(np.float32)
+
+    def estimate(rows: Any, column: slice) -> tuple[Any, Any]:
+        cells = {name: getattr(batch, name)[:, column][rows] for name in NAMES}
+        last_value = batch.last_value[column]
+        reward, value = cells.pop("reward"), cells.pop("value")
+        if estimator == "gae":
+            return gae(reward, value, **cells, last_value=last_value, gamma=0.9, gae_lambda=0.8)
+        if estimator == "nstep":
+            return nstep(reward, value, **cells, last_value=last_value, gamma=0.9, n=3)
+        behaviour, target = (each[:, column][rows] for each in log_probs)
+        return vtrace(
+            reward,
+            value,
+            behaviour_log_prob=behaviour,
+            target_log_prob=target,
+            **cells,
+            last_value=last_value,
+            gamma=0.9,
+        )
+
+    whole = estimate(slice(None), slice(None))
+    for i in range(active.shape[1]):
+        own = estimate(active[:, i], slice(i, i + 1))
+        for one, other in zip(whole, own, strict=True):
+            np.testing.assert_allclose(one[active[:, i], i], other[:, 0], rtol=1e-4, atol=1e-5)
+    assert not active.all()
 
 
 def test_one_policy_may_act_for_all_groups() -> None:
