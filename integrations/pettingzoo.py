@@ -18,14 +18,14 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 import rollouts
-from rollouts.errors import EngineError, ProtocolError, SpecError
+from rollouts.errors import ProtocolError, SpecError
+
+from .shared.missing import needs
 
 try:
     from pettingzoo import ParallelEnv
 except ImportError as error:
-    raise EngineError(
-        "rollouts.integrations.pettingzoo needs PettingZoo: run `pip install pettingzoo`"
-    ) from error
+    raise needs("pettingzoo", error) from error
 
 Array = npt.NDArray[Any]
 ByAgent = dict[str, Any]

@@ -15,6 +15,8 @@ _ELSEWHERE = {
     "device": "environments step on the CPU; rollouts.device_queue.DeviceQueue moves their batches "
     "to a GPU",
 }
+# what other libraries call an argument of make_vec
+_OTHER_NAMES = {"max_cycles": "max_episode_steps", "episode_length": "max_episode_steps"}
 
 
 def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) -> SpecError:
@@ -32,6 +34,8 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
         return SpecError(f"{text} Leave it out: {_ELSEWHERE[name]}.")
     arguments = _arguments_of_make_vec()
     close = difflib.get_close_matches(name, [*options, *arguments], n=1)
+    if name in _OTHER_NAMES:
+        close = [_OTHER_NAMES[name]]
     meaning = option_help(header).get(close[0]) if close else None
     hint = did_you_mean(close, meaning)
     return SpecError(

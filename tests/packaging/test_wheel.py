@@ -173,6 +173,7 @@ MISSING = {
     "import rollouts.integrations.rllib": "rllib",
     "import rollouts.integrations.rl_games": "rl-games",
     "import rollouts.integrations.dm_env": "dm-env",
+    "import rollouts.integrations.pettingzoo": "pettingzoo",
     "import rollouts.integrations.jax": "jax",
 }
 

@@ -46,6 +46,7 @@ def test_help_is_the_comment_at_the_field() -> None:
     ("env_id", "options", "said"),
     [
         ("CartPole-v1", {"num_thread": 2}, r"Did you mean num_threads\?"),
+        ("simple_v3", {"max_cycles": 25}, r"Did you mean max_episode_steps\?"),
         ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes env_id, num_envs, batch_size"),
         ("CartPole-v1", {"gravty": 2.0}, r"Did you mean gravity \(m/s\^2; downwards\)\?"),
         ("CartPole-v1", {"gravty": 2.0}, "`rollouts envs CartPole-v1` says what each"),
