@@ -73,6 +73,20 @@ def test_agents_are_where_the_state_has_them() -> None:
             env.step(env.action_space.sample())
 
 
+def test_environments_are_drawn_by_options_of_their_own() -> None:
+    sides = np.array([5.0, 20.0])
+    with make("TagContinuous-v0", 2, num_runners=1, grid_length=sides, max_episode_steps=0) as env:
+        env.reset()
+        # rows that are 20 wide from now on are drawn so
+        for _ in range(2):
+            frames = env.render()
+            for row, world in enumerate(env._pool.read_worlds([0, 1], False)):
+                place = world["x"][1] / sides[row], world["y"][1] / sides[row]
+                assert np.abs(np.array(center(frames[row], RUNNER)) - place).max() < 0.012
+            sides = sides[::-1].copy()
+            env.reset(options={"grid_length": sides})
+
+
 def test_darts_point_to_where_agents_go() -> None:
     with make("TagContinuous-v0", num_runners=1) as env:
         env.reset()
