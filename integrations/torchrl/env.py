@@ -101,7 +101,7 @@ class RolloutsEnv(EnvBase):
         """
         marked = None if tensordict is None else tensordict.get("_reset", None)
         mask = None if marked is None else marked_rows(marked)
-        if mask is None or mask.all() or not self._started:
+        if mask is None or self._seed is not None or not self._started:
             self._obs, _ = self.pool.reset(seed=self._seed)
             self._seed, self._started = None, True
             self._ended[:] = False
