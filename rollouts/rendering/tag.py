@@ -91,7 +91,8 @@ def _draw_plane(picture: _Picture, view: WorldView) -> None:
     turns = zip(places, world["heading"], tags, there, tagged, strict=True)
     for place, heading, is_tagger, is_there, is_tagged in turns:
         if is_there:
-            picture.dart(place, size, float(heading), _TAGGER if is_tagger else _RUNNER)
+            color, own_size = (_TAGGER, 1.3 * size) if is_tagger else (_RUNNER, size)
+            picture.dart(place, own_size, float(heading), color)
         if is_tagged:
             picture.cross(place, size, _TAGGER)
 
