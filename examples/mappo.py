@@ -4,6 +4,7 @@
     python examples/mappo.py                  simple_spread_v3
     python examples/mappo.py --critic own     each agent's critic sees what the agent sees
     python examples/mappo.py --env-id TagContinuous-v0 --critic own
+    python examples/mappo.py --gif            films an episode at the end
 
 Agents of a group share a policy, which acts on what an agent sees. The critic is centralised: it
 sees what all agents of the environment see, and which agent it is asked about (Yu et al., "The
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common.filming import film
 from gymnasium import spaces
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -200,7 +202,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
     add("--num-threads", type=int, default=None, help="threads that step")
     add("--seed", type=int, default=0)
-    add("--run-dir", type=Path, default=Path("runs/mappo"), help="where the picture goes")
+    add("--gif", action="store_true", help="film an episode at the end; needs the extra render")
+    add("--run-dir", type=Path, default=Path("runs/mappo"), help="where pictures go")
     return parser.parse_args(argv)
 
 
@@ -278,6 +281,12 @@ def main() -> int:
     title = f"MAPPO on {args.env_id}, {args.num_envs} environments, {args.critic} critic"
     draw(args.run_dir / "training.png", history, title)
     env.close()
+    if args.gif:
+        options = OPTIONS.get(args.env_id, {})
+        policies = {name: group.policy for name, group in groups.items()}
+        path = args.run_dir / "episode.gif"
+        frames = film(path, args.env_id, policies, options=options, seed=args.seed)
+        print(f"{frames} frames of an episode in {path}")
     print(
         f"{seconds:.1f} s, {100 * collecting / seconds:.0f} % of it to collect; picture in "
         f"{args.run_dir / 'training.png'}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
@@ -35,17 +36,21 @@ def parallel_env(
     env_id: str,
     *,
     max_episode_steps: int | None = None,
+    render_mode: str | None = None,
     **env_options: Any,
 ) -> RolloutsParallelEnv:
     """Makes one environment of an id of `rollouts.multi_agent_ids()`.
 
     Args:
       env_id, max_episode_steps, env_options: As `rollouts.make_vec`.
+      render_mode: "rgb_array" or None, with which `render` returns nothing.
 
     Raises:
-      SpecError: Unknown id or option, or an environment with one agent.
+      SpecError: Unknown id, mode or option, or an environment with one agent.
     """
-    return RolloutsParallelEnv(env_id, max_episode_steps=max_episode_steps, **env_options)
+    return RolloutsParallelEnv(
+        env_id, max_episode_steps=max_episode_steps, render_mode=render_mode, **env_options
+    )
 
 
 class RolloutsParallelEnv(ParallelEnv):
@@ -63,8 +68,9 @@ class RolloutsParallelEnv(ParallelEnv):
             env_id, 1, num_threads=1, autoreset_mode="disabled", **arguments
         )
         self.vector_env: rollouts.MultiAgentVectorEnv = env
-        self.render_mode = None
-        self.metadata = {"name": env_id, "is_parallelizable": True, "render_modes": []}
+        self.render_mode = env.render_mode
+        drawn = {name: value for name, value in env.metadata.items() if name.startswith("render_")}
+        self.metadata = {"name": env_id, "is_parallelizable": True, **drawn}
         self.possible_agents = list(env.agents)
         self.agents: list[str] = []
         self._places = {
@@ -154,6 +160,18 @@ class RolloutsParallelEnv(ParallelEnv):
         if not self._obs:
             raise ProtocolError("the environment was never reset: call reset first")
         return np.concatenate([np.ravel(self._obs[agent]) for agent in self.possible_agents])
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """Draws the environment as it is now; see `MultiAgentVectorEnv.render`.
+
+        Returns:
+          (height, width, 3) uint8; None without a render_mode, and a warning.
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn('render was called without render_mode="rgb_array"')
+            return None
+        (frame,) = self.vector_env.render()
+        return frame
 
     def close(self) -> None:
         """Frees the environment. May be called twice."""

@@ -76,6 +76,17 @@ py::array FrameArray(const Frame& frame) {
   return array;
 }
 
+py::dict WorldDict(const WorldArrays& arrays) {
+  py::dict world;
+  for (const WorldArray& each : arrays) {
+    py::array array(NumpyDType(each.dtype), each.shape);
+    std::copy(each.bytes.begin(), each.bytes.end(),
+              static_cast<std::uint8_t*>(array.mutable_data()));
+    world[py::str(each.name)] = array;
+  }
+  return world;
+}
+
 py::tuple InfoNames(const EnvSpec& spec) {
   py::tuple names(spec.num_infos);
   for (std::int32_t i = 0; i < spec.num_infos; ++i) names[i] = py::str(spec.infos[i].name);

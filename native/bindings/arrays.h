@@ -14,6 +14,7 @@
 #include "bindings/step_arrays.h"
 #include "rollouts/pool/batch_buffer.h"
 #include "rollouts/pool/frame.h"
+#include "rollouts/support/world_arrays.h"
 
 namespace rollouts {
 
@@ -31,6 +32,9 @@ pybind11::array RowsOf(const pybind11::array& array, pybind11::ssize_t first,
 
 // (height, width, 3) uint8.
 pybind11::array FrameArray(const Frame& frame);
+
+// name -> array.
+pybind11::dict WorldDict(const WorldArrays& arrays);
 
 // Of the info columns, in the order of MakeArrays.
 pybind11::tuple InfoNames(const EnvSpec& spec);

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rollouts.cli.bench import show_progress
-from rollouts.cli.record_actors import Actor, RandomActor, load_actor
+from rollouts.cli.record_actors import Actor, RandomActor, RandomAgents, load_actor
 from rollouts.errors import SpecError
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.video import VideoWriter, check_path
 
@@ -22,10 +24,16 @@ RANDOM = "random"
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What a recorded episode came to."""
+    """What a recorded episode came to.
+
+    Attributes:
+      steps: How long it was.
+      returned: Its return; of several agents the mean of each group.
+      ending: Why it ended.
+    """
 
     steps: int
-    episode_return: float
+    returned: str
     ending: str
 
 
@@ -38,10 +46,11 @@ def add_arguments(
 ) -> None:
     """Adds the arguments of the command; the types are those of the other commands."""
     add = parser.add_argument
-    add("--env-id", required=True, metavar="ID", help="of MuJoCo, Atari or classic control")
+    add("--env-id", required=True, metavar="ID",
+        help="of MuJoCo, Atari, classic control or several agents")  # fmt: skip
     add("--policy", default=RANDOM, metavar="random|CHECKPOINT",
         help="random actions, or a checkpoint of an example, its run's directory, or a file with "
-        "the state_dict of a policy's module; default: random")  # fmt: skip
+        "the state_dict of a policy's module (of one agent); default: random")  # fmt: skip
     add("--network", type=Path, metavar="FILE",
         help="Python file whose make_policy(spec) makes the checkpoint's policy; default: the "
         "program in ./examples that wrote it")  # fmt: skip
@@ -53,8 +62,8 @@ def add_arguments(
         help="of an episode; default: the environment's limit")  # fmt: skip
     add("--fps", type=positive_float, metavar="F",
         help="frames per second; default: as fast as the environment's time passes")  # fmt: skip
-    add("--width", type=positive_int, metavar="PIXELS", help="of MuJoCo tasks; default: 480")
-    add("--height", type=positive_int, metavar="PIXELS", help="of MuJoCo tasks; default: 480")
+    for side in ("--width", "--height"):
+        add(side, type=positive_int, metavar="PIXELS", help="of MuJoCo and Tag; default: 480")
     add("--camera", metavar="NAME|NUMBER",
         help="of the MuJoCo model, -1 is the free one; default: track if there is one")  # fmt: skip
     add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
@@ -72,7 +81,8 @@ def record(args: argparse.Namespace) -> None:
     # mistakes are found before anything is loaded
     check_path(args.out)
     options = _options(args)
-    with VectorEnv(
+    kind = MultiAgentVectorEnv if is_multi_agent(args.env_id) else VectorEnv
+    with kind(
         args.env_id,
         1,
         num_threads=1,
@@ -110,7 +120,15 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _actor(args: argparse.Namespace, env: VectorEnv) -> Actor:
+def _actor(args: argparse.Namespace, env: VectorEnv | MultiAgentVectorEnv) -> Actor:
+    if isinstance(env, MultiAgentVectorEnv):
+        if args.policy != RANDOM:
+            raise SpecError(
+                f"--policy is {args.policy!r}, but {args.env_id} has several agents, whose "
+                "policies are not read from checkpoints: leave --policy out, or see "
+                "examples/mappo.py --gif"
+            )
+        return RandomAgents(env.action_space, args.seed)
     if args.policy == RANDOM:
         return RandomActor(env.single_action_space, args.seed)
     return load_actor(
@@ -123,7 +141,7 @@ def _actor(args: argparse.Namespace, env: VectorEnv) -> Actor:
 
 
 def _play(
-    env: VectorEnv,
+    env: VectorEnv | MultiAgentVectorEnv,
     actor: Actor,
     video: VideoWriter,
     max_steps: int | None,
@@ -133,19 +151,36 @@ def _play(
     """Plays one episode; a frame for every observation."""
     obs, _ = env.reset()
     video.write(env.render()[0])
-    steps, total, ending = 0, 0.0, ""
+    steps, returned, ending = 0, "", ""
     while not ending:
-        obs, _, terminated, truncated, info = env.step(actor.act(obs, steps == 0))
+        step: Any = env.step(actor.act(obs, steps == 0))
+        obs, info = step[0], step[4]
         video.write(env.render()[0])
-        steps, total = steps + 1, float(info["episode_return"][0])
-        show(f"{head}, {steps:,} steps, return {total:.1f}")
-        if terminated[0]:
-            ending = "terminated"
-        elif truncated[0]:
-            ending = "truncated"
-        elif steps == max_steps:
+        steps, returned = steps + 1, _returned(info["episode_return"])
+        show(f"{head}, {steps:,} steps, return {returned}")
+        ending = _ending(step)
+        if not ending and steps == max_steps:
             ending = "stopped by --max-steps"
-    return Episode(steps, total, ending)
+    return Episode(steps, returned, ending)
+
+
+def _returned(returns: Any) -> str:
+    if isinstance(returns, Mapping):
+        return ", ".join(f"{name} {_returned(each)}" for name, each in returns.items())
+    return f"{returns[0].mean():.2f}"
+
+
+def _ending(step: Any) -> str:
+    """Why the episode ended with a step; empty where it did not."""
+    _, _, terminated, truncated, info = step
+    # an agent that leaves ends nothing
+    ended = info["ended"] if "ended" in info else terminated | truncated
+    if not ended[0]:
+        return ""
+    groups = truncated if isinstance(truncated, Mapping) else {"": truncated}
+    left = terminated if isinstance(terminated, Mapping) else {"": terminated}
+    cut = any((groups[name] & ~left[name]).any() for name in groups)
+    return "truncated" if cut else "terminated"
 
 
 def _report(video: VideoWriter, episodes: list[Episode]) -> None:
@@ -153,7 +188,7 @@ def _report(video: VideoWriter, episodes: list[Episode]) -> None:
     height, width = video.size
     for number, episode in enumerate(episodes, start=1):
         print(
-            f"episode {number}: return {episode.episode_return:.2f}, {episode.steps:,} steps, "
+            f"episode {number}: return {episode.returned}, {episode.steps:,} steps, "
             f"{episode.ending}"
         )
     print(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.errors import SpecError
+from rollouts.pool.agent_groups import Grouped
 from rollouts.specs import EnvSpec
 from rollouts.support.extras import needs
 
@@ -55,6 +56,19 @@ class RandomActor:
     def act(self, obs: Array, begins: bool) -> Array:
         """See `Actor`."""
         return np.asarray(self._space.sample())[None]
+
+
+class RandomAgents:
+    """Draws actions of all agents of an environment with several."""
+
+    def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
+        """Takes the space of a batch of one environment, and seeds it."""
+        self._space = action_space
+        self._space.seed(seed)
+
+    def act(self, obs: Grouped, begins: bool) -> Grouped:
+        """See `Actor`: group -> (1, A, *action_shape), or the array alone of one group."""
+        return self._space.sample()
 
 
 class PolicyActor:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# who draws frames: Gymnasium's own renderer, OpenGL with MuJoCo's scene, the engine in the pool
-Drawer = Literal["gymnasium", "mujoco", "engine"]
+# who draws frames: Gymnasium's own renderer, OpenGL with MuJoCo's scene, the engine in the pool, or
+# rollouts/rendering/particles.py and tag.py
+Drawer = Literal["gymnasium", "mujoco", "engine", "particles", "tag"]
 
 
 def _itself(native_id: str) -> list[str]:

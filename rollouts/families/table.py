@@ -15,8 +15,8 @@ from rollouts.families.family import Family
 FAMILIES = (
     Family(headers="envs/classic/", drawer="gymnasium"),
     Family(headers="envs/toy_text/"),
-    Family(headers="envs/multi_agent/"),
-    Family(headers="envs/mpe/"),
+    Family(headers="envs/multi_agent/", drawer="tag"),
+    Family(headers="envs/mpe/", drawer="particles"),
     atari.FAMILY,
     mujoco_engine.FAMILY,
     dm_control.FAMILY,

@@ -157,6 +157,10 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
             info={"active": active},
         )
 
+    def render(self) -> tuple[npt.NDArray[np.uint8], ...]:  # type: ignore[override]
+        """N frames (height, width, 3): of each environment one, with all its agents."""
+        return self.envs.render()
+
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environments."""
         self.envs.close()

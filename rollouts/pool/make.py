@@ -71,7 +71,8 @@ def make_vec(
         written as Gymnasium writes them: healthy_z_range=(0.2, 1.0) is healthy_z_min=0.2
         and healthy_z_max=1.0. MuJoCo environments also take what Gymnasium's have for
         frames, one value for all: width, height (480 pixels), camera_id or camera_name
-        ("track" where the model has it), default_camera_config, max_geom, visual_options.
+        ("track" where the model has it), default_camera_config, max_geom, visual_options;
+        Tag takes width and height.
         And model={field: values}, in which each environment's model differs from its file
         from the first episode on, as `reset(options={"model": ...})` takes it.
         EnvPool's names work too: render_width, render_height, render_camera_id.

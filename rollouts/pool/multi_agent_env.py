@@ -62,8 +62,6 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
                 f"{known}: its agents have {name}s, by group. Collect them with "
                 "rollouts.MultiAgentCollector, or give what expects one agent as_single_agent()"
             )
-        if name == "render":
-            raise AttributeError(f"{known}: nothing draws environments with several agents")
         raise AttributeError(known)
 
     def xla(self) -> tuple[Any, Any, Any, Any]:
@@ -137,6 +135,28 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         if out is not None:
             out = {name: self._in_groups(name, array) for name, array in out.items()}
         self._pool.send(self._in_order(actions), self._targets(env_id), out)
+
+    def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
+        """Draws environments as they are now, which changes nothing about them.
+
+        Scenarios of MPE look as in mpe2, but for the letters of what agents say, and for the
+        places of simple_crypto's agents, who have none. Of Tag, agents who left the episode are
+        drawn faintly. Works with any render_mode, which is for wrappers. Needs pygame (extra
+        `render`).
+
+        Args:
+          env_ids: (n,) int or int, global ids. None: all environments, in order.
+
+        Returns:
+          n frames (height, width, 3) uint8; of MPE 700 x 700, of Tag as the options width and
+          height of `make_vec` say.
+
+        Raises:
+          ProtocolError: An environment is in flight (call `drain` first) or was never reset.
+          SpecError, DTypeError: Not ids of this environment. ClosedError: it was closed.
+          EngineError: pygame is missing.
+        """
+        return self._frames.draw(env_ids, None)
 
     def as_single_agent(self) -> AgentRows:
         """Agents as rows of a Gymnasium vector environment, for a policy that they share.

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -13,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native
-from rollouts.errors import EngineError
+from rollouts.rendering.canvas import missing_pygame, quiet_pygame
 
 # our option -> the attribute of Gymnasium's environment that is drawn
 _DRAWN_OPTIONS = {"pole_half_length": "length"}
@@ -51,28 +49,7 @@ class ClassicRenderer:
                 setattr(self._env, attribute, options[name])
         self._env.state = np.frombuffer(_native.env_state(state), np.float64)
         try:
-            with _quiet_pygame():
+            with quiet_pygame():
                 return np.asarray(self._env.render())
         except gymnasium.error.DependencyNotInstalled as error:
-            raise EngineError(
-                f"frames of classic control need pygame, which is missing ({error}): "
-                "pip install 'rollouts[render]'"
-            ) from error
-
-
-@contextmanager
-def _quiet_pygame() -> Iterator[None]:
-    """Keeps pygame, which begins with a first frame, from greeting and looking for sound.
-
-    And from looking for a display where there is none: it would complain of XDG_RUNTIME_DIR.
-    """
-    quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
-    if "DISPLAY" not in os.environ and "WAYLAND_DISPLAY" not in os.environ:
-        quiet["SDL_VIDEODRIVER"] = "dummy"
-    added = {name: value for name, value in quiet.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
+            raise missing_pygame("classic control", error) from error

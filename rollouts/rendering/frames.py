@@ -21,7 +21,8 @@ from rollouts.families.table import family_of
 from rollouts.rendering.classic import ClassicRenderer
 from rollouts.rendering.mujoco_scene import MujocoScene
 from rollouts.rendering.opengl import gl_thread
-from rollouts.rendering.options import MODES, RenderOptions, read_options
+from rollouts.rendering.options import MODES, SIZE, RenderOptions, read_options
+from rollouts.rendering.world_frames import WorldFrames
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
@@ -63,7 +64,7 @@ class FrameSource:
     """Draws the environments of one pool; makes nothing before the first frame.
 
     Attributes:
-      options: How the frames of MuJoCo environments look.
+      options: How the frames of MuJoCo environments look, and how large those of Tag are.
     """
 
     def __init__(
@@ -91,16 +92,19 @@ class FrameSource:
         self._specs = [specs[one] for one, count in runs for _ in range(count)]
         drawers = {one: family_of(spec.header).drawer for one, spec in specs.items()}
         self._drawers = [drawers[one] for one, count in runs for _ in range(count)]
-        if options and "mujoco" not in drawers.values():
+        has_size = SIZE if "tag" in drawers.values() else ()
+        unknown = [name for name in sorted(options) if name not in has_size]
+        if unknown and "mujoco" not in drawers.values():
             raise SpecError(
-                f"{', '.join(specs)} has no options {', '.join(sorted(options))}: only frames of "
-                "MuJoCo environments can be given a size, a camera or flags"
+                f"{', '.join(specs)} has no options {', '.join(unknown)}: only frames of MuJoCo "
+                "environments can be given a size, a camera or flags, and those of Tag a size"
             )
         self.options: RenderOptions = read_options(options)
         self._paths: dict[int, str] = {}  # by environment: the file of its model
         self._models: dict[str, Any] = {}  # by file: mujoco.MjModel
         self._scenes: dict[tuple[str, str], MujocoScene] = {}  # by model and id
         self._renderers: dict[str, ClassicRenderer] = {}  # by id
+        self._worlds = WorldFrames(pool, self.options)
         weakref.finalize(self, _free_later, self._scenes).atexit = False
 
     def draw(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Array, ...]:
@@ -111,6 +115,8 @@ class FrameSource:
             "mujoco": self._draw_mujoco,
             "engine": self._draw_by_engine,
             "gymnasium": self._draw_classic,
+            "particles": self._draw_worlds,
+            "tag": self._draw_worlds,
             None: self._refuse,
         }
         for drawer, draw in draws.items():
@@ -141,6 +147,8 @@ class FrameSource:
             return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
         if self._drawers[0] == "gymnasium":
             return self._classic(spec.id).frames_per_s
+        if spec.groups:
+            return self._worlds.frames_per_s(spec)
         timestep = float(self._model(self._model_path(0)).opt.timestep)
         substeps = int(spec.options["frame_skip"])
         if substeps == 0:  # of the DeepMind Control Suite: the task's own
@@ -175,19 +183,17 @@ class FrameSource:
         return [int(one) - self._first for one in ids]
 
     def _draw_by_engine(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
-        if camera is not None:
-            raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
+        _refuse_camera(camera)
         return list(self._pool.render(self._ids(envs)))
 
     def _refuse(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         raise SpecError(
             f"{self._specs[envs[0]].id} (env_id {envs[0] + self._first}) cannot be rendered: "
-            "frames are drawn of MuJoCo, Atari and classic control alone"
+            "frames are drawn of MuJoCo, Atari, classic control and several agents' environments"
         )
 
     def _draw_classic(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
-        if camera is not None:
-            raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
+        _refuse_camera(camera)
         states = self._pool.save_states(self._ids(envs))
         columns = self._pool.env_options()
         frames: list[Array] = []
@@ -201,6 +207,16 @@ class FrameSource:
         if env_id not in self._renderers:
             self._renderers[env_id] = ClassicRenderer(env_id)
         return self._renderers[env_id]
+
+    def _draw_worlds(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        _refuse_camera(camera)
+        columns = self._pool.env_options()
+        frames: list[Array] = []
+        for env in envs:
+            spec = self._specs[env]
+            options = {name: columns[name][env] for name in spec.options}
+            frames.append(self._worlds.draw(env + self._first, spec, options))
+        return frames
 
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         # states are copied here: the pool may go on while OpenGL draws
@@ -255,6 +271,11 @@ class FrameSource:
                 if find is not None:
                     self._paths[row] = find({name: column[row] for name, column in columns.items()})
         return self._paths[env]
+
+
+def _refuse_camera(camera: int | str | None) -> None:
+    if camera is not None:
+        raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
 
 
 def _free(scenes: dict[tuple[str, str], MujocoScene]) -> None:

@@ -29,7 +29,7 @@ _MAX_SIDE = 16384  # pixels; no OpenGL draws into more
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """What the frames of MuJoCo environments look like.
+    """What the frames of MuJoCo environments look like; those of Tag have the size alone.
 
     Attributes:
       width, height: Pixels.
@@ -49,9 +49,9 @@ class RenderOptions:
     visual_options: Mapping[int, bool] = field(default_factory=dict)
 
 
+SIZE = ("width", "height")
 NAMES = (
-    "width",
-    "height",
+    *SIZE,
     "camera_id",
     "camera_name",
     "default_camera_config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,46 @@ def test_an_atari_game_is_filmed_whole_and_in_colour(
     assert frames[0].shape == (210, 160, 3)
     assert (frames[0] != frames[-1]).any()
     assert len(np.unique(frames[0].reshape(-1, 3), axis=0)) > 5
+
+
+@pytest.mark.parametrize(
+    ("env_id", "size", "returns"),
+    [
+        ("TagContinuous-v0", "96 x 80", r"tagger -?\d+\.\d\d, runner -?\d+\.\d\d"),
+        ("simple_spread_v3", "700 x 700", r"-\d+\.\d\d"),
+    ],
+)
+def test_several_agents_are_filmed(
+    env_id: str, size: str, returns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    films = []
+    sizes = ["--width", "96", "--height", "80"] if env_id.startswith("Tag") else []
+    for name in ("a", "b"):
+        out = tmp_path / f"{name}.gif"
+        command = ["record", "--env-id", env_id, *sizes, "--max-steps", "9", "--out", str(out)]
+        assert cli.main([*command, "--num-episodes", "2"]) == 0
+        printed = capsys.readouterr().out
+        assert re.match(rf"episode 1: return {returns}, 9 steps, stopped by --max-steps\n", printed)
+        assert f"20 frames of {size} pixels at 10 frames/s" in printed
+        films.append(out.read_bytes())
+    assert films[0] == films[1]
+    frames = [np.asarray(frame)[..., :3] for frame in imageio.mimread(tmp_path / "a.gif")]
+    assert len(frames) > 10 and (frames[0] != frames[9]).any()
+
+
+def test_an_episode_of_several_agents_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
+        # the time limit, though runners leave before
+        (["TagContinuous-v0", "--option", "tagging_distance=0.2"], "truncated"),
+        # one tagger that reaches everybody
+        (["TagContinuous-v0", "--option", "tagging_distance=1.0"], "terminated"),
+    ]
+    for arguments, ending in cases:
+        command = ["record", "--width", "64", "--height", "64", "--env-id", *arguments]
+        assert cli.main([*command, "--out", str(tmp_path / "run.gif")]) == 0
+        assert f"steps, {ending}\n" in capsys.readouterr().out
 
 
 def test_a_terminal_without_unicode_or_display_costs_no_video(tmp_path: Path) -> None:
@@ -230,6 +271,8 @@ def test_what_a_checkpoint_cannot_be_is_refused(
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--width", "33"], "needs even numbers"),
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--camera", "7"], "has no camera 7"),
         (["--env-id", "NChain-v0", "--out", "run.mp4"], "cannot be rendered"),
+        (["--env-id", "simple_v3", "--out", "run.mp4", "--width", "96"], "no options width"),
+        (["--env-id", "simple_v3", "--out", "run.mp4", "--policy", "x"], "has several agents"),
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--option", "seed=1"], "no option 'seed'"),
         (
             ["--env-id", "Hopper-v5", "--out", "run.mp4", "--option", "max_episode_steps=0"],

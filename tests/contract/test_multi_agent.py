@@ -325,8 +325,6 @@ def test_what_expects_one_agent_is_told_what_to_use() -> None:
     with make("TagGridWorld-v0", 2, autoreset_mode="same_step") as env:
         with pytest.raises(AttributeError, match="MultiAgentCollector, or give"):
             rollouts.Collector(env, object(), 4)  # type: ignore[arg-type]
-        with pytest.raises(AttributeError, match="nothing draws environments with several"):
-            env.render()
         with pytest.raises(rollouts.SpecError, match="environments with one agent"):
             env.xla()
         with pytest.raises(

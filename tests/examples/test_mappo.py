@@ -7,8 +7,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import imageio.v2 as imageio
+import numpy as np
 import pytest
 from warm_python import run_script
+
+import rollouts
 
 pytestmark = pytest.mark.system
 
@@ -24,11 +28,18 @@ def mappo(*args: object) -> subprocess.CompletedProcess[str]:
 )
 def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) -> None:
     options = ("--env-id", env_id, "--critic", critic, "--num-envs", 4, "--num-epochs", 2)
-    result = mappo(*options, "--total-steps", 800, "--run-dir", tmp_path)
+    result = mappo(*options, "--gif", "--total-steps", 800, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
-    *lines, last = result.stdout.splitlines()
+    *lines, film, last = result.stdout.splitlines()
     assert re.search(r"\d+ env-steps, .*: return (-?\d+\.\d\d|nan), entropy \d\.\d\d", lines[-1])
     assert last.endswith(f"picture in {tmp_path / 'training.png'}")
+    num_frames = rollouts.env_spec(env_id).max_episode_steps + 1
+    assert film == f"{num_frames} frames of an episode in {tmp_path / 'episode.gif'}"
+    with imageio.get_reader(tmp_path / "episode.gif") as reader:
+        frames = [np.asarray(frame)[..., :3] for frame in reader]
+    # a GIF joins frames that are equal
+    assert num_frames / 2 < len(frames) <= num_frames
+    assert (frames[0] != frames[-1]).any()
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -78,3 +78,30 @@ def test_bad_actions_name_the_agent() -> None:
     env.close()
     with pytest.raises(rollouts.SpecError, match="has one agent"):
         RolloutsParallelEnv("CartPole-v1")
+
+
+@pytest.mark.parametrize("env_id", ["TagGridWorld-v0", "simple_spread_v3"])
+def test_frames_are_the_pools(env_id: str) -> None:
+    env = parallel_env(env_id, render_mode="rgb_array")
+    assert env.render_mode == "rgb_array"
+    assert env.metadata["render_modes"] == ["rgb_array"] and env.metadata["render_fps"] == 10
+    env.reset(seed=3)
+    frames = [env.render()]
+    for _ in range(2):  # a particle at rest moves with the second push
+        env.step({agent: 1 for agent in env.agents})
+    frames.append(env.render())
+    with rollouts.make_multi_agent_vec(env_id, 1) as pool:
+        pool.reset(seed=3)
+        np.testing.assert_array_equal(frames[0], pool.render()[0])
+    assert frames[0] is not None and (frames[0] != frames[1]).any()
+    env.close()
+
+
+def test_without_a_mode_there_is_no_frame() -> None:
+    env = parallel_env("simple_v3")
+    env.reset()
+    with pytest.warns(UserWarning, match="without render_mode"):
+        assert env.render() is None
+    env.close()
+    with pytest.raises(rollouts.SpecError, match="render_mode must be"):
+        parallel_env("simple_v3", render_mode="human")

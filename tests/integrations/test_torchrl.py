@@ -82,11 +82,15 @@ def test_an_ended_episode_keeps_its_last_observation() -> None:
     env.close()
 
 
-def test_the_data_are_those_of_a_pool_without_autoreset() -> None:
-    env = RolloutsEnv("CartPole-v1", num_envs=4, seed=3, categorical_action_encoding=True)
+# CartPole's episodes end one by one, Pendulum's all at once
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_the_data_are_those_of_a_pool_without_autoreset(env_id: str) -> None:
+    env = RolloutsEnv(
+        env_id, num_envs=4, seed=3, categorical_action_encoding=True, max_episode_steps=30
+    )
     torch.manual_seed(0)
     data = env.rollout(80, break_when_any_done=False)
-    pool = rollouts.make_vec("CartPole-v1", 4, seed=3, autoreset_mode="disabled")
+    pool = rollouts.make_vec(env_id, 4, seed=3, autoreset_mode="disabled", max_episode_steps=30)
     obs, _ = pool.reset()
     for t in range(80):
         assert np.array_equal(data["observation"][:, t].numpy(), obs)

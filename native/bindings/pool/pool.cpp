@@ -157,6 +157,14 @@ class PyPool {
     return frames;
   }
 
+  py::list ReadWorlds(const py::object& env_id, bool first) {
+    py::list worlds;
+    for (const std::int32_t env : ReadEnvIds(*pool_, env_id)) {
+      worlds.append(WorldDict(pool_->ReadWorld(env, first)));
+    }
+    return worlds;
+  }
+
   // The caller's list keeps the bytes, which nobody can change, alive.
   void LoadStates(const py::object& env_id, const std::vector<py::bytes>& sealed) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
@@ -353,6 +361,7 @@ void BindPool(py::module_& module) {
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
       .def("save_states", &PyPool::SaveStates, py::arg("env_id"))
       .def("render", &PyPool::Render, py::arg("env_id"))
+      .def("read_worlds", &PyPool::ReadWorlds, py::arg("env_id"), py::arg("first"))
       .def("load_states", &PyPool::LoadStates, py::arg("env_id"), py::arg("states"))
       .def("action_rows", &PyPool::ActionRows, py::arg("env_id"))
       .def("end_steps", &PyPool::EndSteps, py::arg("env_id"), py::arg("reward"),

@@ -60,6 +60,13 @@ Frame CpuPool::Render(std::int32_t env) {
   return envs_->Render(env);
 }
 
+WorldArrays CpuPool::ReadWorld(std::int32_t env, bool first) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "render it");
+  ledger_.CheckStarted(env, " and shows nothing: call reset first");
+  return envs_->ReadWorld(env, first);
+}
+
 Options CpuPool::OptionsOf(std::int32_t env) {
   const OpenLock lock(*this, send_mutex_);
   return envs_->OptionsOf(env);

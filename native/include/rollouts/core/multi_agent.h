@@ -8,6 +8,8 @@
 //   struct Agents { float* x; ... };   arrays over all agents, group after group
 //   template <class V> static void VisitFields(const Config&, Agents&, V& visit)   each array:
 //       visit("x", agents.x), or visit("near", agents.near, k) where an agent has k elements
+//   template <class V> static void VisitWorld(World&, V& visit)   optional: visit("goal", world.goal)
+//       for what drawings show of it
 //   static EnvSpec MakeSpec(const Config&)   step_cost_ns, and its groups by AddGroup
 //   template <class V> static void VisitConfig(Config&, V& visit)   and CheckConfig, as core/env.h
 //   static void Reset(const WorldRef<Env>& world, Rng& rng)   arrays begin as zeros
@@ -68,6 +70,12 @@ struct WorldRef {
 
 template <typename Env>
 concept HasTables = requires(const typename Env::Config& config) { Env::NumTables(config); };
+
+struct AnyVisitor {};
+template <typename Env>
+concept TellsWorld = requires(typename Env::World& world, AnyVisitor& visit) {
+  Env::VisitWorld(world, visit);
+};
 
 // What a multi-agent environment must have.
 template <typename Env>

@@ -206,6 +206,9 @@ class CpuPool final : private ChunkRunner {
   // What an environment's engine shows. As SaveState; SpecError where nothing draws it.
   Frame Render(std::int32_t env);
 
+  // The world of an environment with several agents: EnvBatch has what it says. As Render.
+  WorldArrays ReadWorld(std::int32_t env, bool first);
+
   // Puts states[i] into environment envs[i], which counts as reset then and keeps its
   // env_id. Throws ProtocolError for environments in flight or listed twice and
   // SpecError for bytes that are no state of theirs; nothing has changed then.

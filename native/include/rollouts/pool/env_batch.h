@@ -13,6 +13,7 @@
 #include "rollouts/pool/model_columns.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/options.h"
+#include "rollouts/support/world_arrays.h"
 
 namespace rollouts {
 
@@ -75,6 +76,12 @@ class EnvBatch {
   // What an engine shows of an environment. Throws SpecError where it shows nothing.
   virtual Frame Render(std::int32_t /*env*/) const {
     throw SpecError("environments of this kind have no engine that draws them");
+  }
+
+  // The arrays of a world of agents, and how many steps its episode has had: as it is, or
+  // (`first`) as its episode began. Throws SpecError where there is no such world.
+  virtual WorldArrays ReadWorld(std::int32_t /*env*/, bool /*first*/) const {
+    throw SpecError("environments of this kind have no world of agents");
   }
 
   // All options of an environment, those at their default too.

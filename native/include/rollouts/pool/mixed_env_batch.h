@@ -92,6 +92,11 @@ class MixedEnvBatch final : public EnvBatch {
     return part.envs->Render(env - part.first);
   }
 
+  WorldArrays ReadWorld(std::int32_t env, bool first) const override {
+    const Part& part = PartOf(env);
+    return part.envs->ReadWorld(env - part.first, first);
+  }
+
   Options OptionsOf(std::int32_t env) const override {
     const Part& part = PartOf(env);
     return part.envs->OptionsOf(env - part.first);

@@ -21,6 +21,7 @@
 #include "rollouts/pool/run_or_fail.h"
 #include "rollouts/pool/spec_difference.h"
 #include "rollouts/support/page_memory.h"
+#include "rollouts/support/world_arrays.h"
 
 namespace rollouts {
 
@@ -52,6 +53,24 @@ class WorldLayout {
   }
 
   std::int64_t bytes() const { return bytes_; }
+
+  // Copies all of a world.
+  WorldArrays Read(const typename Env::Config& config, std::uint8_t* memory) const {
+    WorldReader reader;
+    if constexpr (TellsWorld<Env>) {
+      auto read = [&](const char* name, const auto& value) { reader.Shared(name, value); };
+      Env::VisitWorld(*reinterpret_cast<typename Env::World*>(memory), read);
+    }
+    AgentStatus status;
+    typename Env::Agents agents;
+    Place(config, memory, status, agents);
+    auto read = [&](const char* name, const auto* array, std::int32_t count = 1) {
+      reader.Agents(name, array, num_agents_, count);
+    };
+    VisitStatus(status, read);
+    Env::VisitFields(config, agents, read);
+    return reader.Take();
+  }
 
   // The arrays of a world whose memory begins at `memory`.
   void Place(const typename Env::Config& config, std::uint8_t* memory, AgentStatus& status,
@@ -245,6 +264,25 @@ class MultiAgentBatch final : public EnvBatch {
     std::memcpy(worlds_[env].data(), state.data(), state.size());
   }
 
+  WorldArrays ReadWorld(std::int32_t env, bool first) const override {
+    const Given& given = *of_env_[env];
+    const EpisodeClock& clock = clocks_[env];
+    const PageMemory& now = worlds_[env];
+    PageMemory copy(static_cast<std::size_t>(given.layout.bytes()));
+    std::memcpy(copy.data(), now.data(), static_cast<std::size_t>(given.layout.bytes()));
+    if (first) {
+      // the draws that the episode began with come again from its stream
+      Rng rng(clock.seed, clock.stream_id, clock.next_episode - 1);
+      const WorldRef<Env> world = WorldAt(given, copy.data(), /*max_episode_steps=*/0);
+      WorldEnv<Env>(world, spec_, kernels_, clock, given.layout.bytes()).Reset(rng, false);
+    }
+    WorldArrays arrays = given.layout.Read(given.config, copy.data());
+    WorldReader steps;
+    steps.Shared("elapsed_steps", first ? 0 : clock.elapsed_steps);
+    arrays.push_back(steps.Take().front());
+    return arrays;
+  }
+
   Options OptionsOf(std::int32_t env) const override {
     return ListOptions<Env>(of_env_[env]->config);
   }
@@ -301,13 +339,18 @@ class MultiAgentBatch final : public EnvBatch {
     return all;
   }
 
-  void RunOne(std::int32_t env, const Work& work, const RowRef& out, RowSource& source) {
-    const Given& given = *of_env_[env];
-    std::uint8_t* const memory = worlds_[env].data();
+  WorldRef<Env> WorldAt(const Given& given, std::uint8_t* memory,
+                        std::int32_t max_episode_steps) const {
     WorldRef<Env> world{given.config,          *reinterpret_cast<World*>(memory), {}, {}, {},
                         given.tables.data(),   num_agents_, 0,
-                        work.rules.max_episode_steps};
+                        max_episode_steps};
     given.layout.Place(given.config, memory, world.status, world.agents);
+    return world;
+  }
+
+  void RunOne(std::int32_t env, const Work& work, const RowRef& out, RowSource& source) {
+    const Given& given = *of_env_[env];
+    const WorldRef<Env> world = WorldAt(given, worlds_[env].data(), work.rules.max_episode_steps);
     EpisodeClock& clock = clocks_[env];
     WorldEnv<Env> ref(world, spec_, kernels_, clock, given.layout.bytes());
     RunOrFail(

@@ -30,6 +30,11 @@ struct MpeSimple {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("landmark", world.landmark);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     Agents::Visit(agents, visit);
   }

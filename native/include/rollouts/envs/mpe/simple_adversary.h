@@ -50,6 +50,12 @@ struct MpeAdversary {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("landmarks", world.landmarks);
+    visit("goal", world.goal);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     Agents::Visit(agents, visit);
   }

@@ -39,6 +39,12 @@ struct MpeCrypto {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("goal", world.goal);
+    visit("key", world.key);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     visit("said", agents.said, kWords);
   }

@@ -43,6 +43,12 @@ struct MpeReference {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("landmarks", world.landmarks);
+    visit("goals", world.goals);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     ParticleAgents::Visit(agents, visit);
     visit("said", agents.said, kWords);

@@ -38,6 +38,12 @@ struct MpeSpeakerListener {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("landmarks", world.landmarks);
+    visit("goal", world.goal);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     ParticleAgents::Visit(agents, visit);
     visit("said", agents.said, kWords);

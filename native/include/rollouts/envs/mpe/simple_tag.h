@@ -73,6 +73,11 @@ struct MpeTag {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("obstacles", world.obstacles);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     Agents::Visit(agents, visit);
   }

@@ -70,6 +70,12 @@ struct MpeWorldComm {
   }
 
   template <typename Visitor>
+  static void VisitWorld(World& world, Visitor& visit) {
+    visit("landmarks", world.landmarks);
+    visit("said", world.said);
+  }
+
+  template <typename Visitor>
   static void VisitFields(const Config&, Agents& agents, Visitor& visit) {
     ParticleAgents::Visit(agents, visit);
     visit("forests", agents.forests);

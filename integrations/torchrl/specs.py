@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What environments with one agent and with several share: pools, specs and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from torchrl.data import (
+    Bounded,
+    Categorical,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Unbounded,
+)
+
+import rollouts
+from rollouts.errors import SpecError
+
+Array = npt.NDArray[Any]
+
+FLAGS = ("done", "terminated", "truncated")
+
+
+def open_pool(envs: Any, made: dict[str, Any]) -> Any:
+    """A pool of ids, or one that exists and steps as TorchRL needs it.
+
+    Raises:
+      SpecError: Arguments for ids beside a pool, or a pool in another mode.
+    """
+    if isinstance(envs, str) or (
+        isinstance(envs, Sequence) and all(isinstance(one, str) for one in envs)
+    ):
+        return rollouts.make_vec(envs, autoreset_mode="same_step", **made)
+    given = {name: value for name, value in made.items() if value is not None}
+    if given:
+        raise SpecError(f"{given} are for ids; a pool that exists has its own, got {envs!r}")
+    if not hasattr(envs, "recv_batch"):
+        raise SpecError(f"envs is {envs!r}, expected ids or a rollouts.VectorEnv")
+    if envs.autoreset_mode is not AutoresetMode.SAME_STEP:
+        raise SpecError(
+            f"the pool's autoreset_mode is {envs.autoreset_mode.name.lower()}, expected same_step: "
+            "TorchRL resets in the step in which an episode ends, and takes what a next-step pool "
+            "returns for its reset as the outcome of an action"
+        )
+    if envs.batch_size != envs.num_envs:
+        raise SpecError(
+            f"the pool has batch_size {envs.batch_size} and num_envs {envs.num_envs}, expected "
+            "them equal: TorchRL steps all environments together"
+        )
+    return envs
+
+
+def space_spec(space: spaces.Space[Any], batch: torch.Size, device: Any, *, one_hot: bool) -> Any:
+    """The spec of a batch of values of a space, as GymEnv has it.
+
+    Raises:
+      SpecError: A space that is no Box, Discrete or MultiDiscrete.
+    """
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        count = int(space.n)
+        if one_hot:
+            return OneHot(count, shape=(*batch, count), dtype=torch.int64, device=device)
+        return Categorical(count, shape=batch, dtype=torch.int64, device=device)
+    if isinstance(space, spaces.MultiDiscrete):
+        nvec = torch.as_tensor(space.nvec, dtype=torch.int64)
+        if one_hot:
+            total = int(nvec.sum())
+            return MultiOneHot(
+                nvec.tolist(), shape=(*batch, total), dtype=torch.int64, device=device
+            )
+        dtype = _torch_dtype(space.dtype)
+        return MultiCategorical(nvec, dtype=dtype, device=device).expand(*batch, len(nvec))
+    if isinstance(space, spaces.Box):
+        shape, dtype = (*batch, *space.shape), _torch_dtype(space.dtype)
+        if not (space.bounded_below.any() or space.bounded_above.any()):
+            return Unbounded(shape=shape, dtype=dtype, device=device)
+        low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
+        return Bounded(
+            low.expand(shape), high.expand(shape), shape=shape, dtype=dtype, device=device
+        )
+    raise SpecError(f"space is {space}, expected Box, Discrete or MultiDiscrete")
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype:
+    return torch.from_numpy(np.zeros(0, dtype)).dtype
+
+
+def to_actions(action: torch.Tensor, space: spaces.Space[Any], *, one_hot: bool) -> Array:
+    """Actions as the pool takes them, of tensors that fit the spec of `space_spec`."""
+    if one_hot and isinstance(space, spaces.Discrete):
+        action = action.to(torch.int8).argmax(-1)
+    elif one_hot and isinstance(space, spaces.MultiDiscrete):
+        parts = torch.split(action.to(torch.int8), space.nvec.tolist(), dim=-1)
+        action = torch.stack([part.argmax(-1) for part in parts], -1)
+    actions: Array = action.detach().cpu().numpy()
+    return actions
+
+
+def marked_rows(marked: torch.Tensor) -> Array:
+    """A "_reset" tensor (N, 1) as (N,) bool."""
+    flags: Array = marked.detach().cpu().numpy().reshape(-1)
+    return flags

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pygame, which draws without a window: of the extra `render`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts.errors import EngineError
+
+
+@contextmanager
+def quiet_pygame() -> Iterator[None]:
+    """Keeps pygame, which begins with a first frame, from greeting and looking for sound.
+
+    And from looking for a display where there is none: it would complain of XDG_RUNTIME_DIR.
+    """
+    quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
+    if "DISPLAY" not in os.environ and "WAYLAND_DISPLAY" not in os.environ:
+        quiet["SDL_VIDEODRIVER"] = "dummy"
+    added = {name: value for name, value in quiet.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def missing_pygame(what: str, error: Exception) -> EngineError:
+    """The error that says what to install."""
+    return EngineError(
+        f"frames of {what} need pygame, which is missing ({error}): pip install 'rollouts[render]'"
+    )
+
+
+@functools.cache
+def load_pygame() -> Any:
+    """The module, with its fonts; made once.
+
+    Raises:
+      EngineError: It is missing.
+    """
+    try:
+        with quiet_pygame():
+            pygame = importlib.import_module("pygame")
+            importlib.import_module("pygame.freetype").init()
+    except ImportError as error:
+        raise missing_pygame("environments with several agents", error) from error
+    return pygame
+
+
+@functools.cache
+def font(size: int) -> Any:
+    """The font that comes with pygame, `size` pixels high."""
+    return load_pygame().freetype.Font(None, size)
+
+
+def pixels(surface: Any) -> npt.NDArray[np.uint8]:
+    """A copy of a surface's pixels: (height, width, 3) uint8."""
+    columns = load_pygame().surfarray.array3d(surface)
+    return np.ascontiguousarray(columns.transpose(1, 0, 2))
