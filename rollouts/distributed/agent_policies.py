@@ -74,18 +74,18 @@ class PoliciesStore(WeightStore):
         """
         self._check(weights)
         with self._lock:
-            for name, own in weights.items():
-                store = self._stores.get(name)
-                if store is None:
-                    store = WeightStore(self._make_offer, self._transport)
-                store.publish(own)
-                self._stores[name] = store
             latest = self._latest
+            parts = dict(latest.parts) if isinstance(latest, PoliciesOffer) else {}
+            for name, own in weights.items():
+                if name not in self._stores:
+                    self._stores[name] = WeightStore(self._make_offer, self._transport)
+                self._stores[name].publish(own)
+                offer = self._stores[name].latest
+                assert offer is not None
+                parts[name] = offer
             version = self._transport.first_version if latest is None else latest.version + 1
-            parts = {name: store.latest for name, store in self._stores.items()}
-            self._latest = PoliciesOffer(
-                version, {name: part for name, part in parts.items() if part is not None}
-            )
+            # only now: weights that are refused leave all policies as they were
+            self._latest = PoliciesOffer(version, parts)
             return version
 
     def _check(self, weights: object) -> None:

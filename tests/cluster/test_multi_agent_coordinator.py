@@ -259,6 +259,11 @@ def test_what_is_not_for_agents_is_refused() -> None:
             with pytest.raises(SpecError, match="expected a dict of one of"):
                 coordinator.publish_weights(weights)  # type: ignore[arg-type]
         coordinator.publish_weights({"tagger": W})
+        with pytest.raises(SpecError, match="w"):
+            coordinator.publish_weights({"tagger": {"w": np.ones(1)}, "runner": {"w": "text"}})  # type: ignore[dict-item]
         (fragment,) = coordinator.get_fragments()
+        # nothing of what was refused
+        assert (fragment.batches["tagger"].value == 1).all()
+        assert (fragment.batches["tagger"].policy_version == 1).all()
         with pytest.raises(ProtocolError, match="has a batch for each group: batches"):
             _ = fragment.batch
