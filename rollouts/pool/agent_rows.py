@@ -145,6 +145,10 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
                 self._rows(batch.final_obs),
                 self._rows(batch.obs),
             )
+        info: Info = {"active": active}
+        if batch.failed.any():
+            # whose final observation is none
+            info["_env_error"] = np.repeat(batch.failed, self._num_agents)
         return StepBatch(
             obs=self._rows(batch.obs),
             reward=self._rows(batch.reward),
@@ -154,7 +158,7 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
             episode_return=self._rows(batch.episode_return),
             episode_length=np.repeat(batch.episode_length, self._num_agents),
             final_obs=final_obs,
-            info={"active": active},
+            info=info,
         )
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...]:  # type: ignore[override]

@@ -102,3 +102,19 @@ def test_what_cannot_be_rows_is_refused() -> None:
         rows.reset()
         with pytest.raises(rollouts.SpecError, match=r"expected \(22, ...\)"):
             rows.step(np.zeros((2, 2), int))
+
+
+def test_rows_of_an_environment_that_failed_are_marked() -> None:
+    # in the second world a tag is worth more than a number holds
+    options = {"tag_reward_for_tagger": np.array([1.0, 3.0e38]), "max_episode_steps": 9} | LEAVING
+    with make(2, on_env_error="reset", **options).as_single_agent() as rows:
+        rows.reset()
+        failed = 0
+        for step in range(40):
+            rows.action_space.seed(step)
+            _, _, terminated, truncated, info = rows.step(rows.action_space.sample())
+            marks = info.get("_env_error", np.zeros(rows.num_envs, np.bool_))
+            assert not marks[: rows.num_envs // 2].any()
+            assert (truncated[marks] & ~terminated[marks]).all()
+            failed += int(marks.any())
+        assert failed > 0
