@@ -237,10 +237,10 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def _take(self, surplus: int = 0) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode]]:
         """Cuts what was sampled; the last `surplus` episodes that ended are left out."""
-        done, ended, going = self._steps.take()
-        count = len(done) - surplus
-        self._ended += ended[:count]
-        return done[:count], going
+        taken = self._steps.take()
+        count = len(taken.done) - surplus
+        self._ended += taken.ended[:count]
+        return taken.done[:count], taken.going
 
     def _step(self, steps: int, explore: bool, random_actions: bool) -> bool:
         """Acts and steps all environments once; False where the environments were made anew."""
