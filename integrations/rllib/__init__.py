@@ -13,8 +13,13 @@ What to change, the weakest and the strongest:
     config.environment("CartPole-v1")
     config.env_runners(num_envs_per_env_runner=64, env_runner_cls=rllib.RolloutsEnvRunner)
 
-    # who computes the module: the pool's threads where they can ("auto"; native_reason says why
-    # not), nothing else ("native"), or torch
+    # several agents: ids as in `rollouts.multi_agent_ids()`, modules as in RLlib
+    config.environment("simple_spread_v3")
+    config.multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **_: "shared")
+    config.env_runners(env_runner_cls=rllib.RolloutsMultiAgentEnvRunner)
+
+    # who computes the module of RolloutsEnvRunner: the pool's threads where they can ("auto";
+    # native_reason says why not), nothing else ("native"), or torch
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"
 
@@ -29,8 +34,11 @@ Traps handled:
   * Spaces of module and environment that differ are refused when the runner is made.
   * Episodes own writable memory that no other episode and no pool touches.
   * Custom connectors, callbacks of episodes and stateful modules see what they see in RLlib:
-    then RolloutsEnvRunner runs RLlib's own loop over the same pool (`RolloutsEnvRunner.slow_reason`
-    says why).
+    then both runners run RLlib's own loop over the same pool (`slow_reason` says why).
+  * RLlib marks agents that the time limit truncated as terminated, too, so that its learners take
+    the value of their last observation for 0, and its wrapper for PettingZoo does not end an
+    episode in which some agents terminate while the limit truncates the others. In the bulk
+    loop of RolloutsMultiAgentEnvRunner agents have the flags that the environment gave them.
 
 Modules like those that PPO, APPO and IMPALA make of vectors are read as a program, which the
 pool's threads compute between steps: layers of `rollouts.NativePolicy`, one of several actions, or
@@ -41,8 +49,13 @@ has to know the time step (DQN, SAC), images and infos stay with torch.
 What differs from RLlib's runner: `episode.infos` are empty unless a learner connector is
 configured; actions are drawn from the same distributions by other random numbers; rewards of
 natively computed steps have 32 bits, and their timer, ENV_STEP_TIMER, includes the module; Atari
-ids are the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames). Multi-agent is not
-supported.
+ids are the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames).
+
+Several agents: each module is called once per step, by torch, for all agents of all environments
+that `policy_mapping_fn` gives it; agents that left are not asked, and their episodes end when they
+leave. Agents have PettingZoo's names (`MultiAgentVectorEnv.agents`). Infos are empty. One
+environment for RLlib's own runner is
+`ParallelPettingZooEnv(rollouts.integrations.pettingzoo.parallel_env(id))`.
 """
 
 from ..shared.missing import needs
@@ -52,8 +65,16 @@ try:
 except ImportError as error:
     raise needs("rllib", error) from error
 
+from .agents_runner import RolloutsMultiAgentEnvRunner
 from .env import EnvCreator, RolloutsVectorEnv, register
 from .env_runner import RolloutsEnvRunner
 from .images import image_module
 
-__all__ = ["EnvCreator", "RolloutsEnvRunner", "RolloutsVectorEnv", "image_module", "register"]
+__all__ = [
+    "EnvCreator",
+    "RolloutsEnvRunner",
+    "RolloutsMultiAgentEnvRunner",
+    "RolloutsVectorEnv",
+    "image_module",
+    "register",
+]

@@ -126,6 +126,26 @@ class ActionScaling:
         return None
 
 
+def check_spaces(
+    module: Any,
+    obs_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    *,
+    name: str = "the RLModule",
+    whose: str = "the environment",
+) -> None:
+    """Raises SpecError where a module is for other spaces than those of the environment."""
+    for what, ours, theirs in (
+        ("observation", obs_space, module.observation_space),
+        ("action", action_space, module.action_space),
+    ):
+        if theirs is not None and theirs != ours:
+            raise SpecError(
+                f"{name}'s {what} space is {theirs}, {whose}'s is {ours}: make the "
+                "module with the environment's spaces, or leave them out of its RLModuleSpec"
+            )
+
+
 def check_module(module: Any, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> str:
     """Tries a module on observations of an environment before the first step.
 
@@ -135,15 +155,7 @@ def check_module(module: Any, obs_space: spaces.Space[Any], action_space: spaces
     Raises:
       SpecError: The module is for other spaces, or fails on such observations.
     """
-    for what, ours, theirs in (
-        ("observation", obs_space, module.observation_space),
-        ("action", action_space, module.action_space),
-    ):
-        if theirs is not None and theirs != ours:
-            raise SpecError(
-                f"the RLModule's {what} space is {theirs}, the environment's is {ours}: make the "
-                "module with the environment's spaces, or leave them out of its RLModuleSpec"
-            )
+    check_spaces(module, obs_space, action_space)
     if not isinstance(module, TorchRLModule):
         return f"{type(module).__name__} is not a TorchRLModule"
     if module.is_stateful():

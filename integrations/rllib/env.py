@@ -9,13 +9,14 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
+from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 import rollouts
 from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import add_errors, to_autoreset_mode
 from rollouts.errors import SpecError
-from rollouts.pool.registry import is_env_id
+from rollouts.pool.registry import is_env_id, is_multi_agent
 
 Array = NDArray[Any]
 
@@ -88,6 +89,11 @@ class EnvCreator:
         Raises:
           SpecError: RLlib wants single environments, or another autoreset mode was asked for.
         """
+        if is_multi_agent(self.env_id):
+            raise SpecError(
+                f"{self.env_id} has several agents in each of a batch of environments: set "
+                "config.env_runners(env_runner_cls=RolloutsMultiAgentEnvRunner)"
+            )
         config = dict(env_config)
         num_envs = config.pop("num_envs", None)
         if num_envs is None:
@@ -101,6 +107,27 @@ class EnvCreator:
         self, num_envs: int, env_config: Mapping[str, Any], mode: AutoresetMode
     ) -> RolloutsVectorEnv:
         """Makes `num_envs` environments in an autoreset mode that the caller can handle."""
+        arguments = self._arguments(num_envs, env_config)
+        return RolloutsVectorEnv(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+
+    def make_agents(
+        self, num_envs: int, env_config: Mapping[str, Any], mode: AutoresetMode
+    ) -> rollouts.MultiAgentVectorEnv:
+        """As `make`, of environments with several agents.
+
+        Raises:
+          SpecError: As `make`, or the environments have one agent.
+        """
+        if not is_multi_agent(self.env_id):
+            raise SpecError(
+                f"{self.env_id} has one agent: use RolloutsEnvRunner and leave "
+                "config.multi_agent() out, or take one of rollouts.multi_agent_ids()"
+            )
+        arguments = self._arguments(num_envs, env_config)
+        return rollouts.MultiAgentVectorEnv(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+
+    def _arguments(self, num_envs: int, env_config: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of a vector environment."""
         kwargs = {**self.options, **env_config}
         asked = kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP)
         if to_autoreset_mode(asked) is not AutoresetMode.NEXT_STEP:
@@ -117,16 +144,14 @@ class EnvCreator:
                 f"{num_envs} environments together"
             )
         known.setdefault("num_threads", _assigned_cpus(num_envs))
-        return RolloutsVectorEnv(
-            self.env_id, num_envs, autoreset_mode=mode, env_options=kwargs, **known
-        )
+        return {**known, "env_options": kwargs}
 
 
 def register(env_id: str, name: str | None = None, **options: Any) -> str:
     """Registers environments with RLlib, in this process and all of its Ray's workers.
 
     Args:
-      env_id: One of `rollouts.env_ids()`.
+      env_id: One of `rollouts.env_ids()`, or of `rollouts.multi_agent_ids()` for our own runner.
       name: What RLlib shall know them by; None: "rollouts/" and the id.
       options: Keyword arguments of `rollouts.make_vec`, such as max_episode_steps or an
         environment's own options; the config's env_config overrides them.
@@ -156,6 +181,19 @@ def creator_of(env: object) -> EnvCreator | None:
         return creator if isinstance(creator, EnvCreator) else None
     env_id = env.removeprefix(PREFIX)
     return EnvCreator(env_id) if is_env_id(env_id) else None
+
+
+def context_of(runner: Any) -> EnvContext:
+    """The env_config of a runner, with the numbers of workers that RLlib adds."""
+    env_config = runner.config.env_config
+    if isinstance(env_config, EnvContext):
+        return env_config
+    return EnvContext(
+        env_config,
+        worker_index=runner.worker_index,
+        num_workers=runner.num_workers,
+        remote=runner.config.remote_worker_envs,
+    )
 
 
 def require_next_step(env: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from gymnasium.wrappers.vector import DictInfoToList
 from numpy.typing import NDArray
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.columns import Columns
-from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.env_runner import ENV_STEP_FAILURE
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -27,7 +26,7 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from .actions import ActionScaling, Forward, check_module, choose, forwards, to_numpy, to_tensor
 from .engine import ModuleEngine
-from .env import BatchSteps, EnvCreator, creator_of, require_next_step
+from .env import BatchSteps, EnvCreator, context_of, creator_of, require_next_step
 from .inference_threads import InferenceThreads, can_split
 from .native import NativeActor
 from .plain import config_reason, connector_reason
@@ -76,8 +75,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         """
         if config.is_multi_agent:
             raise SpecError(
-                "RolloutsEnvRunner samples single agents only, got a multi-agent config: leave "
-                "env_runner_cls out to use RLlib's MultiAgentEnvRunner"
+                "RolloutsEnvRunner samples single agents only, got a multi-agent config: use "
+                "RolloutsMultiAgentEnvRunner, or leave env_runner_cls out for RLlib's own"
             )
         self.slow_reason = ""
         self._module_reason = ""
@@ -105,7 +104,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             return
         self._engine.forget()
         self._close_env()
-        context = self._env_context()
+        context = context_of(self)
         mode = AutoresetMode.NEXT_STEP if self.slow_reason else AutoresetMode.SAME_STEP
         pool = creator.make(self.config.num_envs_per_env_runner, context, mode)
         self.env = DictInfoToList(pool) if self.slow_reason else BatchSteps(pool)
@@ -237,10 +236,10 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def _take(self, surplus: int = 0) -> tuple[list[SingleAgentEpisode], list[SingleAgentEpisode]]:
         """Cuts what was sampled; the last `surplus` episodes that ended are left out."""
-        done, ended, going = self._steps.take()
-        count = len(done) - surplus
-        self._ended += ended[:count]
-        return done[:count], going
+        taken = self._steps.take()
+        count = len(taken.done) - surplus
+        self._ended += taken.ended[:count]
+        return taken.done[:count], taken.going
 
     def _step(self, steps: int, explore: bool, random_actions: bool) -> bool:
         """Acts and steps all environments once; False where the environments were made anew."""
@@ -357,17 +356,6 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def _connects_before_module(self) -> bool:
         return self.config._env_to_module_connector is not None
-
-    def _env_context(self) -> Mapping[str, Any]:
-        env_config = self.config.env_config
-        if isinstance(env_config, EnvContext):
-            return env_config  # type: ignore[no-any-return]
-        return EnvContext(  # type: ignore[no-any-return]
-            env_config,
-            worker_index=self.worker_index,
-            num_workers=self.num_workers,
-            remote=self.config.remote_worker_envs,
-        )
 
     def _end_threads(self) -> None:
         if self._threads is not None:

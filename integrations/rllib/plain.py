@@ -10,12 +10,14 @@ from ray.rllib.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
     AddStatesFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
+    AgentToModuleMapping,
     BatchIndividualItems,
     NumpyToTensor,
 )
 from ray.rllib.connectors.module_to_env import (
     GetActions,
     ListifyDataForVectorEnv,
+    ModuleToAgentUnmapping,
     NormalizeAndClipActions,
     RemoveSingleTsTimeRankFromBatch,
     TensorToNumpy,
@@ -30,6 +32,7 @@ _ENV_TO_MODULE = [
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
     AddStatesFromEpisodesToBatch,
+    AgentToModuleMapping,
     BatchIndividualItems,
     NumpyToTensor,
 ]
@@ -37,10 +40,13 @@ _MODULE_TO_ENV = [
     GetActions,
     TensorToNumpy,
     UnBatchToIndividualItems,
+    ModuleToAgentUnmapping,
     RemoveSingleTsTimeRankFromBatch,
     NormalizeAndClipActions,
     ListifyDataForVectorEnv,
 ]
+# pieces that RLlib adds where the config is multi-agent
+_OF_SEVERAL_AGENTS = (AgentToModuleMapping, ModuleToAgentUnmapping)
 
 
 def config_reason(runner: Any) -> str:
@@ -63,10 +69,12 @@ def config_reason(runner: Any) -> str:
 
 def connector_reason(runner: Any) -> str:
     """What in a runner's pipelines is not RLlib's default; "" where nothing is, or none is made."""
-    for name, default in (
+    has_agents = runner.config.is_multi_agent
+    for name, pieces_of_all in (
         ("_env_to_module", _ENV_TO_MODULE),
         ("_module_to_env", _MODULE_TO_ENV),
     ):
+        default = [each for each in pieces_of_all if has_agents or each not in _OF_SEVERAL_AGENTS]
         pipeline = getattr(runner, name, None)
         if pipeline is None:
             continue

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -62,6 +62,23 @@ class Block:
             self.truncated[:last],
             self.final_obs[: counts[last - 1]],
         )
+
+
+class Taken(NamedTuple):
+    """The chunks of episodes that were cut from a segment.
+
+    Attributes:
+      done: Chunks whose episode ended, in the order of time.
+      ended: These episodes.
+      going: Chunks that go on, in the order of environments.
+      done_at, going_at: Where each of them was.
+    """
+
+    done: list[SingleAgentEpisode]
+    ended: list[Ended]
+    going: list[SingleAgentEpisode]
+    done_at: Chunks
+    going_at: Chunks
 
 
 class Segment:
@@ -169,14 +186,11 @@ class Segment:
         """Episodes that ended since the last `take`."""
         return sum(len(ends.t) for ends in self._ends)
 
-    def take(
-        self,
-    ) -> tuple[list[SingleAgentEpisode], list[Ended], list[SingleAgentEpisode]]:
+    def take(self) -> Taken:
         """Cuts the steps since the last call into chunks of episodes.
 
         Returns:
-          Chunks whose episode ended, in the order of time, and these episodes; chunks that go
-          on, in the order of environments. Arrays are new, writable and shared with nobody.
+          The chunks; their arrays are new, writable and shared with nobody.
         """
         ends = Ends.joined(self._ends, self._obs[0])
         done = done_chunks(ends, self._first)
@@ -185,13 +199,13 @@ class Segment:
         columns = {**self._columns, WEIGHTS_SEQ_NO: np.broadcast_to(self._versions[:, None], shape)}
         steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
         ended = [Ended(*each) for each in zip(*self._totals(done), strict=True)]
-        with _no_collection():
+        with no_collection():
             # first what ended: an environment's next episode has another name
-            taken = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
+            chunks = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
         if self._next > self._first:
             self._carry(going)
         self._roll()
-        return taken
+        return Taken(*chunks, done, going)
 
     # -- helpers -------------------------------------------------------------------
 
@@ -322,7 +336,7 @@ class Segment:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Keeps Python from looking for garbage among thousands of objects that are made to stay."""
     was_enabled = gc.isenabled()
     gc.disable()

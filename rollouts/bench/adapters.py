@@ -19,8 +19,13 @@ from rollouts.errors import EngineError
 
 # what has a module in rollouts.integrations.bench
 LIBRARIES = (
-    "env_fns", "rllib", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env", "rl_games", "jax",
+    "env_fns", "rllib", "rllib_multi_agent", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env",
+    "rl_games", "jax",
 )  # fmt: skip
+# extras of pyproject.toml where they do not have a library's name
+_EXTRAS = {"cleanrl": "torch", "rllib_multi_agent": "rllib"}
+# what is measured where no id is given
+_ENV_IDS = {"rllib_multi_agent": "simple_spread_v3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,11 @@ class AdapterMeasurement:
         return statistics.median(self.env_steps_per_s)
 
 
+def default_env_id(library: str) -> str:
+    """The id that a library's adapter is measured with where none is given."""
+    return _ENV_IDS.get(library, "CartPole-v1")
+
+
 def compare(
     library: str,
     case: Case,
@@ -141,7 +151,7 @@ def _contestants(library: str) -> Contestants:
     try:
         module = importlib.import_module(f"rollouts.integrations.bench.{library}")
     except ImportError as error:
-        extra = "torch" if library == "cleanrl" else library.replace("_", "-")
+        extra = _EXTRAS.get(library, library.replace("_", "-"))
         raise EngineError(
             f"measuring {library} needs it installed: pip install 'rollouts[{extra}]' ({error})"
         ) from error

@@ -218,7 +218,8 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_bench_adapter_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("library", choices=adapters.LIBRARIES, help="whose adapter to measure")
-    add("--env-id", default="CartPole-v1", metavar="ID", help="default: CartPole-v1")
+    add("--env-id", metavar="ID",
+        help="default: CartPole-v1, of several agents simple_spread_v3")  # fmt: skip
     add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="N",
         help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
     add("--num-threads", type=_positive_int, metavar="T",
