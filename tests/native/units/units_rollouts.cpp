@@ -178,13 +178,13 @@ void RolloutIsTheLoop(std::int32_t num_envs, std::int32_t num_threads, std::int3
   CHECK_EQ(final_obs.size(), num_ends);
   std::pair<std::int32_t, std::int32_t> before{-1, -1};
   for (const FinalObs& each : final_obs) {
-    CHECK(before < std::pair(each.t, each.env));  // in order
-    before = {each.t, each.env};
+    CHECK(before < std::pair(each.t, each.row));  // in order
+    before = {each.t, each.row};
     float shown[2];
     CHECK_EQ(each.obs.size(), sizeof(shown));
     std::memcpy(shown, each.obs.data(), sizeof(shown));
-    CHECK_EQ(shown[0], static_cast<float>(each.env));
-    CHECK_EQ(shown[1], static_cast<float>(std::min(5, CountingEnv::Length(each.env))));
+    CHECK_EQ(shown[0], static_cast<float>(each.row));
+    CHECK_EQ(shown[1], static_cast<float>(std::min(5, CountingEnv::Length(each.row))));
   }
   CHECK_EQ(pool->stats().env_steps, std::int64_t{kSteps} * num_envs);
   CHECK_EQ(pool->num_in_flight(), 0);
