@@ -57,9 +57,18 @@ def load_pygame() -> Any:
     return pygame
 
 
-@functools.cache
 def font(size: int) -> Any:
     """The font that comes with pygame, `size` pixels high."""
+    freetype = load_pygame().freetype
+    if not freetype.get_init():
+        # others of this process quit pygame, as Gymnasium's environments do when they are closed
+        freetype.init()
+        _font.cache_clear()
+    return _font(size)
+
+
+@functools.cache
+def _font(size: int) -> Any:
     return load_pygame().freetype.Font(None, size)
 
 

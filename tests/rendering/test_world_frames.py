@@ -278,7 +278,7 @@ def test_agents_as_rows_are_drawn_by_environment() -> None:
 
 
 def test_a_missing_pygame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for function in (canvas.load_pygame, canvas.font):
+    for function in (canvas.load_pygame, canvas._font):
         function.cache_clear()
     monkeypatch.setitem(sys.modules, "pygame", None)
     with make("simple_v3") as env:
@@ -292,3 +292,15 @@ def test_one_agent_has_no_world() -> None:
         env.reset()
         with pytest.raises(SpecError, match="no world of agents"):
             env._pool.read_worlds([0], False)
+
+
+@pytest.mark.parametrize("env_id", ["TagGridWorld-v0", "simple_reference_v3"])
+def test_others_may_quit_pygame_between_frames(env_id: str) -> None:
+    """As Gymnasium's environments do when they are closed, before the first frame and after it."""
+    pygame = canvas.load_pygame()
+    with make(env_id) as env:
+        env.reset()
+        pygame.quit()
+        first = env.render()[0]
+        pygame.quit()
+        np.testing.assert_array_equal(env.render()[0], first)
