@@ -74,34 +74,32 @@ class PolicyRows {
   void See(std::int32_t t, const BatchView& view, std::span<const std::uint8_t> failed) {
     const Seen seen = SeenOf(view);
     const std::int64_t at = At(t);
-    const std::int32_t num_envs = range_.count / of_.num_agents;
     cut_.clear();
     ended_.clear();
-    std::int32_t i = 0;
-    for (std::int32_t env = 0; env < num_envs; ++env) {
+    const auto see = [&](std::int32_t i, std::int32_t env, std::uint8_t active) {
       const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
-      for (std::int32_t agent = 0; agent < of_.num_agents; ++agent, ++i) {
-        const std::uint8_t active = seen.active ? seen.active[i] : 1;
-        // who left before waits for the others
-        const std::uint8_t truncated = seen.truncated[i] | (is_over & (active ^ 1));
-        arrays_.reward[at + i] = static_cast<float>(seen.reward[i]);
-        arrays_.terminated[at + i] = seen.terminated[i];
-        arrays_.truncated[at + i] = truncated;
-        arrays_.bootstrap_value[at + i] = 0;
-        arrays_.episode_return[at + i] = seen.episode_return[i];
-        arrays_.episode_length[at + i] = view.episode_length[env];
-        if (seen.active) arrays_.active[at + i] = active;
-        if (!(seen.terminated[i] | truncated)) [[likely]] continue;
-        ended_.push_back(i);
-        // a failed environment has no final observation
-        const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-        if (!seen.terminated[i] && active && has_final) cut_.push_back(i);
-        if (rollout_.settings_.keep_final_obs) {
-          const std::uint8_t* shown = has_final ? seen.final_obs : ObsAt(is_over ? t : t + 1);
-          rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
-        }
-      }
-    }
+      // who left before waits for the others
+      const std::uint8_t truncated = seen.truncated[i] | (is_over & (active ^ 1));
+      arrays_.reward[at + i] = static_cast<float>(seen.reward[i]);
+      arrays_.terminated[at + i] = seen.terminated[i];
+      arrays_.truncated[at + i] = truncated;
+      arrays_.bootstrap_value[at + i] = 0;
+      arrays_.episode_return[at + i] = seen.episode_return[i];
+      arrays_.episode_length[at + i] = view.episode_length[env];
+      if (!(seen.terminated[i] | truncated)) [[likely]] return;
+      ended_.push_back(i);
+      // a failed environment has no final observation
+      const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
+      if (!seen.terminated[i] && active && has_final) cut_.push_back(i);
+      if (!rollout_.settings_.keep_final_obs) return;
+      const std::uint8_t* shown = has_final ? seen.final_obs : ObsAt(is_over ? t : t + 1);
+      rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
+    };
+    ForRows(0, range_.count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
+      if (!seen.active) return see(i, env, 1);
+      arrays_.active[at + i] = seen.active[i];
+      see(i, env, seen.active[i]);
+    });
     if (!cut_.empty() && policy_.has_value()) BootstrapCut(at, seen.final_obs);
     // only now: final observations are valued with what the episode left
     for (const std::int32_t row : ended_) states_.Begin(row);
@@ -141,6 +139,10 @@ class PolicyRows {
   // Calls visit(i, env, agent) for rows first + i, both counted from the first in hand.
   template <typename Visit>
   void ForRows(std::int32_t first, std::int32_t count, Visit&& visit) const {
+    if (of_.num_agents == 1) {
+      for (std::int32_t i = 0; i < count; ++i) visit(i, first + i, 0);
+      return;
+    }
     std::int32_t env = first / of_.num_agents, agent = first % of_.num_agents;
     for (std::int32_t i = 0; i < count; ++i) {
       visit(i, env, agent);
