@@ -95,6 +95,8 @@ class RolloutCoordinator:
           batch = coordinator.get(num_fragments=2)
     """
 
+    _has_agents = False
+
     @explains_moved(MOVED_KEYWORDS)
     def __init__(
         self,
@@ -135,7 +137,7 @@ class RolloutCoordinator:
             inference=inference,
         )
         checks.check_placement(placement, num_workers)
-        checks.check_inference(inference, collect, num_workers)
+        checks.check_inference(inference, collect, num_workers, has_agents=self._has_agents)
         config = WorkerConfig(
             env_id=env_id,
             worker_id=0,

@@ -10,13 +10,10 @@ from rollouts.batch import MultiAgentRollout
 from rollouts.cluster.coordinator import RolloutCoordinator, offer_by_ray
 from rollouts.distributed import checks
 from rollouts.distributed.agent_policies import PoliciesStore
-from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.options import CollectOptions, Inference
-from rollouts.distributed.runner import Runner
+from rollouts.distributed.options import CollectOptions
 from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightStore, local_offer
-from rollouts.distributed.worker import MakePolicy, WorkerConfig
-from rollouts.errors import SpecError
+from rollouts.distributed.worker import WorkerConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,24 +37,13 @@ class MultiAgentCoordinator(RolloutCoordinator):
           batches = coordinator.get(num_fragments=2)
     """
 
+    _has_agents = True
+
     def _make_store(
         self, config: WorkerConfig, collect: CollectOptions, transport: WeightTransport
     ) -> WeightStore:
         names = checks.check_agents(config, collect)
         return PoliciesStore(names, offer_by_ray if self.num_workers else local_offer, transport)
-
-    def _start(
-        self,
-        config: WorkerConfig,
-        make_policy: MakePolicy,
-        rules: FleetRules,
-        collect: CollectOptions,
-        inference: Inference | None,
-        ray_address: str | None,
-    ) -> Runner:
-        if inference is not None:
-            raise SpecError("inference is for environments with one agent: leave it out")
-        return super()._start(config, make_policy, rules, collect, inference, ray_address)
 
     def publish_weights(  # type: ignore[override]
         self, weights: Mapping[str, Mapping[str, Array | Tensor]]

@@ -20,7 +20,7 @@ from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
 from rollouts.policies.checks import check_finite
-from rollouts.pool.agent_groups import MultiAgentBatch
+from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.specs import AgentGroup
 
@@ -256,29 +256,13 @@ class _Group:
             shaped: Array = array.reshape(len(self.env_id), *array.shape[2:])
             return shaped
 
-        active = rows(batch.active)
-        ended = np.repeat(batch.ended, self.shape[1])
-        final_obs = rows(batch.final_obs)
-        if self.keeps_final_obs:
-            # of who leaves a world that goes on: what it shows now
-            final_obs = final_obs.copy()
-            final_obs[~ended] = rows(batch.obs)[~ended]
-        return StepBatch(
-            obs=rows(batch.obs),
-            reward=rows(batch.reward),
-            terminated=rows(batch.terminated),
-            # who left before waits for the others
-            truncated=rows(batch.truncated) | (ended & ~active),
-            env_id=self.env_id,
-            episode_return=rows(batch.episode_return),
-            episode_length=np.repeat(batch.episode_length, self.shape[1]),
-            final_obs=final_obs,
-            info={"active": active, "_env_error": np.repeat(batch.failed, self.shape[1])},
-        )
+        return agent_steps(batch, rows, self.env_id)
 
     def bootstrap(self, step: StepBatch) -> NDArray[np.float32] | None:
         """Values (rows,) the final observations of those who were cut off."""
-        cut = step.truncated & ~step.terminated & step.info["active"] & ~step.info["_env_error"]
+        cut = step.truncated & ~step.terminated & step.info["active"]
+        if "_env_error" in step.info:
+            cut &= ~step.info["_env_error"]  # a failed environment has no final observation
         if not cut.any():
             return None
         assert step.final_obs is not None
@@ -314,17 +298,18 @@ def _by_group(
     policies: Policy | Mapping[str, Policy], groups: Mapping[str, AgentGroup]
 ) -> dict[str, Policy]:
     if not isinstance(policies, Mapping):
-        if len(groups) > 1 and hasattr(policies, "act_rows"):
-            raise SpecError(
-                "one policy that remembers cannot act for several groups: its states are those of "
-                "one group's agents; give each group its own"
-            )
-        return dict.fromkeys(groups, policies)
+        policies = dict.fromkeys(groups, policies)
     unknown = [name for name in policies if name not in groups]
     missing = [name for name in groups if name not in policies]
     if unknown or missing:
         raise SpecError(
             f"policies has {'the unknown group' if unknown else 'no policy for group'} "
             f"{(unknown or missing)[0]!r}, expected one for each of {list(groups)}"
+        )
+    with_memory = [id(policy) for policy in policies.values() if hasattr(policy, "act_rows")]
+    if len(set(with_memory)) < len(with_memory):
+        raise SpecError(
+            "one policy that remembers cannot act for several groups: its states are those of "
+            "one group's agents; give each group its own"
         )
     return {name: policies[name] for name in groups}

@@ -91,8 +91,10 @@ class PoliciesStore(WeightStore):
     def _check(self, weights: object) -> None:
         names = "policy" if self._names is None else f"one of {self._names}"
         expected = f"expected a dict of {names} -> that policy's weights"
-        if not isinstance(weights, Mapping) or not weights:
-            raise SpecError(f"weights are {type(weights).__name__} of nothing, {expected}")
+        if not isinstance(weights, Mapping):
+            raise SpecError(f"weights are of type {type(weights).__name__}, {expected}")
+        if not weights:
+            raise SpecError(f"weights are empty, {expected}")
         for name, own in weights.items():
             if self._names is not None and name not in self._names:
                 raise SpecError(f"weights has the unknown policy {name!r}, {expected}")

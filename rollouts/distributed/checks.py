@@ -59,10 +59,14 @@ def check_policy(make_policy: object) -> None:
         )
 
 
-def check_inference(inference: Inference | None, collect: CollectOptions, num_workers: int) -> None:
-    """Raises SpecError where there is nobody to infer for, or for unknown spaces."""
+def check_inference(
+    inference: Inference | None, collect: CollectOptions, num_workers: int, *, has_agents: bool
+) -> None:
+    """Raises SpecError where there is nobody to infer for, for unknown spaces, or for groups."""
     if inference is None:
         return
+    if has_agents:
+        raise SpecError("inference is for environments with one agent: leave it out")
     if num_workers == 0:
         raise SpecError(
             "inference with num_workers=0, expected at least 1 worker: without Ray the policy is "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +11,12 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
+Info = dict[str, Any]
 # (B, A, ...) of each group, by its name; of an environment with one group its array alone
 Grouped = Any
 
@@ -50,6 +52,48 @@ class MultiAgentBatch(NamedTuple):
     failed: npt.NDArray[np.bool_]
     env_id: npt.NDArray[np.int32]
     episode_length: npt.NDArray[np.int32]
+
+
+def agent_steps(
+    batch: MultiAgentBatch, rows: Callable[[Grouped], Array], env_id: npt.NDArray[np.int32]
+) -> StepBatch:
+    """Agents as environments of their own, where the pool autoresets.
+
+    An agent that leaves early is terminated there, and what it saw last is in `obs`. The steps
+    until its environment's episode ends are an episode without rewards, which is truncated.
+
+    Args:
+      batch: Of B environments.
+      rows: From (B, A, ...) by group to the rows (B * A, ...) that are wanted.
+      env_id: Of these rows.
+    Returns:
+      The rows; `info` has "active" and, where an environment failed, "_env_error".
+    """
+    active = rows(batch.active)
+    agents = len(env_id) // len(batch.ended)
+    ended = np.repeat(batch.ended, agents)
+    obs = rows(batch.obs)
+    final_obs = None
+    if batch.final_obs is not None:
+        final_obs = obs
+        if ended.any():
+            where = ended.reshape(-1, *[1] * (obs.ndim - 1))
+            final_obs = np.where(where, rows(batch.final_obs), obs)
+    info: Info = {"active": active}
+    if batch.failed.any():
+        # whose final observation is none
+        info["_env_error"] = np.repeat(batch.failed, agents)
+    return StepBatch(
+        obs=obs,
+        reward=rows(batch.reward),
+        terminated=rows(batch.terminated),
+        truncated=rows(batch.truncated) | (ended & ~active),
+        env_id=env_id,
+        episode_return=rows(batch.episode_return),
+        episode_length=np.repeat(batch.episode_length, agents),
+        final_obs=final_obs,
+        info=info,
+    )
 
 
 class AgentGroups:

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from rollouts._native import FinalRows
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.pool.agent_groups import agent_steps
 
 if TYPE_CHECKING:
     from rollouts.env_fns.agents.vector_env import ParallelEnvsVectorEnv
@@ -132,34 +133,7 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
     def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
         """Waits for the rows sent; `final_obs` is valid where terminated | truncated."""
         batch = self.envs.recv_batch(timeout_s)
-        active = self._rows(batch.active)
-        terminated = self._rows(batch.terminated)
-        # who left before ends its empty episode with the others
-        ended = np.repeat(batch.ended, self._num_agents)
-        truncated = self._rows(batch.truncated) | (ended & ~active)
-        final_obs = None
-        if batch.final_obs is not None:
-            # an agent that leaves earlier shows its last observation in `obs`
-            final_obs = np.where(
-                ended.reshape(-1, *[1] * len(self.single_observation_space.shape or ())),
-                self._rows(batch.final_obs),
-                self._rows(batch.obs),
-            )
-        info: Info = {"active": active}
-        if batch.failed.any():
-            # whose final observation is none
-            info["_env_error"] = np.repeat(batch.failed, self._num_agents)
-        return StepBatch(
-            obs=self._rows(batch.obs),
-            reward=self._rows(batch.reward),
-            terminated=terminated,
-            truncated=truncated,
-            env_id=self._env_id,
-            episode_return=self._rows(batch.episode_return),
-            episode_length=np.repeat(batch.episode_length, self._num_agents),
-            final_obs=final_obs,
-            info=info,
-        )
+        return agent_steps(batch, self._rows, self._env_id)
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...]:  # type: ignore[override]
         """N frames (height, width, 3): of each environment one, with all its agents."""

@@ -15,6 +15,7 @@ import pytest
 import torch
 from acted_worker import worker_config
 from counter_world import assert_balanced
+from leaving_agents import LEAVING
 
 import rollouts
 from rollouts import CollectOptions, Inference, MultiAgentCoordinator, PolicyOutput
@@ -23,14 +24,6 @@ from rollouts.errors import ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
 
 TIMEOUT_S = 300.0
-# runners are caught early; most episodes are cut off
-TAG: dict[str, Any] = {
-    "grid_length": 3.0,
-    "tagging_distance": 0.2,
-    "num_taggers": 2,
-    "num_runners": 6,
-    "max_episode_steps": 9,
-}
 STEPS = 12
 NAMES = ("obs", "action", "reward", "terminated", "truncated")
 
@@ -66,7 +59,7 @@ def start(make_policy: Any = Following, **changes: Any) -> MultiAgentCoordinator
         "num_envs_per_worker": 6,
         "rollout_length": STEPS,
         "seed": 3,
-        "env_options": TAG,
+        "env_options": LEAVING,
     } | changes
     return MultiAgentCoordinator(make_policy=make_policy, **settings)
 
@@ -149,7 +142,7 @@ def test_groups_may_share_a_policy() -> None:
         return Following(spec)
 
     shared = CollectOptions(policies={"tagger": "both", "runner": "both"})
-    options = TAG | {"use_full_observation": False, "num_other_agents_observed": 3}
+    options = LEAVING | {"use_full_observation": False, "num_other_agents_observed": 3}
     with start(make, collect=shared, env_options=options) as coordinator:
         coordinator.publish_weights({"both": W})
         batches = coordinator.get()
@@ -191,7 +184,7 @@ def replayed(life: tuple[int, int], fragments: list[Fragment]) -> None:
         seed=config.env_seed,
         autoreset_mode="same_step",
         env_id_offset=worker_id * 3,
-        **TAG,
+        **LEAVING,
     )
     with env:
         obs, _ = env.reset()

@@ -8,18 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leaving_agents import LEAVING
 
 import rollouts
 from rollouts import MultiAgentCollector, PolicyOutput
 from rollouts.returns import gae, nstep, vtrace
-
-LEAVING: dict[str, Any] = {
-    "grid_length": 3.0,
-    "tagging_distance": 0.2,
-    "num_taggers": 2,
-    "num_runners": 6,
-    "max_episode_steps": 9,
-}
 
 # what returns are computed from, step by step
 NAMES = ("reward", "value", "terminated", "truncated", "bootstrap_value")
@@ -161,6 +154,19 @@ def test_one_policy_may_act_for_all_groups() -> None:
         assert batches["tagger"].reward.shape == (4, 20)
         assert batches["runner"].reward.shape == (4, 2)
         assert [len(obs) for obs in policy.seen] == [20, 2] * 4
+
+
+def test_a_memory_is_one_groups() -> None:
+    class Remembering(Scripted):
+        def act_rows(self, obs: Any, rows: Any, begins: Any) -> PolicyOutput:
+            return self.act(obs)
+
+    with make(2) as env:
+        shared = Remembering(1)
+        for policies in (shared, {"tagger": shared, "runner": shared}):
+            with pytest.raises(rollouts.SpecError, match="remembers cannot act for several groups"):
+                MultiAgentCollector(env, policies, 4)
+        MultiAgentCollector(env, {"tagger": shared, "runner": Remembering(2)}, 4)
 
 
 def test_what_cannot_be_collected_is_refused() -> None:

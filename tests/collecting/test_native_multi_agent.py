@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from leaving_agents import LEAVING
 from test_recurrent import Gru
 from torch import Tensor, nn
 
@@ -19,14 +20,6 @@ from rollouts.errors import ClosedError, EnvError, SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.recurrent import RecurrentTorchPolicy
 
-# runners are caught early; most episodes are cut off
-LEAVING: dict[str, Any] = {
-    "grid_length": 3.0,
-    "tagging_distance": 0.2,
-    "num_taggers": 2,
-    "num_runners": 6,
-    "max_episode_steps": 9,
-}
 # groups of several kinds: MultiDiscrete, Discrete, Box; one group, two, three
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "tag": ("TagContinuous-v0", LEAVING),

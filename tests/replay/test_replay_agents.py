@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from leaving_agents import LEAVING
 from torch import Tensor, nn
 
 import rollouts
@@ -16,15 +17,7 @@ from rollouts import MultiAgentCollector
 from rollouts.policy import TorchPolicy
 from rollouts.replay import NStep, ReplayBuffer, TableConfig
 
-TAG: dict[str, Any] = {
-    "grid_length": 3.0,
-    "tagging_distance": 0.2,
-    "num_taggers": 2,
-    "num_runners": 6,
-    "max_episode_steps": 9,
-    "seed": 4,
-    "autoreset_mode": "same_step",
-}
+TAG = LEAVING | {"seed": 4, "autoreset_mode": "same_step"}
 ROLLOUTS, STEPS, ENVS = 5, 14, 3
 Transition = tuple[bytes, bytes, float, bytes, bool, bool]
 
