@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import io
@@ -105,12 +106,7 @@ class SuperSuit:
                 f"{[group.name for group in spec.groups]}: leave this peer out"
             )
         supersuit = importlib.import_module("supersuit")
-        try:
-            module = importlib.import_module(f"mpe2.{spec.id}")
-        except ImportError as error:
-            raise SpecError(f"peer 'supersuit' has no environment {spec.id!r}: {error}") from error
-        # the defaults are the same, and ours has names for what mpe2 has no argument for
-        arguments = {**settings.env_options, "max_cycles": spec.max_episode_steps}
+        module, arguments = _find_mpe2(self.name, settings, spec)
         # it prints where it converts a space
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -134,9 +130,56 @@ class SuperSuit:
         )
 
 
+def _find_mpe2(peer: str, settings: Settings, spec: EnvSpec) -> tuple[Any, dict[str, Any]]:
+    """The module of mpe2 that has an id's environment, and what its functions take."""
+    try:
+        module = importlib.import_module(f"mpe2.{spec.id}")
+    except ImportError as error:
+        raise SpecError(f"peer {peer!r} has no environment {spec.id!r}: {error}") from error
+    # the defaults are the same, and ours has names for what mpe2 has no argument for
+    return module, {**settings.env_options, "max_cycles": spec.max_episode_steps}
+
+
 def _as_rows(actions: Any, rows: int) -> Any:
     array = next(iter(actions.values())) if isinstance(actions, Mapping) else actions
     return np.asarray(array).reshape(rows, *np.shape(array)[2:])
+
+
+class HostedMpe2:
+    """mpe2 in our own processes, as any environment of PettingZoo may be hosted."""
+
+    name = "pettingzoo"
+
+    def version(self) -> str:
+        """Versions of both."""
+        load("mpe2", "mpe2", peer=self.name)
+        versions = [importlib.metadata.version(name) for name in ("pettingzoo", "mpe2")]
+        return f"{versions[0]} with mpe2 {versions[1]}"
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        """Makes num_envs environments, which num_threads processes step."""
+        version = self.version()
+        module, arguments = _find_mpe2(self.name, settings, spec)
+        make_one = functools.partial(module.parallel_env, **arguments)
+        # brings multiprocessing
+        hosts = importlib.import_module("rollouts.env_fns.agents")
+        env = hosts.from_parallel_env_fns(
+            [make_one] * settings.num_envs,
+            num_processes=min(settings.num_threads, settings.num_envs),
+            seed=settings.seed,
+        )
+        return OpenEnv(
+            self.name,
+            version,
+            env,
+            num_envs=settings.num_envs,
+            batch_size=settings.num_envs,
+            num_threads=settings.num_threads,
+            start=env.reset,
+            close=env.close,
+            options=arguments,
+            notes=(f"{settings.num_threads} processes of rollouts.from_parallel_env_fns.",),
+        )
 
 
 class TagLoop:
@@ -174,4 +217,6 @@ class TagLoop:
         )
 
 
-MULTI_AGENT_PEERS = {peer.name: peer for peer in (WarpDrive(), SuperSuit(), TagLoop())}
+MULTI_AGENT_PEERS = {
+    peer.name: peer for peer in (WarpDrive(), SuperSuit(), HostedMpe2(), TagLoop())
+}

@@ -43,6 +43,16 @@ def test_the_loop_plays_the_same_game() -> None:
         assert tags > 0
 
 
+@pytest.mark.parametrize("env_id", ["simple_spread_v3", "simple_tag_v3"])
+def test_mpe2_in_our_own_processes_is_a_peer(env_id: str) -> None:
+    pytest.importorskip("mpe2")
+    settings = Settings(env_id, 2, 2, 1, duration_s=0.02, repeats=1)
+    ours, hosted = compare(settings, [PEERS["pettingzoo"]]).measurements
+    assert (ours.library, hosted.library) == ("rollouts", "pettingzoo")
+    assert hosted.calls > 0
+    assert "from_parallel_env_fns" in hosted.notes[0]
+
+
 def test_peers_without_the_environment_say_so() -> None:
     settings = Settings("TagGridWorld-v0", 2, 2, 1, duration_s=0.01, repeats=1)
     with pytest.raises(rollouts.SpecError, match="'all-pairs' steps TagContinuous-v0 alone"):

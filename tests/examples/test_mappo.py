@@ -30,9 +30,9 @@ def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) 
     options = ("--env-id", env_id, "--critic", critic, "--num-envs", 4, "--num-epochs", 2)
     result = mappo(*options, "--gif", "--total-steps", 800, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
-    *lines, film, last = result.stdout.splitlines()
+    *lines, last, film = result.stdout.splitlines()
     assert re.search(r"\d+ env-steps, .*: return (-?\d+\.\d\d|nan), entropy \d\.\d\d", lines[-1])
-    assert last.endswith(f"picture in {tmp_path / 'training.png'}")
+    assert last.endswith(f"picture and weights in {tmp_path}")
     num_frames = rollouts.env_spec(env_id).max_episode_steps + 1
     assert film == f"{num_frames} frames of an episode in {tmp_path / 'episode.gif'}"
     with imageio.get_reader(tmp_path / "episode.gif") as reader:

@@ -123,6 +123,13 @@ def test_tag_continuous_is_the_reference_for_200_episodes(name: str) -> None:
     compare("TagContinuous-v0", TagContinuousReference, CONTINUOUS[name], 200, 100)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [CROWD, {**CROWD, **STAY}], ids=["leave", "stay"])
+def test_a_crowd_is_the_reference_for_200_episodes(options: dict[str, Any]) -> None:
+    # shorter ones: a step of the reference takes a tenth of a second
+    compare("TagContinuous-v0", TagContinuousReference, options, 200, 10)
+
+
 @pytest.mark.parametrize("name", GRID)
 def test_tag_grid_world_is_the_reference(name: str) -> None:
     compare("TagGridWorld-v0", TagGridWorldReference, GRID[name], 20, 40)
