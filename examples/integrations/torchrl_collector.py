@@ -9,6 +9,9 @@ What differs from a script with TorchRL's own environments:
     -        num_envs, lambda: GymEnv("CartPole-v1", categorical_action_encoding=True)
     -    )
     +    env = RolloutsEnv("CartPole-v1", num_envs=num_envs, categorical_action_encoding=True)
+
+    -    collector = Collector(env, actor, ...)
+    +    collector = RolloutsCollector(env, actor, ...)
 """
 
 from __future__ import annotations
@@ -20,10 +23,9 @@ from rollouts.support.extras import needs
 
 with needs("torchrl", "this example"):
     import torch
-    from rollouts.integrations.torchrl import RolloutsEnv
+    from rollouts.integrations.torchrl import RolloutsCollector, RolloutsEnv
     from tensordict.nn import TensorDictModule
     from torch import nn
-    from torchrl.collectors import Collector
     from torchrl.envs import RewardSum, TransformedEnv
     from torchrl.modules import ProbabilisticActor, ValueOperator
     from torchrl.objectives import ClipPPOLoss
@@ -56,7 +58,9 @@ def train(*, num_envs: int = 16, total_frames: int = 102_400, seed: int = 0) -> 
     loss_module = ClipPPOLoss(actor, critic, entropy_coeff=0.01)
     optimizer = torch.optim.Adam(loss_module.parameters(), lr=1e-3)
 
-    collector = Collector(env, actor, frames_per_batch=num_envs * 64, total_frames=total_frames)
+    collector = RolloutsCollector(
+        env, actor, frames_per_batch=num_envs * 64, total_frames=total_frames
+    )
     mean_return = float("nan")
     for batch in collector:
         for _ in range(6):

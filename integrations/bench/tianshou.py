@@ -15,6 +15,7 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.net.discrete import DiscreteActor
 
 from rollouts.bench.adapters import Case
+from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 
 from ..tianshou import RolloutsCollector, RolloutsVectorEnv
@@ -26,11 +27,15 @@ _MAX_PROCESSES = 256
 class _Collect:
     """A collector that collects again and again, as an on-policy trainer lets it."""
 
-    def __init__(self, case: Case, kind: Any, envs: Any, note: str = "") -> None:
+    def __init__(
+        self, case: Case, kind: Any, envs: Any, note: str = "", *, engine: Engine | None = None
+    ) -> None:
         self.note = note
         self._steps = len(envs) * case.rollout_length
         buffer = VectorReplayBuffer(self._steps, len(envs))
         self._collector = kind(_policy(case), envs, buffer)
+        if engine is not None:
+            self._collector.rollout_engine = engine
         self._collector.reset()
 
     def collect(self) -> int:
@@ -77,7 +82,10 @@ def _one_process(case: Case) -> _Collect:
 
 
 CONTESTANTS: Mapping[str, Callable[[Case], Any]] = {
-    "rollouts": lambda case: _Collect(case, RolloutsCollector, _rollouts(case)),
+    "rollouts": lambda case: _Collect(case, RolloutsCollector, _rollouts(case), engine="native"),
+    "rollouts-torch": lambda case: _Collect(
+        case, RolloutsCollector, _rollouts(case), "torch computes the policy", engine="torch"
+    ),
     "rollouts-env": lambda case: _Collect(
         case, Collector, _rollouts(case), "Tianshou's Collector on our environments"
     ),

@@ -16,9 +16,10 @@ from torchrl.envs import GymEnv, GymWrapper, ParallelEnv
 from torchrl.modules import ProbabilisticActor
 
 from rollouts.bench.adapters import Case
+from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 
-from ..torchrl import RolloutsEnv
+from ..torchrl import RolloutsCollector, RolloutsEnv
 
 # environments of ParallelEnv, a process each that takes about 300 MB
 _PROCESSES = 8
@@ -27,12 +28,15 @@ _PROCESSES = 8
 class _Collect:
     """One environment behind a Collector without end."""
 
-    def __init__(self, case: Case, env: Any, note: str = "") -> None:
+    def __init__(
+        self, case: Case, env: Any, note: str = "", *, engine: Engine | None = None
+    ) -> None:
         self.note = note
         self._frames = env.batch_size[0] * case.rollout_length
-        self._collector = Collector(
-            env, _policy(case), frames_per_batch=self._frames, total_frames=-1
-        )
+        kind = Collector if engine is None else RolloutsCollector
+        self._collector = kind(env, _policy(case), frames_per_batch=self._frames, total_frames=-1)
+        if isinstance(self._collector, RolloutsCollector) and engine is not None:
+            self._collector.rollout_engine = engine
         self._batches = iter(self._collector)
 
     def collect(self) -> int:
@@ -62,7 +66,7 @@ def _policy(case: Case) -> Any:
     )
 
 
-def _rollouts(case: Case) -> _Collect:
+def _rollouts(case: Case, note: str = "", *, engine: Engine | None = "native") -> _Collect:
     env = RolloutsEnv(
         case.env_id,
         num_envs=case.num_envs,
@@ -70,7 +74,7 @@ def _rollouts(case: Case) -> _Collect:
         seed=case.seed,
         categorical_action_encoding=True,
     )
-    return _Collect(case, env)
+    return _Collect(case, env, note, engine=engine)
 
 
 def _sync(case: Case) -> _Collect:
@@ -94,6 +98,10 @@ def _parallel(case: Case) -> _Collect:
 
 CONTESTANTS: Mapping[str, Callable[[Case], Any]] = {
     "rollouts": _rollouts,
+    "rollouts-torch": lambda case: _rollouts(case, "torch computes the policy", engine="torch"),
+    "rollouts-env": lambda case: _rollouts(
+        case, "TorchRL's Collector on our environments", engine=None
+    ),
     "torchrl": _sync,
     "torchrl-parallel": _parallel,
 }

@@ -16,6 +16,7 @@ import rollouts
 from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import add_errors, to_autoreset_mode
 from rollouts.errors import SpecError
+from rollouts.own_env.registrations import travelling
 from rollouts.pool.registry import is_env_id, is_multi_agent
 
 Array = NDArray[Any]
@@ -165,7 +166,8 @@ def register(env_id: str, name: str | None = None, **options: Any) -> str:
     if not is_env_id(env_id):
         raise SpecError(f"unknown environment id {env_id!r}; `rollouts.env_ids()` lists all")
     known_as = name or PREFIX + env_id
-    register_env(known_as, EnvCreator(env_id, options))
+    # to workers it brings an environment of the user's own along
+    register_env(known_as, EnvCreator(travelling(env_id), options))
     return known_as
 
 

@@ -23,6 +23,7 @@ from rollouts.errors import SpecError
 from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import Head, HeadName, NativePolicy
 
+from ..shared.native_arrays import step_arrays
 from .actions import ActionScaling, Forward, choose, forwards, to_numpy, to_tensor
 from .segment import Block
 
@@ -104,7 +105,7 @@ class NativeActor:
           EnvError, ClosedError: As `VectorEnv.collect`.
         """
         steps, num_envs = len(obs) - 1, obs.shape[1]
-        arrays = _arrays(env, steps)
+        arrays = step_arrays(env, steps)
         arrays |= {
             "obs": obs,
             "last_value": np.empty(num_envs, np.float32),
@@ -201,22 +202,3 @@ def _check_pool(env: rollouts.VectorEnv) -> None:
     space = env.single_action_space
     if isinstance(space, spaces.Discrete) and space.start != 0:
         raise SpecError(f"the action space is {space}, expected one that starts at 0")
-
-
-def _arrays(env: rollouts.VectorEnv, steps: int) -> dict[str, Array]:
-    """What a rollout writes beside observations, (T, N, ...)."""
-    space = env.single_action_space
-    dtypes: dict[str, Any] = {
-        "reward": np.float32,
-        "log_prob": np.float32,
-        "value": np.float32,
-        "bootstrap_value": np.float32,
-        "terminated": np.bool_,
-        "truncated": np.bool_,
-        "episode_return": np.float64,
-        "episode_length": np.int32,
-    }
-    shape = (steps, env.num_envs)
-    arrays: dict[str, Array] = {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
-    arrays["action"] = np.empty((*shape, *(space.shape or ())), space.dtype)
-    return arrays

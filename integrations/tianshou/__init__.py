@@ -20,6 +20,13 @@ Traps handled:
     environments of Gymnasium.
   * Arrays that the pool hands out are never written again while somebody holds them.
 
+`RolloutsCollector` has the pool's threads compute the policy in collects of n_step, between the
+steps of their environments and without torch, where native code can read it: PPO's, A2C's and
+Reinforce's policies of Tianshou's nets, categorical or Gaussian. `collector.engine` says whether,
+`collector.why_not_native` what kept it with torch: recurrent nets, convolutions, epsilon-greedy
+policies, a `forward` or an `action_bound_method` that native code does not have, and environments
+with infos, which the buffer keeps ("native" leaves them out).
+
 What a block is: transitions of several steps, gathered and then put into each column of the
 buffer's storage at once; sub-buffers' counters, episode statistics and priorities are what
 `buffer.add` would have made of them. `add` itself is called where a column does not exist yet, and

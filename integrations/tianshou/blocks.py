@@ -154,6 +154,63 @@ class BlockWriter:
         self._rows += len(ids)
         return index, ended
 
+    def extend(self, ids: Array, leaves: Mapping[Path, Leaf]) -> tuple[Array, Array]:
+        """Takes T steps of environments `ids`, none twice, whose episodes go on into each other.
+
+        Args:
+          ids: (R,) int, which sub-buffers.
+          leaves: (T, R, ...) arrays as `append` has them.
+
+        Returns:
+          Returns (E,) float64 and lengths (E,) int64 of the episodes that ended, by step and row.
+        """
+        self.flush()
+        done, num_steps = leaves[_DONE], len(leaves[_DONE])
+        returns, lengths = self._account(ids, np.asarray(leaves[_REW]), np.asarray(done))
+        # what would be overwritten by the same block is left out
+        first = max(0, num_steps - int(self._sizes[ids].max()))
+        steps = np.arange(first, num_steps)[:, None]
+        index = (self._insertion[ids] + steps) % self._sizes[ids] + self.buffer._offset[ids]
+        self._insertion[ids] = (self._insertion[ids] + num_steps) % self._sizes[ids]
+        self._added[ids] += num_steps
+        self._columns = {
+            path: [leaf[first:].reshape(-1, *leaf.shape[2:])] for path, leaf in leaves.items()
+        }
+        self._index, self._rows = [index.reshape(-1)], index.size
+        self.flush()
+        return returns, lengths
+
+    def _account(self, ids: Array, reward: Array, done: Array) -> tuple[Array, Array]:
+        """Counts T steps of each environment; returns and lengths of the episodes that ended."""
+        num_steps = len(done)
+        ends = done.T.ravel()
+        # each environment's steps one after the other, cut where an episode or the block ends
+        cuts = ends.copy()
+        cuts[num_steps - 1 :: num_steps] = True
+        last = np.flatnonzero(cuts)
+        begins = np.concatenate([[0], last[:-1] + 1])
+        returns = np.add.reduceat(reward.T.ravel().astype(float), begins)
+        lengths = last - begins + 1
+        env, is_first = last // num_steps, begins % num_steps == 0
+        returns[is_first] += self._returns[ids]
+        lengths[is_first] += self._lengths[ids]
+        # what goes on after the block; an episode that ends with it leaves nothing
+        is_over = ends[last]
+        is_last = last % num_steps == num_steps - 1
+        goes_on = is_last & ~is_over
+        self._returns[ids] = self._lengths[ids] = 0
+        self._returns[ids[env[goes_on]]] = returns[goes_on]
+        self._lengths[ids[env[goes_on]]] = lengths[goes_on]
+        new = goes_on & ~is_first
+        where = ids[env[new]]
+        self._starts[where] = (self._insertion[where] + begins[new] % num_steps) % self._sizes[
+            where
+        ]
+        over = ids[env[is_last & is_over]]
+        self._starts[over] = (self._insertion[over] + num_steps) % self._sizes[over]
+        order = np.lexsort((env[is_over], last[is_over] % num_steps))
+        return returns[is_over][order], lengths[is_over][order]
+
     def _begin_block(self, leaves: Mapping[Path, Leaf]) -> None:
         self._columns = {path: [] for path in leaves}
         row_bytes = sum(leaf.nbytes for leaf in leaves.values()) // len(leaves[_REW])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 from typing import Any, Generic, TypeVar
 
@@ -13,10 +14,13 @@ from tianshou.data import Batch, Collector, CollectStats
 from tianshou.data.collector import _HACKY_create_info_batch
 from tianshou.utils.determinism import TraceLogger
 
+from rollouts.collecting.engine import Engine
 from rollouts.machine.torch_threads import beside_a_pool
 
 from .action import Action, Spread, policy_action, random_action
 from .blocks import BlockWriter, Ended
+from .native import NativeActor, PolicyReader
+from .native_loop import NativeLoop
 from .steps import StepWriter, numbers
 from .vector_env import PythonVectorEnv, RolloutsVectorEnv, dicts
 
@@ -41,9 +45,36 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
 
     Meanwhile torch computes with `num_torch_threads`, an attribute that may be set: None stands for
     1 unless the policy is large, see `rollouts.machine.torch_threads`.
+
+    Collects of `n_step` need no torch where native code can read the policy: the pool's threads
+    compute it between the steps of their environments. Actions are then drawn from other random
+    streams (torch's generator gives their seed); all else that the buffer and the statistics have
+    is what the policy would have made of them, within 1e-5. `rollout_engine`, an attribute that may
+    be set, is "auto" for that, "torch", or "native", which raises SpecError where it is not
+    possible. `engine` and `why_not_native` say how the last such collect was made. Collects of
+    `n_episode` and random ones are made step by step.
     """
 
     num_torch_threads: int | None = None
+    rollout_engine: Engine = "auto"
+    # Collector's own: where the next collect goes on
+    _pre_collect_obs_RO: Any
+    _pre_collect_info_R: Any
+    _pre_collect_hidden_state_RH: Any
+
+    @property
+    def engine(self) -> str:
+        """Who computed the policy in the last collect of n_step: "native", or "torch"."""
+        return "torch" if self.why_not_native else "native"
+
+    @property
+    def why_not_native(self) -> str:
+        """What kept the policy with torch; "" where nothing did."""
+        return self._policy_reader.why_not
+
+    @functools.cached_property
+    def _policy_reader(self) -> PolicyReader:
+        return PolicyReader()
 
     def _collect(
         self,
@@ -54,6 +85,10 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         gym_reset_kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """See Collector.collect."""
+        if n_step and not random:
+            actor = self._native_actor(n_step, render, gym_reset_kwargs)
+            if actor is not None:
+                return self._collect_natively(actor, n_step)
         with beside_a_pool(self.policy, self.env_num, self.num_torch_threads):
             if render or not self._writes_blocks():
                 return super()._collect(n_step, n_episode, random, render, gym_reset_kwargs)
@@ -66,11 +101,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         random: bool,
         gym_reset_kwargs: dict[str, Any] | None,
     ) -> Any:
-        if self._pre_collect_obs_RO is None or self._pre_collect_info_R is None:
-            raise ValueError(
-                "the collector has no first observations: call reset() or reset_env(), or pass "
-                "reset_before_collect=True to collect()"
-            )
+        self._first()
         rows = self.env_num if n_step else min(self.env_num, n_episode or 0)
         if rows < self.env_num:
             _log.warning(
@@ -88,6 +119,45 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         else:
             self.reset_env(gym_reset_kwargs)
         return loop.statistics()
+
+    def _native_actor(
+        self, n_step: int, render: float | None, gym_reset_kwargs: dict[str, Any] | None
+    ) -> NativeActor | None:
+        """What acts in the pool's threads; None where torch does."""
+        why_not = ""
+        if render or gym_reset_kwargs or not self._writes_blocks():
+            why_not = "Tianshou's own loop is needed, see rollouts.integrations.tianshou"
+        elif self._has_episode_hook():
+            why_not = "an on_episode_done_hook sees the buffer whenever an episode has ended"
+        elif TraceLogger.is_enabled:
+            why_not = "actions are traced step by step"
+        before = self.why_not_native
+        reader = self._policy_reader
+        actor = reader.choose(self.rollout_engine, self.env, self.policy, why_not)
+        if reader.why_not not in ("", before):
+            _log.info("torch computes the policy: %s", reader.why_not)
+        return actor
+
+    def _collect_natively(self, actor: NativeActor, n_step: int) -> Any:
+        loop = NativeLoop(self.env, actor, self.buffer, self._first())
+        # while it runs the environments are somewhere in the rollout: after an error they have to
+        # be reset
+        self._pre_collect_obs_RO = None
+        loop.run(n_step)
+        self.collect_step += loop.num_steps
+        self.collect_episode += loop.num_episodes
+        self._keep(loop)
+        return loop.statistics(self.collect_stats_class())
+
+    def _first(self) -> Array:
+        """The observations at which the next collect goes on."""
+        if self._pre_collect_obs_RO is None or self._pre_collect_info_R is None:
+            raise ValueError(
+                "the collector has no first observations: call reset() or reset_env(), or pass "
+                "reset_before_collect=True to collect()"
+            )
+        obs: Array = self._pre_collect_obs_RO
+        return obs
 
     def _writes_blocks(self) -> bool:
         """True when blocks come to the same as Tianshou's loop."""
@@ -107,7 +177,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         own = type(self).run_on_episode_done is Collector.run_on_episode_done
         return self._on_episode_done_hook is not None or not own
 
-    def _keep(self, loop: _BlockLoop) -> None:
+    def _keep(self, loop: _BlockLoop | NativeLoop) -> None:
         """Remembers where the next collect goes on."""
         self._pre_collect_obs_RO = loop.obs
         self._pre_collect_hidden_state_RH = loop.state

@@ -144,6 +144,12 @@ class Rows:
             self._ended[ids] = ended
         return obs, batch.reward, batch.terminated, batch.truncated, ids, batch.info
 
+    @property
+    def go_on_by_themselves(self) -> bool:
+        """Whether every environment is in an episode, at rest, and no options wait for a reset."""
+        idle = not self._in_flight and not self._fetched and not self._due
+        return bool(idle and self._same_step and self._started.all() and not self._ended.any())
+
     def _wait(self) -> StepBatch:
         if self._in_flight == 0:
             raise ProtocolError("no environment is stepping, so there is nothing to fetch")

@@ -58,6 +58,46 @@ class StepWriter:
                 return self._blocks.append(step.env_id, leaves)
         return self._add(obs, action, step, done)
 
+    def write_all(self, obs: Array, act: Array, steps: Step) -> tuple[Array, Array]:
+        """Adds T steps of environments, none twice, of a policy that keeps nothing in the buffer.
+
+        Args:
+          obs: (T, R, *obs_shape) that the actions answer.
+          act: (T, R, *action_shape)
+          steps: What came of them, (T, R, ...); env_id is (R,).
+
+        Returns:
+          Returns (E,) float64 and lengths (E,) int64 of the episodes that ended, by step and row.
+        """
+        ids, done = steps.env_id, steps.terminated | steps.truncated
+        leaves = self._leaves_of_all(obs, act, steps, done)
+        if self._blocks.has_columns(leaves):
+            return self._blocks.extend(ids, leaves)
+        # the first makes the columns
+        first = Step(
+            steps.obs[0], steps.reward[0], steps.terminated[0], steps.truncated[0], ids, {}
+        )
+        _, ended = self._add(obs[0], Action(act[0], act[0], Batch(), None, None), first, done[0])
+        rest = {path: leaf[1:] for path, leaf in leaves.items()}
+        if len(obs) == 1:
+            return ended.returns, ended.lengths
+        returns, lengths = self._blocks.extend(ids, rest)
+        return np.append(ended.returns, returns), np.append(ended.lengths, lengths)
+
+    def _leaves_of_all(self, obs: Array, act: Array, steps: Step, done: Array) -> dict[Path, Array]:
+        leaves: dict[Path, Array] = {
+            ("obs",): obs[:, :, -1] if self._last_only else obs,
+            ("act",): act,
+            ("rew",): steps.reward,
+            ("terminated",): steps.terminated,
+            ("truncated",): steps.truncated,
+            ("done",): done,
+            ("info", "env_id"): np.broadcast_to(steps.env_id, done.shape),
+        }
+        if self._save_next:
+            leaves["obs_next",] = steps.obs[:, :, -1] if self._last_only else steps.obs
+        return leaves
+
     def _leaves(
         self, obs: Array, action: Action, step: Step, done: Array
     ) -> dict[Path, Leaf] | None:

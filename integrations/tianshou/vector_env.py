@@ -214,6 +214,11 @@ class RolloutsVectorEnv(BaseVectorEnv):
 
     # -- without dicts, for RolloutsCollector --------------------------------------
 
+    @property
+    def goes_on_by_itself(self) -> bool:
+        """Whether the pool may step every environment, and begin episodes, without being asked."""
+        return not self.is_closed and not self.is_async and self._rows.go_on_by_themselves
+
     def reset_columns(
         self, ids: Array, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Array, dict[str, Array], Array]:

@@ -11,6 +11,14 @@ or, in place of `ParallelEnv(64, lambda: GymEnv("CartPole-v1"))`, the same line;
 GymEnv's: "observation", "action" (one-hot unless categorical_action_encoding), "reward" (N, 1)
 float32, "done", "terminated", "truncated" (N, 1) bool.
 
+Either may be collected by the pool's own threads, without torch and without Python:
+
+    -collector = Collector(env, policy, frames_per_batch=8192)
+    +collector = RolloutsCollector(env, policy, frames_per_batch=8192)
+
+The batches have the same keys, dtypes and shapes. `collector.engine` says whether the policy was
+one that native code can read, `collector.why_not_native` what kept it with TorchRL's own loop.
+
 Environments with several agents are a `RolloutsMultiAgentEnv` with TorchRL's keys of groups:
 
     env = RolloutsMultiAgentEnv("simple_tag_v3", num_envs=64)   # ("agent", "observation"), ...
@@ -25,9 +33,9 @@ Traps handled:
 
 What it costs: observations, terminated and truncated are not copied: tensors share the pool's
 memory, which is not written again while a tensor of it lives. A collector that keeps T steps
-before it stacks them makes the pool keep T buffers. TorchRL's collectors run the policy themselves:
-call `torch.set_num_threads(1)` before a small one, whose threads would take the cores from those of
-the pool (see `rollouts.machine.torch_threads`).
+before it stacks them makes the pool keep T buffers. TorchRL's own collectors run the policy
+themselves: call `torch.set_num_threads(1)` before a small one, whose threads would take the cores
+from those of the pool (see `rollouts.machine.torch_threads`). `RolloutsCollector` does that itself.
 """
 
 from ..shared.missing import needs
@@ -39,7 +47,8 @@ try:
 except ImportError as error:
     raise needs("torchrl", error) from error
 
+from .collector import RolloutsCollector
 from .env import RolloutsEnv
 from .multi_agent_env import RolloutsMultiAgentEnv
 
-__all__ = ["RolloutsEnv", "RolloutsMultiAgentEnv"]
+__all__ = ["RolloutsCollector", "RolloutsEnv", "RolloutsMultiAgentEnv"]

@@ -147,6 +147,29 @@ class RolloutsEnv(EnvBase):
         self.is_closed = True
         self.pool.close()
 
+    # -- for RolloutsCollector -----------------------------------------------------
+
+    @property
+    def goes_on_by_itself(self) -> bool:
+        """Whether every environment is in an episode, and no seed waits for a reset."""
+        return self._started and self._seed is None and not self._ended.any()
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether Discrete actions and observations are one-hot vectors."""
+        return self._one_hot
+
+    def collect(self, policy: Any, arrays: dict[str, Array]) -> Array:
+        """As `VectorEnv.collect`; returns the last observations of episodes that ended.
+
+        Unless it returns, the environments are somewhere in the rollout, and wait for a reset.
+        """
+        self._started = False
+        final_obs: Array = self.pool.collect(policy, arrays, keep_final_obs=True)
+        obs = arrays["obs"]
+        self._obs, self._started = obs[-1], True
+        return final_obs.reshape(-1).view(obs.dtype).reshape(-1, *obs.shape[2:])
+
     # -- helpers -------------------------------------------------------------------
 
     def _observation(self, obs: Array) -> torch.Tensor:

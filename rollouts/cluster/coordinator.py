@@ -31,6 +31,7 @@ from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, loca
 from rollouts.distributed.worker import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle
+from rollouts.own_env.registrations import travelling
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
 from rollouts.support.moved_keywords import explains_moved
@@ -139,7 +140,7 @@ class RolloutCoordinator:
         checks.check_placement(placement, num_workers)
         checks.check_inference(inference, collect, num_workers, has_agents=self._has_agents)
         config = WorkerConfig(
-            env_id=env_id,
+            env_id=travelling(env_id),
             worker_id=0,
             incarnation=0,
             num_envs=num_envs_per_worker,

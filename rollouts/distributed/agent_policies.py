@@ -11,7 +11,13 @@ from rollouts.batch import MultiAgentRollout
 from rollouts.collecting.multi_agent import MultiAgentCollector
 from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import MakeOffer, WeightOffer, WeightStore, local_offer
-from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig, derive_seed
+from rollouts.distributed.worker import (
+    MakePolicy,
+    PolicySpec,
+    WorkerConfig,
+    derive_seed,
+    share_noise,
+)
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.specs import AgentGroup
 
@@ -189,6 +195,7 @@ def build_agent_collector(
         reseed = getattr(policies[name], "seed", None)
         if callable(reseed):
             reseed(spec.seed)
+        share_noise(policies[name], derive_seed(config.noise_seed, len(policies)))
     of_group = policy_names(env.groups, config.policies)
     collector = MultiAgentCollector(
         env,

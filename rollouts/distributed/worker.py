@@ -82,6 +82,11 @@ class WorkerConfig:
         """A seed of this incarnation's own, so that no two workers sample the same action noise."""
         return derive_seed(self.seed, self.incarnation, self.worker_id)
 
+    @property
+    def noise_seed(self) -> int:
+        """The seed of native noise, the same for all workers: that differs by env_id alone."""
+        return derive_seed(self.seed, self.incarnation)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
@@ -243,6 +248,7 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
         reseed = getattr(policy, "seed", None)
         if callable(reseed):
             reseed(config.policy_seed)
+        share_noise(policy, config.noise_seed)
         return Collector(
             env,
             policy,
@@ -254,6 +260,16 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
     except BaseException:
         env.close()
         raise
+
+
+def share_noise(policy: Any, seed: int) -> None:
+    """Has native code draw a torch policy's actions from `seed`, whatever its own `act` draws from.
+
+    Native noise is a function of the environment, too, so that environments draw the same ones in
+    whichever worker they are.
+    """
+    if hasattr(policy, "noise_seed"):
+        policy.noise_seed = seed
 
 
 def _build_env(config: WorkerConfig) -> BatchedEnv:

@@ -90,13 +90,16 @@ def start(make_policy: Any, **kwargs: Any) -> RolloutCoordinator:
 
 
 def data_by_env(
-    num_fragments: int, make_policy: Any = LeaningPolicy, **kwargs: Any
+    num_fragments: int,
+    make_policy: Any = LeaningPolicy,
+    weights: Mapping[str, np.ndarray] | None = None,
+    **kwargs: Any,
 ) -> dict[int, dict[str, np.ndarray]]:
     """Collects `num_fragments` of every worker; returns arrays (T, ...) by env_id."""
     columns: dict[int, dict[str, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[int, int] = defaultdict(int)
     with start(make_policy, **kwargs) as coordinator:
-        coordinator.publish_weights({})
+        coordinator.publish_weights(weights or {})
         while len(counts) < max(1, kwargs["num_workers"]) or min(counts.values()) < num_fragments:
             (fragment,) = coordinator.get_fragments(1, TIMEOUT_S)
             counts[fragment.worker_id] += 1
@@ -130,6 +133,34 @@ def test_data_do_not_depend_on_the_number_of_workers(
         assert arrays["terminated"].any()
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_fused_rollouts_do_not_depend_on_the_number_of_workers(
+    ray_session: object, num_workers: int
+) -> None:
+    """Sampled actions, too: their noise is a function of whose they are, not of who draws it."""
+    torch.manual_seed(0)
+    weights = {name: tensor.numpy() for name, tensor in ActorCritic().state_dict().items()}
+    settings = {"seed": 3, "collect": CollectOptions(engine="native")}
+    expected = data_by_env(
+        4, make_torch_policy, weights, num_workers=0, num_envs_per_worker=6, **settings
+    )
+    got = data_by_env(
+        4,
+        make_torch_policy,
+        weights,
+        num_workers=num_workers,
+        num_envs_per_worker=6 // num_workers,
+        **settings,
+    )
+    assert sorted(got) == sorted(expected) == list(range(6))
+    for env_id, arrays in expected.items():
+        assert 0 < arrays["action"].mean() < 1
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
+    # and no two environments draw the same
+    assert len({arrays["action"].tobytes() for arrays in got.values()}) == 6
 
 
 def test_workers_randomise_their_models(ray_session: object) -> None:

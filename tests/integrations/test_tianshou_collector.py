@@ -65,6 +65,8 @@ def collect_all(
     env = env or RolloutsVectorEnv("CartPole-v1", num_envs=NUM_ENVS, seed=3)
     buffer = VectorReplayBuffer(1000, NUM_ENVS) if buffer is None else buffer
     collector = kind(make_policy(env), env, buffer, **kwargs)
+    if kind is RolloutsCollector:
+        collector.rollout_engine = "torch"
     np.random.seed(0)  # noqa: NPY002 Tianshou's exploration draws from it
     torch.manual_seed(1)
     collector.reset()
@@ -238,6 +240,7 @@ def test_both_loops_take_turns_on_one_collector(monkeypatch: pytest.MonkeyPatch)
 def test_an_environment_that_fails_leaves_a_whole_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     env = RolloutsVectorEnv("CartPole-v1", num_envs=NUM_ENVS, seed=3)
     collector = RolloutsCollector(make_actor(env), env, VectorReplayBuffer(1000, NUM_ENVS))
+    collector.rollout_engine = "torch"
     collector.reset()
     step, calls = RolloutsVectorEnv.step_columns, []
 

@@ -55,11 +55,10 @@ def train_ppo(epochs: int, stop_at: float, num_envs: int = 16) -> float:
         max_grad_norm=0.5,
         ent_coef=0.0,
     )
+    collector = RolloutsCollector(algorithm, envs, VectorReplayBuffer(20_000, num_envs))
     result = algorithm.run_training(
         OnPolicyTrainerParams(
-            training_collector=RolloutsCollector(
-                algorithm, envs, VectorReplayBuffer(20_000, num_envs)
-            ),
+            training_collector=collector,
             test_collector=RolloutsCollector(algorithm, tests),
             max_epochs=epochs,
             epoch_num_steps=10_240,
@@ -71,6 +70,7 @@ def train_ppo(epochs: int, stop_at: float, num_envs: int = 16) -> float:
             show_progress=False,
         )
     )
+    assert collector.engine == "native"
     envs.close()
     tests.close()
     return float(result.best_reward)

@@ -103,7 +103,9 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
           MemoryOf(arrays, "last_value", f32, 0, rows, f32.itemsize())),
       .inputs = arrays.contains("inputs")
                     ? reinterpret_cast<float*>(cells("inputs", f32, num_inputs * f32.itemsize()))
-                    : nullptr};
+                    : nullptr,
+      .entropy = arrays.contains("entropy") ? reinterpret_cast<float*>(cells("entropy", f32))
+                                            : nullptr};
   ReadStates(arrays, policy.network->state_size(), memory);
   return memory;
 }

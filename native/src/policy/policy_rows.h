@@ -34,7 +34,7 @@ class PolicyRows {
         scratch_(std::int64_t{policy_.network->num_rows()} * kColumns),
         box_(std::int64_t{policy_.network->output_size(0)} * kColumns),
         states_(policy_, arrays_, rollout.settings_.chunk * of_.num_agents) {
-    outputs_.with_entropy = false;
+    outputs_.with_entropy = arrays_.entropy != nullptr;
     outputs_.box = box_.data();
     outputs_.elements = elements_.data();
   }
@@ -66,6 +66,7 @@ class PolicyRows {
       CheckFinite(count, arrays_.value + at, first);
       std::copy_n(outputs_.log_prob, count, arrays_.log_prob + at);
       if (arrays_.inputs) TakeInputs(count, at);
+      if (arrays_.entropy) std::copy_n(outputs_.entropy, count, arrays_.entropy + at);
       WriteActions(first, count, at, actions, action_bytes);
     }
   }

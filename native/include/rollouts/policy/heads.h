@@ -59,7 +59,7 @@ struct HeadOutputs {
   std::int32_t* elements = nullptr;   // (num_elements, kColumns): of one with several elements
   float log_prob[kColumns] = {};
   float entropy[kColumns] = {};
-  bool with_entropy = true;  // a rollout has no use for it
+  bool with_entropy = true;  // costs little, but is seldom wanted
   float* box = nullptr;      // (size, kColumns): a continuous action, or room to compute
 };
 

@@ -42,7 +42,9 @@ struct RolloutArrays {
   std::int32_t* episode_length = nullptr;
   std::uint8_t* active = nullptr;  // (T, B): of agents alone
   float* last_value = nullptr;  // (B,)
-  float* inputs = nullptr;      // (T, B, k): what the head reads; null where nobody wants it
+  // null where nobody wants them
+  float* inputs = nullptr;   // (T, B, k): what the head reads
+  float* entropy = nullptr;  // (T, B): of what actions are drawn from
   // Of a policy with memory: the states (B, s) that row 0 meets, unless its episode begins; written
   // when the rollout has ended, for the next one.
   float* state = nullptr;

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Tianshou policy as the pool's threads compute it, and when they can."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from tianshou.algorithm.algorithm_base import Policy
+from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+from tianshou.data import Batch
+from torch import Tensor
+from torch.distributions import Categorical, Independent, Normal
+
+from rollouts.checks import one_of
+from rollouts.collecting.engine import Engine, check_pool
+from rollouts.errors import SpecError
+from rollouts.policies.foreign import Wrapped
+from rollouts.policies.native import Head, HeadName, NativePolicy
+from rollouts.policies.trace import random_rows
+
+from .vector_env import RolloutsVectorEnv
+
+Array = npt.NDArray[Any]
+
+# methods that decide an action: a subclass that has its own is not second-guessed
+_OWN = {
+    "forward": ProbabilisticActorPolicy,
+    "map_action": Policy,
+    "add_exploration_noise": Policy,
+}
+_COMPARED_ROWS = 12
+_TOLERANCE = 1e-5
+
+
+class Scaling(NamedTuple):
+    """The environment gets middle + half * action, clipped to the space's bounds.
+
+    Attributes:
+      middle, half: (*action_shape) float32
+    """
+
+    middle: Array
+    half: Array
+
+
+class NativeActor:
+    """What chooses actions inside a pool as a ProbabilisticActorPolicy does.
+
+    The policy stays the master: weights that it learns hold from the next collect on.
+
+    Attributes:
+      policy: What `VectorEnv.collect` takes.
+      num_inputs: Logits, or means and log stds.
+    """
+
+    def __init__(self, policy: Any, env: Any, *, deterministic: bool) -> None:
+        """Reads a policy that is in eval mode.
+
+        Raises:
+          SpecError: Native code cannot do what the policy does.
+        """
+        if any(parameter.device.type != "cpu" for parameter in policy.parameters()):
+            raise SpecError("the policy is not on the CPU")
+        self._space = env.single_action_space
+        actor = _Actor(policy, env.single_observation_space)
+        kind: HeadName = "gaussian" if actor.is_gaussian else "categorical"
+        _check_space(self._space, policy, kind)
+        self._scaling = _scaling(policy) if actor.is_gaussian else None
+        actor.scale(self._scaling)
+        self.policy = NativePolicy.from_torch(
+            actor,
+            self._space,
+            env.single_observation_space,
+            head=Head(kind, deterministic=deterministic),
+            # of torch's random numbers, so that its seed decides it
+            seed=int(torch.randint(2**63 - 1, ()).item()),
+        )
+        size = int(self._space.n) if kind == "categorical" else 2 * int(np.prod(self._space.shape))
+        self.num_inputs = size
+
+    def act(self, action: Array) -> Array:
+        """Actions as the policy says them, in the dtype that it says them in."""
+        if isinstance(self._space, gym.spaces.Discrete):
+            return action
+        if self._scaling is not None:
+            action = (action - self._scaling.middle) / self._scaling.half
+        return action.astype(np.float32)
+
+    def spread(self, inputs: Array) -> Array:
+        """Standard deviations (M, D) of what actions were drawn from, of inputs (M, k)."""
+        if isinstance(self._space, gym.spaces.Discrete):
+            shares = np.exp(inputs - inputs.max(1, keepdims=True))
+            shares /= shares.sum(1, keepdims=True)
+            numbers = np.arange(inputs.shape[1], dtype=np.float32)
+            mean = (shares * numbers).sum(1, keepdims=True)
+            spread: Array = np.sqrt((shares * (numbers - mean) ** 2).sum(1, keepdims=True))
+            return spread
+        spread = np.exp(inputs[:, inputs.shape[1] // 2 :])
+        if self._scaling is not None:
+            spread = spread / self._scaling.half.reshape(-1)
+        return spread
+
+
+class PolicyReader:
+    """A collector's policy for native code, read again when it is no longer the one that was read.
+
+    Attributes:
+      why_not: Why torch computes the policy; "" where the pool's threads do.
+    """
+
+    def __init__(self) -> None:
+        """Has read nothing yet."""
+        self.why_not = "nothing was collected yet"
+        self._seen: tuple[Any, ...] = ()
+        self._read: NativeActor | str = ""
+
+    def choose(self, wanted: Engine, env: Any, policy: Any, why_not: str) -> NativeActor | None:
+        """Returns what acts in the pool's threads; None, and `why_not`, where torch does.
+
+        Args:
+          why_not: What of collector, hooks and buffer native code does not have; "" for nothing.
+        Raises:
+          SpecError: wanted is no engine, or it is "native" and not possible.
+        """
+        one_of("rollout_engine", wanted, ("auto", "native", "torch"))
+        if wanted == "torch":
+            why_not = "rollout_engine='torch' was asked for"
+        actor: NativeActor | None = None
+        try:
+            if why_not:
+                raise SpecError(why_not)
+            _check_env(env, must=wanted == "native")
+            actor = self._actor(env.pool, policy)
+            actor.policy.refresh()
+            self.why_not = ""
+        except SpecError as error:
+            if wanted == "native":
+                raise SpecError(f"rollout_engine='native' is not possible: {error}") from error
+            actor, self.why_not = None, str(error)
+        return actor
+
+    def _actor(self, pool: Any, policy: Any) -> NativeActor:
+        _check_policy(policy)
+        draws_the_likeliest = policy.deterministic_eval and not policy.is_within_training_step
+        settings = (policy.action_scaling, policy.action_bound_method, draws_the_likeliest)
+        seen = (pool, policy, policy.dist_fn, *settings, *policy.modules())
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._read = NativeActor(policy, pool, deterministic=draws_the_likeliest)
+            except SpecError as error:
+                self._read = str(error)
+        if isinstance(self._read, str):
+            raise SpecError(self._read)
+        return self._read
+
+
+class _Actor(Wrapped):
+    """Returns (logits,), or (mean, log_std) of what the environment gets, as the policy's dist_fn
+    reads what its actor says."""
+
+    def __init__(self, policy: Any, space: gym.Space[Any]) -> None:
+        """Finds out what the actor's outputs mean, by asking dist_fn of some observations."""
+        super().__init__(policy.actor)
+        self._scaling: tuple[Tensor, Tensor] | None = None
+        obs = torch.from_numpy(random_rows(space, _COMPARED_ROWS, np.random.default_rng(0)))
+        with torch.no_grad():
+            outputs = _some_outputs(self._outputs(obs))
+            dist = _distribution(policy, outputs)
+            self.is_gaussian = not isinstance(dist, Categorical)
+            self._says_probs = not self.is_gaussian and not _agree(
+                dist.logits, outputs[0].log_softmax(-1)
+            )
+            found = self._params(outputs)
+            if self.is_gaussian:
+                agrees = _agree(dist.mean, found[0]) and _agree(dist.stddev, found[1].exp())
+            else:
+                agrees = _agree(dist.probs, found[0].softmax(-1))
+        if not agrees:
+            raise SpecError(
+                f"dist_fn makes a {type(dist).__name__} of something else than the logits, "
+                "probabilities or (mean, std) that the actor says"
+            )
+
+    def scale(self, scaling: Scaling | None) -> None:
+        """Has the means and log stds be those of what the environment gets."""
+        if scaling is not None:
+            self._scaling = torch.from_numpy(scaling.middle), torch.from_numpy(scaling.half)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        return self._params(self._outputs(obs))
+
+    def _params(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if not self.is_gaussian:
+            return (outputs[0].log() if self._says_probs else outputs[0],)
+        mean, log_std = outputs[0], outputs[1].log()
+        if self._scaling is None:
+            return mean, log_std
+        middle, half = self._scaling
+        return mean * half + middle, log_std + half.log()
+
+    def _outputs(self, obs: Tensor) -> tuple[Tensor, ...]:
+        try:
+            outputs, state = self.module(obs, state=None, info=Batch())
+        except SpecError:
+            raise
+        except Exception as error:
+            raise SpecError(
+                f"the actor fails for observations of shape {tuple(obs.shape)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if state is not None:
+            raise SpecError("the actor is recurrent, whose states Tianshou's loop carries")
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _some_outputs(like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Other outputs of these shapes, small and large: what is done with those shall be seen."""
+    rng = np.random.default_rng(1)
+    first, *rest = (torch.from_numpy(3 * rng.normal(size=each.shape)).to(each) for each in like)
+    is_one = bool(torch.allclose(like[0].sum(-1), torch.ones(len(like[0]))))
+    if is_one and bool((like[0] >= 0).all()):
+        first = first.softmax(-1)
+    return (first, *(each.abs() / 3 + 0.2 for each in rest))
+
+
+def _distribution(policy: Any, outputs: tuple[Tensor, ...]) -> Any:
+    """What dist_fn makes of an actor's outputs: a Categorical or a Normal."""
+    try:
+        dist = policy.dist_fn(outputs[0] if len(outputs) == 1 else outputs)
+    except Exception as error:
+        raise SpecError(f"dist_fn fails: {type(error).__name__}: {error}") from error
+    base = dist.base_dist if isinstance(dist, Independent) else dist
+    is_pair = type(base) is Normal and len(outputs) == 2
+    if type(base) is not Categorical and not is_pair:
+        raise SpecError(
+            f"dist_fn makes a {type(base).__name__}, expected a Categorical of logits or "
+            "probabilities, or a Normal of (mean, std)"
+        )
+    return base
+
+
+def _agree(theirs: Tensor, ours: Tensor) -> bool:
+    if theirs.shape != ours.shape:
+        return False
+    return bool(torch.allclose(theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE))
+
+
+def _check_env(env: RolloutsVectorEnv, *, must: bool) -> None:
+    pool: Any = env.pool
+    check_pool(pool, must=must)
+    if not env.goes_on_by_itself:
+        raise SpecError("environments wait for a reset, or for one with other options")
+    _, (_, _, recipe) = pool.__reduce__()
+    if recipe["on_env_error"] == "reset":
+        raise SpecError("environments that fail go on, and their last observation is not known")
+    names = pool._info_names
+    if names and not must:
+        raise SpecError(
+            f"the buffer keeps infos, which have {', '.join(names)}: with rollout_engine='native' "
+            "they are left out"
+        )
+
+
+def _check_policy(policy: Any) -> None:
+    if not isinstance(policy, ProbabilisticActorPolicy):
+        raise SpecError(
+            f"the policy is a {type(policy).__name__}, expected a ProbabilisticActorPolicy, as "
+            "PPO, A2C and Reinforce have it"
+        )
+    for name, owner in _OWN.items():
+        if name in vars(policy) or getattr(type(policy), name) is not getattr(owner, name):
+            raise SpecError(f"{type(policy).__name__} has its own {name}")
+    # before anything is asked of the layers, which the hooks would hear of
+    if any(layer._forward_hooks or layer._forward_pre_hooks for layer in policy.modules()):
+        raise SpecError("a layer has hooks, which native code would not call")
+
+
+def _check_space(space: gym.Space[Any], policy: Any, kind: HeadName) -> None:
+    wanted: Any = gym.spaces.Discrete if kind == "categorical" else gym.spaces.Box
+    if not isinstance(space, wanted) or policy.action_space != space:
+        raise SpecError(
+            f"the environments' actions are {space} and the policy's {policy.action_space}, "
+            f"expected the same {wanted.__name__} for what dist_fn makes"
+        )
+    if isinstance(space, gym.spaces.Discrete) and space.start != 0:
+        raise SpecError(f"the action space is {space}, expected one that starts at 0")
+
+
+def _scaling(policy: Any) -> Scaling | None:
+    """What map_action comes to, beside the clipping to the space's bounds; None for nothing."""
+    space, method = policy.action_space, policy.action_bound_method
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    is_unit = bool((low == -1).all() and (high == 1).all())
+    if method == "clip" and policy.action_scaling:
+        if is_unit:
+            return None
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+            raise SpecError(f"actions are scaled to {space}, expected finite bounds")
+        return Scaling((high + low) / 2, (high - low) / 2)
+    if method == "clip" and is_unit:
+        return None
+    is_bounded = space.bounded_below.any() or space.bounded_above.any()
+    if method is None and not policy.action_scaling and not is_bounded:
+        return None
+    raise SpecError(
+        f"action_bound_method={method!r} with action_scaling={policy.action_scaling} maps actions "
+        f"to {space} in another way than clipping and scaling"
+    )
