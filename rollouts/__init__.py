@@ -40,16 +40,20 @@ from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.pool.gymnasium_ids import register_ids as _register_ids
 from rollouts.pool.make import make_multi_agent_vec, make_vec
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.register import register_env
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.stats import PoolStats
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import AgentGroup, EnvSpec
+from rollouts.support.include_dir import include_dir
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.multi_agent import MultiAgentCollector
+    from rollouts.device.stats import DeviceStats
+    from rollouts.device.vector_env import DeviceVectorEnv
     from rollouts.distributed.options import (
         CollectOptions,
         FaultPolicy,
@@ -77,6 +81,8 @@ _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
+    "DeviceStats": "rollouts.device.stats",
+    "DeviceVectorEnv": "rollouts.device.vector_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "Inference": "rollouts.distributed.options",
@@ -108,6 +114,8 @@ __all__ = [
     "CollectOptions",
     "Collector",
     "DTypeError",
+    "DeviceStats",
+    "DeviceVectorEnv",
     "EngineError",
     "EnvError",
     "EnvFnsVectorEnv",
@@ -146,9 +154,11 @@ __all__ = [
     "env_spec",
     "from_env_fns",
     "from_parallel_env_fns",
+    "include_dir",
     "make_multi_agent_vec",
     "make_vec",
     "multi_agent_ids",
+    "register_env",
 ]
 
 

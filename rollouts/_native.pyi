@@ -129,6 +129,15 @@ class AleEmulator:
     def restore_state(self, state: AleState) -> None: ...
 
 def registry() -> list[dict[str, Any]]: ...
+def register_env(
+    *,
+    id: str,
+    max_episode_steps: int,
+    reward_threshold: float,
+    header: str,
+    type: str,
+    library: str,
+) -> None: ...
 def make_spec(id: str, options: Mapping[str, Any]) -> dict[str, Any]: ...
 def load_ale(so_path: str, version: str) -> None: ...
 
@@ -361,3 +370,18 @@ class NativePolicy:
 
 def policy_kernels() -> list[str]: ...
 def policy_kernels_in_use() -> str: ...
+
+CLOCK_DTYPE: np.dtype[np.void]  # a row of clocks
+
+def device_facts(id: str, options: dict[str, Any], num_envs: int) -> dict[str, Any]: ...
+def seal_states(
+    id: str,
+    options: dict[str, Any],
+    num_envs: int,
+    envs: Sequence[int],
+    clocks: Array,
+    fields: Array,
+) -> list[bytes]: ...
+def open_states(
+    id: str, options: dict[str, Any], num_envs: int, envs: Sequence[int], states: Sequence[bytes]
+) -> tuple[Array, npt.NDArray[np.float64]]: ...

@@ -53,7 +53,8 @@ class EnvSpec:
       options: Keyword options of `make_vec` for this id, with the values in force; of those
         given per environment the first (`VectorEnv.env_options` has all).
       cpu_only: True when the environment hosts an engine that cannot run on a GPU.
-      header: Native header with the rules, relative to `rollouts/include/rollouts`.
+      header: Native header with the rules, relative to `rollouts/include/rollouts`; "own/..." of
+        an environment that `register_env` added.
       observation_parts: (name, shape) of the parts that a flat observation consists of, in
         order; `make_vec(flatten_observation=False)` hands them out as a dict. Empty: none.
       groups: Groups of agents of a multi-agent environment, whose spaces above are a
@@ -72,10 +73,16 @@ class EnvSpec:
     groups: tuple[AgentGroup, ...] = ()
 
     @property
+    def runs_on_gpu(self) -> bool:
+        """Whether `make_vec(id, device="cuda")` steps it."""
+        return not self.cpu_only and not self.groups
+
+    @property
     def option_help(self) -> dict[str, str]:
         """Option -> what it means, in one line."""
         known = option_help(self.header)
-        return {name: known[name] for name in self.options}
+        # only users' own headers may say nothing of an option
+        return {name: known.get(name, "") for name in self.options}
 
 
 def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:

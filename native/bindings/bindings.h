@@ -13,6 +13,7 @@ namespace rollouts {
 void BindErrors(pybind11::module_& module);
 void BindRegistry(pybind11::module_& module);
 void BindPool(pybind11::module_& module);
+void BindDevice(pybind11::module_& module);
 void BindFinalRows(pybind11::module_& module);
 void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindErrors(module);
   rollouts::BindRegistry(module);
   rollouts::BindPool(module);
+  rollouts::BindDevice(module);
   rollouts::BindFinalRows(module);
   rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);

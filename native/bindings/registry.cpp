@@ -31,7 +31,7 @@ py::dict SpaceToDict(const SpaceSpec& space) {
   return result;
 }
 
-// One line of envs.cmake.
+// One entry.
 py::dict EntryToDict(const RegistryEntry& entry) {
   py::dict result;
   result["id"] = entry.id;
@@ -136,9 +136,16 @@ OptionColumns OptionColumnsFromDict(const py::dict& given) {
 void BindRegistry(py::module_& module) {
   module.def("registry", [] {
     py::list entries;
-    for (const RegistryEntry& entry : Registry()) entries.append(EntryToDict(entry));
+    for (const RegistryEntry* entry : Registry()) entries.append(EntryToDict(*entry));
     return entries;
-  }, "Every line of native/envs.cmake as a dict.");
+  }, "Every line of native/envs.cmake, then every environment that was registered, as a dict.");
+  module.def("register_env", [](const std::string& id, std::int32_t max_episode_steps,
+                                double reward_threshold, const std::string& header,
+                                const std::string& type, const std::string& library) {
+    RegisterEnv({id, max_episode_steps, reward_threshold, header, type, library});
+  }, py::kw_only(), py::arg("id"), py::arg("max_episode_steps"), py::arg("reward_threshold"),
+     py::arg("header"), py::arg("type"), py::arg("library"),
+     "Adds the environment of a plug-in to the registry.");
   module.def("make_spec", &MakeSpecDict, py::arg("id"), py::arg("options"),
              "The spaces of an environment with these options, as plain values.");
 }

@@ -16,9 +16,13 @@ from typing import Any
 
 from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay, replay_libraries, replay_steps, report
+from rollouts.bench.other_id import OtherId
 from rollouts.bench.policy_kinds import read_policy
+from rollouts.cli.check_env import find_type
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
+from rollouts.own_env.header_files import read_header
+from rollouts.pool.register import register_env
 from rollouts.pool.registry import env_spec
 
 NUM_ENVS = 64  # where no number is given
@@ -27,7 +31,10 @@ NUM_ENVS = 64  # where no number is given
 def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
     """`bench`: measures, prints and draws; `command` is what the report calls itself."""
     # mistakes are found before anything is measured
-    peers = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
+    peers: list[bench.Peer] = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
+    peers += [OtherId(env_id) for env_id in dict.fromkeys(args.beside)]
+    if args.header is not None:
+        _register(args)
     points, skipped = _points(args)
     machine = report.describe_machine(peers)
     for env_id in args.env_id:
@@ -49,6 +56,21 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
     # last, so that a full disk costs the plot only
     if args.plot is not None:
         plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
+
+
+def _register(args: argparse.Namespace) -> None:
+    """Makes the id of --env-id from --header."""
+    files = read_header(args.header)
+    if len(set(args.env_id)) > 1:
+        raise SpecError(
+            "--header makes one environment: give --env-id once, as the id to call it by"
+        )
+    register_env(
+        args.env_id[0],
+        header=files,
+        type=args.type or find_type(files),
+        max_episode_steps=args.max_episode_steps or None,
+    )
 
 
 def measure_collecting(args: argparse.Namespace, *, command: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from gymnasium import spaces
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.own_env.registrations import HEADERS, env_source
 from rollouts.pool.registry import close_ids, env_ids, env_spec, multi_agent_ids
 from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
@@ -90,7 +91,8 @@ def _describe(spec: EnvSpec) -> None:
     print(
         f"  time limit         {limit}\n"
         f"  reward threshold   {threshold}\n"
-        f"  rules              rollouts/include/rollouts/{spec.header}"
+        f"  runs on            {'the CPU, a GPU' if spec.runs_on_gpu else 'the CPU'}\n"
+        f"  rules              {_rules(spec)}"
     )
     help_of = spec.option_help
     rows = [(name, str(value), help_of[name]) for name, value in spec.options.items()]
@@ -101,6 +103,11 @@ def _describe(spec: EnvSpec) -> None:
     print("  options of make_vec, with their defaults:")
     for name, value, meaning in rows:
         print(f"    {name:<{widths[0]}}  {value:<{widths[1]}}  {meaning}")
+
+
+def _rules(spec: EnvSpec) -> str:
+    own = env_source(spec.id).files if spec.header.startswith(HEADERS) else None
+    return f"rollouts/include/rollouts/{spec.header}" if own is None else f"{own.folder}/{own.name}"
 
 
 def _try_spec(env_id: str, missing: Counter[str]) -> EnvSpec | None:
@@ -147,6 +154,7 @@ def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
         "options": {name: _option_to_json(value) for name, value in spec.options.items()},
         "option_help": spec.option_help,
         "cpu_only": spec.cpu_only,
+        "runs_on_gpu": spec.runs_on_gpu,
     }
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `rollouts`.
 
-`envs` lists environments, the commands that begin with `bench` measure, `top` watches a job,
-`record` films a policy.
+`envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, the commands
+that begin with `bench` measure, `top` watches a job, `record` films a policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ import rollouts
 from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay_libraries, replay_steps
 from rollouts.cli import bench as cli_bench
+from rollouts.cli import bench_device as cli_bench_device
+from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
+from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
@@ -40,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 1 where `top` found the run dead; 2 for a mistake in the arguments or
-      something not installed.
+      Exit status: 0; 1 where `top` found the run dead or `check-env` a fault; 2 for a mistake in
+      the arguments or something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -54,12 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_envs.show(args.env_id, args.filter, as_json=args.json)
         elif args.command == "top":
             return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
+        elif args.command == "new-env":
+            cli_new_env.write(args.header, agents=args.agents)
+        elif args.command == "check-env":
+            return 0 if cli_check_env.check(args) else 1
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "bench-replay":
             cli_bench.measure_replay(args)
         elif args.command == "bench-adapter":
             cli_bench.measure_adapter(args)
+        elif args.command == "bench-device":
+            cli_bench_device.measure(args)
         elif args.command == "bench":
             cli_bench.measure_stepping(args, command=shlex.join(["rollouts", *given]))
         else:
@@ -88,6 +97,23 @@ def _parser() -> argparse.ArgumentParser:
         help="describe these, with what each of their options means")  # fmt: skip
     envs.add_argument("--filter", default="", metavar="TEXT", help="only ids with TEXT in them")
     envs.add_argument("--json", action="store_true", help="print a JSON array instead of a table")
+
+    begin = commands.add_parser(
+        "new-env",
+        help="write a C++ header to begin an environment of one's own with",
+        description="Writes a commented environment that compiles: a small game to replace.",
+    )
+    begin.add_argument("header", type=Path, metavar="FILE.h")
+    begin.add_argument("--agents", action="store_true", help="with several agents in two groups")
+
+    trying = commands.add_parser(
+        "check-env",
+        help="compile an environment of one's own and try whether it keeps the contract",
+        description="Compiles the header and plays it with random actions: numbers, determinism "
+        "over threads and batches, resets, saved states, options. Exit status: 0, 1 where a check "
+        "failed, 2 where it does not compile.",
+    )
+    cli_check_env.add_arguments(trying, positive_int=_positive_int, option=_option)
 
     measure = commands.add_parser(
         "bench",
@@ -124,6 +150,16 @@ def _parser() -> argparse.ArgumentParser:
         "itself, without learning. They take turns in one run.",
     )
     _add_bench_adapter_arguments(adapting)
+
+    on_device = commands.add_parser(
+        "bench-device",
+        help="measure a pool of a GPU beside the C++ pool",
+        description="Measures stepping by a launch for each step, from a CUDA graph, and many "
+        "steps of one launch, with autoreset and statistics. They take turns in one run.",
+    )
+    cli_bench_device.add_arguments(
+        on_device, positive_int=_positive_int, positive_float=_positive_float
+    )
 
     filming = commands.add_parser(
         "record",
@@ -165,6 +201,11 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         "default: N, measure step")  # fmt: skip
     add("--peer", action="append", default=[], choices=list(bench.PEERS),
         help="library to measure beside ours; repeat for several")  # fmt: skip
+    add("--beside", action="append", default=[], metavar="ID",
+        help="another id with equal spaces to measure beside it; repeat for several")  # fmt: skip
+    add("--header", type=Path, metavar="FILE.h",
+        help="an environment of your own, which --env-id then names")  # fmt: skip
+    add("--type", metavar="TYPE", help="the struct in it; default: the one there is")
     add("--max-episode-steps", type=int, metavar="M",
         help="time limit, of every library that has one; 0: none; default: the id's")  # fmt: skip
     _add_common_arguments(parser)

@@ -17,6 +17,7 @@ FAMILIES = (
     Family(headers="envs/toy_text/"),
     Family(headers="envs/multi_agent/", drawer="tag"),
     Family(headers="envs/mpe/", drawer="particles"),
+    Family(headers="own/"),  # of users, see rollouts/own_env/
     atari.FAMILY,
     mujoco_engine.FAMILY,
     dm_control.FAMILY,

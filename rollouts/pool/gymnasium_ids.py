@@ -10,6 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rollouts import _native
 from rollouts.families.table import family_of
+from rollouts.own_env.registrations import travelling
 
 NAMESPACE = "rollouts"
 
@@ -27,15 +28,15 @@ def gymnasium_id(env_id: str) -> str:
     return f"{NAMESPACE}/{env_id.replace('/', '-')}"
 
 
-def register_ids() -> None:
+def register_ids(*, only: str | None = None) -> None:
     """Registers every id with one agent, for `gymnasium.make_vec` and `gymnasium.make`.
 
-    May be called again.
+    May be called again; `only`: for the id of one entry.
     The specs go into the registry as they are: `gymnasium.register` looks through all the others
     for each of them, and warns when it is done twice.
     """
     for entry in _native.registry():
-        if entry["multi_agent"]:
+        if entry["multi_agent"] or only not in (None, entry["id"]):
             continue
         family = family_of(entry["header"])
         ids = family.ids(entry["id"]) if family.entry else [entry["id"]]
@@ -47,6 +48,6 @@ def register_ids() -> None:
                 vector_entry_point=_VECTOR,
                 reward_threshold=None if math.isnan(threshold) else threshold,
                 max_episode_steps=entry["max_episode_steps"] or None,
-                kwargs={"env_id": env_id},
+                kwargs={"env_id": travelling(env_id)},
             )
             gymnasium.registry[spec.id] = spec

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
@@ -30,6 +31,7 @@ def make_vec(
     pin_threads: bool | Sequence[int] = False,
     render_mode: str | None = None,
     flatten_observation: bool = True,
+    device: str | None = None,
     **env_options: Unpack[EnvOptions],
 ) -> VectorEnv:
     """Makes a batch of environments that C++ threads step.
@@ -65,6 +67,10 @@ def make_vec(
       flatten_observation: False: observations of the DeepMind Control Suite's tasks are dicts
         of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
         are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
+      device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
+        tensors is returned. For environments whose `env_spec(id).runs_on_gpu` is True.
+        "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
+        option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
@@ -79,9 +85,9 @@ def make_vec(
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
 
     Returns:
-      The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv (which
-      type checkers do not know: `make_multi_agent_vec` says so to them). It owns threads: close it
-      or use it in a `with`.
+      The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv and
+      with a device a DeviceVectorEnv (which type checkers do not know: `make_multi_agent_vec` says
+      the former to them). It owns threads: close it or use it in a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
@@ -99,6 +105,31 @@ def make_vec(
       rollouts.make_vec(["ALE/Pong-v5"] * 8 + ["ALE/Breakout-v5"] * 8, full_action_space=True)
       rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
+    if device is not None:
+        unused = {
+            "batch_size": batch_size not in (None, num_envs),
+            "num_threads": num_threads is not None,
+            "on_env_error": on_env_error != "raise",
+            "pin_threads": pin_threads is not False,
+            "render_mode": render_mode is not None,
+            "flatten_observation": flatten_observation is not True,
+        }
+        if any(unused.values()):
+            names = ", ".join(name for name, is_given in unused.items() if is_given)
+            raise SpecError(f"{names}: not with a device, whose pool is one launch of a kernel")
+        # brings torch
+        module = importlib.import_module("rollouts.device.vector_env")
+        made = module.DeviceVectorEnv(
+            env_id,
+            num_envs,
+            device=device,
+            seed=seed,
+            autoreset_mode=autoreset_mode,
+            env_id_offset=env_id_offset,
+            max_episode_steps=max_episode_steps,
+            env_options=env_options,
+        )
+        return cast(VectorEnv, made)
     ids, _ = read_ids(env_id, num_envs)
     kind = MultiAgentVectorEnv if is_multi_agent(ids[0]) else VectorEnv
     env = kind(

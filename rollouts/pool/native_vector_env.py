@@ -25,6 +25,7 @@ from rollouts.checks import (
 from rollouts.families.model_fields import model_columns
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.machine.placement import worker_cpus
+from rollouts.own_env.registrations import travelling_all
 from rollouts.own_model import FunctionPool, common_layout, is_own_model
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.options import Options, read_options
@@ -87,7 +88,7 @@ class NativeVectorEnv(SendRecv):
         self._set_spaces()
 
         # what makes this environment again in another process
-        self._env_id = ids[0] if len(ids) == 1 else ids
+        self._env_id = travelling_all(ids[0] if len(ids) == 1 else ids)
         self._arguments: dict[str, Any] = {
             "batch_size": self.batch_size,
             "num_threads": num_threads,

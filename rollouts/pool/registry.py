@@ -41,7 +41,8 @@ class Recipe:
       options: As given.
       internal: Options that rollouts fills in.
       max_episode_steps: 0: no limit.
-      entry: The line of native/envs.cmake, as `_native.registry` returns it.
+      entry: The line of native/envs.cmake, or what `register_env` was told, as `_native.registry`
+        returns it.
     """
 
     native_id: str
@@ -163,6 +164,11 @@ def resolve(
     internal = family_of(entry["header"]).load(env_id, entry["header"])
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     return Recipe(entry["id"], options, internal, _time_limit(limit), entry)
+
+
+def forget_entries() -> None:
+    """Has the native registry be read anew, which has another entry."""
+    _entries.cache_clear()
 
 
 @functools.cache

@@ -75,8 +75,11 @@ class SendRecv:
             terminated, truncated              (T, B) bool
             episode_return   (T, B) float64           episode_length   (T, B) int32
             last_value       (B,) float32             of the last row of obs
-            inputs           (T, B, k) float32        may be left out: what the head read, logits
-                                                      or mean and log_std
+            may be left out:
+            inputs           (T, B, k) float32        what the head read, logits or mean and log_std
+            entropy          (T, B) float32           nats of what actions are drawn from; of a
+                                                      "tanh_gaussian" before its tanh, 0 of
+                                                      "epsilon_greedy"
             of a policy with memory, whose states have s features together:
             state            (B, s) float32           read where begins does not hold; written as
             begins           (B,) bool                the next rollout goes on from them

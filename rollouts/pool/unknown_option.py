@@ -10,11 +10,6 @@ from collections.abc import Iterable, Sequence
 from rollouts.errors import SpecError
 from rollouts.support.option_help import option_help
 
-# what belongs elsewhere, and where
-_ELSEWHERE = {
-    "device": "environments step on the CPU; rollouts.device_queue.DeviceQueue moves their batches "
-    "to a GPU",
-}
 # what other libraries call an argument of make_vec
 _OTHER_NAMES = {"max_cycles": "max_episode_steps", "episode_length": "max_episode_steps"}
 
@@ -30,12 +25,12 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     """
     options = sorted(known)
     text = f"{env_id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
-    if name in _ELSEWHERE:
-        return SpecError(f"{text} Leave it out: {_ELSEWHERE[name]}.")
     arguments = _arguments_of_make_vec()
     close = difflib.get_close_matches(name, [*options, *arguments], n=1)
     if name in _OTHER_NAMES:
         close = [_OTHER_NAMES[name]]
+    if name in arguments:
+        close = []  # what follows says so
     meaning = option_help(header).get(close[0]) if close else None
     hint = did_you_mean(close, meaning)
     return SpecError(

@@ -15,6 +15,7 @@ from rollouts.errors import SpecError
 _CONFIG = re.compile(r"( *)struct \w*Config\b.*\{$")
 _FIELD = re.compile(r" *[\w:]+ (?P<name>\w+)(?: = [^;]*)?; *(?:// *(?P<beside>.*))?$")
 _COMMENT = re.compile(r" *// *(.*)$")
+_remembered: dict[str, str] = {}
 _INCLUDE = re.compile(r'#include "rollouts/(envs/[^"]+)"')
 
 
@@ -31,8 +32,11 @@ def option_help(header: str) -> Mapping[str, str]:
     Returns:
       Option -> help; of some that users do not give, too.
     """
-    file = Path(str(_native.__file__)).parent / "include" / "rollouts" / header
-    lines = file.read_text(encoding="utf-8").splitlines()
+    text = _remembered.get(header)
+    if text is None:
+        file = Path(str(_native.__file__)).parent / "include" / "rollouts" / header
+        text = file.read_text(encoding="utf-8")
+    lines = text.splitlines()
     found: dict[str, str] = {}
     for name, text in _fields(lines):
         found.setdefault(name, text)
@@ -40,6 +44,11 @@ def option_help(header: str) -> Mapping[str, str]:
         if include := _INCLUDE.match(line):
             found = {**option_help(include[1]), **found}
     return found
+
+
+def remember_header(header: str, text: str) -> None:
+    """Has `option_help` know a header that is none of ours."""
+    _remembered[header] = text
 
 
 @contextmanager

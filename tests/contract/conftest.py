@@ -5,8 +5,15 @@ from __future__ import annotations
 
 import pytest
 from contract_envs import LIGHT_IDS, actions_of
+from own_envs import register_all
 
 import rollouts
+
+
+@pytest.fixture(scope="session", autouse=True)
+def users_own_environments() -> None:
+    """Registers them when tests run, so that other files' lists of ids are of ours alone."""
+    register_all()
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ def action_of(env: rollouts.VectorEnv, step: int) -> np.ndarray:
     space = env.single_action_space
     if isinstance(space, spaces.Discrete):
         return generator.integers(space.n, size=1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return generator.integers(space.nvec, size=(1, *space.shape)).astype(space.dtype)
     return generator.uniform(space.low, space.high, (1, *space.shape)).astype(np.float32)
 
 

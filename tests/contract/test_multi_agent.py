@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_envs import has_compiler
 
 import rollouts
 from rollouts import MultiAgentVectorEnv
 
-IDS = rollouts.multi_agent_ids()
+# the last is a user's own, which conftest.py registers
+IDS = rollouts.multi_agent_ids() + (["Herd-v0"] if has_compiler() else [])
 NUM_ENVS = 5
 
 every_id = pytest.mark.parametrize("env_id", IDS)

@@ -39,6 +39,7 @@ OBJECTS = {
         ),
         ("sums", "selectors", "chunks", "streams", "gather"),
     ),
+    "plugin": (("plugin/plugin_batch", "engines/shared_library"), ("plugin",)),
     "support": (
         ("support/huge_pages", "support/options", "support/page_memory", "support/state"),
         ("core", "options", "steps", "returns", "main"),

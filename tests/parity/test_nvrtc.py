@@ -14,9 +14,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from own_envs import HEADERS
 
 import rollouts
 from rollouts import _native
+from rollouts.cli.new_env import TEMPLATES
 
 # a kernel in the manner of the GPU pool: every environment's command, one thread each
 KERNEL = """
@@ -69,17 +71,18 @@ template class rollouts::LightEnvBatch<rollouts::{type}>;
 
 # one per type: ids may share a type, and types a header
 HOST_AND_DEVICE = [entry for entry in _native.registry() if not entry["cpu_only"]]
+# what `rollouts new-env` writes, and others that are none of ours
+OWN = {
+    TEMPLATES / "one_agent.h": (KERNEL, "::MyEnv"),
+    TEMPLATES / "agents.h": (AGENTS_KERNEL, "::MyEnv"),
+    HEADERS / "vault.h": (KERNEL, "::games::Vault"),
+    HEADERS / "herd.h": (AGENTS_KERNEL, "::Herd"),
+}
 LIGHT = {entry["type"]: entry for entry in HOST_AND_DEVICE if not entry["multi_agent"]}
 AGENTS = {entry["type"]: entry for entry in HOST_AND_DEVICE if entry["multi_agent"]}
 
 
-def include_dir() -> Path:
-    """The headers as installed inside the package, else those of the checkout."""
-    installed = Path(rollouts.__file__).parent / "include"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "native" / "include"
-
-
-def compile_for_a_gpu(kernel: str) -> None:
+def compile_for_a_gpu(kernel: str, *folders: Path) -> None:
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         core = importlib.import_module("cuda.core")
@@ -90,7 +93,7 @@ def compile_for_a_gpu(kernel: str) -> None:
     options = core.ProgramOptions(
         std="c++20",
         arch="sm_90",
-        include_path=[str(include_dir())],
+        include_path=[str(folder) for folder in (rollouts.include_dir(), *folders)],
         device_as_default_execution_space=True,
     )
     cubin = core.Program(kernel, code_type="c++", options=options).compile("cubin")
@@ -108,6 +111,14 @@ def test_multi_agent_header_compiles_for_a_gpu(env_type: str) -> None:
     compile_for_a_gpu(AGENTS_KERNEL.format(**AGENTS[env_type]))
 
 
+@pytest.mark.parametrize("header", OWN, ids=lambda header: header.stem)
+def test_users_header_compiles_for_a_gpu(header: Path) -> None:
+    kernel, env_type = OWN[header]
+    text = kernel.format(header="core/step.h", type=env_type)
+    text = f'#include "{header.name}"\n{text}'
+    compile_for_a_gpu(text, header.parent)
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("env_type", LIGHT)
 def test_environment_header_compiles_in_single_precision_for_the_host(
@@ -119,6 +130,6 @@ def test_environment_header_compiles_in_single_precision_for_the_host(
     source = tmp_path / "env.cpp"
     source.write_text(HOST.format(**LIGHT[env_type]))
     command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
-    command += ["-DROLLOUTS_REAL=float", f"-I{include_dir()}", str(source)]
+    command += ["-DROLLOUTS_REAL=float", f"-I{rollouts.include_dir()}", str(source)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -26,6 +26,8 @@ def test_every_option_of_every_id_has_help() -> None:
     bare = {}
     for one in ids:
         spec = rollouts.env_spec(one)
+        if spec.header.startswith("own/"):
+            continue  # of a test of users' own that ran in this process
         known = option_help(spec.header)
         # a unit alone says nothing
         if less := [name for name in spec.options if " " not in known.get(name, "")]:
@@ -50,7 +52,7 @@ def test_help_is_the_comment_at_the_field() -> None:
         ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes env_id, num_envs, batch_size"),
         ("CartPole-v1", {"gravty": 2.0}, r"Did you mean gravity \(m/s\^2; downwards\)\?"),
         ("CartPole-v1", {"gravty": 2.0}, "`rollouts envs CartPole-v1` says what each"),
-        ("CartPole-v1", {"device": "cuda"}, "DeviceQueue moves their batches to a GPU"),
+        ("simple_v3", {"device": "cuda"}, r"DeviceQueue moves batches of the C\+\+ pool to a GPU"),
         ("CartPole-v1", {"mass_cart": -1.0}, r"above 0, got -1; mass_cart is: kg; of the cart"),
         ("CartPole-v1", {"mass_cart": [1.0, -1.0]}, "mass_cart is: kg; of the cart"),
         ("PongNoFrameskip-v4", {}, r"Did you mean ALE/Pong-v5\?"),

@@ -16,7 +16,7 @@ PACKAGE = Path(rollouts.__file__).parent
 # folders, and modules of the root
 ORDER = [
     *("errors", "support", "batch", "specs", "checks", "machine", "metrics"),
-    *("families", "mujoco", "own_model", "rendering", "pool", "env_fns"),
+    *("families", "mujoco", "own_model", "own_env", "rendering", "pool", "device", "env_fns"),
     *("policies", "policy", "recurrent", "returns", "returns_torch"),
     *("collecting", "learner", "learner_shards", "device_queue", "replay"),
     *("distributed", "cluster", "bench", "cli", "__main__"),

@@ -13,8 +13,8 @@ ORDER = [
     ("core",),
     ("support", "data"),
     ("engines",),
-    ("envs", "pool", "replay"),
-    ("policy",),
+    ("envs", "pool", "replay", "device"),
+    ("policy", "plugin"),
     ("registry",),
     ("bindings",),
 ]

@@ -92,3 +92,13 @@ def test_importing_rollouts_loads_no_heavy_library() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_tests_register_environments_of_their_own_under_ids_of_their_own() -> None:
+    # any two tests may run in one process, and an id is one environment's; wheels have their own
+    found: dict[str, Path] = {}
+    for path in (one for one in python_files("tests") if one.parent.name != "packaging"):
+        for env_id in set(re.findall(r'rollouts\.register_env\(\s*"([^"]+)"', path.read_text())):
+            assert env_id not in found, (env_id, path, found[env_id])
+            found[env_id] = path
+    assert len(found) > 10

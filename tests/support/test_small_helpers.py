@@ -16,6 +16,7 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.support import at_exit
 from rollouts.support.at_exit import call_at_exit, silent_at_exit
 from rollouts.support.extras import needs
+from rollouts.support.include_dir import include_dir
 from rollouts.support.moved_keywords import explains_moved
 from rollouts.support.user_warnings import warn_user
 
@@ -277,3 +278,9 @@ def test_a_daemon_thread_s_error_at_exit_waits_for_the_end(
     at_exit._exiting.set()
     with pytest.raises(End), silent_at_exit():
         raise KeyError("x")
+
+
+def test_the_folder_of_headers_is_the_packages_or_the_checkouts() -> None:
+    folder = include_dir()
+    assert (folder / "rollouts" / "plugin" / "abi.h").is_file()
+    assert folder.name == "include"

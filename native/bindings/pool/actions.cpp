@@ -136,6 +136,46 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
                   ", expected a finite number");
 }
 
+// Elements of a MultiDiscrete space rest as int32, each below a number of its own.
+void SendMultiDiscrete(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
+                       const BatchView* out) {
+  const py::array actions = AsArray(given);
+  const char kind = actions.dtype().kind();
+  if (kind != 'i' && kind != 'u') {
+    throw DTypeError("actions has dtype " + py::str(actions.dtype()).cast<std::string>() +
+                     ", expected an integer dtype (the action space is MultiDiscrete)");
+  }
+  CheckShape(pool, actions, envs.size());
+  using Int64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+  const auto given_rows = Int64(actions);
+  const std::int64_t* values = given_rows.data();
+  const SpaceSpec& space = pool.spec().action;
+  const std::int64_t size = space.size();
+  const auto highest = [&](std::int64_t i) {
+    return static_cast<std::int64_t>(space.high[space.elementwise ? i % size : 0]);
+  };
+  const auto fill = [&](std::int64_t first, std::int64_t count) {
+    bool good = true;
+    for (std::int64_t row = first; row < first + count; ++row) {
+      auto* const to = reinterpret_cast<std::int32_t*>(pool.ActionRow(envs[row]));
+      for (std::int64_t i = 0; i < size; ++i) {
+        const std::int64_t value = values[row * size + i];
+        good &= value >= 0 && value <= highest(i);
+        to[i] = static_cast<std::int32_t>(value);
+      }
+    }
+    return good;
+  };
+  if (pool.Send(envs, std::ref(fill), out)) return;
+  // only now, for the message: which one it was
+  const std::int64_t end = static_cast<std::int64_t>(envs.size()) * size;
+  std::int64_t at = 0;
+  while (at < end - 1 && values[at] >= 0 && values[at] <= highest(at)) ++at;
+  throw SpecError("action in row " + std::to_string(at / size) + ", element " +
+                  std::to_string(at % size) + " is " + std::to_string(values[at]) +
+                  ", expected 0 to " + std::to_string(highest(at)));
+}
+
 }  // namespace
 
 void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::int32_t> envs,
@@ -144,9 +184,11 @@ void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::
     SendGroups(pool, actions, envs, out);
     return;
   }
-  // Discrete spaces have an n, Boxes have none
+  // Discrete spaces have an n, others have none
   if (pool.spec().action.n > 0) {
     SendDiscrete(pool, actions, envs, out);
+  } else if (pool.spec().action.multi_discrete) {
+    SendMultiDiscrete(pool, actions, envs, out);
   } else {
     SendBox(pool, actions, envs, out);
   }

@@ -1,45 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving and loading environments of a CpuPool; cpu_pool_idle.cpp has what else is asked of them.
 #include "rollouts/pool/cpu_pool.h"
+#include "rollouts/support/saved_clock.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
-namespace {
-
-// An environment's episode; its env_id is not part of the state.
-void PutClock(StateWriter& writer, const EpisodeClock& clock) {
-  writer.Put(clock.seed);
-  writer.Put(clock.stream_id);
-  writer.Put(clock.next_episode);
-  writer.Put(clock.draws);
-  writer.Put(clock.elapsed_steps);
-  writer.Put(clock.episode_return);
-  writer.Put(static_cast<std::uint8_t>(clock.ended));
-}
-
-// Throws SpecError for what no clock can be.
-EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
-  EpisodeClock clock;
-  // the environment's own: a state may come from another one
-  clock.env_id = env_id;
-  clock.seed = reader.Get<std::uint64_t>();
-  clock.stream_id = reader.Get<std::uint32_t>();
-  clock.next_episode = reader.Get<std::uint32_t>();
-  clock.draws = reader.Get<std::uint32_t>();
-  clock.elapsed_steps = reader.Get<std::int32_t>();
-  clock.episode_return = reader.Get<double>();
-  const auto ended = reader.Get<std::uint8_t>();
-  // a clock that has begun counts the next episode, which is 1 at least
-  if (clock.elapsed_steps < 0 || clock.next_episode == 0 || ended > 1) {
-    throw SpecError("has no episode that could be");
-  }
-  clock.ended = ended != 0;
-  return clock;
-}
-
-}  // namespace
-
 std::vector<std::uint8_t> CpuPool::SaveState(std::int32_t env) {
   const OpenLock lock(*this, send_mutex_);
   ledger_.CheckIdle(env, "save its state");

@@ -37,23 +37,6 @@ namespace rollouts {
 #undef ROLLOUTS_TYPE
 #undef ROLLOUTS_LIGHT_LOOPS
 
-ROLLOUTS_CLONES void DrawBlocks(Draws& draws, std::int32_t count) {
-#pragma GCC ivdep
-  for (std::int32_t i = 0; i < count; ++i) {
-    const PhiloxBlock counter{{draws.index[i], draws.stream_id[i], draws.episode[i], 0}};
-    const PhiloxBlock block = Philox4x32(counter, draws.key0[i], draws.key1[i]);
-    // the words that were taken before go; masks, because a branch would not vectorise
-    const std::uint32_t gone = 4 - static_cast<std::uint32_t>(draws.left[i]);
-    const std::uint32_t one = 0 - (gone & 1);
-    const std::uint32_t two = 0 - (gone >> 1);
-    const std::uint32_t word0 = (block.word[0] & ~one) | (block.word[1] & one);
-    const std::uint32_t word1 = (block.word[1] & ~one) | (block.word[2] & one);
-    const std::uint32_t word2 = (block.word[2] & ~one) | (block.word[3] & one);
-    draws.word[0][i] = (word0 & ~two) | (word2 & two);
-    draws.word[1][i] = (word1 & ~two) | (block.word[3] & two);
-    draws.word[2][i] = word2;
-    draws.word[3][i] = block.word[3];
-  }
-}
+ROLLOUTS_CLONES void DrawBlocks(Draws& draws, std::int32_t count) { DrawAll(draws, count); }
 
 }  // namespace rollouts

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "entries.h"
 #include "registry_light_includes.inc"
@@ -41,12 +44,32 @@ std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t 
   }
 }
 
+template <LightEnvironment Env>
+std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t num_envs) {
+  const auto configs = ReadConfigs<Env>(options, 0, num_envs);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(configs.data());
+  return {bytes, bytes + configs.size() * sizeof(configs[0])};
+}
+
+// The states of light environments are Reals, which have names then, or int32s.
+template <LightEnvironment Env>
+DeviceLayout LightLayout() {
+  using State = typename Env::State;
+  using Field = std::conditional_t<Watched<Env>, Real, std::int32_t>;
+  static_assert(sizeof(State) % sizeof(Field) == 0 && alignof(State) == alignof(Field));
+  return {.state_fields = sizeof(State) / sizeof(Field),
+          .real_state = Watched<Env>,
+          .config_bytes = sizeof(typename Env::Config),
+          .configs = ConfigBytes<Env>};
+}
+
 }  // namespace
 
 std::vector<RegistryEntry> LightEntries() {
 #define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,        \
-                #TYPE, LightOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>},
+                #TYPE, LightOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>,           \
+                /*multi_agent=*/false, LightLayout<TYPE>()},
   return {
 #include "registry_light_entries.inc"
   };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/registry/registry.h"
 
+#include <deque>
 #include <utility>
 
 #include "entries.h"
+#include "plugin/plugin_batch.h"
 #include "rollouts/pool/mixed_env_batch.h"
+#include "rollouts/support/mutex.h"
 
 namespace rollouts {
 namespace {
@@ -21,22 +24,61 @@ std::unique_ptr<EnvBatch> MakeSegment(const Segment& segment, const OptionColumn
   return segment.entry->make_batch(all, first_row, segment.num_envs);
 }
 
+// All entries, which are added and never taken away.
+struct Table {
+  Mutex mutex;
+  std::deque<RegistryEntry> entries ROLLOUTS_GUARDED_BY(mutex);  // they stay where they are
+
+  Table() {
+    for (const auto make : {LightEntries, HeavyEntries, AgentEntries}) {
+      for (RegistryEntry& entry : make()) entries.push_back(std::move(entry));
+    }
+  }
+};
+
+Table& EntryTable() {
+  // made at the first call, not when the module loads
+  static Table table;
+  return table;
+}
+
 }  // namespace
 
-const std::vector<RegistryEntry>& Registry() {
-  // made at the first call, not when the module loads
-  static const std::vector<RegistryEntry> entries = [] {
-    std::vector<RegistryEntry> all = LightEntries();
-    for (RegistryEntry& entry : HeavyEntries()) all.push_back(std::move(entry));
-    for (RegistryEntry& entry : AgentEntries()) all.push_back(std::move(entry));
-    return all;
-  }();
+std::vector<const RegistryEntry*> Registry() {
+  Table& table = EntryTable();
+  const MutexLock lock(table.mutex);
+  std::vector<const RegistryEntry*> entries;
+  for (const RegistryEntry& entry : table.entries) entries.push_back(&entry);
   return entries;
 }
 
+void RegisterEnv(const OwnEnv& env) {
+  const PluginTable& plugin = LoadPlugin(env.library);
+  Table& table = EntryTable();
+  const MutexLock lock(table.mutex);
+  for (const RegistryEntry& entry : table.entries) {
+    if (entry.id == env.id) throw SpecError("there is an environment '" + env.id + "' already");
+  }
+  DeviceLayout device;
+  if (plugin.state_fields > 0) {
+    device = {plugin.state_fields, plugin.real_state != 0, plugin.config_bytes,
+              [&plugin](const OptionColumns& options, std::int32_t num_envs) {
+                return PluginConfigs(plugin, options, num_envs);
+              }};
+  }
+  table.entries.push_back(
+      {env.id, env.max_episode_steps, env.reward_threshold, /*cpu_only=*/false, env.header,
+       env.type, [&plugin] { return PluginOptions(plugin); },
+       [&plugin](const OptionColumns& options) { return PluginSpec(plugin, options); },
+       [&plugin](const OptionColumns& options, std::int32_t first_row, std::int32_t num_envs) {
+         return MakePluginBatch(plugin, options, first_row, num_envs);
+       },
+       plugin.multi_agent != 0, std::move(device)});
+}
+
 const RegistryEntry& FindEntry(const std::string& id) {
-  for (const RegistryEntry& entry : Registry()) {
-    if (entry.id == id) return entry;
+  for (const RegistryEntry* entry : Registry()) {
+    if (entry->id == id) return *entry;
   }
   throw SpecError("unknown environment '" + id + "'; rollouts.env_ids() lists what there is");
 }

@@ -269,9 +269,10 @@ def test_an_unknown_option_is_answered_with_all_that_there_are() -> None:
     assert "takes: none. " in str(unknown_option("CartPole-v1", HEADER, "zzz", []))
 
 
-def test_a_device_is_no_option_and_close_to_none() -> None:
+def test_an_argument_of_make_vec_is_no_option_and_close_to_none() -> None:
     text = str(unknown_option("CartPole-v1", HEADER, "device", {"devices"}))
-    assert "Leave it out: environments step on the CPU" in text
+    assert "takes: devices. make_vec itself takes " in text
+    assert ", device;" in text
     assert "Did you mean" not in text
 
 

@@ -68,6 +68,8 @@ struct StepResult {
   double score = 0;
   // Says `terminated` to the learner, of an episode that goes on.
   bool marks_end = false;
+  // Cuts the episode off: where nothing can be thrown, for one that cannot go on.
+  bool failed = false;
 
   ROLLOUTS_HD static constexpr StepResult Of(double reward, bool terminated) {
     return StepResult{reward, terminated, reward};

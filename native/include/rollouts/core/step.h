@@ -18,7 +18,8 @@ enum class Command : std::uint8_t {
   kObserve,  // write the current observation again; nothing moves
 };
 
-// Everything about an environment's episode that its dynamics need not know.
+// Everything about an environment's episode that its dynamics need not know. The functions below
+// take it, or what has the same members.
 struct EpisodeClock {
   std::uint64_t seed = 0;
   std::uint32_t env_id = 0;        // global; what its rows are called
@@ -67,8 +68,8 @@ struct LightEnv {
 };
 
 // Starts the next episode. `forced`: asked for by the user, not by autoreset.
-template <typename EnvRef>
-ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, EpisodeClock& clock, bool forced) {
+template <typename EnvRef, typename Clock>
+ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, Clock& clock, bool forced) {
   Rng rng(clock.seed, clock.stream_id, clock.next_episode++);
   clock.elapsed_steps = 0;
   clock.episode_return = 0;
@@ -85,19 +86,22 @@ struct Outcome {
 };
 
 // Counts a step of the dynamics into its episode.
-ROLLOUTS_HD inline Outcome EndStep(const StepRules& rules, EpisodeClock& clock,
+template <typename Clock>
+ROLLOUTS_HD inline Outcome EndStep(const StepRules& rules, Clock& clock,
                                    const StepResult& result) {
   ++clock.elapsed_steps;
   clock.episode_return += result.score;
   const bool truncated =
-      rules.max_episode_steps > 0 && clock.elapsed_steps >= rules.max_episode_steps;
+      result.failed ||
+      (rules.max_episode_steps > 0 && clock.elapsed_steps >= rules.max_episode_steps);
   clock.ended = result.terminated || truncated;
   return {result.reward, result.terminated || result.marks_end, truncated};
 }
 
 // Writes everything but the observation of one row.
-ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row,
-                                     const EpisodeClock& clock, const Outcome& outcome) {
+template <typename Clock>
+ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row, const Clock& clock,
+                                     const Outcome& outcome) {
   out.reward[row] = outcome.reward;
   out.terminated[row] = outcome.terminated;
   out.truncated[row] = outcome.truncated;
@@ -108,10 +112,12 @@ ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row,
 
 // Where a row goes; borrows the view. `take_row()` is called once, just before the first write, so
 // that a slow environment does not hold a row while it computes.
-struct RowRef {
-  const BatchView& view;
+template <typename View>
+struct BasicRowRef {
+  const View& view;
   std::int64_t row;
 };
+using RowRef = BasicRowRef<BatchView>;
 
 // Writes row `row` of an array of `bytes` a row; nothing where there is no array.
 ROLLOUTS_HD inline void FillRow(void* array, std::int64_t row, std::int64_t bytes,
@@ -142,12 +148,12 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
-// Writes what an environment shows, `final`: as that of the episode that ended. With agents it has
-// a row for each.
-template <typename EnvRef>
-ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const RowRef& out, bool final) {
-  if constexpr (requires { env.ObserveGroups(out, final); }) {
-    env.ObserveGroups(out, final);
+// Writes what an environment shows, `final`: as that of the episode that ended. One whose rows are
+// not an array of its numbers writes them itself: with agents it has a row for each.
+template <typename EnvRef, typename Out>
+ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const Out& out, bool final) {
+  if constexpr (requires { env.ObserveRow(out, final); }) {
+    env.ObserveRow(out, final);
   } else {
     using Obs = typename EnvRef::Obs;
     env.Observe(final ? out.view.template FinalObsRow<Obs>(out.row)
@@ -156,8 +162,8 @@ ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const RowRef& out, bool fina
 }
 
 // Writes the infos of the episode that same-step autoreset began, where a reset writes infos.
-template <typename EnvRef>
-ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const RowRef& out) {
+template <typename EnvRef, typename Out>
+ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const Out& out) {
   if constexpr (requires { env.WriteInfoRow(out.view.begun_infos, out.row); }) {
     env.WriteInfoRow(out.view.begun_infos, out.row);
   }
@@ -165,9 +171,9 @@ ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const RowRef& out) {
 
 // Same-step autoreset after a step that ended: keeps the last observation aside and
 // begins the next episode. True when it did.
-template <typename EnvRef>
-ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, EpisodeClock& clock,
-                                        const RowRef& out) {
+template <typename EnvRef, typename Clock, typename Out>
+ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Clock& clock,
+                                        const Out& out) {
   if (!clock.ended || rules.autoreset != AutoresetMode::kSameStep) return false;
   WriteObs(env, out, /*final=*/true);
   BeginEpisode(env, clock, /*forced=*/false);
@@ -177,15 +183,16 @@ ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Epi
 
 // True when the command is a step of the dynamics, and not a reset, be it asked for
 // or due since the episode ended.
-ROLLOUTS_HD inline bool IsStep(Command command, const EpisodeClock& clock) {
+template <typename Clock>
+ROLLOUTS_HD inline bool IsStep(Command command, const Clock& clock) {
   return command == Command::kStep && !clock.ended;
 }
 
 // Runs one command on one environment and writes its row. `write_info(row_ref)`
 // writes the environment's own info columns.
-template <typename EnvRef, typename TakeRow, typename WriteInfo>
+template <typename EnvRef, typename Clock, typename TakeRow, typename WriteInfo>
 ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvRef& env,
-                                   EpisodeClock& clock, const typename EnvRef::Action* action,
+                                   Clock& clock, const typename EnvRef::Action* action,
                                    TakeRow&& take_row, WriteInfo&& write_info) {
   Outcome outcome;
   const bool step = IsStep(command, clock);
@@ -198,7 +205,7 @@ ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvR
     BeginEpisode(env, clock, command == Command::kReset);
   }
 
-  const RowRef out = take_row();
+  const auto out = take_row();
   WriteOutcome(out.view, out.row, clock, outcome);
   write_info(out);
   if (step && !ResetInSameStep(rules, env, clock, out) && outcome.terminated && !clock.ended &&

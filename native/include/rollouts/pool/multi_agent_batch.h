@@ -137,7 +137,7 @@ class WorldEnv {
     return result;
   }
 
-  void ObserveGroups(const RowRef& out, bool final) const {
+  void ObserveRow(const RowRef& out, bool final) const {
     const WorldRef<Env> world = At(clock_.elapsed_steps);
     std::int32_t first = 0;
     for (std::int32_t g = 0; g < out.view.num_groups; ++g) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environments by id. The table itself is generated from native/envs.cmake.
+// Environments by id: those of a table that is generated from native/envs.cmake, then those that
+// users register.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,21 +15,42 @@
 
 namespace rollouts {
 
-// One line of envs.cmake, with its environment type behind functions. An id that
+// What a GPU's pool must know of a light environment that only its header's types tell.
+struct DeviceLayout {
+  std::int32_t state_fields = 0;  // numbers that a State consists of
+  bool real_state = false;        // they are Reals, else int32s
+  std::int32_t config_bytes = 0;
+  // The Configs of `num_envs` environments, one after the other: one alone where all are equal.
+  std::function<std::vector<std::uint8_t>(const OptionColumns&, std::int32_t num_envs)> configs;
+};
+
+// One line of envs.cmake or an environment of the user's own, with its type behind functions. An id that
 // ends in `*` is a family: Python supplies the rest of the id through options.
 struct RegistryEntry {
   std::string id;
   std::int32_t max_episode_steps = 0;  // 0: none
   double reward_threshold = 0;         // NaN: none
   bool cpu_only = false;
-  std::string header;  // relative to include/rollouts, for NVRTC and readers
-  std::string type;
-  Options (*default_options)();
-  EnvSpec (*make_spec)(const OptionColumns&);  // of the first row
+  std::string header;  // relative to include/rollouts, for NVRTC and readers; own ones: "own/..."
+  std::string type;    // environments of equal type understand each other's saved states
+  std::function<Options()> default_options;
+  std::function<EnvSpec(const OptionColumns&)> make_spec;  // of the first row
   // Environments whose options are rows first_row, first_row + 1, ...
-  std::unique_ptr<EnvBatch> (*make_batch)(const OptionColumns&, std::int32_t first_row,
-                                          std::int32_t num_envs);
+  std::function<std::unique_ptr<EnvBatch>(const OptionColumns&, std::int32_t first_row,
+                                          std::int32_t num_envs)>
+      make_batch;
   bool multi_agent = false;
+  DeviceLayout device;  // without `configs` where no GPU's pool steps it
+};
+
+// What is told of an environment of the user's own.
+struct OwnEnv {
+  std::string id;
+  std::int32_t max_episode_steps = 0;
+  double reward_threshold = 0;
+  std::string header;
+  std::string type;
+  std::string library;  // path of the plug-in (rollouts/plugin/abi.h)
 };
 
 // Consecutive environments of one entry in a pool.
@@ -38,8 +61,14 @@ struct Segment {
   OptionColumns internal;              // options that users do not give, such as a ROM's path
 };
 
-// Every entry: light ones, heavy ones, those with several agents, each in the order of envs.cmake.
-const std::vector<RegistryEntry>& Registry();
+// Every entry: light ones, heavy ones, those with several agents, each in the order of envs.cmake;
+// then own ones in the order in which they came. Entries stay where they are for the life of the
+// process. Thread-safe, as are the next two.
+std::vector<const RegistryEntry*> Registry();
+
+// Adds an entry. Throws SpecError where its id exists, EngineError where its library cannot be
+// loaded.
+void RegisterEnv(const OwnEnv& env);
 
 // Throws SpecError when there is no such id.
 const RegistryEntry& FindEntry(const std::string& id);

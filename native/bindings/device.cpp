@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What pools of a GPU ask of the native core: bytes of options, and saved states as columns.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "rollouts/support/saved_clock.h"
+#include "rollouts/registry/registry.h"
+#include "rollouts/support/state.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+// One row of the arrays of clocks, as NumPy sees it.
+struct ClockRow {
+  std::uint64_t seed;
+  std::uint32_t env_id;
+  std::uint32_t next_episode;
+  std::uint32_t draws;
+  std::int32_t elapsed_steps;
+  double episode_return;
+  std::uint32_t stream_id;
+  std::uint8_t ended;
+};
+
+using Fields = py::array_t<double, py::array::c_style | py::array::forcecast>;
+using Clocks = py::array_t<ClockRow, py::array::c_style>;
+
+// Fields are doubles on the way, which hold both kinds.
+void LoadFields(const RegistryEntry& entry, const double* fields, std::vector<std::uint8_t>& state) {
+  StateWriter writer(state);
+  for (std::int32_t f = 0; f < entry.device.state_fields; ++f) {
+    if (entry.device.real_state) {
+      writer.Put(static_cast<Real>(fields[f]));
+    } else {
+      writer.Put(static_cast<std::int32_t>(fields[f]));
+    }
+  }
+}
+
+// Environments as saved states: `envs` are their rows among the columns of `options`.
+std::vector<py::bytes> SealStates(const std::string& id, const py::dict& options,
+                                  std::int32_t num_envs, const std::vector<std::int32_t>& envs,
+                                  const Clocks& clocks, const Fields& fields) {
+  const RegistryEntry& entry = FindEntry(id);
+  const auto batch = entry.make_batch(OptionColumnsFromDict(options), 0, num_envs);
+  std::vector<py::bytes> sealed;
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const ClockRow& row = clocks.at(static_cast<py::ssize_t>(i));
+    std::vector<std::uint8_t> state;
+    StateWriter writer(state);
+    PutClock(writer, {row.seed, row.env_id, row.next_episode, row.draws, row.elapsed_steps,
+                      row.episode_return, row.ended != 0, row.stream_id});
+    LoadFields(entry, fields.data(static_cast<py::ssize_t>(i), 0), state);
+    const auto bytes = SealState(MakeStateKind(entry.type, batch->OptionsOf(envs[i])), state);
+    sealed.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return sealed;
+}
+
+// The reverse of SealStates: (clocks, fields). Throws SpecError for states of other environments.
+py::tuple OpenStates(const std::string& id, const py::dict& options, std::int32_t num_envs,
+                     const std::vector<std::int32_t>& envs, const std::vector<py::bytes>& states) {
+  const RegistryEntry& entry = FindEntry(id);
+  const auto batch = entry.make_batch(OptionColumnsFromDict(options), 0, num_envs);
+  Clocks clocks(static_cast<py::ssize_t>(envs.size()));
+  Fields fields({static_cast<py::ssize_t>(envs.size()),
+                 static_cast<py::ssize_t>(entry.device.state_fields)});
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const auto text = static_cast<std::string_view>(states[i]);
+    try {
+      const std::span sealed(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+      StateReader reader(OpenState(MakeStateKind(entry.type, batch->OptionsOf(envs[i])), sealed));
+      const EpisodeClock clock = GetClock(reader, 0);
+      batch->CheckState(envs[i], reader.rest());
+      clocks.mutable_at(static_cast<py::ssize_t>(i)) = {
+          clock.seed,          clock.env_id,         clock.next_episode, clock.draws,
+          clock.elapsed_steps, clock.episode_return, clock.stream_id,    clock.ended};
+      for (std::int32_t f = 0; f < entry.device.state_fields; ++f) {
+        fields.mutable_at(static_cast<py::ssize_t>(i), f) =
+            entry.device.real_state ? static_cast<double>(reader.Get<Real>())
+                                    : static_cast<double>(reader.Get<std::int32_t>());
+      }
+    } catch (const SpecError& error) {
+      throw SpecError("state " + std::to_string(i) + " for environment " +
+                      std::to_string(envs[i]) + " " + error.what());
+    }
+  }
+  return py::make_tuple(clocks, fields);
+}
+
+py::dict DeviceFacts(const std::string& id, const py::dict& options, std::int32_t num_envs) {
+  const RegistryEntry& entry = FindEntry(id);
+  if (!entry.device.configs) {
+    throw SpecError(id + " runs on the CPU alone; `rollouts envs` says which run on a GPU");
+  }
+  const auto configs = entry.device.configs(OptionColumnsFromDict(options), num_envs);
+  py::dict result;
+  result["state_fields"] = entry.device.state_fields;
+  result["real_state"] = entry.device.real_state;
+  result["config_bytes"] = entry.device.config_bytes;
+  result["configs"] = py::bytes(reinterpret_cast<const char*>(configs.data()), configs.size());
+  return result;
+}
+
+}  // namespace
+
+void BindDevice(py::module_& module) {
+  PYBIND11_NUMPY_DTYPE(ClockRow, seed, env_id, next_episode, draws, elapsed_steps, episode_return,
+                       stream_id, ended);
+  module.attr("CLOCK_DTYPE") = py::dtype::of<ClockRow>();
+  module.def("device_facts", &DeviceFacts, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+             "What a pool of a GPU must know of light environments with these options.");
+  module.def("seal_states", &SealStates, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+             py::arg("envs"), py::arg("clocks"), py::arg("fields"),
+             "Saved states, as CpuPool's, of environments whose clocks and states are given.");
+  module.def("open_states", &OpenStates, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+             py::arg("envs"), py::arg("states"), "Clocks and fields of saved states.");
+}
+
+}  // namespace rollouts

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Light environments on a GPU, or on the host in its place: a thread for each, states field by
+// field, one launch for everything that a step is (core/step.h).
+#pragma once
+
+#include "rollouts/core/env.h"
+#include "rollouts/core/info_columns.h"
+#include "rollouts/core/step.h"
+#include "rollouts/device/grid.h"
+#include "rollouts/device/numbers.h"
+
+namespace rollouts {
+
+// Members of an EpisodeClock, each an array over environments.
+struct ClockColumns {
+  std::uint64_t* seed;
+  std::uint32_t* env_id;
+  std::uint32_t* next_episode;
+  std::uint32_t* draws;
+  std::int32_t* elapsed_steps;
+  double* episode_return;
+  std::uint8_t* ended;
+  std::uint32_t* stream_id;
+};
+
+// One environment's clock where it lies: what a step does not look at is not loaded.
+struct ClockRef {
+  ROLLOUTS_HD ClockRef(const ClockColumns& of, std::int64_t env)
+      : seed(of.seed[env]),
+        env_id(of.env_id[env]),
+        next_episode(of.next_episode[env]),
+        draws(of.draws[env]),
+        elapsed_steps(of.elapsed_steps[env]),
+        episode_return(of.episode_return[env]),
+        ended(of.ended[env]),
+        stream_id(of.stream_id[env]) {}
+
+  std::uint64_t& seed;
+  std::uint32_t& env_id;
+  std::uint32_t& next_episode;
+  std::uint32_t& draws;
+  std::int32_t& elapsed_steps;
+  double& episode_return;
+  std::uint8_t& ended;
+  std::uint32_t& stream_id;
+};
+
+// Where rows are written; an array that nobody asked for is null.
+struct DeviceRows {
+  std::uint8_t* obs;
+  std::uint8_t* final_obs;  // (N, ...), valid where an episode ended; null unless same-step
+  float* reward;
+  std::uint8_t* terminated;
+  std::uint8_t* truncated;
+  double* episode_return;
+  std::int32_t* episode_length;
+  void* infos[EnvSpec::kMaxInfos];
+  void* begun_infos[EnvSpec::kMaxInfos];
+};
+
+// Steps whose rows nobody reads.
+struct NoRows {
+  static constexpr std::uint8_t* final_obs = nullptr;
+};
+
+// What episodes came to, of each environment since it was counted last.
+struct EpisodeTotals {
+  std::int64_t* episodes;
+  std::int64_t* lengths;
+  double* returns;
+};
+
+enum class ActionSource : std::int32_t {
+  kGiven,     // (N, size): the same in all steps of a launch
+  kSequence,  // (K, N, size)
+  kRandom,    // uniform over the space, a function of (seed, env_id, step)
+};
+
+// The least of (env_id << 8 | kind) over all that went wrong; all ones while nothing has.
+enum class Fault : std::uint64_t { kNotFinite = 1, kNoSuchAction = 2, kEnded = 3 };
+
+// What a launch does. The same bytes on host and device; rollouts/device/launch_args.py writes them.
+struct EnvLaunch {
+  std::int64_t num_envs;
+  const void* configs;
+  std::int64_t config_stride;  // in Configs: 0 where all environments have the same
+  std::uint32_t* states;       // (words of a State, N)
+  ClockColumns clock;
+  StepRules rules;
+  const std::uint8_t* commands;  // a Command for each environment; null: `command` for all
+  std::int32_t command;
+  std::int32_t num_steps;
+  const void* actions;
+  std::int32_t action_bytes;  // of an element: 4 or 8
+  ActionSource action_source;
+  std::uint64_t action_seed;
+  std::int64_t action_step;   // of the first step, for random actions
+  void* taken;                // (K, N, size) actions, written where not null
+  std::int64_t record_steps;  // rows of each step are kept, else those of the last one
+  DeviceRows rows;
+  EpisodeTotals totals;
+  std::uint64_t* fault;
+};
+
+template <typename Clock>
+ROLLOUTS_HD inline void WriteOutcome(const DeviceRows& out, std::int64_t row, const Clock& clock,
+                                     const Outcome& outcome) {
+  out.reward[row] = static_cast<float>(outcome.reward);
+  out.terminated[row] = outcome.terminated;
+  out.truncated[row] = outcome.truncated;
+  out.episode_return[row] = clock.episode_return;
+  out.episode_length[row] = clock.elapsed_steps;
+}
+template <typename Clock>
+ROLLOUTS_HD inline void WriteOutcome(const NoRows&, std::int64_t, const Clock&, const Outcome&) {}
+
+// Writes a row of a type that observations may have, 16 bytes at once where rows allow that.
+template <typename To, typename From, std::int64_t kSize>
+ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array, std::int64_t row) {
+  struct alignas(16) Chunk {
+    std::uint32_t words[4];
+  };
+  constexpr std::int64_t kBytes = kSize * static_cast<std::int64_t>(sizeof(To));
+  std::uint8_t* const to = array + row * kBytes;
+  alignas(16) To numbers[kSize];
+  for (std::int64_t i = 0; i < kSize; ++i) numbers[i] = NumberAs<To>::Of(from[i]);
+  if constexpr (kBytes % 16 == 0 && kBytes <= 64) {
+    for (std::int64_t i = 0; i < kBytes / 16; ++i) {
+      reinterpret_cast<Chunk*>(to)[i] = reinterpret_cast<const Chunk*>(numbers)[i];
+    }
+  } else {
+    for (std::int64_t i = 0; i < kSize; ++i) reinterpret_cast<To*>(to)[i] = numbers[i];
+  }
+}
+
+// A light environment as the device steps it: nothing can be thrown there.
+template <typename Env, typename ObsTo>
+struct DeviceEnv : LightEnv<Env> {
+  bool failed = false;  // in some step
+  bool broken = false;  // since the last one: what it shows are zeros
+
+  ROLLOUTS_HD void Reset(Rng& rng, bool forced) {
+    LightEnv<Env>::Reset(rng, forced);
+    broken = false;
+  }
+
+  ROLLOUTS_HD StepResult Step(const typename Env::Action* action, Rng& rng) {
+    StepResult result = LightEnv<Env>::Step(action, rng);
+    if constexpr (requires { Env::kStateNames; }) {
+      constexpr std::size_t kFields = sizeof(typename Env::State) / sizeof(Real);
+      Real sum = 0;
+      for (std::size_t f = 0; f < kFields; ++f) {
+        sum += reinterpret_cast<const Real*>(&this->state)[f] * Real(0);
+      }
+      // NaN where a field is not finite
+      if (sum != 0) {
+        failed = broken = true;
+        result = StepResult::Of(0, false);
+        result.failed = true;
+      }
+    }
+    return result;
+  }
+
+  template <typename Out>
+  ROLLOUTS_HD void ObserveRow(const Out& out, bool final) const {
+    constexpr std::int64_t kSize = Env::kSpec.observation.size();
+    typename Env::Obs numbers[kSize] = {};
+    if (!broken) Env::Observe(this->config, this->state, numbers);
+    WriteRow<ObsTo>(numbers, final ? out.view.final_obs : out.view.obs, out.row);
+  }
+  ROLLOUTS_HD void ObserveRow(const BasicRowRef<NoRows>&, bool) const {}
+};
+
+// A uniform action of a space, which is Discrete or a Box of a few numbers.
+template <typename Action>
+ROLLOUTS_HD inline Action RandomAction(const SpaceSpec& space, std::int32_t element, Rng& rng) {
+  if (space.n > 0) return static_cast<Action>(rng.Below(static_cast<std::uint32_t>(space.n)));
+  const std::int32_t bound = space.elementwise ? element : 0;
+  if (space.multi_discrete) {
+    return static_cast<Action>(rng.Below(static_cast<std::uint32_t>(space.high[bound]) + 1));
+  }
+  return static_cast<Action>(rng.Uniform(space.low[bound], space.high[bound]));
+}
+
+template <typename Env, typename ObsTo>
+class EnvKernel {
+  using Action = typename Env::Action;
+  using State = typename Env::State;
+  static constexpr std::int64_t kActionSize = Env::kSpec.action.size();
+  static constexpr std::int64_t kWords = (sizeof(State) + 3) / 4;
+  static_assert(sizeof(State) % 4 == 0);
+
+ public:
+  // The environments of one block. `kMany`: for num_steps of them, which takes more registers.
+  template <bool kMany>
+  ROLLOUTS_HD static void Run(const Block& block, const EnvLaunch& launch) {
+    const std::int64_t first = block.index() * block.num_threads();
+    block.EachThread([&](std::int32_t thread) {
+      const std::int64_t env = first + thread;
+      if (env < launch.num_envs) RunEnv<kMany>(launch, env);
+    });
+  }
+
+ private:
+  struct Words {
+    std::uint32_t word[kWords];
+  };
+
+  template <bool kMany>
+  ROLLOUTS_HD static void RunEnv(const EnvLaunch& launch, std::int64_t env) {
+    const auto& config =
+        static_cast<const typename Env::Config*>(launch.configs)[env * launch.config_stride];
+    Words words;
+    for (std::int64_t w = 0; w < kWords; ++w) {
+      words.word[w] = launch.states[w * launch.num_envs + env];
+    }
+    State state = __builtin_bit_cast(State, words);
+    DeviceEnv<Env, ObsTo> ref{{config, state}};
+    ClockRef clock(launch.clock, env);
+    if constexpr (kMany) {
+      RunSteps(launch, env, ref, clock);
+    } else {
+      RunStep(launch, env, 0, ref, clock, launch.rows, env);
+    }
+    words = __builtin_bit_cast(Words, state);
+    for (std::int64_t w = 0; w < kWords; ++w) {
+      launch.states[w * launch.num_envs + env] = words.word[w];
+    }
+    if (ref.failed) Report(launch, clock.env_id, Fault::kNotFinite);
+  }
+
+  // K steps in registers.
+  ROLLOUTS_HD static void RunSteps(const EnvLaunch& launch, std::int64_t env,
+                                   DeviceEnv<Env, ObsTo>& ref, ClockRef& stored) {
+    EpisodeClock clock{stored.seed,          stored.env_id,         stored.next_episode,
+                       stored.draws,         stored.elapsed_steps,  stored.episode_return,
+                       stored.ended != 0,    stored.stream_id};
+    for (std::int32_t k = 0; k < launch.num_steps; ++k) {
+      if (launch.record_steps != 0 || k == launch.num_steps - 1) {
+        const std::int64_t row = launch.record_steps != 0 ? k * launch.num_envs + env : env;
+        RunStep(launch, env, k, ref, clock, launch.rows, row);
+      } else {
+        RunStep(launch, env, k, ref, clock, NoRows{}, 0);
+      }
+    }
+    stored.next_episode = clock.next_episode;
+    stored.draws = clock.draws;
+    stored.elapsed_steps = clock.elapsed_steps;
+    stored.episode_return = clock.episode_return;
+    stored.ended = clock.ended;
+  }
+
+  template <typename Clock, typename Rows>
+  ROLLOUTS_HD static void RunStep(const EnvLaunch& launch, std::int64_t env, std::int32_t k,
+                                  DeviceEnv<Env, ObsTo>& ref, Clock& clock, const Rows& rows,
+                                  std::int64_t row) {
+    auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
+    if (command == Command::kStep && clock.ended &&
+        launch.rules.autoreset == AutoresetMode::kDisabled) {
+      // it stays as it is, and the caller is told
+      Report(launch, clock.env_id, Fault::kEnded);
+      command = Command::kObserve;
+    }
+    const bool is_step = IsStep(command, clock);
+    Action action[kActionSize] = {};
+    // where a step begins an episode, its action is read too, and counts for nothing
+    if (command == Command::kStep) TakeAction(launch, env, k, clock, action);
+    const auto ended_before = clock.ended;
+    RunCommand(
+        command, launch.rules, ref, clock, action, [&] { return BasicRowRef<Rows>{rows, row}; },
+        [&](const BasicRowRef<Rows>& out) {
+          if (is_step) CountEpisode(launch, env, clock, ended_before);
+          WriteInfos(ref, out);
+        });
+  }
+
+  // After a step and before the autoreset that may follow it.
+  template <typename Clock, typename Ended>
+  ROLLOUTS_HD static void CountEpisode(const EnvLaunch& launch, std::int64_t env,
+                                       const Clock& clock, Ended ended_before) {
+    if (!clock.ended || ended_before) return;
+    launch.totals.episodes[env] += 1;
+    launch.totals.lengths[env] += clock.elapsed_steps;
+    launch.totals.returns[env] += clock.episode_return;
+  }
+
+  ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>& ref,
+                                     const BasicRowRef<DeviceRows>& out) {
+    ref.WriteInfoRow(out.view.infos, out.row);
+    // where the episode ends in this row, the next one's take their place
+    if (out.view.begun_infos[0]) ref.WriteInfoRow(out.view.begun_infos, out.row);
+  }
+  ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>&, const BasicRowRef<NoRows>&) {}
+
+  template <typename Clock>
+  ROLLOUTS_HD static void TakeAction(const EnvLaunch& launch, std::int64_t env, std::int32_t k,
+                                     const Clock& clock, Action* action) {
+    if (launch.action_source == ActionSource::kRandom) {
+      const auto step = static_cast<std::uint64_t>(launch.action_step + k);
+      Rng rng(launch.action_seed, clock.env_id, static_cast<std::uint32_t>(step));
+      for (std::int64_t i = 0; i < kActionSize; ++i) {
+        action[i] = RandomAction<Action>(Env::kSpec.action, static_cast<std::int32_t>(i), rng);
+      }
+    } else {
+      const bool is_sequence = launch.action_source == ActionSource::kSequence;
+      const std::int64_t row = is_sequence ? k * launch.num_envs + env : env;
+      for (std::int64_t i = 0; i < kActionSize; ++i) {
+        action[i] = Given(launch, row * kActionSize + i, static_cast<std::int32_t>(i), clock);
+      }
+    }
+    if (launch.taken) {
+      Action* const taken =
+          static_cast<Action*>(launch.taken) + (k * launch.num_envs + env) * kActionSize;
+      for (std::int64_t i = 0; i < kActionSize; ++i) taken[i] = action[i];
+    }
+  }
+
+  // An element of the caller's actions; where it is none of the space's, the first of those is
+  // taken and the caller told.
+  template <typename Clock>
+  ROLLOUTS_HD static Action Given(const EnvLaunch& launch, std::int64_t at, std::int32_t element,
+                                  const Clock& clock) {
+    constexpr const SpaceSpec& kSpace = Env::kSpec.action;
+    if constexpr (kSpace.n > 0 || kSpace.multi_discrete) {
+      const std::int64_t value = launch.action_bytes == 8
+                                     ? static_cast<const std::int64_t*>(launch.actions)[at]
+                                     : static_cast<const std::int32_t*>(launch.actions)[at];
+      const std::int64_t count =
+          kSpace.n > 0 ? kSpace.n : static_cast<std::int64_t>(kSpace.high[element]) + 1;
+      if (value >= 0 && value < count) return static_cast<Action>(value);
+    } else {
+      const float value = static_cast<const float*>(launch.actions)[at];
+      if (value - value == 0) return static_cast<Action>(value);
+    }
+    Report(launch, clock.env_id, Fault::kNoSuchAction);
+    return 0;
+  }
+
+  ROLLOUTS_HD static void Report(const EnvLaunch& launch, std::uint32_t env_id, Fault kind) {
+    AtomicMin(launch.fault, std::uint64_t{env_id} << 8 | static_cast<std::uint64_t>(kind));
+  }
+};
+
+}  // namespace rollouts
+
+// The entries that loaders look for: of one step, and of num_steps. `OBS` is float,
+// rollouts::Float16 and so on.
+#if defined(__CUDACC_RTC__)
+#define ROLLOUTS_ENV_ENTRY(NAME, MANY, ENV, OBS)                                   \
+  extern "C" __global__ void __launch_bounds__(256) NAME(rollouts::EnvLaunch launch) { \
+    rollouts::EnvKernel<ENV, OBS>::Run<MANY>(rollouts::Block(), launch);           \
+  }
+#else
+#define ROLLOUTS_ENV_ENTRY(NAME, MANY, ENV, OBS)                                               \
+  extern "C" void NAME(const rollouts::EnvLaunch* launch, std::int64_t num_blocks,             \
+                       std::int32_t num_threads, std::int32_t backwards) {                     \
+    for (std::int64_t i = 0; i < num_blocks; ++i) {                                            \
+      const rollouts::Block block(backwards ? num_blocks - 1 - i : i, num_threads, backwards); \
+      rollouts::EnvKernel<ENV, OBS>::Run<MANY>(block, *launch);                                \
+    }                                                                                          \
+  }
+extern "C" __attribute__((used)) inline std::int64_t rollouts_launch_bytes() { return sizeof(rollouts::EnvLaunch); }
+#endif
+
+#define ROLLOUTS_ENV_KERNEL(ENV, OBS)                    \
+  ROLLOUTS_ENV_ENTRY(rollouts_step, false, ENV, OBS)     \
+  ROLLOUTS_ENV_ENTRY(rollouts_steps, true, ENV, OBS)

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What crosses between us and an environment of the user's own, which the user's compiler made: plain
+// data and C functions. Compilers and standard libraries of the two sides need not match: no type of
+// the standard library, no virtual call and no exception crosses. Text is read before a call returns.
+//
+// A plug-in exports `const PluginTable* rollouts_plugin()`, whose result lives as long as the
+// process. exports.h makes one of an environment; our side of it is plugin_batch.h.
+#pragma once
+
+#include "rollouts/core/step.h"
+
+namespace rollouts {
+
+// Counts up with every change of what is below or of core/'s structs.
+inline constexpr std::uint32_t kPluginVersion = 1;
+inline constexpr const char* kPluginFunction = "rollouts_plugin";
+
+// Sizes, which the two sides must have in common.
+struct PluginLayout {
+  std::uint32_t version = 0;
+  std::uint32_t table_bytes = 0;
+  std::uint32_t env_spec_bytes = sizeof(EnvSpec);
+  std::uint32_t batch_view_bytes = sizeof(BatchView);
+  std::uint32_t group_view_bytes = sizeof(GroupView);
+  std::uint32_t episode_clock_bytes = sizeof(EpisodeClock);
+  std::uint32_t step_rules_bytes = sizeof(StepRules);
+  std::uint32_t real_bytes = sizeof(Real);
+};
+
+// What a call came to; but for kPluginOk its ErrorSink was told why.
+enum PluginResult : std::int32_t {
+  kPluginOk = 0,
+  kPluginSpecError = 1,   // an argument is wrong
+  kPluginFailed = 2,      // anything else
+  kPluginAbandoned = 3,   // a function that it called gave up; whoever called knows why
+};
+
+// An option's value; `kind` says which member.
+struct PluginValue {
+  enum Kind : std::int32_t { kBool, kInt, kDouble, kText };
+  Kind kind = kBool;
+  std::int32_t flag = 0;
+  std::int64_t whole = 0;
+  double number = 0;
+  const char* text = nullptr;
+};
+
+// An option of several environments: one value for all of them, or one for each.
+struct PluginColumn {
+  const char* name = nullptr;
+  const PluginValue* values = nullptr;
+  std::int64_t num_values = 0;
+};
+
+struct PluginColumns {
+  const PluginColumn* first = nullptr;
+  std::int64_t count = 0;
+};
+
+// Functions that a plug-in calls, with their first argument.
+struct ErrorSink {
+  void* to;
+  void (*put)(void* to, const char* message);
+};
+struct ByteSink {
+  void* to;
+  void (*put)(void* to, const std::uint8_t* bytes, std::int64_t count);
+};
+struct OptionSink {
+  void* to;
+  void (*put)(void* to, const char* name, const PluginValue* value);
+};
+struct ArraySink {
+  void* to;
+  void (*put)(void* to, const char* name, DType dtype, const std::int64_t* shape,
+              std::int32_t num_dims, const std::uint8_t* bytes, std::int64_t num_bytes);
+};
+
+// Rows of the batch being filled, as RowSource has them (pool/env_batch.h).
+struct PluginRows {
+  BatchView view;
+  std::int64_t first = 0;
+  std::int32_t count = 0;
+  void* buffer = nullptr;
+};
+struct PluginRowSource {
+  void* source;
+  // False: there are none, and the run is over.
+  bool (*take)(void* source, std::int32_t count, PluginRows* rows);
+  bool (*finish)(void* source, const PluginRows* rows);
+  bool (*fail)(void* source, std::int32_t env, const char* message);
+};
+
+struct PluginWork {
+  const Command* commands = nullptr;
+  const std::uint8_t* actions = nullptr;
+  std::int64_t action_bytes = 0;
+  StepRules rules;
+};
+
+// `batch` is what `make` made. Functions mean what those of EnvBatch with their names mean, threads
+// included.
+struct PluginTable {
+  PluginLayout layout;
+  std::int32_t multi_agent;
+  // What a GPU's pool must know (DeviceLayout); no state_fields: none steps it.
+  std::int32_t state_fields;
+  std::int32_t real_state;
+  std::int32_t config_bytes;
+  PluginResult (*configs)(PluginColumns options, std::int32_t num_envs, ByteSink out,
+                          ErrorSink error);
+  PluginResult (*default_options)(OptionSink options, ErrorSink error);
+  PluginResult (*make_spec)(PluginColumns options, EnvSpec* spec, ErrorSink error);
+  PluginResult (*make)(PluginColumns options, std::int32_t first_row, std::int32_t num_envs,
+                       void** batch, ErrorSink error);
+  void (*destroy)(void* batch);
+  void (*spec)(const void* batch, EnvSpec* spec);
+  PluginResult (*make_envs)(void* batch, std::int32_t first, std::int32_t count, ErrorSink error);
+  EpisodeClock* (*clock)(void* batch, std::int32_t env);
+  PluginResult (*run)(void* batch, const std::int32_t* envs, std::int64_t num_envs,
+                      const PluginWork* work, PluginRowSource rows, ErrorSink error);
+  std::uint8_t* (*state_bytes)(void* batch, std::int32_t env, std::int64_t* num_bytes);
+  PluginResult (*save_state)(const void* batch, std::int32_t env, ByteSink out, ErrorSink error);
+  PluginResult (*check_state)(const void* batch, std::int32_t env, const std::uint8_t* bytes,
+                              std::int64_t num_bytes, ErrorSink error);
+  PluginResult (*load_state)(void* batch, std::int32_t env, const std::uint8_t* bytes,
+                             std::int64_t num_bytes, ErrorSink error);
+  PluginResult (*options_of)(const void* batch, std::int32_t env, OptionSink options,
+                             ErrorSink error);
+  PluginResult (*read_world)(const void* batch, std::int32_t env, std::int32_t first,
+                             ArraySink arrays, ErrorSink error);
+  // Environments with other options, ready to be put in place.
+  PluginResult (*prepare)(void* batch, const std::int32_t* envs, std::int64_t num_envs,
+                          PluginColumns options, std::int32_t first_row, void** prepared,
+                          ErrorSink error);
+  void (*put_in_place)(void* prepared);
+  void (*drop_prepared)(void* prepared);
+};
+
+using PluginFunction = const PluginTable* (*)();
+
+}  // namespace rollouts

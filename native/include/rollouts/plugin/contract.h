@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of core/env.h and core/multi_agent.h, each with a sentence for those who broke it.
+#pragma once
+
+#include <type_traits>
+
+#include "rollouts/core/env.h"
+#include "rollouts/core/info_columns.h"
+#include "rollouts/core/multi_agent.h"
+#include "rollouts/support/options.h"
+
+namespace rollouts {
+
+// Whoever has phases means to have agents.
+template <typename Env>
+inline constexpr bool kHasAgents = requires { Env::kPhases; };
+
+// A struct whose functions are asked for one by one, so that each that is missing is named.
+// clang-format off
+template <typename Env>
+struct CommonContract {
+  static_assert(requires { typename Env::Config; }, "rollouts: it has no type Config");
+  static_assert(requires { typename Env::Obs; }, "rollouts: it has no type Obs, that of an element of its observations");
+  static_assert(std::is_trivially_copyable_v<typename Env::Config>, "rollouts: its Config is not trivially copyable; options are bool, std::int32_t, float or double");
+  static_assert(requires(typename Env::Config& config, OptionReader& visit) { Env::VisitConfig(config, visit); }, "rollouts: it has no function `template <class V> static void VisitConfig(Config&, V& visit)`");
+  static constexpr bool kHolds = true;
+};
+
+template <typename Env>
+struct LightContract : CommonContract<Env> {
+  static_assert(requires { typename Env::State; }, "rollouts: it has no type State");
+  static_assert(requires { typename Env::Action; }, "rollouts: it has no type Action: std::int32_t for Discrete and MultiDiscrete actions, float for a Box");
+  static_assert(std::is_trivially_copyable_v<typename Env::State>, "rollouts: its State is not trivially copyable: no pointers to memory of its own, no containers, no virtual functions");
+  static_assert(requires { static_cast<const EnvSpec&>(Env::kSpec); }, "rollouts: it has no `static constexpr EnvSpec kSpec`");
+  static_assert(requires(const typename Env::Config& config, typename Env::State& state, Rng& rng) { Env::Reset(config, state, rng); }, "rollouts: it has no function `static void Reset(const Config&, State&, Rng&)`");
+  static_assert(requires(const typename Env::Config& config, typename Env::State& state, const typename Env::Action* action, Rng& rng) { requires kSameType<decltype(Env::Step(config, state, action, rng)), StepResult>; }, "rollouts: it has no function `static StepResult Step(const Config&, State&, const Action* action, Rng&)`");
+  static_assert(requires(const typename Env::Config& config, const typename Env::State& state, typename Env::Obs* obs) { Env::Observe(config, state, obs); }, "rollouts: it has no function `static void Observe(const Config&, const State&, Obs* obs)`");
+  static_assert(Env::kSpec.num_groups == 0, "rollouts: its kSpec has groups of agents, but it has no kPhases; see core/multi_agent.h");
+  static_assert(SizeOf(Env::kSpec.observation.dtype) == sizeof(typename Env::Obs), "rollouts: kSpec.observation.dtype and Obs have different sizes");
+  static_assert(Env::kSpec.observation.size() > 0 && Env::kSpec.action.size() > 0, "rollouts: kSpec.observation or kSpec.action has no elements: n, or ndim and shape");
+  static_assert(Env::kSpec.action.n > 0 ? kSameType<typename Env::Action, std::int32_t> : SizeOf(Env::kSpec.action.dtype) == sizeof(typename Env::Action), "rollouts: kSpec.action.dtype and Action have different sizes, or Action is not std::int32_t where kSpec.action.n is set");
+  static_assert(Env::kSpec.reset_infos == kTellsInfo<Env>, "rollouts: kSpec.reset_infos must be true where there are infos, else false");
+  static_assert(NumInfoValues<Env>() <= EnvSpec::kMaxInfoValues, "rollouts: its infos have more values than EnvSpec::kMaxInfoValues");
+  static_assert(!kTellsInfo<Env> || requires(const typename Env::Config& config, const typename Env::State& state, double* values) { Env::WriteInfo(config, state, values); }, "rollouts: kSpec has infos, and there is no function `static void WriteInfo(const Config&, const State&, double* values)`");
+};
+
+template <typename Env>
+struct AgentsContract : CommonContract<Env> {
+  static_assert(requires { typename Env::World; }, "rollouts: it has no type World");
+  static_assert(requires { typename Env::Agents; }, "rollouts: it has no type Agents");
+  static_assert(std::is_trivially_copyable_v<typename Env::World>, "rollouts: its World is not trivially copyable: no pointers to memory of its own, no containers, no virtual functions");
+  static_assert(requires(const typename Env::Config& config) { requires kSameType<decltype(Env::MakeSpec(config)), EnvSpec>; }, "rollouts: it has no function `static EnvSpec MakeSpec(const Config&)`");
+  static_assert(requires(const typename Env::Config& config, typename Env::Agents& agents, AnyVisitor& visit) { Env::VisitFields(config, agents, visit); }, "rollouts: it has no function `template <class V> static void VisitFields(const Config&, Agents&, V& visit)`");
+  static_assert(requires(const WorldRef<Env>& world, Rng& rng) { Env::Reset(world, rng); }, "rollouts: it has no function `static void Reset(const WorldRef<Env>& world, Rng& rng)`");
+  static_assert(Env::kPhases > 0, "rollouts: kPhases must be 1 at least");
+  static_assert(requires(const WorldRef<Env>& world) { Env::template StepAgent<0>(world, 0); Env::template StepAgent<Env::kPhases - 1>(world, 0); }, "rollouts: it has no function `template <int kPhase> static void StepAgent(const WorldRef<Env>& world, int agent)`");
+  static_assert(requires(const WorldRef<Env>& world, Rng& rng) { requires kSameType<decltype(Env::EndStep(world, rng)), bool>; }, "rollouts: it has no function `static bool EndStep(const WorldRef<Env>& world, Rng& rng)`");
+  static_assert(requires(const WorldRef<Env>& world, typename Env::Obs* obs) { Env::Observe(world, 0, obs); }, "rollouts: it has no function `static void Observe(const WorldRef<Env>& world, int agent, Obs* obs)`");
+};
+// clang-format on
+
+}  // namespace rollouts

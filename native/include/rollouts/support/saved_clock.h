@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// An episode as the first part of an environment's saved state (support/state.h).
+#pragma once
+
+#include <cstdint>
+
+#include "rollouts/core/step.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
+
+namespace rollouts {
+
+// An environment's episode; its env_id is not part of the state.
+inline void PutClock(StateWriter& writer, const EpisodeClock& clock) {
+  writer.Put(clock.seed);
+  writer.Put(clock.stream_id);
+  writer.Put(clock.next_episode);
+  writer.Put(clock.draws);
+  writer.Put(clock.elapsed_steps);
+  writer.Put(clock.episode_return);
+  writer.Put(static_cast<std::uint8_t>(clock.ended));
+}
+
+// Throws SpecError for what no clock can be.
+inline EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
+  EpisodeClock clock;
+  // the environment's own: a state may come from another one
+  clock.env_id = env_id;
+  clock.seed = reader.Get<std::uint64_t>();
+  clock.stream_id = reader.Get<std::uint32_t>();
+  clock.next_episode = reader.Get<std::uint32_t>();
+  clock.draws = reader.Get<std::uint32_t>();
+  clock.elapsed_steps = reader.Get<std::int32_t>();
+  clock.episode_return = reader.Get<double>();
+  const auto ended = reader.Get<std::uint8_t>();
+  // a clock that has begun counts the next episode, which is 1 at least
+  if (clock.elapsed_steps < 0 || clock.next_episode == 0 || ended > 1) {
+    throw SpecError("has no episode that could be");
+  }
+  clock.ended = ended != 0;
+  return clock;
+}
+
+}  // namespace rollouts

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shared library that stays loaded for the life of the process.
+#pragma once
+
+#include <string>
+
+namespace rollouts {
+
+// Loads `path` and looks a function up. Throws EngineError with what the loader says.
+void* LoadFunction(const std::string& path, const char* name);
+
+}  // namespace rollouts

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Env-steps per second of a pool of a GPU, launched, from a CUDA graph, and K steps a launch."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+import rollouts
+from rollouts.checks import whole_number
+from rollouts.device.arguments import EMULATION
+from rollouts.device.vector_env import DeviceVectorEnv
+from rollouts.errors import SpecError
+
+_GRAPH_STEPS = 20  # of one graph: what starting it costs is shared out
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """What one way of stepping came to.
+
+    Attributes:
+      env_id, num_envs, device: What was stepped.
+      way: "C++ pool", "launched", "graph" or "K steps a launch".
+      env_steps_per_s: Of each repeat, by the wall clock, resets included.
+    """
+
+    env_id: str
+    num_envs: int
+    device: str
+    way: str
+    env_steps_per_s: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median of the repeats."""
+        return statistics.median(self.env_steps_per_s)
+
+
+def measure_device(
+    env_id: str,
+    num_envs: int,
+    device: str,
+    *,
+    num_steps: int = 100,
+    duration_s: float = 1.0,
+    repeats: int = 5,
+) -> list[DeviceRow]:
+    """Measures an environment on a device and the C++ pool beside it, which take turns.
+
+    Args:
+      env_id: One that `env_spec(id).runs_on_gpu`.
+      num_envs: Environments N, in both.
+      device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
+      num_steps: K of one launch.
+      duration_s: About how long one repeat takes each.
+      repeats: Repeats of each.
+
+    Raises:
+      SpecError, EngineError: As `make_vec`.
+    """
+    whole_number("repeats", repeats, 1, 10**6)
+    if not duration_s > 0:
+        raise SpecError(f"duration_s must be above 0, got {duration_s}")
+    arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step"}
+    env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
+    assert isinstance(env, DeviceVectorEnv)
+    pool = rollouts.make_vec(env_id, num_envs, **arguments)
+    with env, pool:
+        ways = _ways(env, pool, num_steps)
+        calls = {name: _calls_for(duration_s, call) for name, (call, _) in ways.items()}
+        speeds: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(repeats):
+            for name, (call, env_steps) in ways.items():
+                seconds = _time(call, calls[name])
+                speeds[name].append(calls[name] * env_steps / seconds)
+    return [DeviceRow(env_id, num_envs, device, name, tuple(each)) for name, each in speeds.items()]
+
+
+# (number of calls to make, one after the other, and wait for) and env-steps of a call
+_Way = tuple[Callable[[int], None], int]
+
+
+def _ways(env: DeviceVectorEnv, pool: rollouts.VectorEnv, num_steps: int) -> dict[str, _Way]:
+    env.reset()
+    pool.reset()
+    actions = env.rollout(1, record=True)[4]["action"][0]
+    on_host = actions.cpu().numpy()
+
+    def step_pool(count: int) -> None:
+        for _ in range(count):
+            pool.step(on_host)
+
+    def step(count: int) -> None:
+        for _ in range(count):
+            env.step(actions)
+        env.synchronize()
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            env.rollout(num_steps, "random")
+        env.synchronize()
+
+    ways: dict[str, _Way] = {
+        "C++ pool": (step_pool, env.num_envs),
+        "launched": (step, env.num_envs),
+    }
+    if env.device.type == "cuda":
+        ways["graph"] = (_graph(env, actions), env.num_envs * _GRAPH_STEPS)
+    ways[f"{num_steps} steps a launch"] = (steps, env.num_envs * num_steps)
+    return ways
+
+
+def _graph(env: DeviceVectorEnv, actions: torch.Tensor) -> Callable[[int], None]:
+    env.step(actions)
+    env.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_GRAPH_STEPS):
+            env.step(actions)
+
+    def replay(count: int) -> None:
+        for _ in range(count):
+            graph.replay()
+        env.synchronize()
+
+    return replay
+
+
+def _time(call: Callable[[int], None], count: int) -> float:
+    start = time.perf_counter()
+    call(count)
+    return time.perf_counter() - start
+
+
+def _calls_for(duration_s: float, call: Callable[[int], None]) -> int:
+    """Calls that take about so long; the first ones warm up."""
+    count = 1
+    while (seconds := _time(call, count)) < duration_s / 4:
+        count *= 4
+    return max(1, round(count * duration_s / seconds))
+
+
+def as_table(rows: list[DeviceRow]) -> str:
+    """Aligned text, a row for each way, with its share of the C++ pool."""
+    lines = [f"{'':<22}{'env-steps/s':>14}{'range':>26}{'of C++ pool':>14}"]
+    for row in rows:
+        pool = next(each for each in rows if each.way == "C++ pool" and _same(each, row))
+        spread = f"{min(row.env_steps_per_s):.3g} to {max(row.env_steps_per_s):.3g}"
+        ratio = f"{row.median / pool.median:.2f}x"
+        if row is pool:
+            lines.append(f"{row.env_id}, {row.num_envs} environments, {row.device}")
+        lines.append(f"  {row.way:<20}{row.median:>14.3g}{spread:>26}{ratio:>14}")
+    if any(row.device == EMULATION for row in rows):
+        lines.append("cpu-emulation runs kernels as loops: its speed says nothing of a GPU's")
+    return "\n".join(lines)
+
+
+def _same(one: DeviceRow, other: DeviceRow) -> bool:
+    return (one.env_id, one.num_envs) == (other.env_id, other.num_envs)
+
+
+def as_json(rows: list[DeviceRow]) -> list[dict[str, Any]]:
+    """Rows as plain values."""
+    return [asdict(row) | {"median": row.median} for row in rows]

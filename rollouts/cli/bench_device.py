@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts bench-device`: pools of a GPU beside the C++ pool."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    positive_int: Callable[[str], Any],
+    positive_float: Callable[[str], Any],
+) -> None:
+    """Declares its arguments."""
+    add = parser.add_argument
+    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--num-envs", nargs="+", action="extend", type=positive_int, metavar="N",
+        help="one or several; default: 100000")  # fmt: skip
+    add("--device", default="cuda", help="cuda, cuda:1 or cpu-emulation; default: cuda")
+    add("--num-steps", type=positive_int, default=100, metavar="K",
+        help="of one launch; default: 100")  # fmt: skip
+    add("--duration-s", type=positive_float, default=1.0, metavar="S",
+        help="of one repeat of one way, about; default: 1")  # fmt: skip
+    add("--repeats", type=positive_int, default=5, metavar="R", help="default: 5")
+    add("--json", action="store_true", help="print one JSON array, nothing else")
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measures and prints."""
+    # brings torch
+    device = importlib.import_module("rollouts.bench.device")
+    rows = [
+        row
+        for env_id in args.env_id
+        for num_envs in args.num_envs or [100_000]
+        for row in device.measure_device(
+            env_id,
+            num_envs,
+            args.device,
+            num_steps=args.num_steps,
+            duration_s=args.duration_s,
+            repeats=args.repeats,
+        )
+    ]
+    print(json.dumps(device.as_json(rows), indent=1) if args.json else device.as_table(rows))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts check-env`: an environment's kernel beside the C++ pool."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+from rollouts.cli.env_trials import Trials
+from rollouts.errors import SpecError
+from rollouts.pool.registry import env_spec
+
+# of one step from the same state: 32-bit Reals on a GPU, 64-bit on the CPU
+_TOLERANCE = 1e-4
+_RARE = 0.01
+
+
+def check_kernel(trials: Trials) -> str:
+    """Steps the kernel as loops, from the pool's state at each step, and compares.
+
+    Args:
+      trials: The environment and the actions that it gets.
+
+    Returns:
+      What was found.
+
+    Raises:
+      SpecError: It does not compile as a kernel, or computes something else.
+    """
+    if env_spec(trials.env_id, **trials.options).groups:
+        return "not tried: environments with several agents run on the CPU alone"
+    if importlib.util.find_spec("torch") is None:
+        return "not tried: a GPU's pools need torch (pip install 'rollouts[torch]')"
+    worst, num_apart = 0.0, 0
+    with trials.pool(num_threads=None, device="cpu-emulation") as kernel, trials.pool() as pool:
+        pool.reset()
+        kernel.reset()
+        for step, action in enumerate(trials.actions):
+            kernel.set_state(None, pool.get_state())
+            theirs, mine = pool.step(action), kernel.step(action)
+            same = np.ones(trials.num_envs, np.bool_)
+            for one, other in zip(mine[2:4], theirs[2:4], strict=True):
+                same &= one.numpy() == other
+            num_apart += int((~same).sum())
+            # an end that rounding moved by a step is none of the kernel's, if it is a rare one
+            if num_apart > _RARE * trials.num_envs * len(trials.actions) + 1:
+                raise SpecError(_difference("end", step, int(np.argmin(same))))
+            for name, one, other in zip(("observation", "reward"), mine, theirs, strict=False):
+                apart = _apart(one.numpy(), np.asarray(other).astype(one.numpy().dtype))
+                apart[~same] = 0
+                worst = max(worst, float(apart.max()))
+                if worst > _TOLERANCE:
+                    raise SpecError(_difference(name, step, int(np.argmax(apart))))
+        kernel.synchronize()
+    kind = f"within {worst:.1g} of the pool" if worst > 0 or num_apart else "the pool's to the bit"
+    return f"as loops, {kind} in each step from the same states"
+
+
+def _apart(one: Any, other: Any) -> Any:
+    """How far rows are apart at most, in parts of what is larger than 1."""
+    rows = len(one)
+    difference = np.abs(one.astype(np.float64) - other) / np.maximum(1, np.abs(other))
+    # NaN is further than any number
+    return np.nan_to_num(difference, nan=np.inf).reshape(rows, -1).max(axis=1)
+
+
+def _difference(what: str, step: int, env: int) -> str:
+    return (
+        f"the kernel's {what} differs from the pool's in step {step} of environment {env}: a GPU "
+        "has 32-bit Reals; numbers that must not be rounded are std::int32_t or double"
+    )

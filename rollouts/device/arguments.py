@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users pass to a pool of a GPU, read and checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rollouts.checks import one_of
+from rollouts.errors import SpecError
+
+EMULATION = "cpu-emulation"
+_FLOATS = ("float32", "float16", "bfloat16")
+
+
+def read_device(device: str | torch.device) -> tuple[torch.device, bool]:
+    if device == EMULATION:
+        return torch.device("cpu"), True
+    try:
+        read = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise SpecError(
+            f"device is {device!r}, expected 'cuda', 'cuda:1' or {EMULATION!r}"
+        ) from error
+    if read.type != "cuda":
+        raise SpecError(
+            f"device is {device!r}, expected 'cuda', 'cuda:1' or {EMULATION!r}; without device the "
+            "C++ pool steps on the CPU"
+        )
+    if read.index is None and torch.cuda.is_available():
+        read = torch.device("cuda", torch.cuda.current_device())
+    return read, False
+
+
+def read_obs_dtype(given: str | torch.dtype, space: spaces.Space[Any]) -> str:
+    name = _FLOATS[one_of("obs_dtype", str(given).removeprefix("torch."), _FLOATS)]
+    own = np.dtype(space.dtype or np.float32).name
+    if own in _FLOATS:
+        return name
+    if name != "float32":
+        raise SpecError(f"obs_dtype is {name}, and observations are {own}, which stay as they are")
+    return own
+
+
+def read_mask(mask: Any, num_envs: int, device: torch.device) -> Tensor | None:
+    if mask is None:
+        return None
+    tensor = mask if isinstance(mask, Tensor) else torch.as_tensor(np.asarray(mask))
+    if tensor.dtype != torch.bool or tensor.shape != (num_envs,):
+        raise SpecError(
+            f"reset_mask is {tensor.dtype} {tuple(tensor.shape)}, expected torch.bool ({num_envs},)"
+        )
+    return tensor.to(device)
+
+
+class ActionReader:
+    """Actions of N environments as tensors that kernels take."""
+
+    def __init__(self, space: spaces.Space[Any], num_envs: int, device: torch.device) -> None:
+        self._space, self._device = space, device
+        self._is_box = isinstance(space, spaces.Box)
+        self._rows = (num_envs, *(space.shape or ()))
+
+    def read(self, actions: Any) -> tuple[Tensor, int | None]:
+        """The actions, and K of a sequence (K, N, ...), None of (N, ...).
+
+        Raises:
+          SpecError: Another shape, dtype or device.
+        """
+        if not isinstance(actions, Tensor):
+            actions = torch.as_tensor(actions)
+            if self._is_box and actions.dtype == torch.float64:
+                actions = actions.float()
+            actions = actions.to(self._device)
+        allowed = (torch.float32,) if self._is_box else (torch.int64, torch.int32)
+        is_sequence = actions.ndim == 1 + len(self._rows)
+        rows = tuple(actions.shape[1:]) if is_sequence else tuple(actions.shape)
+        if actions.dtype not in allowed or rows != self._rows:
+            names = " or ".join(str(dtype) for dtype in allowed)
+            raise SpecError(
+                f"actions are {actions.dtype} {tuple(actions.shape)}, expected {names} {self._rows}"
+            )
+        if actions.device != self._device:
+            raise SpecError(f"actions are on {actions.device}, expected {self._device}")
+        return actions.contiguous(), len(actions) if is_sequence else None
+
+    def empty(self, num_steps: int) -> Tensor:
+        """(K, N, ...) for random actions. Raises SpecError where the space has no bounds."""
+        space = self._space
+        if isinstance(space, spaces.Box) and not space.is_bounded("both"):
+            raise SpecError(f"random actions need a bounded space, and {space} is not")
+        dtype = torch.float32 if self._is_box else torch.int32
+        return torch.empty((num_steps, *self._rows), dtype=dtype, device=self._device)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`CudaKernel`: a kernel compiled by NVRTC for the card that is there, launched on torch's stream.
+
+The only code that calls CUDA, through `cuda.bindings` (extra `cuda`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rollouts.device.kernel_source import KernelSource
+from rollouts.device.launch_args import EnvLaunch
+from rollouts.errors import EngineError, SpecError
+from rollouts.own_env.cache import cache_folder, find_or_make
+
+_ENTRIES = (b"rollouts_step", b"rollouts_steps")
+_CUBIN = "kernel.cubin"
+_INSTALL = "pip install 'rollouts[cuda]'"
+
+
+class CudaKernel:
+    """A kernel of one device; `num_launches` counts its launches."""
+
+    def __init__(self, source: KernelSource, device: torch.device) -> None:
+        """Compiles it, or takes it from the cache, and loads it.
+
+        Raises:
+          EngineError: No GPU, driver or `cuda.bindings`. SpecError: NVRTC refuses the text.
+        """
+        if not torch.cuda.is_available():
+            raise EngineError(
+                "device='cuda' needs an NVIDIA GPU, its driver and a build of torch with CUDA, and "
+                "torch finds none (torch.cuda.is_available() is False): leave device out for the "
+                "C++ pool; device='cpu-emulation' runs the GPU's kernels on the CPU, for tests"
+            )
+        self._driver = _bindings("driver")
+        self._device = device
+        # torch makes the context that everything below is in
+        with torch.cuda.device(device):
+            torch.cuda.current_stream()
+            torch.zeros(1, device=device)
+            major, minor = torch.cuda.get_device_capability(device)
+            cubin = compile_cubin(source, f"sm_{major}{minor}").read_bytes()
+            self._module = self._check(self._driver.cuModuleLoadData(cubin))
+            self._step, self._steps = (
+                self._check(self._driver.cuModuleGetFunction(self._module, name))
+                for name in _ENTRIES
+            )
+        self._params = (ctypes.c_void_p * 1)()
+        self._lock = threading.Lock()
+        self.num_launches = 0
+
+    def launch(self, args: EnvLaunch, num_blocks: int, num_threads: int) -> None:
+        """Puts it on torch's current stream and returns; what `args` points to must stay."""
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        with self._lock, torch.cuda.device(self._device):
+            # the driver copies the arguments before it returns
+            self._params[0] = ctypes.addressof(args)
+            launched = self._driver.cuLaunchKernel(
+                self._steps if args.num_steps > 1 else self._step,
+                *(num_blocks, 1, 1),
+                *(num_threads, 1, 1),
+                0,
+                stream,
+                ctypes.addressof(self._params),
+                0,
+            )
+        self._check(launched)
+        self.num_launches += 1
+
+    def _check(self, result: tuple[Any, ...]) -> Any:
+        status, *values = result
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            _, text = self._driver.cuGetErrorString(status)
+            raise EngineError(f"CUDA: {(text or str(status).encode()).decode()}")
+        return values[0] if values else None
+
+
+def compile_cubin(source: KernelSource, arch: str) -> Path:
+    """Compiles a kernel for `arch`, such as "sm_90"; needs no GPU.
+
+    Raises:
+      EngineError: NVRTC is missing. SpecError: It refuses the text, with file and line.
+    """
+    nvrtc = _bindings("nvrtc")
+    options = [
+        "--std=c++20",
+        f"--gpu-architecture={arch}",
+        # sums as on the host
+        "--fmad=false",
+        # functions for the host alone, such as VisitConfig, carry no annotation
+        "--device-as-default-execution-space",
+    ]
+    where = [f"--include-path={folder}" for folder in source.env.include_dirs]
+
+    def make(folder: Path) -> None:
+        (folder / _CUBIN).write_bytes(_run_nvrtc(nvrtc, source, [*options, *where]))
+
+    status, *version = nvrtc.nvrtcVersion()
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise EngineError(f"NVRTC does not start ({status}): {_INSTALL}")
+    parts = [source.digest, *options, repr(version)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return find_or_make(cache_folder("cuda"), key, _CUBIN, make)
+
+
+def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> bytes:
+    def check(result: tuple[Any, ...]) -> Any:
+        status, *values = result
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise EngineError(f"NVRTC: {status}")
+        return values[0] if values else None
+
+    program = check(nvrtc.nvrtcCreateProgram(source.text.encode(), b"kernel.cu", 0, [], []))
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(
+            program, len(options), [option.encode() for option in options]
+        )
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+            check(nvrtc.nvrtcGetProgramLog(program, log))
+            text = log.rstrip(b"\0 ").decode()
+            raise SpecError(
+                f"{source.env.type} does not compile for a GPU:\n{source.explain(text)}"
+            )
+        cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
+        check(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return bytes(cubin)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _bindings(name: str) -> Any:
+    try:
+        module = importlib.import_module(f"cuda.bindings.{name}")
+        if name == "nvrtc":
+            module.nvrtcVersion()
+        return module
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise EngineError(f"pools on a GPU need cuda.bindings ({reason}): {_INSTALL}") from error

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DevicePool`: light environments and their kernel, before they have the face of an API."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from rollouts import _native
+from rollouts.checks import as_bytes, seed_value, to_autoreset_mode, whole_number
+from rollouts.device.arguments import ActionReader, read_device, read_obs_dtype
+from rollouts.device.env_arrays import EnvArrays
+from rollouts.device.kernel import make_kernel
+from rollouts.device.kernel_source import KernelSource
+from rollouts.device.launch_args import EnvLaunch, Fault, StepRules
+from rollouts.device.rows import RowRing, RowSet, RowSpec
+from rollouts.device.stats import DeviceStats
+from rollouts.errors import ClosedError, EnvError, ProtocolError, SpecError
+from rollouts.own_env.registrations import env_source, travelling
+from rollouts.pool.options import read_options
+from rollouts.pool.pool_recipe import read_ids, resolve_pool
+
+Info = dict[str, Any]
+Five = tuple[Tensor, Tensor, Tensor, Tensor, Info]
+
+_NUM_THREADS = 128  # of a block
+# in the order of the native enum
+_AUTORESET = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+_CPU = "leave device out; rollouts.device_queue.DeviceQueue moves batches of the C++ pool to a GPU"
+_FAULTS = {
+    Fault.NOT_FINITE: "its state was not finite after a step; its options may be beyond what its "
+    "integrator can stand. Its episode was cut off there",
+    Fault.NO_SUCH_ACTION: "got an action that is not in its space; the first one there was taken "
+    "in its place",
+    Fault.ENDED: "was stepped after its episode had ended, with autoreset disabled: it stayed as "
+    "it was. Reset it by reset(options={'reset_mask': ...})",
+}
+
+
+class DevicePool:
+    """What of DeviceVectorEnv is not Gymnasium's: construction, launches, states, counts."""
+
+    metadata: dict[str, Any]
+    action_space: spaces.Space[Any]
+    observation_space: spaces.Space[Any]
+
+    def __init__(
+        self,
+        env_id: str | Sequence[str],
+        num_envs: int | None = None,
+        *,
+        device: str | torch.device = "cuda",
+        seed: int | None = None,
+        autoreset_mode: str | AutoresetMode = "next_step",
+        env_id_offset: int = 0,
+        max_episode_steps: int | None = None,
+        env_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Compiles the kernel, or takes it from the cache; see `make_vec`."""
+        self.closed = True  # until there is something to close
+        ids, num_envs = read_ids(env_id, num_envs)
+        if len({*ids}) > 1:
+            raise SpecError("a pool of a GPU has environments of one id: leave device out to mix")
+        options = dict(env_options or {})
+        obs_dtype = options.pop("obs_dtype", "float32")
+        columns = read_options(options, num_envs, own_model=False).native
+        recipe = resolve_pool(ids[:1], num_envs, max_episode_steps, columns)
+        self.env_spec = recipe.specs[ids[0]]
+        if self.env_spec.groups:
+            raise SpecError(f"{ids[0]} has several agents, which no GPU's pool steps: {_CPU}")
+        if self.env_spec.cpu_only:
+            raise SpecError(f"{ids[0]} hosts an engine of the CPU: {_CPU}")
+        self.num_envs = num_envs
+        self.env_id_offset = whole_number("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
+        self.autoreset_mode = to_autoreset_mode(autoreset_mode)
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
+        self.single_action_space = self.env_spec.single_action_space
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.single_observation_space = self.env_spec.single_observation_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._arguments: dict[str, Any] = {
+            "device": str(device),
+            "seed": seed,
+            "autoreset_mode": self.autoreset_mode,
+            "env_id_offset": env_id_offset,
+            "max_episode_steps": max_episode_steps,
+            "env_options": {**columns, "obs_dtype": str(obs_dtype).removeprefix("torch.")},
+        }
+
+        (native_id, _, limit, internal) = recipe.segments[0]
+        self.device, is_emulated = read_device(device)
+        rows = RowSpec.of(
+            self.env_spec,
+            native_id,
+            read_obs_dtype(obs_dtype, self.single_observation_space),
+            self.autoreset_mode is AutoresetMode.SAME_STEP,
+        )
+        self._actions = ActionReader(self.single_action_space, num_envs, self.device)
+        facts = _native.device_facts(native_id, {**columns, **internal}, num_envs)
+        source = KernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
+        self._kernel = make_kernel(source, self.device, emulated=is_emulated)
+        self._envs = EnvArrays(native_id, num_envs, self.device, self.env_id_offset, facts)
+        self._envs.set_options({**columns, **internal})
+        rules = StepRules(_AUTORESET.index(self.autoreset_mode), limit)
+        self._ring = RowRing(
+            rows, num_envs, self.device, functools.partial(self._new_launch, rules)
+        )
+        self._option_names = recipe.option_names
+        # a copy, which callers may write into
+        self._env_ids = self._envs.clock["env_id"].clone()
+        self._envs.seed([secrets.randbits(64) if seed is None else seed_value(seed)] * num_envs)
+        self._env_steps = 0
+        self._was_reset = False
+        self._pending: Five | None = None
+        self.closed = False
+
+    def _new_launch(self, rules: StepRules) -> EnvLaunch:
+        launch = EnvLaunch(rules=rules, num_steps=1)
+        self._envs.fill(launch)
+        return launch
+
+    def _give(self, launch: EnvLaunch, actions: Tensor) -> None:
+        launch.actions = actions.data_ptr()
+        launch.action_bytes = actions.element_size()
+        # until the next launch is made, on the same stream
+        self._held_actions = actions
+
+    def _launch(self, launch: EnvLaunch) -> None:
+        self._kernel.launch(launch, -(-self.num_envs // _NUM_THREADS), _NUM_THREADS)
+
+    def _five(self, row_set: RowSet) -> Five:
+        obs, reward, terminated, truncated, info = row_set.batch()
+        info["env_id"] = self._env_ids
+        return obs, reward, terminated, truncated, info
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("the environment was closed: make a new one")
+
+    def _check_steps(self) -> None:
+        self._check_open()
+        if not self._was_reset:
+            raise ProtocolError("the environments were never reset: call reset first")
+
+    def _raise_fault(self) -> None:
+        fault = self._envs.take_fault()
+        if fault is not None:
+            env_id, kind = fault
+            raise EnvError(f"environment {env_id} {_FAULTS[Fault(kind)]}")
+
+    def synchronize(self) -> None:
+        """Waits for everything that was launched.
+
+        Raises:
+          EnvError: Something went wrong on the device since the last time; it names the env_id.
+        """
+        self._check_open()
+        self._raise_fault()
+
+    def stats(self) -> DeviceStats:
+        """Counts since the environments were made; does not wait for the device.
+
+        Raises:
+          ClosedError: The environment was closed.
+        """
+        self._check_open()
+        episodes = self._envs.totals["episodes"].sum()
+        return DeviceStats(
+            env_steps=self._env_steps,
+            num_launches=self._kernel.num_launches,
+            num_episodes=episodes,
+            episode_length=self._envs.totals["lengths"].sum() / episodes.double(),
+            episode_return=self._envs.totals["returns"].sum() / episodes,
+        )
+
+    def get_state(self, env_id: Sequence[int] | None = None) -> list[bytes]:
+        """Saves environments whole, as `VectorEnv.get_state`, which understands these states.
+
+        Raises:
+          EnvError: Something went wrong before. SpecError: Not ids of this environment.
+          ProtocolError: Never reset. ClosedError: It was closed.
+        """
+        self._check_steps()
+        rows = self._rows_of(env_id)
+        self._raise_fault()
+        return self._envs.save(rows)
+
+    def set_state(
+        self, env_id: Sequence[int] | None, state: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """Puts states of `get_state`, or of VectorEnv's, into environments.
+
+        Numbers of a VectorEnv are rounded to 32 bits. Otherwise as `VectorEnv.set_state`.
+
+        Raises:
+          As `VectorEnv.set_state`; EnvError: Something went wrong before.
+        """
+        self._check_open()
+        rows = self._rows_of(env_id)
+        states = as_bytes(state)
+        if len(states) != len(rows):
+            raise SpecError(f"got {len(states)} states for {len(rows)} environments")
+        if not self._was_reset and len(rows) < self.num_envs:
+            raise ProtocolError("the other environments were never reset: call reset first")
+        self._raise_fault()
+        self._envs.load(rows, states)
+        self._was_reset = True
+
+    def _rows_of(self, env_id: Sequence[int] | None) -> list[int]:
+        if env_id is None:
+            return [*range(self.num_envs)]
+        rows = [int(one) - self.env_id_offset for one in env_id]
+        if len({*rows}) != len(rows) or not all(0 <= row < self.num_envs for row in rows):
+            first, last = self.env_id_offset, self.env_id_offset + self.num_envs - 1
+            raise SpecError(f"env_id {[*env_id]} must be ids from {first} to {last}, none twice")
+        return rows
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Frees all that nobody holds."""
+        self._ring.forget()
+        del self._envs, self._kernel
+
+    def close(self, **kwargs: Any) -> None:
+        """Frees the environments. May be called twice."""
+        if not self.closed:
+            self.close_extras(**kwargs)
+            self.closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the arguments, not the state."""
+        make = functools.partial(type(self), **self._arguments)
+        return make, (travelling(self.env_spec.id), self.num_envs)
+
+    def __repr__(self) -> str:
+        return (
+            f"rollouts.DeviceVectorEnv({self.env_spec.id!r}, num_envs={self.num_envs}, "
+            f"device={self._arguments['device']!r}, autoreset_mode={self.autoreset_mode.name})"
+        )

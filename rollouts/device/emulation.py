@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`HostKernel`: a kernel compiled by the system's C++ compiler, its grid as loops."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+from pathlib import Path
+
+from rollouts.device.kernel_source import KernelSource
+from rollouts.device.launch_args import EnvLaunch
+from rollouts.errors import EngineError, SpecError
+from rollouts.own_env.cache import cache_folder, find_or_make
+from rollouts.own_env.compiler import find_compiler
+
+_LIBRARY = "kernel.so"
+# a GPU's arithmetic: 32-bit, nothing contracted
+_FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-DROLLOUTS_REAL=float", "-shared", "-fPIC"]
+
+
+class HostKernel:
+    """A kernel as a function of the host; `num_launches` counts its calls."""
+
+    def __init__(self, source: KernelSource, *, backwards: bool = False) -> None:
+        """Compiles it, or takes it from the cache.
+
+        Args:
+          source: Its text.
+          backwards: Blocks and threads run in the other order, which must not matter.
+
+        Raises:
+          EngineError: There is no C++ compiler. SpecError: It refuses the text.
+        """
+        library = ctypes.CDLL(str(_compiled(source)))
+        library.rollouts_launch_bytes.restype = ctypes.c_int64
+        if library.rollouts_launch_bytes() != ctypes.sizeof(EnvLaunch):
+            raise EngineError("EnvLaunch differs between the headers and launch_args.py")
+        self._step, self._steps = library.rollouts_step, library.rollouts_steps
+        for entry in (self._step, self._steps):
+            pointer = ctypes.POINTER(EnvLaunch)
+            entry.argtypes = [pointer, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32]
+            entry.restype = None
+        self._backwards = backwards
+        self.num_launches = 0
+
+    def launch(self, args: EnvLaunch, num_blocks: int, num_threads: int) -> None:
+        """Runs `num_blocks` blocks of `num_threads` threads to their end."""
+        self.num_launches += 1
+        entry = self._steps if args.num_steps > 1 else self._step
+        entry(args, num_blocks, num_threads, self._backwards)
+
+
+def _compiled(source: KernelSource) -> Path:
+    compiler = find_compiler()
+    where = [f"-I{folder}" for folder in source.env.include_dirs]
+    parts = [source.digest, *compiler.command, compiler.version, *_FLAGS]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+    def make(folder: Path) -> None:
+        command = [*compiler.command, *_FLAGS, *where, "-x", "c++", "-"]
+        result = subprocess.run(
+            [*command, "-o", str(folder / _LIBRARY)],
+            input=source.text,
+            capture_output=True,
+            text=True,
+        )
+        if result.returncode != 0:
+            raise SpecError(
+                f"{source.env.type} does not compile as a kernel:\n{source.explain(result.stderr)}"
+            )
+
+    return find_or_make(cache_folder("emulation"), key, _LIBRARY, make)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`EnvArrays`: everything a pool of a GPU knows of its environments, as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rollouts import _native
+from rollouts.device.launch_args import ClockColumns, EnvLaunch, EpisodeTotals
+from rollouts.pool.options import Columns
+
+# member of an EpisodeClock -> dtype here; torch computes little with unsigned numbers, whose bits
+# are kept
+_CLOCK = {
+    "seed": torch.int64,
+    "env_id": torch.int32,
+    "next_episode": torch.int32,
+    "draws": torch.int32,
+    "elapsed_steps": torch.int32,
+    "episode_return": torch.float64,
+    "ended": torch.uint8,
+    "stream_id": torch.int32,
+}
+_NO_FAULT = -1  # all bits
+
+
+class EnvArrays:
+    """States, clocks, options and totals of N light environments; kernels get their addresses."""
+
+    def __init__(
+        self,
+        native_id: str,
+        num_envs: int,
+        device: torch.device,
+        env_id_offset: int,
+        facts: dict[str, Any],
+    ) -> None:
+        """Makes them; `facts` are `_native.device_facts` of the environments."""
+        self.native_id, self.num_envs, self.device = native_id, num_envs, device
+        self._facts = facts
+        self.states = self._zeros((facts["state_fields"], num_envs), torch.int32)
+        self.clock = {name: self._zeros((num_envs,), dtype) for name, dtype in _CLOCK.items()}
+        ids = torch.arange(env_id_offset, env_id_offset + num_envs, dtype=torch.int32)
+        self.clock["env_id"].copy_(ids)
+        self.clock["stream_id"].copy_(ids)
+        self.totals = {
+            "episodes": self._zeros((num_envs,), torch.int64),
+            "lengths": self._zeros((num_envs,), torch.int64),
+            "returns": self._zeros((num_envs,), torch.float64),
+        }
+        self.fault = self._zeros((1,), torch.int64).fill_(_NO_FAULT)
+        self.options: Columns = {}
+        self._configs = torch.empty(0)
+        self._config_stride = 0
+
+    def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def set_options(self, columns: Columns) -> None:
+        """Has all environments take these options; what is not named is at its default.
+
+        Raises:
+          SpecError: As the C++ pool does.
+        """
+        facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
+        configs = torch.frombuffer(bytearray(facts["configs"]), dtype=torch.uint8)
+        self._configs = configs.to(self.device)
+        self._config_stride = int(len(configs) > facts["config_bytes"])
+        self.options = columns
+
+    def fill(self, launch: EnvLaunch) -> None:
+        """Writes the addresses of the arrays into what a kernel gets."""
+        launch.num_envs = self.num_envs
+        launch.configs = self._configs.data_ptr()
+        launch.config_stride = self._config_stride
+        launch.states = self.states.data_ptr()
+        launch.clock = ClockColumns(**{name: one.data_ptr() for name, one in self.clock.items()})
+        launch.totals = EpisodeTotals(**{name: one.data_ptr() for name, one in self.totals.items()})
+        launch.fault = self.fault.data_ptr()
+
+    def seed(self, seeds: Sequence[int | None]) -> None:
+        """Seeds streams; None leaves an environment's."""
+        if len({*seeds}) == 1 and seeds[0] is not None:
+            self.clock["seed"].fill_(_as_signed(seeds[0]))
+            self.clock["stream_id"].copy_(self.clock["env_id"])
+            self.clock["next_episode"].zero_()
+            return
+        rows = [row for row, seed in enumerate(seeds) if seed is not None]
+        values = [_as_signed(seed) for seed in seeds if seed is not None]
+        if rows:
+            index = torch.tensor(rows, device=self.device)
+            self.clock["seed"][index] = torch.tensor(values, device=self.device)
+            self.clock["stream_id"][index] = self.clock["env_id"][index]
+            self.clock["next_episode"][index] = 0
+
+    def take_fault(self) -> tuple[int, int] | None:
+        """(env_id, kind) of the first environment that something went wrong with, and forgets it.
+
+        Waits for the device.
+        """
+        value = int(self.fault.item())
+        if value == _NO_FAULT:
+            return None
+        self.fault.fill_(_NO_FAULT)
+        return value >> 8, value & 0xFF
+
+    def save(self, rows: Sequence[int]) -> list[bytes]:
+        """Saved states, as the C++ pool's, which it can load."""
+        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
+        clocks = np.zeros(len(rows), _native.CLOCK_DTYPE)
+        for name, column in self.clock.items():
+            clocks[name] = column[index].cpu().numpy().view(clocks[name].dtype)
+        words = self.states[:, index].cpu().numpy()
+        fields = words.view(np.float32) if self._facts["real_state"] else words
+        return _native.seal_states(
+            self.native_id,
+            dict(self.options),
+            self.num_envs,
+            list(rows),
+            clocks,
+            fields.T.astype(np.float64),
+        )
+
+    def load(self, rows: Sequence[int], states: list[bytes]) -> None:
+        """Takes over what `save` or a C++ pool's get_state returned.
+
+        Raises:
+          SpecError: A state of another environment, or damaged. Nothing has changed then.
+        """
+        clocks, fields = _native.open_states(
+            self.native_id, dict(self.options), self.num_envs, list(rows), states
+        )
+        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
+        dtype: npt.DTypeLike = np.float32 if self._facts["real_state"] else np.int32
+        words = np.ascontiguousarray(fields.T).astype(dtype).view(np.int32)
+        self.states[:, index] = torch.from_numpy(words).to(self.device)
+        for name, column in self.clock.items():
+            if name != "env_id":
+                column[index] = _as_tensor(clocks[name], column.dtype).to(self.device)
+
+
+def _as_signed(seed: int) -> int:
+    """The number with the same 64 bits."""
+    return seed - 2**64 if seed >= 2**63 else seed
+
+
+def _as_tensor(column: npt.NDArray[Any], dtype: torch.dtype) -> Tensor:
+    kind = torch.empty(0, dtype=dtype).numpy().dtype
+    return torch.from_numpy(np.ascontiguousarray(column).view(kind).copy())

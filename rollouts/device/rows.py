@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that kernels write rows into, used again when nobody holds them any more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rollouts import _native
+from rollouts.device.launch_args import DeviceRows, EnvLaunch
+from rollouts.specs import EnvSpec
+
+Info = dict[str, Any]
+
+# of a storage: how many tensors share it. Private to torch, whose CUDA graph trees use it
+_use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpec:
+    """Shapes and dtypes of a batch's rows.
+
+    Attributes:
+      obs_shape: Of one observation.
+      obs_dtype: Name of its dtype.
+      infos: (name, dtype, shape) of each info column.
+      same_step: Whether rows have what an episode ended with beside what the next begins with.
+    """
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    infos: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
+    same_step: bool
+
+    @classmethod
+    def of(cls, spec: EnvSpec, native_id: str, obs_dtype: str, same_step: bool) -> RowSpec:
+        """Those of an environment."""
+        infos = tuple(
+            (name, getattr(torch, dtype.name), () if length is None else (length,))
+            for name, dtype, length in _native.make_spec(native_id, dict(spec.options))["infos"]
+        )
+        return cls(spec.single_observation_space.shape or (), obs_dtype, infos, same_step)
+
+
+class RowSet:
+    """The tensors of one batch, and the launch that writes them."""
+
+    def __init__(
+        self, spec: RowSpec, rows: tuple[int, ...], device: torch.device, launch: EnvLaunch
+    ) -> None:
+        def make(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            return torch.zeros((*rows, *shape), dtype=dtype, device=device)
+
+        obs_dtype = getattr(torch, spec.obs_dtype)
+        self._obs = make(spec.obs_shape, obs_dtype)
+        self._reward = make((), torch.float32)
+        self._terminated = make((), torch.bool)
+        self._truncated = make((), torch.bool)
+        self._info: dict[str, Tensor] = {
+            "episode_return": make((), torch.float64),
+            "episode_length": make((), torch.int32),
+        }
+        own = {name: make(shape, dtype) for name, dtype, shape in spec.infos}
+        self._info |= own
+        self._final_info: dict[str, Tensor] = {}
+        written = own
+        if spec.same_step:
+            self._info["final_obs"] = make(spec.obs_shape, obs_dtype)
+            self._final_info = {name: make(shape, dtype) for name, dtype, shape in spec.infos}
+            written = self._final_info
+        self.launch = launch
+        launch.rows = _addresses(
+            self._obs, self._reward, self._terminated, self._truncated, self._info
+        )
+        for column, name in enumerate(own):
+            launch.rows.infos[column] = written[name].data_ptr()
+            if spec.same_step:
+                launch.rows.begun_infos[column] = own[name].data_ptr()
+        self._storages = [one.untyped_storage() for one in self._tensors()]
+        self._free_counts: list[int] = []
+
+    def mark_free(self) -> None:
+        """Remembers how often everything is held now, by nobody but this."""
+        self._free_counts = self._counts()
+
+    def _tensors(self) -> list[Tensor]:
+        arrays = [self._obs, self._reward, self._terminated, self._truncated]
+        return [*arrays, *self._info.values(), *self._final_info.values()]
+
+    def _counts(self) -> list[int]:
+        # those who hold the tensor itself, and those who hold a view of its memory
+        held = [sys.getrefcount(one) for one in self._tensors()]
+        return held + [_use_count(one._cdata) if _use_count else 1 for one in self._storages]
+
+    def is_free(self) -> bool:
+        """Whether nobody holds a tensor of the last batch, or a view of one."""
+        return _use_count is not None and self._counts() == self._free_counts
+
+    def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Info]:
+        """What `step` returns, but for env_id."""
+        info: Info = dict(self._info)
+        if self._final_info:
+            info["final_info"] = dict(self._final_info)
+        return self._obs, self._reward, self._terminated, self._truncated, info
+
+
+def _addresses(
+    obs: Tensor, reward: Tensor, terminated: Tensor, truncated: Tensor, info: dict[str, Tensor]
+) -> DeviceRows:
+    final_obs = info.get("final_obs")
+    return DeviceRows(
+        obs=obs.data_ptr(),
+        final_obs=None if final_obs is None else final_obs.data_ptr(),
+        reward=reward.data_ptr(),
+        terminated=terminated.data_ptr(),
+        truncated=truncated.data_ptr(),
+        episode_return=info["episode_return"].data_ptr(),
+        episode_length=info["episode_length"].data_ptr(),
+    )
+
+
+class RowRing:
+    """As many row sets as callers hold at once, and one more."""
+
+    def __init__(
+        self,
+        spec: RowSpec,
+        num_envs: int,
+        device: torch.device,
+        new_launch: Callable[[], EnvLaunch],
+    ) -> None:
+        self._spec, self._num_envs, self._device = spec, num_envs, device
+        self._new_launch = new_launch
+        self._sets: list[RowSet] = []
+        self._next = 0
+
+    def take(self) -> RowSet:
+        """One that nobody holds."""
+        for _ in self._sets:
+            self._next = (self._next + 1) % len(self._sets)
+            if self._sets[self._next].is_free():
+                return self._sets[self._next]
+        made = RowSet(self._spec, (self._num_envs,), self._device, self._new_launch())
+        made.mark_free()
+        self._sets.insert(self._next, made)
+        return made
+
+    def make(self, num_steps: int) -> RowSet:
+        """One for all rows of some steps, which is its holder's alone."""
+        return RowSet(self._spec, (num_steps, self._num_envs), self._device, self._new_launch())
+
+    def forget(self) -> None:
+        """Lets go of all: they know addresses that are no more."""
+        self._sets.clear()
+        self._next = 0

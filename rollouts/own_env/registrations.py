@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments of the user's own, by id: what this process registered, and how it travels."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.own_env.compiler import build, sources_beside
+from rollouts.own_env.header_files import HeaderFiles
+from rollouts.support.include_dir import include_dir
+from rollouts.support.option_help import remember_header
+
+# what `EnvSpec.header` of an own environment begins with
+HEADERS = "own/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnEnv:
+    """All that registers an environment, here or in another process.
+
+    Attributes:
+      env_id, max_episode_steps, reward_threshold: As of `rollouts.register_env`; a threshold that
+        is not defined is NaN.
+      files: Its header.
+      type: The type in it.
+    """
+
+    env_id: str
+    files: HeaderFiles
+    type: str
+    max_episode_steps: int
+    reward_threshold: float
+
+    @property
+    def header(self) -> str:
+        """What `EnvSpec.header` is."""
+        return f"{HEADERS}{self.files.digest[:12]}/{self.files.name}"
+
+    def same_as(self, other: OwnEnv) -> bool:
+        """Whether both make the same environment, wherever the header was read."""
+        thresholds = {self.reward_threshold, other.reward_threshold}
+        return (
+            (self.env_id, self.type, self.max_episode_steps, self.files.digest)
+            == (other.env_id, other.type, other.max_episode_steps, other.files.digest)
+        ) and (len(thresholds) == 1 or all(math.isnan(one) for one in thresholds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSource:
+    """What a compiler needs to have an environment, be it ours or the user's.
+
+    Attributes:
+      header: To `#include`, below one of `include_dirs`.
+      type: The environment's type, as named inside namespace rollouts.
+      include_dirs: Folders for the compiler.
+      multi_agent: Whether it has the contract of core/multi_agent.h, else that of core/env.h.
+      files: Of an own environment, its header and what that includes; None: it is one of ours.
+    """
+
+    header: str
+    type: str
+    include_dirs: tuple[Path, ...]
+    multi_agent: bool
+    files: HeaderFiles | None
+
+
+class OwnEnvId(str):
+    """An id that brings its environment along: unpickling one registers it in that process."""
+
+    __slots__ = ("own",)
+
+    own: OwnEnv
+
+    def __new__(cls, own: OwnEnv) -> OwnEnvId:
+        made = super().__new__(cls, own.env_id)
+        made.own = own
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (self.own,)
+
+
+_lock = threading.Lock()
+_registered: dict[str, tuple[OwnEnv, Path]] = {}  # and the library of each
+
+
+def add(own: OwnEnv) -> bool:
+    """Compiles an environment and adds it to the native registry; thread-safe.
+
+    Returns:
+      Whether it is new here.
+
+    Raises:
+      SpecError: Another one has this id, or the header does not compile. EngineError: no compiler.
+    """
+    with _lock:
+        if own.env_id in _registered:
+            before, _ = _registered[own.env_id]
+            if before.same_as(own):
+                return False
+            raise SpecError(f"{own.env_id!r} is registered already, {_difference(before, own)}")
+        if any(entry["id"] == own.env_id for entry in _native.registry()):
+            raise SpecError(f"{own.env_id!r} is one of our own ids: choose another one")
+        library = build(own.files, own.type)
+        _native.register_env(
+            id=own.env_id,
+            max_episode_steps=own.max_episode_steps,
+            reward_threshold=own.reward_threshold,
+            header=own.header,
+            # states are understood by environments of the same text alone
+            type=f"{own.type} of {own.header}",
+            library=str(library),
+        )
+        # the header's own fields come first
+        texts = sorted(own.files.files.items(), key=lambda file: file[0] != own.files.name)
+        remember_header(own.header, "\n".join(text for _, text in texts))
+        _registered[own.env_id] = own, library
+        return True
+
+
+def _difference(before: OwnEnv, now: OwnEnv) -> str:
+    if before.files.digest != now.files.digest:
+        return (
+            "with another text of its header: take another id, such as one with -v1, or begin anew"
+        )
+    return (
+        f"as type={before.type!r}, max_episode_steps={before.max_episode_steps}, "
+        f"reward_threshold={before.reward_threshold:g}"
+    )
+
+
+def travelling(env_id: str) -> str:
+    """The id, in the form that registers an own environment wherever it is unpickled."""
+    found = _registered.get(env_id)
+    return env_id if found is None else OwnEnvId(found[0])
+
+
+def travelling_all(env_id: str | Sequence[str]) -> str | list[str]:
+    """`travelling` of one id or of each."""
+    return travelling(env_id) if isinstance(env_id, str) else [travelling(one) for one in env_id]
+
+
+def env_source(env_id: str) -> EnvSource:
+    """Where the text of an environment is: for the compilers of other devices.
+
+    Args:
+      env_id: Of an entry of the native registry.
+
+    Raises:
+      SpecError: There is no such id.
+    """
+    for entry in _native.registry():
+        if entry["id"] != env_id:
+            continue
+        if env_id in _registered:
+            own, library = _registered[env_id]
+            return EnvSource(
+                header=own.files.name,
+                type=own.type,
+                include_dirs=(sources_beside(library), include_dir()),
+                multi_agent=entry["multi_agent"],
+                files=own.files,
+            )
+        return EnvSource(
+            header=f"rollouts/{entry['header']}",
+            type=entry["type"],
+            include_dirs=(include_dir(),),
+            multi_agent=entry["multi_agent"],
+            files=None,
+        )
+    raise SpecError(f"unknown env_id {env_id!r}: `rollouts.env_ids()` lists all of them")
+
+
+def _arrive(own: OwnEnv) -> OwnEnvId:
+    # by name: what registers with Gymnasium too is above this module
+    import rollouts
+
+    rollouts.register_env(
+        own.env_id,
+        header=own.files,
+        type=own.type,
+        max_episode_steps=own.max_episode_steps or None,
+        reward_threshold=None if math.isnan(own.reward_threshold) else own.reward_threshold,
+    )
+    return OwnEnvId(own)

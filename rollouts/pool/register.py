@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`register_env`: an environment of the user's own becomes an id like any other."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import re
+
+from rollouts.errors import SpecError
+from rollouts.own_env.header_files import HeaderFiles, read_header
+from rollouts.own_env.registrations import OwnEnv, add, travelling
+from rollouts.pool import registry
+from rollouts.pool.gymnasium_ids import register_ids
+
+_ID = re.compile(r"[A-Za-z0-9_.-]+")
+_TYPE = re.compile(r"(::)?[A-Za-z_]\w*(::[A-Za-z_]\w*)*(<[\w:<>, ]*>)?")
+
+
+def register_env(
+    env_id: str,
+    *,
+    header: str | os.PathLike[str] | HeaderFiles,
+    type: str,
+    max_episode_steps: int | None = None,
+    reward_threshold: float | None = None,
+) -> str:
+    """Makes an id of an environment that is written in a C++ header of one's own.
+
+    The system's C++ compiler ($CXX, else c++, g++ or clang++) compiles the header at the first call
+    for this machine, which takes some seconds. What it made is kept in ROLLOUTS_CACHE_DIR
+    (default: ~/.cache/rollouts) and found again until the header, what it includes with "", the
+    compiler or this library changes. Then the id is one of `env_ids()` or `multi_agent_ids()`:
+    `make_vec`, collectors, workers of Ray, adapters and Gymnasium ("rollouts/" + id) take it.
+
+    It is known to this process. Pools and `RolloutCoordinator` bring it to theirs with the text of
+    the header; whatever else pickles ids takes what this function returns, or calls it again.
+
+    Args:
+      env_id: Letters, digits, `_`, `.` and `-`, such as "MyEnv-v0".
+      header: A file that follows the contract in rollouts/core/env.h or rollouts/core/multi_agent.h
+        of `include_dir()`; `rollouts new-env` writes one, `rollouts check-env` tries it.
+      type: The struct in it; those inside namespace rollouts need no prefix.
+      max_episode_steps: Steps after which an episode is truncated; None: never.
+      reward_threshold: Mean return at which the task counts as solved; None: not defined.
+
+    Returns:
+      The id; where it is pickled, it registers the environment in the process that reads it.
+
+    Raises:
+      SpecError: An argument is wrong, the header does not compile (the message has its file and
+        line), or the id exists and means something else; the same once more does nothing.
+      EngineError: No compiler, or no folder for what it makes.
+
+    Example:
+      rollouts.register_env("MyEnv-v0", header="my_env.h", type="MyEnv", max_episode_steps=200)
+      envs = rollouts.make_vec("MyEnv-v0", 1024)
+    """
+    if not isinstance(env_id, str) or not _ID.fullmatch(env_id):
+        raise SpecError(
+            f"env_id must be letters, digits, _, . and -, as 'MyEnv-v0', got {env_id!r}"
+        )
+    if not isinstance(type, str) or not _TYPE.fullmatch(type):
+        raise SpecError(f"type must name a struct in C++, as 'MyEnv', got {type!r}")
+    own = OwnEnv(
+        env_id=str(env_id),
+        files=header if isinstance(header, HeaderFiles) else read_header(header),
+        type=type,
+        max_episode_steps=_limit(max_episode_steps),
+        reward_threshold=math.nan if reward_threshold is None else float(reward_threshold),
+    )
+    if add(own):
+        registry.forget_entries()
+        register_ids(only=env_id)
+    return travelling(env_id)
+
+
+def _limit(limit: int | None) -> int:
+    try:
+        steps = 0 if limit is None else operator.index(limit)
+    except TypeError:
+        steps = -1
+    if not 0 <= steps < 2**31 or limit == 0:
+        raise SpecError(f"max_episode_steps must be a positive int or None, got {limit!r}")
+    return steps

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`include_dir`: where the native headers are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def include_dir() -> Path:
+    """The folder to give a C++ compiler or NVRTC for `#include "rollouts/core/env.h"`.
+
+    Returns:
+      Path: of the package where it was installed from a wheel, of the checkout where it was
+      installed with `pip install -e`.
+
+    Raises:
+      FileNotFoundError: Somebody took the headers out of the installed package.
+    """
+    for folder in (_PACKAGE / "include", _PACKAGE.parent / "native" / "include"):
+        if (folder / "rollouts" / "core" / "env.h").is_file():
+            return folder
+    raise FileNotFoundError(
+        f"rollouts' native headers are not in {_PACKAGE / 'include'}: install the package again"
+    )

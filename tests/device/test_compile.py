@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels compile for GPUs that are not there: NVRTC needs none."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from rollouts import EngineError, SpecError, _native
+from rollouts.device import cuda
+from rollouts.device.kernel_source import KernelSource
+from rollouts.own_env.registrations import env_source
+
+# one per type: ids may share a type
+LIGHT = {
+    entry["type"]: entry["id"]
+    for entry in _native.registry()
+    if not entry["cpu_only"] and not entry["multi_agent"]
+}
+ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
+
+
+@pytest.fixture(autouse=True)
+def needs_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUTS_CACHE_DIR", str(tmp_path))
+    try:
+        cuda._bindings("nvrtc")
+    except EngineError as error:
+        pytest.skip(str(error))
+
+
+def source_of(env_type: str, obs_dtype: str | None = None) -> KernelSource:
+    env_id = LIGHT[env_type]
+    own = _native.make_spec(env_id, {})["observation"]["dtype"].name
+    words = _native.device_facts(env_id, {}, 1)["state_fields"]
+    return KernelSource(env_source(env_id), obs_dtype or own, words)
+
+
+def compile_for(env_type: str, arch: str) -> None:
+    cubin = cuda.compile_cubin(source_of(env_type), arch).read_bytes()
+    assert cubin[:4] == b"\x7fELF"
+    assert b"rollouts_steps" in cubin
+
+
+@pytest.mark.parametrize("env_type", LIGHT)
+def test_kernels_compile_for_a_gpu(env_type: str) -> None:
+    compile_for(env_type, ARCHS[0])
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("arch", ARCHS[1:])
+@pytest.mark.parametrize("env_type", LIGHT)
+def test_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
+    compile_for(env_type, arch)
+
+
+@pytest.mark.parametrize("obs_dtype", ("float16", "bfloat16"))
+def test_kernels_write_narrow_observations(obs_dtype: str) -> None:
+    assert cuda.compile_cubin(source_of("CartPole", obs_dtype), "sm_90").read_bytes()
+
+
+def test_an_error_names_file_and_line() -> None:
+    env = dataclasses.replace(source_of("CartPole").env, type="NoSuchEnv")
+    with pytest.raises(SpecError, match=re.compile(r"kernel\.cu\(3\): error", re.DOTALL)):
+        cuda.compile_cubin(KernelSource(env, "float32", 4), "sm_90")
+
+
+def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cuda.compile_cubin(source_of("CartPole"), "sm_90")
+    monkeypatch.setattr(cuda, "_run_nvrtc", None)
+    assert cuda.compile_cubin(source_of("CartPole"), "sm_90") == path

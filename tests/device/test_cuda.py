@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools on a card against their emulation; what only a card has: streams and graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import rollouts
+from rollouts import DeviceVectorEnv, EnvError
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+LIGHT = [one for one in rollouts.env_ids() if "/" not in one and rollouts.env_spec(one).runs_on_gpu]
+REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
+
+
+def make(env_id: str, num_envs: int, device: str = "cuda", **kwargs: Any) -> DeviceVectorEnv:
+    env = rollouts.make_vec(env_id, num_envs, device=device, **{"seed": 1, **kwargs})
+    assert isinstance(env, DeviceVectorEnv)
+    return env
+
+
+@pytest.mark.parametrize("mode", ("next_step", "same_step"))
+@pytest.mark.parametrize("env_id", LIGHT)
+def test_a_card_computes_what_the_host_does(env_id: str, mode: str) -> None:
+    arguments: dict[str, Any] = {"autoreset_mode": mode, "max_episode_steps": 60}
+    card, host = (make(env_id, 300, device, **arguments) for device in ("cuda", "cpu-emulation"))
+    tolerance = {"rtol": 2e-5, "atol": 2e-5} if env_id in REAL else {"rtol": 0.0, "atol": 0.0}
+    torch.testing.assert_close(card.reset()[0].cpu(), host.reset()[0], **tolerance)
+    all_actions = make(env_id, 300, "cpu-emulation")
+    all_actions.reset()
+    for actions in all_actions.rollout(200, record=True)[4]["action"]:
+        if env_id in REAL:
+            card.set_state(None, host.get_state())
+        theirs, mine = host.step(actions), card.step(actions.cuda())
+        same = torch.ones(300, dtype=torch.bool)
+        for one, other in zip(mine[2:4], theirs[2:4], strict=True):
+            same &= one.cpu() == other
+        assert same.double().mean() > (0.98 if env_id in REAL else 0.999)
+        for one, other in zip(mine[:4], theirs[:4], strict=True):
+            torch.testing.assert_close(one.cpu()[same], other[same], **tolerance)
+    card.synchronize()
+
+
+@pytest.mark.parametrize("env_id", LIGHT)
+def test_many_steps_of_one_launch_are_those_of_many_launches(env_id: str) -> None:
+    one, many = make(env_id, 1000), make(env_id, 1000)
+    one.reset(), many.reset()
+    *rows, info = one.rollout(100, record=True)
+    for step, actions in enumerate(info["action"]):
+        for mine, theirs in zip(rows, many.step(actions)[:4], strict=True):
+            assert torch.equal(mine[step], theirs)
+    assert one.get_state() == many.get_state()
+
+
+def test_steps_are_captured_in_a_graph() -> None:
+    captured, launched = make("CartPole-v1", 1000), make("CartPole-v1", 1000)
+    captured.reset(), launched.reset()
+    actions = torch.zeros(1000, dtype=torch.int64, device="cuda")
+    for env in (captured, launched):
+        env.step(actions)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        obs, reward, *_ = captured.step(actions)
+    for step in range(50):
+        actions.copy_(torch.randint(0, 2, (1000,), device="cuda"))
+        graph.replay()
+        theirs = launched.step(actions)
+        assert torch.equal(obs, theirs[0]), step
+        assert torch.equal(reward, theirs[1])
+    captured.synchronize()
+
+
+def test_launches_go_on_the_current_stream() -> None:
+    env, other = make("CartPole-v1", 1000), make("CartPole-v1", 1000)
+    env.reset(), other.reset()
+    actions = torch.ones(1000, dtype=torch.int64, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(30):
+            obs = env.step(actions)[0]
+    torch.cuda.current_stream().wait_stream(stream)
+    for _ in range(30):
+        theirs = other.step(actions)[0]
+    assert torch.equal(obs, theirs)
+
+
+def test_what_goes_wrong_is_told_at_the_next_wait() -> None:
+    env = make("CartPole-v1", 1000)
+    env.reset()
+    actions = torch.zeros(1000, dtype=torch.int64, device="cuda")
+    actions[[700, 300]] = 9
+    env.step(actions)
+    with pytest.raises(EnvError, match="environment 300 got an action"):
+        env.synchronize()
