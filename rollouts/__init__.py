@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.multi_agent import MultiAgentCollector
+    from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
     from rollouts.device.vector_env import DeviceVectorEnv
     from rollouts.distributed.options import (
@@ -83,6 +84,7 @@ _LAZY = {
     "Collector": "rollouts.collecting.collector",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
+    "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "Inference": "rollouts.distributed.options",

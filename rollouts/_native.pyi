@@ -382,6 +382,16 @@ def seal_states(
     clocks: Array,
     fields: Array,
 ) -> list[bytes]: ...
+def seal_worlds(
+    id: str, options: dict[str, Any], envs: Sequence[int], clocks: Array, worlds: Array
+) -> list[bytes]: ...
+def open_worlds(
+    id: str,
+    options: dict[str, Any],
+    envs: Sequence[int],
+    states: Sequence[bytes],
+    world_bytes: int,
+) -> tuple[Array, npt.NDArray[np.uint8]]: ...
 def open_states(
     id: str, options: dict[str, Any], num_envs: int, envs: Sequence[int], states: Sequence[bytes]
 ) -> tuple[Array, npt.NDArray[np.float64]]: ...

@@ -75,7 +75,7 @@ class EnvSpec:
     @property
     def runs_on_gpu(self) -> bool:
         """Whether `make_vec(id, device="cuda")` steps it."""
-        return not self.cpu_only and not self.groups
+        return not self.cpu_only
 
     @property
     def option_help(self) -> dict[str, str]:

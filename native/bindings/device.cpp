@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "rollouts/device/world_launch.h"
 #include "rollouts/support/saved_clock.h"
 #include "rollouts/registry/registry.h"
 #include "rollouts/support/state.h"
@@ -34,6 +35,39 @@ struct ClockRow {
 
 using Fields = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using Clocks = py::array_t<ClockRow, py::array::c_style>;
+using Bytes = py::array_t<std::uint8_t, py::array::c_style>;
+
+void PutRow(StateWriter& writer, const ClockRow& row) {
+  PutClock(writer, {row.seed, row.env_id, row.next_episode, row.draws, row.elapsed_steps,
+                    row.episode_return, row.ended != 0, row.stream_id});
+}
+
+ClockRow GetRow(StateReader& reader) {
+  const EpisodeClock clock = GetClock(reader, 0);
+  return {clock.seed,          clock.env_id,         clock.next_episode, clock.draws,
+          clock.elapsed_steps, clock.episode_return, clock.stream_id,    clock.ended};
+}
+
+py::bytes Sealed(const StateKind& kind, const std::vector<std::uint8_t>& state) {
+  const auto bytes = SealState(kind, state);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Runs `open(sealed)` for each state; `i` counts them.
+template <typename Open>
+void OpenEach(const std::vector<std::int32_t>& envs, const std::vector<py::bytes>& states,
+              Open&& open) {
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const auto text = static_cast<std::string_view>(states[i]);
+    try {
+      open(static_cast<py::ssize_t>(i),
+           std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+    } catch (const SpecError& error) {
+      throw SpecError("state " + std::to_string(i) + " for environment " +
+                      std::to_string(envs[i]) + " " + error.what());
+    }
+  }
+}
 
 // Fields are doubles on the way, which hold both kinds.
 void LoadFields(const RegistryEntry& entry, const double* fields, std::vector<std::uint8_t>& state) {
@@ -58,11 +92,9 @@ std::vector<py::bytes> SealStates(const std::string& id, const py::dict& options
     const ClockRow& row = clocks.at(static_cast<py::ssize_t>(i));
     std::vector<std::uint8_t> state;
     StateWriter writer(state);
-    PutClock(writer, {row.seed, row.env_id, row.next_episode, row.draws, row.elapsed_steps,
-                      row.episode_return, row.ended != 0, row.stream_id});
+    PutRow(writer, row);
     LoadFields(entry, fields.data(static_cast<py::ssize_t>(i), 0), state);
-    const auto bytes = SealState(MakeStateKind(entry.type, batch->OptionsOf(envs[i])), state);
-    sealed.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    sealed.push_back(Sealed(MakeStateKind(entry.type, batch->OptionsOf(envs[i])), state));
   }
   return sealed;
 }
@@ -75,27 +107,63 @@ py::tuple OpenStates(const std::string& id, const py::dict& options, std::int32_
   Clocks clocks(static_cast<py::ssize_t>(envs.size()));
   Fields fields({static_cast<py::ssize_t>(envs.size()),
                  static_cast<py::ssize_t>(entry.device.state_fields)});
-  for (std::size_t i = 0; i < envs.size(); ++i) {
-    const auto text = static_cast<std::string_view>(states[i]);
-    try {
-      const std::span sealed(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-      StateReader reader(OpenState(MakeStateKind(entry.type, batch->OptionsOf(envs[i])), sealed));
-      const EpisodeClock clock = GetClock(reader, 0);
-      batch->CheckState(envs[i], reader.rest());
-      clocks.mutable_at(static_cast<py::ssize_t>(i)) = {
-          clock.seed,          clock.env_id,         clock.next_episode, clock.draws,
-          clock.elapsed_steps, clock.episode_return, clock.stream_id,    clock.ended};
-      for (std::int32_t f = 0; f < entry.device.state_fields; ++f) {
-        fields.mutable_at(static_cast<py::ssize_t>(i), f) =
-            entry.device.real_state ? static_cast<double>(reader.Get<Real>())
+  OpenEach(envs, states, [&](py::ssize_t i, std::span<const std::uint8_t> sealed) {
+    const std::int32_t env = envs[static_cast<std::size_t>(i)];
+    StateReader reader(OpenState(MakeStateKind(entry.type, batch->OptionsOf(env)), sealed));
+    clocks.mutable_at(i) = GetRow(reader);
+    batch->CheckState(env, reader.rest());
+    for (std::int32_t f = 0; f < entry.device.state_fields; ++f) {
+      fields.mutable_at(i, f) = entry.device.real_state
+                                    ? static_cast<double>(reader.Get<Real>())
                                     : static_cast<double>(reader.Get<std::int32_t>());
-      }
-    } catch (const SpecError& error) {
-      throw SpecError("state " + std::to_string(i) + " for environment " +
-                      std::to_string(envs[i]) + " " + error.what());
     }
-  }
+  });
   return py::make_tuple(clocks, fields);
+}
+
+// An environment of row `env` of the options, alone: worlds may be many megabytes.
+std::unique_ptr<EnvBatch> MakeOne(const RegistryEntry& entry, const OptionColumns& options,
+                                  std::int32_t env) {
+  return entry.make_batch(options, DifferByRow(options) ? env : 0, 1);
+}
+
+// As SealStates, of worlds of agents: (n, world_bytes).
+std::vector<py::bytes> SealWorlds(const std::string& id, const py::dict& options,
+                                  const std::vector<std::int32_t>& envs, const Clocks& clocks,
+                                  const Bytes& worlds) {
+  const RegistryEntry& entry = FindEntry(id);
+  const OptionColumns columns = OptionColumnsFromDict(options);
+  std::vector<py::bytes> sealed;
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const auto row = static_cast<py::ssize_t>(i);
+    std::vector<std::uint8_t> state;
+    StateWriter writer(state);
+    PutRow(writer, clocks.at(row));
+    state.insert(state.end(), worlds.data(row, 0), worlds.data(row, 0) + worlds.shape(1));
+    const auto one = MakeOne(entry, columns, envs[i]);
+    sealed.push_back(Sealed(MakeStateKind(entry.type, one->OptionsOf(0)), state));
+  }
+  return sealed;
+}
+
+// The reverse: (clocks, worlds).
+py::tuple OpenWorlds(const std::string& id, const py::dict& options,
+                     const std::vector<std::int32_t>& envs, const std::vector<py::bytes>& states,
+                     std::int64_t world_bytes) {
+  const RegistryEntry& entry = FindEntry(id);
+  const OptionColumns columns = OptionColumnsFromDict(options);
+  const auto count = static_cast<py::ssize_t>(envs.size());
+  Clocks clocks(count);
+  Bytes worlds({count, static_cast<py::ssize_t>(world_bytes)});
+  OpenEach(envs, states, [&](py::ssize_t i, std::span<const std::uint8_t> sealed) {
+    const auto one = MakeOne(entry, columns, envs[static_cast<std::size_t>(i)]);
+    StateReader reader(OpenState(MakeStateKind(entry.type, one->OptionsOf(0)), sealed));
+    clocks.mutable_at(i) = GetRow(reader);
+    one->CheckState(0, reader.rest());
+    std::memcpy(worlds.mutable_data(i, 0), reader.rest().data(),
+                static_cast<std::size_t>(world_bytes));
+  });
+  return py::make_tuple(clocks, worlds);
 }
 
 py::dict DeviceFacts(const std::string& id, const py::dict& options, std::int32_t num_envs) {
@@ -104,11 +172,25 @@ py::dict DeviceFacts(const std::string& id, const py::dict& options, std::int32_
     throw SpecError(id + " runs on the CPU alone; `rollouts envs` says which run on a GPU");
   }
   const auto configs = entry.device.configs(OptionColumnsFromDict(options), num_envs);
+  const auto bytes_of = [](const auto* first, std::size_t count) {
+    return py::bytes(reinterpret_cast<const char*>(first), count * sizeof(*first));
+  };
   py::dict result;
   result["state_fields"] = entry.device.state_fields;
   result["real_state"] = entry.device.real_state;
   result["config_bytes"] = entry.device.config_bytes;
-  result["configs"] = py::bytes(reinterpret_cast<const char*>(configs.data()), configs.size());
+  result["configs"] = bytes_of(configs.data(), configs.size());
+  if (entry.device.worlds) {
+    const WorldFacts facts = entry.device.worlds(OptionColumnsFromDict(options), num_envs);
+    const EnvSpec spec = entry.make_spec(OptionColumnsFromDict(options));
+    DeviceGroup groups[EnvSpec::kMaxGroups];
+    DescribeGroups(spec, groups);
+    result["world_bytes"] = facts.world_bytes;
+    result["team_bytes"] = kTeamStateBytes + facts.agents_bytes;
+    result["tables"] = bytes_of(facts.tables.data(), facts.tables.size());
+    result["groups"] = bytes_of(groups, static_cast<std::size_t>(spec.num_groups));
+    result["action_bytes"] = spec.action.bytes();
+  }
   return result;
 }
 
@@ -119,12 +201,16 @@ void BindDevice(py::module_& module) {
                        stream_id, ended);
   module.attr("CLOCK_DTYPE") = py::dtype::of<ClockRow>();
   module.def("device_facts", &DeviceFacts, py::arg("id"), py::arg("options"), py::arg("num_envs"),
-             "What a pool of a GPU must know of light environments with these options.");
+             "What a pool of a GPU must know of environments with these options.");
   module.def("seal_states", &SealStates, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("envs"), py::arg("clocks"), py::arg("fields"),
              "Saved states, as CpuPool's, of environments whose clocks and states are given.");
   module.def("open_states", &OpenStates, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("envs"), py::arg("states"), "Clocks and fields of saved states.");
+  module.def("seal_worlds", &SealWorlds, py::arg("id"), py::arg("options"), py::arg("envs"),
+             py::arg("clocks"), py::arg("worlds"), "As seal_states, of worlds of agents.");
+  module.def("open_worlds", &OpenWorlds, py::arg("id"), py::arg("options"), py::arg("envs"),
+             py::arg("states"), py::arg("world_bytes"), "Clocks and worlds of saved states.");
 }
 
 }  // namespace rollouts

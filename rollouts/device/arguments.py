@@ -58,12 +58,19 @@ def read_mask(mask: Any, num_envs: int, device: torch.device) -> Tensor | None:
 
 
 class ActionReader:
-    """Actions of N environments as tensors that kernels take."""
+    """Actions of N environments, or of N times A agents, as tensors that kernels take."""
 
-    def __init__(self, space: spaces.Space[Any], num_envs: int, device: torch.device) -> None:
-        self._space, self._device = space, device
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        rows: tuple[int, ...],
+        device: torch.device,
+        name: str = "actions",
+    ) -> None:
+        """For (*rows, *action_shape); errors call them `name`."""
+        self._space, self._device, self._name = space, device, name
         self._is_box = isinstance(space, spaces.Box)
-        self._rows = (num_envs, *(space.shape or ()))
+        self._rows = (*rows, *(space.shape or ()))
 
     def read(self, actions: Any) -> tuple[Tensor, int | None]:
         """The actions, and K of a sequence (K, N, ...), None of (N, ...).
@@ -82,10 +89,11 @@ class ActionReader:
         if actions.dtype not in allowed or rows != self._rows:
             names = " or ".join(str(dtype) for dtype in allowed)
             raise SpecError(
-                f"actions are {actions.dtype} {tuple(actions.shape)}, expected {names} {self._rows}"
+                f"{self._name} are {actions.dtype} {tuple(actions.shape)}, expected {names} "
+                f"{self._rows}"
             )
         if actions.device != self._device:
-            raise SpecError(f"actions are on {actions.device}, expected {self._device}")
+            raise SpecError(f"{self._name} are on {actions.device}, expected {self._device}")
         return actions.contiguous(), len(actions) if is_sequence else None
 
     def empty(self, num_steps: int) -> Tensor:

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from rollouts.device.kernel_source import KernelSource
-from rollouts.device.launch_args import EnvLaunch
+from rollouts.device.launch_args import Launch
 from rollouts.errors import EngineError, SpecError
 from rollouts.own_env.cache import cache_folder, find_or_make
 
-_ENTRIES = (b"rollouts_step", b"rollouts_steps")
 _CUBIN = "kernel.cubin"
+_ALWAYS_ALLOWED = 48 * 1024  # bytes of shared memory that a kernel need not ask for
 _INSTALL = "pip install 'rollouts[cuda]'"
 
 
@@ -49,25 +49,34 @@ class CudaKernel:
             major, minor = torch.cuda.get_device_capability(device)
             cubin = compile_cubin(source, f"sm_{major}{minor}").read_bytes()
             self._module = self._check(self._driver.cuModuleLoadData(cubin))
-            self._step, self._steps = (
-                self._check(self._driver.cuModuleGetFunction(self._module, name))
-                for name in _ENTRIES
-            )
+            self._entries = [
+                self._check(self._driver.cuModuleGetFunction(self._module, name.encode()))
+                for name in source.entries
+            ]
         self._params = (ctypes.c_void_p * 1)()
         self._lock = threading.Lock()
+        self._allowed_bytes = _ALWAYS_ALLOWED
         self.num_launches = 0
 
-    def launch(self, args: EnvLaunch, num_blocks: int, num_threads: int) -> None:
+    def launch(
+        self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
+    ) -> None:
         """Puts it on torch's current stream and returns; what `args` points to must stay."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
+        entry = self._entries[-1 if args.num_steps > 1 else 0]
         with self._lock, torch.cuda.device(self._device):
+            if shared_bytes > self._allowed_bytes:
+                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                for one in self._entries:
+                    self._check(self._driver.cuFuncSetAttribute(one, most, shared_bytes))
+                self._allowed_bytes = shared_bytes
             # the driver copies the arguments before it returns
             self._params[0] = ctypes.addressof(args)
             launched = self._driver.cuLaunchKernel(
-                self._steps if args.num_steps > 1 else self._step,
+                entry,
                 *(num_blocks, 1, 1),
                 *(num_threads, 1, 1),
-                0,
+                shared_bytes,
                 stream,
                 ctypes.addressof(self._params),
                 0,

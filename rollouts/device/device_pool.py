@@ -1,37 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DevicePool`: light environments and their kernel, before they have the face of an API."""
+"""`DevicePool`: environments and their kernel, before they have the face of an API."""
 
 from __future__ import annotations
 
 import functools
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
-from torch import Tensor
 
 from rollouts import _native
 from rollouts.checks import as_bytes, seed_value, to_autoreset_mode, whole_number
-from rollouts.device.arguments import ActionReader, read_device, read_obs_dtype
+from rollouts.device.arguments import read_device
 from rollouts.device.env_arrays import EnvArrays
-from rollouts.device.kernel import make_kernel
-from rollouts.device.kernel_source import KernelSource
-from rollouts.device.launch_args import EnvLaunch, Fault, StepRules
-from rollouts.device.rows import RowRing, RowSet, RowSpec
+from rollouts.device.kernel import Kernel
+from rollouts.device.launch_args import Fault, Launch, StepRules
+from rollouts.device.rows import RowRing
 from rollouts.device.stats import DeviceStats
 from rollouts.errors import ClosedError, EnvError, ProtocolError, SpecError
-from rollouts.own_env.registrations import env_source, travelling
+from rollouts.own_env.registrations import travelling
 from rollouts.pool.options import read_options
 from rollouts.pool.pool_recipe import read_ids, resolve_pool
 
 Info = dict[str, Any]
-Five = tuple[Tensor, Tensor, Tensor, Tensor, Info]
+# obs, reward, terminated, truncated, info: tensors, or a dict of them by group of agents
+Five = tuple[Any, Any, Any, Any, Info]
 
-_NUM_THREADS = 128  # of a block
 # in the order of the native enum
 _AUTORESET = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 _CPU = "leave device out; rollouts.device_queue.DeviceQueue moves batches of the C++ pool to a GPU"
@@ -42,15 +39,19 @@ _FAULTS = {
     "in its place",
     Fault.ENDED: "was stepped after its episode had ended, with autoreset disabled: it stayed as "
     "it was. Reset it by reset(options={'reset_mask': ...})",
+    Fault.LAYOUT: "has arrays that lie elsewhere for the kernel than for the C++ pool, and was not "
+    "stepped: name the types of its numbers by their size, such as float or std::int32_t",
 }
 
 
-class DevicePool:
-    """What of DeviceVectorEnv is not Gymnasium's: construction, launches, states, counts."""
+class DevicePool(ABC):
+    """Construction, faults, states and counts; `stepping.py` has what launches."""
 
     metadata: dict[str, Any]
-    action_space: spaces.Space[Any]
-    observation_space: spaces.Space[Any]
+    # what _build makes
+    _kernel: Kernel
+    _envs: EnvArrays
+    _ring: RowRing[Any]
 
     def __init__(
         self,
@@ -74,18 +75,13 @@ class DevicePool:
         columns = read_options(options, num_envs, own_model=False).native
         recipe = resolve_pool(ids[:1], num_envs, max_episode_steps, columns)
         self.env_spec = recipe.specs[ids[0]]
-        if self.env_spec.groups:
-            raise SpecError(f"{ids[0]} has several agents, which no GPU's pool steps: {_CPU}")
         if self.env_spec.cpu_only:
             raise SpecError(f"{ids[0]} hosts an engine of the CPU: {_CPU}")
         self.num_envs = num_envs
         self.env_id_offset = whole_number("env_id_offset", env_id_offset, 0, 2**31 - 1 - num_envs)
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         self.metadata = {"autoreset_mode": self.autoreset_mode}
-        self.single_action_space = self.env_spec.single_action_space
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.single_observation_space = self.env_spec.single_observation_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._set_spaces()
         self._arguments: dict[str, Any] = {
             "device": str(device),
             "seed": seed,
@@ -97,22 +93,10 @@ class DevicePool:
 
         (native_id, _, limit, internal) = recipe.segments[0]
         self.device, is_emulated = read_device(device)
-        rows = RowSpec.of(
-            self.env_spec,
-            native_id,
-            read_obs_dtype(obs_dtype, self.single_observation_space),
-            self.autoreset_mode is AutoresetMode.SAME_STEP,
-        )
-        self._actions = ActionReader(self.single_action_space, num_envs, self.device)
+        self._rules = StepRules(_AUTORESET.index(self.autoreset_mode), limit)
         facts = _native.device_facts(native_id, {**columns, **internal}, num_envs)
-        source = KernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
-        self._kernel = make_kernel(source, self.device, emulated=is_emulated)
-        self._envs = EnvArrays(native_id, num_envs, self.device, self.env_id_offset, facts)
+        self._build(native_id, facts, obs_dtype, is_emulated)
         self._envs.set_options({**columns, **internal})
-        rules = StepRules(_AUTORESET.index(self.autoreset_mode), limit)
-        self._ring = RowRing(
-            rows, num_envs, self.device, functools.partial(self._new_launch, rules)
-        )
         self._option_names = recipe.option_names
         # a copy, which callers may write into
         self._env_ids = self._envs.clock["env_id"].clone()
@@ -122,24 +106,20 @@ class DevicePool:
         self._pending: Five | None = None
         self.closed = False
 
-    def _new_launch(self, rules: StepRules) -> EnvLaunch:
-        launch = EnvLaunch(rules=rules, num_steps=1)
+    @abstractmethod
+    def _set_spaces(self) -> None:
+        """Sets what is public of the spaces."""
+
+    @abstractmethod
+    def _build(
+        self, native_id: str, facts: dict[str, Any], obs_dtype: Any, is_emulated: bool
+    ) -> None:
+        """Makes the kernel, the arrays and the ring of rows."""
+
+    def _fill(self, launch: Launch) -> None:
+        """Writes into a launch what all launches of this pool have in common."""
+        launch.rules, launch.num_steps = self._rules, 1
         self._envs.fill(launch)
-        return launch
-
-    def _give(self, launch: EnvLaunch, actions: Tensor) -> None:
-        launch.actions = actions.data_ptr()
-        launch.action_bytes = actions.element_size()
-        # until the next launch is made, on the same stream
-        self._held_actions = actions
-
-    def _launch(self, launch: EnvLaunch) -> None:
-        self._kernel.launch(launch, -(-self.num_envs // _NUM_THREADS), _NUM_THREADS)
-
-    def _five(self, row_set: RowSet) -> Five:
-        obs, reward, terminated, truncated, info = row_set.batch()
-        info["env_id"] = self._env_ids
-        return obs, reward, terminated, truncated, info
 
     def _check_open(self) -> None:
         if self.closed:
@@ -198,7 +178,7 @@ class DevicePool:
     ) -> None:
         """Puts states of `get_state`, or of VectorEnv's, into environments.
 
-        Numbers of a VectorEnv are rounded to 32 bits. Otherwise as `VectorEnv.set_state`.
+        Reals of a light environment are rounded to 32 bits. Otherwise as `VectorEnv.set_state`.
 
         Raises:
           As `VectorEnv.set_state`; EnvError: Something went wrong before.
@@ -247,6 +227,6 @@ class DevicePool:
 
     def __repr__(self) -> str:
         return (
-            f"rollouts.DeviceVectorEnv({self.env_spec.id!r}, num_envs={self.num_envs}, "
+            f"rollouts.{type(self).__name__}({self.env_spec.id!r}, num_envs={self.num_envs}, "
             f"device={self._arguments['device']!r}, autoreset_mode={self.autoreset_mode.name})"
         )

@@ -9,14 +9,14 @@ import subprocess
 from pathlib import Path
 
 from rollouts.device.kernel_source import KernelSource
-from rollouts.device.launch_args import EnvLaunch
+from rollouts.device.launch_args import EnvLaunch, Launch, WorldLaunch
 from rollouts.errors import EngineError, SpecError
 from rollouts.own_env.cache import cache_folder, find_or_make
 from rollouts.own_env.compiler import find_compiler
 
 _LIBRARY = "kernel.so"
-# a GPU's arithmetic: 32-bit, nothing contracted
-_FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-DROLLOUTS_REAL=float", "-shared", "-fPIC"]
+# a GPU's arithmetic: nothing contracted
+_FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
 
 
 class HostKernel:
@@ -34,20 +34,23 @@ class HostKernel:
         """
         library = ctypes.CDLL(str(_compiled(source)))
         library.rollouts_launch_bytes.restype = ctypes.c_int64
-        if library.rollouts_launch_bytes() != ctypes.sizeof(EnvLaunch):
-            raise EngineError("EnvLaunch differs between the headers and launch_args.py")
-        self._step, self._steps = library.rollouts_step, library.rollouts_steps
-        for entry in (self._step, self._steps):
-            pointer = ctypes.POINTER(EnvLaunch)
+        args = WorldLaunch if source.env.multi_agent else EnvLaunch
+        if library.rollouts_launch_bytes() != ctypes.sizeof(args):
+            raise EngineError(f"{args.__name__} differs between the headers and launch_args.py")
+        self._entries = [getattr(library, name) for name in source.entries]
+        for entry in self._entries:
+            pointer = ctypes.POINTER(args)
             entry.argtypes = [pointer, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32]
             entry.restype = None
         self._backwards = backwards
         self.num_launches = 0
 
-    def launch(self, args: EnvLaunch, num_blocks: int, num_threads: int) -> None:
+    def launch(
+        self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
+    ) -> None:
         """Runs `num_blocks` blocks of `num_threads` threads to their end."""
         self.num_launches += 1
-        entry = self._steps if args.num_steps > 1 else self._step
+        entry = self._entries[-1 if args.num_steps > 1 else 0]
         entry(args, num_blocks, num_threads, self._backwards)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,17 @@ import torch
 from torch import Tensor
 
 from rollouts import _native
-from rollouts.device.launch_args import ClockColumns, EnvLaunch, EpisodeTotals
+from rollouts.device.launch_args import (
+    ClockColumns,
+    EnvLaunch,
+    EpisodeTotals,
+    Launch,
+    WorldLaunch,
+)
+from rollouts.errors import SpecError
 from rollouts.pool.options import Columns
+
+Array = npt.NDArray[Any]
 
 # member of an EpisodeClock -> dtype here; torch computes little with unsigned numbers, whose bits
 # are kept
@@ -30,8 +40,8 @@ _CLOCK = {
 _NO_FAULT = -1  # all bits
 
 
-class EnvArrays:
-    """States, clocks, options and totals of N light environments; kernels get their addresses."""
+class EnvArrays(ABC):
+    """Clocks, options and totals of N environments; kernels get their addresses."""
 
     def __init__(
         self,
@@ -44,7 +54,6 @@ class EnvArrays:
         """Makes them; `facts` are `_native.device_facts` of the environments."""
         self.native_id, self.num_envs, self.device = native_id, num_envs, device
         self._facts = facts
-        self.states = self._zeros((facts["state_fields"], num_envs), torch.int32)
         self.clock = {name: self._zeros((num_envs,), dtype) for name, dtype in _CLOCK.items()}
         ids = torch.arange(env_id_offset, env_id_offset + num_envs, dtype=torch.int32)
         self.clock["env_id"].copy_(ids)
@@ -72,14 +81,14 @@ class EnvArrays:
         configs = torch.frombuffer(bytearray(facts["configs"]), dtype=torch.uint8)
         self._configs = configs.to(self.device)
         self._config_stride = int(len(configs) > facts["config_bytes"])
+        self._facts = facts
         self.options = columns
 
-    def fill(self, launch: EnvLaunch) -> None:
+    def fill(self, launch: Launch) -> None:
         """Writes the addresses of the arrays into what a kernel gets."""
         launch.num_envs = self.num_envs
         launch.configs = self._configs.data_ptr()
         launch.config_stride = self._config_stride
-        launch.states = self.states.data_ptr()
         launch.clock = ClockColumns(**{name: one.data_ptr() for name, one in self.clock.items()})
         launch.totals = EpisodeTotals(**{name: one.data_ptr() for name, one in self.totals.items()})
         launch.fault = self.fault.data_ptr()
@@ -116,6 +125,49 @@ class EnvArrays:
         clocks = np.zeros(len(rows), _native.CLOCK_DTYPE)
         for name, column in self.clock.items():
             clocks[name] = column[index].cpu().numpy().view(clocks[name].dtype)
+        return self._seal(rows, index, clocks)
+
+    def load(self, rows: Sequence[int], states: list[bytes]) -> None:
+        """Takes over what `save` or a C++ pool's get_state returned.
+
+        Raises:
+          SpecError: A state of another environment, or damaged. Nothing has changed then.
+        """
+        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
+        clocks = self._open(rows, index, states)
+        for name, column in self.clock.items():
+            if name != "env_id":
+                column[index] = _as_tensor(clocks[name], column.dtype).to(self.device)
+
+    @abstractmethod
+    def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
+        """The states of `rows`, which is `index` too, with these clocks."""
+
+    @abstractmethod
+    def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
+        """Takes over what is in the states but their clocks, which it returns."""
+
+
+class LightArrays(EnvArrays):
+    """Light environments: (words, N) int32 of states, field by field."""
+
+    def __init__(
+        self,
+        native_id: str,
+        num_envs: int,
+        device: torch.device,
+        env_id_offset: int,
+        facts: dict[str, Any],
+    ) -> None:
+        super().__init__(native_id, num_envs, device, env_id_offset, facts)
+        self.states = self._zeros((facts["state_fields"], num_envs), torch.int32)
+
+    def fill(self, launch: Launch) -> None:
+        assert isinstance(launch, EnvLaunch)
+        super().fill(launch)
+        launch.states = self.states.data_ptr()
+
+    def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
         words = self.states[:, index].cpu().numpy()
         fields = words.view(np.float32) if self._facts["real_state"] else words
         return _native.seal_states(
@@ -127,22 +179,71 @@ class EnvArrays:
             fields.T.astype(np.float64),
         )
 
-    def load(self, rows: Sequence[int], states: list[bytes]) -> None:
-        """Takes over what `save` or a C++ pool's get_state returned.
-
-        Raises:
-          SpecError: A state of another environment, or damaged. Nothing has changed then.
-        """
+    def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
         clocks, fields = _native.open_states(
             self.native_id, dict(self.options), self.num_envs, list(rows), states
         )
-        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
         dtype: npt.DTypeLike = np.float32 if self._facts["real_state"] else np.int32
         words = np.ascontiguousarray(fields.T).astype(dtype).view(np.int32)
         self.states[:, index] = torch.from_numpy(words).to(self.device)
-        for name, column in self.clock.items():
-            if name != "env_id":
-                column[index] = _as_tensor(clocks[name], column.dtype).to(self.device)
+        return clocks
+
+
+class WorldArrays(EnvArrays):
+    """Worlds of agents: (N, world_bytes) uint8, each as in the C++ pool."""
+
+    def __init__(
+        self,
+        native_id: str,
+        num_envs: int,
+        device: torch.device,
+        env_id_offset: int,
+        facts: dict[str, Any],
+    ) -> None:
+        super().__init__(native_id, num_envs, device, env_id_offset, facts)
+        self.worlds = self._zeros((num_envs, facts["world_bytes"]), torch.uint8)
+        self.groups = self._tensor(facts["groups"])
+        # where shared memory has no room for them
+        self._actions = self._zeros((num_envs, facts["action_bytes"]), torch.uint8)
+        self._tables = torch.empty(0)
+        self._table_stride = 0
+
+    def _tensor(self, data: bytes) -> Tensor:
+        # of nothing there is no tensor
+        return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(self.device)
+
+    def set_options(self, columns: Columns) -> None:
+        world_bytes = self.worlds.shape[1]
+        facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
+        if facts["world_bytes"] != world_bytes:
+            raise SpecError(
+                "these options make the state of an environment another size, which a GPU's pool "
+                "keeps: make a new one"
+            )
+        super().set_options(columns)
+        self._tables = self._tensor(facts["tables"])
+        self._table_stride = len(facts["tables"]) // 4 // self.num_envs * self._config_stride
+
+    def fill(self, launch: Launch) -> None:
+        assert isinstance(launch, WorldLaunch)
+        super().fill(launch)
+        launch.worlds = self.worlds.data_ptr()
+        launch.world_bytes = self.worlds.shape[1]
+        launch.groups = self.groups.data_ptr()
+        launch.tables = self._tables.data_ptr()
+        launch.table_stride = self._table_stride
+        launch.action_memory = self._actions.data_ptr()
+
+    def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
+        worlds = self.worlds[index].cpu().numpy()
+        return _native.seal_worlds(self.native_id, dict(self.options), list(rows), clocks, worlds)
+
+    def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
+        clocks, worlds = _native.open_worlds(
+            self.native_id, dict(self.options), list(rows), states, self.worlds.shape[1]
+        )
+        self.worlds[index] = torch.from_numpy(worlds).to(self.device)
+        return clocks
 
 
 def _as_signed(seed: int) -> int:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from rollouts.device.kernel_source import KernelSource
-from rollouts.device.launch_args import EnvLaunch
+from rollouts.device.launch_args import Launch
 
 
 class Kernel(Protocol):
@@ -16,8 +16,10 @@ class Kernel(Protocol):
 
     num_launches: int
 
-    def launch(self, args: EnvLaunch, num_blocks: int, num_threads: int) -> None:
-        """Runs `num_blocks` blocks of `num_threads` threads."""
+    def launch(
+        self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
+    ) -> None:
+        """Runs `num_blocks` blocks of `num_threads` threads, which share memory."""
         ...
 
 

@@ -33,17 +33,35 @@ class KernelSource:
     Attributes:
       env: Where the environment's text is.
       obs_dtype: One of OBS_TYPES.
-      state_words: Numbers of 32 bits that a State must have.
+      state_words: Numbers of 32 bits that a State must have; worlds of agents have none.
     """
 
     env: EnvSource
     obs_dtype: str
-    state_words: int
+    state_words: int = 0
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Functions of the kernel: for one step, and for many where that is another one."""
+        return ("rollouts_step",) if self.env.multi_agent else ("rollouts_step", "rollouts_steps")
 
     @property
     def text(self) -> str:
-        """The translation unit. Its type is seen from inside namespace rollouts or from outside."""
+        """The translation unit. Its type is seen from inside namespace rollouts or from outside.
+
+        Dynamics are computed in 32 bits. Worlds of agents name the types of their numbers, and lie
+        in memory as they do in the C++ pool.
+        """
+        if self.env.multi_agent:
+            return (
+                "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL double\n"
+                f'#include "{self.env.header}"\n'
+                '#include "rollouts/device/world_kernels.h"\n'
+                f"namespace rollouts {{ using KernelEnv = {self.env.type}; }}\n"
+                f"ROLLOUTS_WORLD_KERNEL(rollouts::KernelEnv, {OBS_TYPES[self.obs_dtype]})\n"
+            )
         return (
+            "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL float\n"
             f'#include "{self.env.header}"\n'
             '#include "rollouts/device/env_kernels.h"\n'
             f"namespace rollouts {{ using KernelEnv = {self.env.type}; }}\n"

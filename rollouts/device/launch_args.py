@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`EnvLaunch` of native/include/rollouts/device/env_kernels.h, as ctypes has it."""
+"""What kernels are told, as ctypes has it.
+
+`EnvLaunch` of native/include/rollouts/device/env_kernels.h, `WorldLaunch` of world_launch.h.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import ctypes
 from enum import IntEnum
 
 MAX_INFOS = 12  # EnvSpec::kMaxInfos
+MAX_GROUPS = 8  # EnvSpec::kMaxGroups
 
 
 class Command(IntEnum):
@@ -31,6 +35,7 @@ class Fault(IntEnum):
     NOT_FINITE = 1
     NO_SUCH_ACTION = 2
     ENDED = 3
+    LAYOUT = 4
 
 
 def _pointers(*names: str) -> list[tuple[str, type[ctypes.c_void_p]]]:
@@ -106,3 +111,63 @@ class EnvLaunch(ctypes.Structure):
         ("totals", EpisodeTotals),
         ("fault", ctypes.c_void_p),
     ]
+
+
+class GroupRows(ctypes.Structure):
+    """Arrays that rows of a group of agents are written to."""
+
+    _fields_ = _pointers(
+        "obs", "final_obs", "reward", "terminated", "truncated", "active", "episode_return"
+    )
+
+
+class WorldRows(ctypes.Structure):
+    """Arrays that rows of worlds are written to."""
+
+    _fields_ = [*_pointers("ended", "episode_length"), ("groups", GroupRows * MAX_GROUPS)]
+
+
+class TeamMemory(ctypes.Structure):
+    """What is where in a team's shared memory."""
+
+    _fields_ = [
+        (name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows")
+    ]
+
+
+class WorldLaunch(ctypes.Structure):
+    """What a launch over worlds of agents does."""
+
+    _fields_ = [
+        ("num_envs", ctypes.c_int64),
+        ("configs", ctypes.c_void_p),
+        ("config_stride", ctypes.c_int64),
+        ("tables", ctypes.c_void_p),
+        ("table_stride", ctypes.c_int64),
+        ("worlds", ctypes.c_void_p),
+        ("world_bytes", ctypes.c_int64),
+        ("groups", ctypes.c_void_p),
+        ("num_groups", ctypes.c_int32),
+        ("num_agents", ctypes.c_int32),
+        ("clock", ClockColumns),
+        ("rules", StepRules),
+        ("commands", ctypes.c_void_p),
+        ("command", ctypes.c_int32),
+        ("num_steps", ctypes.c_int32),
+        ("actions", ctypes.c_void_p * MAX_GROUPS),
+        ("taken", ctypes.c_void_p * MAX_GROUPS),
+        ("action_bytes", ctypes.c_int32 * MAX_GROUPS),
+        ("action_source", ctypes.c_int32),
+        ("record_steps", ctypes.c_int32),
+        ("action_seed", ctypes.c_uint64),
+        ("action_step", ctypes.c_int64),
+        ("action_memory", ctypes.c_void_p),
+        ("rows", WorldRows),
+        ("totals", EpisodeTotals),
+        ("fault", ctypes.c_void_p),
+        ("team_size", ctypes.c_int32),
+        ("memory", TeamMemory),
+    ]
+
+
+Launch = EnvLaunch | WorldLaunch

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -47,8 +47,30 @@ class RowSpec:
         return cls(spec.single_observation_space.shape or (), obs_dtype, infos, same_step)
 
 
-class RowSet:
-    """The tensors of one batch, and the launch that writes them."""
+class HeldRows:
+    """The tensors of one batch, of which some may be held by others."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._all = [*tensors]
+        self._storages = [one.untyped_storage() for one in self._all]
+        self._free_counts: list[int] = []
+
+    def mark_free(self) -> None:
+        """Remembers how often everything is held now, by nobody but this."""
+        self._free_counts = self._counts()
+
+    def _counts(self) -> list[int]:
+        # those who hold the tensor itself, and those who hold a view of its memory
+        held = [sys.getrefcount(one) for one in self._all]
+        return held + [_use_count(one._cdata) if _use_count else 1 for one in self._storages]
+
+    def is_free(self) -> bool:
+        """Whether nobody holds a tensor of the last batch, or a view of one."""
+        return _use_count is not None and self._counts() == self._free_counts
+
+
+class RowSet(HeldRows):
+    """Rows of light environments, and the launch that writes them."""
 
     def __init__(
         self, spec: RowSpec, rows: tuple[int, ...], device: torch.device, launch: EnvLaunch
@@ -81,25 +103,8 @@ class RowSet:
             launch.rows.infos[column] = written[name].data_ptr()
             if spec.same_step:
                 launch.rows.begun_infos[column] = own[name].data_ptr()
-        self._storages = [one.untyped_storage() for one in self._tensors()]
-        self._free_counts: list[int] = []
-
-    def mark_free(self) -> None:
-        """Remembers how often everything is held now, by nobody but this."""
-        self._free_counts = self._counts()
-
-    def _tensors(self) -> list[Tensor]:
         arrays = [self._obs, self._reward, self._terminated, self._truncated]
-        return [*arrays, *self._info.values(), *self._final_info.values()]
-
-    def _counts(self) -> list[int]:
-        # those who hold the tensor itself, and those who hold a view of its memory
-        held = [sys.getrefcount(one) for one in self._tensors()]
-        return held + [_use_count(one._cdata) if _use_count else 1 for one in self._storages]
-
-    def is_free(self) -> bool:
-        """Whether nobody holds a tensor of the last batch, or a view of one."""
-        return _use_count is not None and self._counts() == self._free_counts
+        super().__init__([*arrays, *self._info.values(), *self._final_info.values()])
 
     def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Info]:
         """What `step` returns, but for env_id."""
@@ -124,35 +129,32 @@ def _addresses(
     )
 
 
-class RowRing:
+Rows = TypeVar("Rows", bound=HeldRows)
+
+
+class RowRing(Generic[Rows]):
     """As many row sets as callers hold at once, and one more."""
 
-    def __init__(
-        self,
-        spec: RowSpec,
-        num_envs: int,
-        device: torch.device,
-        new_launch: Callable[[], EnvLaunch],
-    ) -> None:
-        self._spec, self._num_envs, self._device = spec, num_envs, device
-        self._new_launch = new_launch
-        self._sets: list[RowSet] = []
+    def __init__(self, num_envs: int, make: Callable[[tuple[int, ...]], Rows]) -> None:
+        """Makes none yet; `make` makes those for batches of a shape, (N,) or (K, N)."""
+        self._num_envs, self._make = num_envs, make
+        self._sets: list[Rows] = []
         self._next = 0
 
-    def take(self) -> RowSet:
+    def take(self) -> Rows:
         """One that nobody holds."""
         for _ in self._sets:
             self._next = (self._next + 1) % len(self._sets)
             if self._sets[self._next].is_free():
                 return self._sets[self._next]
-        made = RowSet(self._spec, (self._num_envs,), self._device, self._new_launch())
+        made = self._make((self._num_envs,))
         made.mark_free()
         self._sets.insert(self._next, made)
         return made
 
-    def make(self, num_steps: int) -> RowSet:
+    def make(self, num_steps: int) -> Rows:
         """One for all rows of some steps, which is its holder's alone."""
-        return RowSet(self._spec, (num_steps, self._num_envs), self._device, self._new_launch())
+        return self._make((num_steps, self._num_envs))
 
     def forget(self) -> None:
         """Lets go of all: they know addresses that are no more."""

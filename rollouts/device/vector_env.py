@@ -6,19 +6,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from rollouts.checks import options_dict, seed_list, seed_value, whole_number
-from rollouts.device.arguments import read_mask
-from rollouts.device.device_pool import DevicePool, Five, Info
-from rollouts.device.launch_args import ActionSource, Command
-from rollouts.errors import ProtocolError, SpecError
-from rollouts.pool.options import Columns, read_options
+from rollouts.device.arguments import ActionReader, read_obs_dtype
+from rollouts.device.device_pool import Five
+from rollouts.device.env_arrays import LightArrays
+from rollouts.device.kernel import make_kernel
+from rollouts.device.kernel_source import KernelSource
+from rollouts.device.launch_args import EnvLaunch, Launch
+from rollouts.device.rows import RowRing, RowSet, RowSpec
+from rollouts.device.stepping import DeviceStepping
+from rollouts.errors import SpecError
+from rollouts.own_env.registrations import env_source
+
+_NUM_THREADS = 128  # of a block
 
 
-class DeviceVectorEnv(DevicePool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
+class DeviceVectorEnv(DeviceStepping, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
     """N light environments, stepped on a GPU by one launch of a kernel.
 
     What VectorEnv is on the CPU, with the same random streams, autoreset modes and options, and
@@ -40,164 +47,61 @@ class DeviceVectorEnv(DevicePool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
       env_id_offset, env_spec, autoreset_mode: As VectorEnv.
     """
 
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Tensor, Info]:
-        """Starts new episodes and returns their first observations.
+    def _set_spaces(self) -> None:
+        spec = self.env_spec
+        if spec.groups:
+            raise SpecError(f"{spec.id} has several agents: make_vec makes their pool")
+        self.single_action_space = spec.single_action_space
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.single_observation_space = spec.single_observation_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
 
-        Args:
-          seed: As `VectorEnv.reset`.
-          options: {"reset_mask": (N,) bool, array or tensor} resets the marked environments alone
-            and returns all N observations. Every other entry is an option of the environments:
-            one value or N; all N hold from this episode on.
+    def _build(
+        self, native_id: str, facts: dict[str, Any], obs_dtype: Any, is_emulated: bool
+    ) -> None:
+        rows = RowSpec.of(
+            self.env_spec,
+            native_id,
+            read_obs_dtype(obs_dtype, self.single_observation_space),
+            self.autoreset_mode is AutoresetMode.SAME_STEP,
+        )
+        source = KernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
+        self._actions = ActionReader(self.single_action_space, (self.num_envs,), self.device)
+        self._kernel = make_kernel(source, self.device, emulated=is_emulated)
+        self._envs = LightArrays(
+            native_id, self.num_envs, self.device, self.env_id_offset, facts
+        )
 
-        Returns:
-          obs (N, *obs_shape) and info, as `step`.
+        def make(shape: tuple[int, ...]) -> RowSet:
+            launch = EnvLaunch()
+            self._fill(launch)
+            return RowSet(rows, shape, self.device, launch)
 
-        Raises:
-          SpecError, DTypeError: As `VectorEnv.reset`; options together with a mask.
-          EnvError: Something went wrong before. ClosedError: The environment was closed.
-        """
-        self._check_open()
-        given = dict(options_dict(options))
-        mask = read_mask(given.pop("reset_mask", None), self.num_envs, self.device)
-        if given and mask is not None:
-            raise SpecError(
-                f"options {sorted(given)} change with all environments: leave reset_mask out"
-            )
-        seeds = seed_list(seed, self.num_envs)
-        if mask is not None and not self._was_reset:
-            raise ProtocolError("reset all environments before some of them")
-        # errors first: nothing has changed when one is raised
-        self._raise_fault()
-        if given:
-            self._change_options(given)
-        if mask is not None:
-            marked = mask.cpu().tolist()
-            seeds = [
-                one if marks else None for one, marks in zip(seeds, marked, strict=bool(seeds))
-            ]
-        if seeds:
-            self._envs.seed(seeds)
-        self._pending = None
-        row_set = self._ring.take()
-        launch = row_set.launch
-        commands = None
-        if mask is None:
-            launch.command = Command.RESET
-        else:
-            reset, observe = int(Command.RESET), int(Command.OBSERVE)
-            commands = torch.where(mask, reset, observe).to(torch.uint8)
-            launch.commands = commands.data_ptr()
-        self._launch(launch)
-        launch.command, launch.commands = Command.STEP, None
-        self._was_reset = True
-        obs, _, _, _, info = self._five(row_set)
-        if commands is not None and self.device.type == "cuda":
-            commands.record_stream(torch.cuda.current_stream(self.device))
-        return obs, info
+        self._ring = RowRing(self.num_envs, make)
 
-    def _change_options(self, given: dict[str, Any]) -> None:
-        read: Columns = read_options(given, self.num_envs, own_model=False).native
-        unknown = sorted({*read} - self._option_names)
-        if unknown:
-            raise SpecError(
-                f"unknown reset options {unknown}; expected 'reset_mask' or options of "
-                f"{self.env_spec.id}: {', '.join(sorted(self._option_names)) or 'none'}"
-            )
-        self._envs.set_options({**self._envs.options, **read})
-        self._ring.forget()
+    def _launch(self, launch: Launch) -> None:
+        self._kernel.launch(launch, -(-self.num_envs // _NUM_THREADS), _NUM_THREADS)
 
-    def step(self, actions: Any) -> Five:
-        """Steps all environments by one launch and returns at once.
+    def _five(self, row_set: RowSet) -> Five:
+        obs, reward, terminated, truncated, info = row_set.batch()
+        info["env_id"] = self._env_ids
+        return obs, reward, terminated, truncated, info
 
-        Args:
-          actions: (N, *action_shape): a tensor on `device`, int64 or int32 for Discrete spaces and
-            float32 for boxes, or what `torch.as_tensor` makes one of. It must stay as it is until
-            the launch has run, as a tensor's user on the same stream leaves it.
-
-        Returns:
-          obs (N, *obs_shape), reward (N,) float32, terminated (N,) bool, truncated (N,) bool, info.
-          `info` has env_id (N,) int32, episode_return (N,) float64, episode_length (N,) int32 and
-          the environment's own keys. Same-step mode adds final_obs (N, *obs_shape), valid where an
-          episode ended, and final_info where there are own keys; `info` has the new episode's.
-
-        Raises:
-          SpecError: Wrong shape, dtype or device. ProtocolError: Never reset.
-          ClosedError: The environment was closed.
-        """
-        self._check_steps()
+    def _read_actions(self, actions: Any) -> tuple[list[Tensor], int | None]:
         read, count = self._actions.read(actions)
-        if count is not None:
-            raise SpecError(f"actions have a row for {count} steps: rollout takes them")
-        row_set = self._ring.take()
-        self._give(row_set.launch, read)
-        self._launch(row_set.launch)
-        self._env_steps += self.num_envs
-        return self._five(row_set)
+        return [read], count
 
-    def send(self, actions: Any) -> None:
-        """Launches a step; `recv` returns its batch."""
-        if self._pending is not None:
-            raise ProtocolError("the last batch was not received: call recv before send")
-        self._pending = self.step(actions)
+    def _empty_actions(self, num_steps: int) -> list[Tensor]:
+        return [self._actions.empty(num_steps)]
 
-    def recv(self) -> Five:
-        """The batch of the last `send`. Raises ProtocolError where there is none."""
-        if self._pending is None:
-            raise ProtocolError("nothing was sent: call send before recv")
-        batch, self._pending = self._pending, None
-        return batch
+    def _give(self, launch: Launch, actions: list[Tensor]) -> None:
+        launch.actions = actions[0].data_ptr()
+        launch.action_bytes = actions[0].element_size()
+        # until the next launch is made, on the same stream
+        self._held_actions = actions
 
-    def rollout(
-        self, num_steps: int, actions: Any = "random", *, action_seed: int = 0, record: bool = False
-    ) -> Five:
-        """Steps all environments `num_steps` times by one launch, states in registers.
+    def _take(self, launch: Launch, actions: list[Tensor]) -> None:
+        launch.taken = actions[0].data_ptr() if actions else None
 
-        Args:
-          num_steps: K.
-          actions: "random": uniform over the space (a Box must be bounded), a function of
-            (action_seed, env_id, step). A tensor (N, *action_shape): the same in each step.
-            (K, N, *action_shape): one for each.
-          action_seed: Of random actions.
-          record: Return all K rows, (K, N, ...), and with random actions info["action"]
-            (K, N, *action_shape). Else those of the last step, (N, ...).
-
-        Returns:
-          As `step`; `stats` has counted all episodes.
-
-        Raises:
-          As `step`.
-        """
-        self._check_steps()
-        num_steps = whole_number("num_steps", num_steps, 1, 2**31 - 1)
-        is_random = isinstance(actions, str) and actions == "random"
-        if is_random:
-            read, count = self._actions.empty(num_steps if record else 0), None
-        else:
-            read, count = self._actions.read(actions)
-        if count not in (None, num_steps):
-            raise SpecError(f"actions have rows for {count} steps, expected {num_steps}")
-        row_set = self._ring.make(num_steps) if record else self._ring.take()
-        launch = row_set.launch
-        launch.num_steps, launch.record_steps = num_steps, int(record)
-        if is_random:
-            launch.action_source = ActionSource.RANDOM
-            launch.action_seed = seed_value(action_seed)
-            launch.action_step = self._env_steps // self.num_envs
-            launch.taken = read.data_ptr() if record else None
-            self._held_actions = read
-        else:
-            launch.action_source = ActionSource.GIVEN if count is None else ActionSource.SEQUENCE
-            self._give(launch, read)
-        self._launch(launch)
-        launch.num_steps, launch.record_steps, launch.taken = 1, 0, None
-        launch.action_source = ActionSource.GIVEN
-        self._env_steps += self.num_envs * num_steps
-        five = self._five(row_set)
-        if is_random and record:
-            five[4]["action"] = read
-        return five
+    def _grouped(self, arrays: Sequence[Any]) -> Any:
+        return arrays[0]

@@ -68,7 +68,7 @@ def make_vec(
         of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
         are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
-        tensors is returned. For environments whose `env_spec(id).runs_on_gpu` is True.
+        tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose `env_spec(id).runs_on_gpu` is True.
         "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
         option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
@@ -86,7 +86,7 @@ def make_vec(
 
     Returns:
       The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv and
-      with a device a DeviceVectorEnv (which type checkers do not know: `make_multi_agent_vec` says
+      with a device a DeviceVectorEnv or MultiAgentDeviceVectorEnv (which type checkers do not know: `make_multi_agent_vec` says
       the former to them). It owns threads: close it or use it in a `with`.
 
     Raises:
@@ -117,9 +117,15 @@ def make_vec(
         if any(unused.values()):
             names = ", ".join(name for name, is_given in unused.items() if is_given)
             raise SpecError(f"{names}: not with a device, whose pool is one launch of a kernel")
+        ids, _ = read_ids(env_id, num_envs)
         # brings torch
-        module = importlib.import_module("rollouts.device.vector_env")
-        made = module.DeviceVectorEnv(
+        if is_multi_agent(ids[0]):
+            module = importlib.import_module("rollouts.device.multi_agent_env")
+            make = module.MultiAgentDeviceVectorEnv
+        else:
+            module = importlib.import_module("rollouts.device.vector_env")
+            make = module.DeviceVectorEnv
+        made = make(
             env_id,
             num_envs,
             device=device,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/plugin_batch.h"
 
+#include <cstring>
 #include <exception>
 #include <stdexcept>
 #include <utility>
@@ -211,6 +212,19 @@ std::vector<std::uint8_t> PluginConfigs(const PluginTable& table, const OptionCo
   const ColumnsToPlugin columns(options);
   call.Check(table.configs(columns.get(), num_envs, call.bytes(bytes), call.error()));
   return bytes;
+}
+
+WorldFacts PluginWorlds(const PluginTable& table, const OptionColumns& options,
+                        std::int32_t num_envs) {
+  Call call;
+  WorldFacts facts{.agents_bytes = table.agents_bytes, .tables = {}};
+  std::vector<std::uint8_t> bytes;
+  const ColumnsToPlugin columns(options);
+  call.Check(table.worlds(columns.get(), num_envs, &facts.world_bytes, call.bytes(bytes),
+                          call.error()));
+  facts.tables.resize(bytes.size() / sizeof(float));
+  std::memcpy(facts.tables.data(), bytes.data(), bytes.size());
+  return facts;
 }
 
 std::unique_ptr<EnvBatch> MakePluginBatch(const PluginTable& table, const OptionColumns& options,

@@ -21,6 +21,8 @@ const PluginTable& LoadPlugin(const std::string& path);
 Options PluginOptions(const PluginTable& table);
 std::vector<std::uint8_t> PluginConfigs(const PluginTable& table, const OptionColumns& options,
                                         std::int32_t num_envs);
+WorldFacts PluginWorlds(const PluginTable& table, const OptionColumns& options,
+                        std::int32_t num_envs);
 EnvSpec PluginSpec(const PluginTable& table, const OptionColumns& options);
 std::unique_ptr<EnvBatch> MakePluginBatch(const PluginTable& table, const OptionColumns& options,
                                           std::int32_t first_row, std::int32_t num_envs);

@@ -34,12 +34,26 @@ std::unique_ptr<EnvBatch> AgentBatch(const OptionColumns& options, std::int32_t 
   return std::make_unique<MultiAgentBatch<Env>>(configs, num_envs, kernels);
 }
 
+template <MultiAgentEnvironment Env>
+DeviceLayout AgentLayout() {
+  DeviceLayout layout;
+  layout.config_bytes = sizeof(typename Env::Config);
+  layout.configs = [](const OptionColumns& options, std::int32_t num_envs) {
+    return BytesOf(ReadConfigs<Env>(options, 0, num_envs));
+  };
+  layout.worlds = [](const OptionColumns& options, std::int32_t num_envs) {
+    return DescribeWorlds<Env>(ReadConfigs<Env>(options, 0, num_envs));
+  };
+  return layout;
+}
+
 }  // namespace
 
 std::vector<RegistryEntry> AgentEntries() {
 #define ROLLOUTS_AGENTS_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,        \
-                #TYPE, AgentOptions<TYPE>, AgentSpec<TYPE>, AgentBatch<TYPE>, /*multi_agent=*/true},
+                #TYPE, AgentOptions<TYPE>, AgentSpec<TYPE>, AgentBatch<TYPE>, /*multi_agent=*/true, \
+                AgentLayout<TYPE>()},
   return {
 #include "registry_agents_entries.inc"
   };

@@ -46,9 +46,7 @@ std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t 
 
 template <LightEnvironment Env>
 std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t num_envs) {
-  const auto configs = ReadConfigs<Env>(options, 0, num_envs);
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(configs.data());
-  return {bytes, bytes + configs.size() * sizeof(configs[0])};
+  return BytesOf(ReadConfigs<Env>(options, 0, num_envs));
 }
 
 // The states of light environments are Reals, which have names then, or int32s.
@@ -60,7 +58,8 @@ DeviceLayout LightLayout() {
   return {.state_fields = sizeof(State) / sizeof(Field),
           .real_state = Watched<Env>,
           .config_bytes = sizeof(typename Env::Config),
-          .configs = ConfigBytes<Env>};
+          .configs = ConfigBytes<Env>,
+          .worlds = {}};
 }
 
 }  // namespace

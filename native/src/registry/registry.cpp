@@ -59,12 +59,19 @@ void RegisterEnv(const OwnEnv& env) {
   for (const RegistryEntry& entry : table.entries) {
     if (entry.id == env.id) throw SpecError("there is an environment '" + env.id + "' already");
   }
-  DeviceLayout device;
-  if (plugin.state_fields > 0) {
-    device = {plugin.state_fields, plugin.real_state != 0, plugin.config_bytes,
-              [&plugin](const OptionColumns& options, std::int32_t num_envs) {
-                return PluginConfigs(plugin, options, num_envs);
-              }};
+  DeviceLayout device{
+      .state_fields = plugin.state_fields,
+      .real_state = plugin.real_state != 0,
+      .config_bytes = plugin.config_bytes,
+      .configs =
+          [&plugin](const OptionColumns& options, std::int32_t num_envs) {
+            return PluginConfigs(plugin, options, num_envs);
+          },
+      .worlds = {}};
+  if (plugin.multi_agent) {
+    device.worlds = [&plugin](const OptionColumns& options, std::int32_t num_envs) {
+      return PluginWorlds(plugin, options, num_envs);
+    };
   }
   table.entries.push_back(
       {env.id, env.max_episode_steps, env.reward_threshold, /*cpu_only=*/false, env.header,

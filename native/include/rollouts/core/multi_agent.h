@@ -13,6 +13,9 @@
 //   static EnvSpec MakeSpec(const Config&)   step_cost_ns, and its groups by AddGroup
 //   template <class V> static void VisitConfig(Config&, V& visit)   and CheckConfig, as core/env.h
 //   static void Reset(const WorldRef<Env>& world, Rng& rng)   arrays begin as zeros
+//   static constexpr int kResetPhases   optional, with
+//   template <int kPhase> static void ResetAgent(const WorldRef<Env>& world, int agent)   after
+//       Reset, as StepAgent: what need not be computed for one agent after the other
 //   static constexpr int kPhases
 //   template <int kPhase> static void StepAgent(const WorldRef<Env>& world, int agent)
 //       one agent's part of a phase. Agents of a phase run in any order or at once: it writes what
@@ -71,6 +74,9 @@ struct WorldRef {
 template <typename Env>
 concept HasTables = requires(const typename Env::Config& config) { Env::NumTables(config); };
 
+template <typename Env>
+concept ResetsAgents = requires { Env::kResetPhases; };
+
 struct AnyVisitor {};
 template <typename Env>
 concept TellsWorld = requires(typename Env::World& world, AnyVisitor& visit) {
@@ -110,9 +116,21 @@ ROLLOUTS_HD constexpr std::int32_t NumAgents(const EnvSpec& spec) {
   return total;
 }
 
-// The loops over agents; a block of threads has its own in their place.
+// The loops over agents; a team of threads has its own in their place.
 template <typename Env>
 struct AgentLoops {
+  // What follows a Reset.
+  template <int kPhase = 0>
+  static inline void ResetPhases(const WorldRef<Env>& world) {
+    if constexpr (ResetsAgents<Env>) {
+      if constexpr (kPhase < Env::kResetPhases) {
+        for (std::int32_t agent = 0; agent < world.num_agents; ++agent) {
+          Env::template ResetAgent<kPhase>(world, agent);
+        }
+        ResetPhases<kPhase + 1>(world);
+      }
+    }
+  }
   template <int kPhase>
   static inline void Phases(const WorldRef<Env>& ref) {
     if constexpr (kPhase < Env::kPhases) {
@@ -132,28 +150,53 @@ struct AgentLoops {
   }
 };
 
-// Before a step: those who left in the last one are gone.
+// Before a step: an agent that left in the last one is gone.
+ROLLOUTS_HD inline void BeginAgent(const AgentStatus& status, std::int32_t agent) {
+  status.active[agent] = status.active[agent] & (status.terminated[agent] ^ 1);
+  status.terminated[agent] = 0;
+  status.reward[agent] = 0;
+}
 ROLLOUTS_HD inline void BeginAgents(const AgentStatus& status, std::int32_t num_agents) {
-  for (std::int32_t i = 0; i < num_agents; ++i) {
-    status.active[i] = status.active[i] & (status.terminated[i] ^ 1);
-    status.terminated[i] = 0;
-    status.reward[i] = 0;
-  }
+  for (std::int32_t i = 0; i < num_agents; ++i) BeginAgent(status, i);
 }
 
-// After it: sums up the rewards, and has agents end with their world, which ends with the last of
-// them.
-ROLLOUTS_HD inline StepResult EndAgents(const AgentStatus& status, std::int32_t num_agents,
+// After it: adds up the rewards, and has an agent end with its world.
+ROLLOUTS_HD inline void EndAgent(const AgentStatus& status, std::int32_t agent, bool terminated) {
+  status.episode_return[agent] += status.reward[agent];
+  if (terminated) status.terminated[agent] = status.active[agent];
+}
+
+// Then: what the step came to. The world ends with the last of its agents.
+ROLLOUTS_HD inline StepResult SumAgents(const AgentStatus& status, std::int32_t num_agents,
                                         bool terminated) {
   double reward = 0;
   std::int32_t staying = 0;
   for (std::int32_t i = 0; i < num_agents; ++i) {
     reward += status.reward[i];
-    status.episode_return[i] += status.reward[i];
-    if (terminated) status.terminated[i] = status.active[i];
     staying += status.active[i] & (status.terminated[i] ^ 1);
   }
   return StepResult::Of(reward, terminated || staying == 0);
+}
+ROLLOUTS_HD inline StepResult EndAgents(const AgentStatus& status, std::int32_t num_agents,
+                                        bool terminated) {
+  for (std::int32_t i = 0; i < num_agents; ++i) EndAgent(status, i, terminated);
+  return SumAgents(status, num_agents, terminated);
+}
+
+// An agent's part of a row.
+struct AgentOutcome {
+  double reward;
+  std::uint8_t terminated, truncated, active;
+};
+
+// Where nothing was `stepped`, nobody has a reward, and those who are gone are not active.
+// `truncated`: the world was.
+ROLLOUTS_HD inline AgentOutcome OutcomeOf(const AgentStatus& status, std::int32_t agent,
+                                          bool stepped, std::uint8_t truncated) {
+  const std::uint8_t active = status.active[agent], left = status.terminated[agent];
+  const auto stays = static_cast<std::uint8_t>(active & (left ^ 1));
+  return {stepped ? status.reward[agent] : 0, stepped ? left : std::uint8_t{0},
+          static_cast<std::uint8_t>(truncated & stays), stepped ? active : stays};
 }
 
 }  // namespace rollouts

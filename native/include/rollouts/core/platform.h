@@ -6,6 +6,8 @@
 #if defined(__CUDACC_RTC__)
 
 #define ROLLOUTS_HD __host__ __device__
+// Of both as well; a call stays one, so that a kernel has its text once.
+#define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
 // NVRTC has no standard headers: these are the only std names that
 // environment headers may use.
 namespace std {
@@ -30,10 +32,19 @@ using size_t = decltype(sizeof(0));
 #else
 #define ROLLOUTS_HD
 #endif
+#define ROLLOUTS_NOINLINE ROLLOUTS_HD
 
 #endif
 
 namespace rollouts {
+
+// Whether this is compiled as a kernel, for a GPU or for the host in its place: loops are one
+// thread's then, and nothing turns them into vector instructions.
+#if defined(ROLLOUTS_KERNEL)
+inline constexpr bool kInKernel = true;
+#else
+inline constexpr bool kInKernel = false;
+#endif
 
 // Arithmetic type of the dynamics: double on the CPU, where the Gymnasium
 // references compute in double; float on the GPU, where double is slow.

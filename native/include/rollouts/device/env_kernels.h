@@ -7,43 +7,10 @@
 #include "rollouts/core/info_columns.h"
 #include "rollouts/core/step.h"
 #include "rollouts/device/grid.h"
+#include "rollouts/device/launch.h"
 #include "rollouts/device/numbers.h"
 
 namespace rollouts {
-
-// Members of an EpisodeClock, each an array over environments.
-struct ClockColumns {
-  std::uint64_t* seed;
-  std::uint32_t* env_id;
-  std::uint32_t* next_episode;
-  std::uint32_t* draws;
-  std::int32_t* elapsed_steps;
-  double* episode_return;
-  std::uint8_t* ended;
-  std::uint32_t* stream_id;
-};
-
-// One environment's clock where it lies: what a step does not look at is not loaded.
-struct ClockRef {
-  ROLLOUTS_HD ClockRef(const ClockColumns& of, std::int64_t env)
-      : seed(of.seed[env]),
-        env_id(of.env_id[env]),
-        next_episode(of.next_episode[env]),
-        draws(of.draws[env]),
-        elapsed_steps(of.elapsed_steps[env]),
-        episode_return(of.episode_return[env]),
-        ended(of.ended[env]),
-        stream_id(of.stream_id[env]) {}
-
-  std::uint64_t& seed;
-  std::uint32_t& env_id;
-  std::uint32_t& next_episode;
-  std::uint32_t& draws;
-  std::int32_t& elapsed_steps;
-  double& episode_return;
-  std::uint8_t& ended;
-  std::uint32_t& stream_id;
-};
 
 // Where rows are written; an array that nobody asked for is null.
 struct DeviceRows {
@@ -62,22 +29,6 @@ struct DeviceRows {
 struct NoRows {
   static constexpr std::uint8_t* final_obs = nullptr;
 };
-
-// What episodes came to, of each environment since it was counted last.
-struct EpisodeTotals {
-  std::int64_t* episodes;
-  std::int64_t* lengths;
-  double* returns;
-};
-
-enum class ActionSource : std::int32_t {
-  kGiven,     // (N, size): the same in all steps of a launch
-  kSequence,  // (K, N, size)
-  kRandom,    // uniform over the space, a function of (seed, env_id, step)
-};
-
-// The least of (env_id << 8 | kind) over all that went wrong; all ones while nothing has.
-enum class Fault : std::uint64_t { kNotFinite = 1, kNoSuchAction = 2, kEnded = 3 };
 
 // What a launch does. The same bytes on host and device; rollouts/device/launch_args.py writes them.
 struct EnvLaunch {
@@ -172,17 +123,6 @@ struct DeviceEnv : LightEnv<Env> {
   ROLLOUTS_HD void ObserveRow(const BasicRowRef<NoRows>&, bool) const {}
 };
 
-// A uniform action of a space, which is Discrete or a Box of a few numbers.
-template <typename Action>
-ROLLOUTS_HD inline Action RandomAction(const SpaceSpec& space, std::int32_t element, Rng& rng) {
-  if (space.n > 0) return static_cast<Action>(rng.Below(static_cast<std::uint32_t>(space.n)));
-  const std::int32_t bound = space.elementwise ? element : 0;
-  if (space.multi_discrete) {
-    return static_cast<Action>(rng.Below(static_cast<std::uint32_t>(space.high[bound]) + 1));
-  }
-  return static_cast<Action>(rng.Uniform(space.low[bound], space.high[bound]));
-}
-
 template <typename Env, typename ObsTo>
 class EnvKernel {
   using Action = typename Env::Action;
@@ -227,7 +167,7 @@ class EnvKernel {
     for (std::int64_t w = 0; w < kWords; ++w) {
       launch.states[w * launch.num_envs + env] = words.word[w];
     }
-    if (ref.failed) Report(launch, clock.env_id, Fault::kNotFinite);
+    if (ref.failed) Report(launch.fault, clock.env_id, Fault::kNotFinite);
   }
 
   // K steps in registers.
@@ -259,7 +199,7 @@ class EnvKernel {
     if (command == Command::kStep && clock.ended &&
         launch.rules.autoreset == AutoresetMode::kDisabled) {
       // it stays as it is, and the caller is told
-      Report(launch, clock.env_id, Fault::kEnded);
+      Report(launch.fault, clock.env_id, Fault::kEnded);
       command = Command::kObserve;
     }
     const bool is_step = IsStep(command, clock);
@@ -270,19 +210,9 @@ class EnvKernel {
     RunCommand(
         command, launch.rules, ref, clock, action, [&] { return BasicRowRef<Rows>{rows, row}; },
         [&](const BasicRowRef<Rows>& out) {
-          if (is_step) CountEpisode(launch, env, clock, ended_before);
+          if (is_step) CountEpisode(launch.totals, env, clock, ended_before);
           WriteInfos(ref, out);
         });
-  }
-
-  // After a step and before the autoreset that may follow it.
-  template <typename Clock, typename Ended>
-  ROLLOUTS_HD static void CountEpisode(const EnvLaunch& launch, std::int64_t env,
-                                       const Clock& clock, Ended ended_before) {
-    if (!clock.ended || ended_before) return;
-    launch.totals.episodes[env] += 1;
-    launch.totals.lengths[env] += clock.elapsed_steps;
-    launch.totals.returns[env] += clock.episode_return;
   }
 
   ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>& ref,
@@ -333,12 +263,8 @@ class EnvKernel {
       const float value = static_cast<const float*>(launch.actions)[at];
       if (value - value == 0) return static_cast<Action>(value);
     }
-    Report(launch, clock.env_id, Fault::kNoSuchAction);
+    Report(launch.fault, clock.env_id, Fault::kNoSuchAction);
     return 0;
-  }
-
-  ROLLOUTS_HD static void Report(const EnvLaunch& launch, std::uint32_t env_id, Fault kind) {
-    AtomicMin(launch.fault, std::uint64_t{env_id} << 8 | static_cast<std::uint64_t>(kind));
   }
 };
 

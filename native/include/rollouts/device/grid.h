@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of threads, as CUDA runs it and as loops on the host: kernels are written against it, so
-// that every line of them runs in tests on machines without a GPU.
+// Blocks and teams of threads, as CUDA runs them and as loops on the host: kernels are written against
+// them, so that every line runs in tests on machines without a GPU.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -20,6 +20,62 @@ class Block {
   __device__ void EachThread(Run&& run) const {
     run(static_cast<std::int32_t>(threadIdx.x));
   }
+};
+
+// Threads of a block that work on one thing together: a power of two below a warp's, or all threads
+// of the block. What they share is in `memory`.
+//
+// Code that is given a team is run by all its threads, with the same values; what differs between
+// them is inside ForEach and Once, after which all see what was written there.
+class Team {
+ public:
+  __device__ Team(std::int32_t size, std::int64_t shared_bytes)
+      : size_(size), rank_(static_cast<std::int32_t>(threadIdx.x) & (size - 1)) {
+    extern __shared__ ulonglong2 block_memory[];
+    const std::int32_t of_block = static_cast<std::int32_t>(blockDim.x) / size;
+    std::int32_t team = 0;
+    if (of_block > 1) {
+      team = static_cast<std::int32_t>(threadIdx.x) / size;
+    } else {
+      rank_ = static_cast<std::int32_t>(threadIdx.x);
+    }
+    index_ = static_cast<std::int64_t>(blockIdx.x) * of_block + team;
+    memory_ = reinterpret_cast<std::uint8_t*>(block_memory) + team * shared_bytes;
+    const auto lane = threadIdx.x & 31u & ~static_cast<unsigned>(size - 1);
+    mask_ = size < 32 ? ((1u << size) - 1) << lane : 0xFFFFFFFFu;
+  }
+
+  __device__ std::int64_t index() const { return index_; }
+  __device__ std::uint8_t* memory() const { return memory_; }
+  __device__ bool IsFirst() const { return rank_ == 0; }
+
+  // Runs `run(i)` for all i below `count`, in any order or at once.
+  template <typename Run>
+  __device__ void ForEach(std::int64_t count, Run&& run) const {
+    const auto end = static_cast<std::int32_t>(count);
+    for (std::int32_t i = rank_; i < end; i += size_) run(i);
+    Wait();
+  }
+  // Runs it by one thread.
+  template <typename Run>
+  __device__ void Once(Run&& run) const {
+    if (rank_ == 0) run();
+    Wait();
+  }
+
+ private:
+  __device__ void Wait() const {
+    if (size_ <= 32) {
+      __syncwarp(mask_);
+    } else {
+      __syncthreads();
+    }
+  }
+
+  std::int32_t size_, rank_;
+  std::uint32_t mask_;
+  std::int64_t index_;
+  std::uint8_t* memory_;
 };
 
 // The smaller of what is there and `value`, where several threads may do so at once.
@@ -49,8 +105,36 @@ class Block {
   bool backwards_;
 };
 
+class Team {
+ public:
+  Team(std::int64_t index, std::uint8_t* memory, bool backwards)
+      : index_(index), memory_(memory), backwards_(backwards) {}
+
+  std::int64_t index() const { return index_; }
+  std::uint8_t* memory() const { return memory_; }
+  bool IsFirst() const { return true; }
+
+  template <typename Run>
+  void ForEach(std::int64_t count, Run&& run) const {
+    const auto end = static_cast<std::int32_t>(count);
+    for (std::int32_t i = 0; i < end; ++i) run(backwards_ ? end - 1 - i : i);
+  }
+  template <typename Run>
+  void Once(Run&& run) const {
+    run();
+  }
+
+ private:
+  std::int64_t index_;
+  std::uint8_t* memory_;
+  bool backwards_;
+};
+
 inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {
-  if (value < *to) *to = value;
+  std::uint64_t before = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (value < before && !__atomic_compare_exchange_n(to, &before, value, /*weak=*/true,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
 }
 
 #endif

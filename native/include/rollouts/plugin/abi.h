@@ -12,7 +12,7 @@
 namespace rollouts {
 
 // Counts up with every change of what is below or of core/'s structs.
-inline constexpr std::uint32_t kPluginVersion = 1;
+inline constexpr std::uint32_t kPluginVersion = 2;
 inline constexpr const char* kPluginFunction = "rollouts_plugin";
 
 // Sizes, which the two sides must have in common.
@@ -103,12 +103,16 @@ struct PluginWork {
 struct PluginTable {
   PluginLayout layout;
   std::int32_t multi_agent;
-  // What a GPU's pool must know (DeviceLayout); no state_fields: none steps it.
+  // What a GPU's pool must know (DeviceLayout).
   std::int32_t state_fields;
   std::int32_t real_state;
   std::int32_t config_bytes;
   PluginResult (*configs)(PluginColumns options, std::int32_t num_envs, ByteSink out,
                           ErrorSink error);
+  // Of several agents; `worlds` puts the tables of one after the other.
+  std::int32_t agents_bytes;
+  PluginResult (*worlds)(PluginColumns options, std::int32_t num_envs, std::int64_t* world_bytes,
+                         ByteSink tables, ErrorSink error);
   PluginResult (*default_options)(OptionSink options, ErrorSink error);
   PluginResult (*make_spec)(PluginColumns options, EnvSpec* spec, ErrorSink error);
   PluginResult (*make)(PluginColumns options, std::int32_t first_row, std::int32_t num_envs,

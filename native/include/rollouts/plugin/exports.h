@@ -137,6 +137,10 @@ struct PluginOf {
     return {bytes, static_cast<std::size_t>(count)};
   }
 
+  static void Put(ByteSink out, const std::vector<std::uint8_t>& bytes) {
+    out.put(out.to, bytes.data(), static_cast<std::int64_t>(bytes.size()));
+  }
+
   static PluginResult DefaultOptions(OptionSink options, ErrorSink error) {
     return Guarded(error, [&] { PutOptions(ListOptions<Env>({}), options); });
   }
@@ -155,10 +159,26 @@ struct PluginOf {
   static PluginResult PutConfigs(PluginColumns options, std::int32_t num_envs, ByteSink out,
                                  ErrorSink error) {
     return Guarded(error, [&] {
-      const auto configs = ReadConfigs<Env>(ColumnsFromPlugin(options), 0, num_envs);
-      out.put(out.to, reinterpret_cast<const std::uint8_t*>(configs.data()),
-              static_cast<std::int64_t>(configs.size() * sizeof(configs[0])));
+      Put(out, BytesOf(ReadConfigs<Env>(ColumnsFromPlugin(options), 0, num_envs)));
     });
+  }
+  static PluginResult Worlds(PluginColumns options, std::int32_t num_envs,
+                             std::int64_t* world_bytes, ByteSink tables, ErrorSink error) {
+    return Guarded(error, [&] {
+      if constexpr (kHasAgents<Env>) {
+        const auto facts =
+            DescribeWorlds<Env>(ReadConfigs<Env>(ColumnsFromPlugin(options), 0, num_envs));
+        *world_bytes = facts.world_bytes;
+        Put(tables, BytesOf(facts.tables));
+      }
+    });
+  }
+  static constexpr std::int32_t AgentsBytes() {
+    if constexpr (kHasAgents<Env>) {
+      return sizeof(typename Env::Agents);
+    } else {
+      return 0;
+    }
   }
   // Numbers of a State: Reals where they have names, else words of 32 bits.
   static constexpr std::int32_t StateFields() {
@@ -193,7 +213,7 @@ struct PluginOf {
     return Guarded(error, [&] {
       std::vector<std::uint8_t> bytes;
       At(batch).SaveState(env, bytes);
-      out.put(out.to, bytes.data(), static_cast<std::int64_t>(bytes.size()));
+      Put(out, bytes);
     });
   }
   static PluginResult CheckState(const void* batch, std::int32_t env, const std::uint8_t* bytes,
@@ -237,6 +257,8 @@ struct PluginOf {
       .real_state = Watched<Env>,
       .config_bytes = sizeof(typename Env::Config),
       .configs = PutConfigs,
+      .agents_bytes = AgentsBytes(),
+      .worlds = Worlds,
       .default_options = DefaultOptions,
       .make_spec = MakeSpec,
       .make = Make,

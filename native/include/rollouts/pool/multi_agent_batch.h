@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "rollouts/core/multi_agent.h"
+#include "rollouts/core/world_layout.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/pool/run_or_fail.h"
 #include "rollouts/pool/spec_difference.h"
@@ -33,76 +33,66 @@ struct AgentKernels {
                   typename Env::Obs* obs, std::int64_t size) = AgentLoops<Env>::Observe;
 };
 
-// Where everything about a world lies in its memory: the World, its agents' status, then the
-// environment's arrays, each at a cache line.
+// Throws SpecError where an environment differs from the first one of its pool.
+inline void CheckSpec(const EnvSpec& first, const EnvSpec& other) {
+  const std::string difference = SpecDifference(first, other);
+  if (!difference.empty()) {
+    throw SpecError("the environments of a pool must have equal spaces; these options change the " +
+                    difference);
+  }
+}
+
+// The numbers that follow from the options, if there are such.
 template <typename Env>
-class WorldLayout {
- public:
-  WorldLayout() = default;
-  WorldLayout(const typename Env::Config& config, std::int32_t num_agents)
-      : num_agents_(num_agents), status_(Aligned(sizeof(typename Env::World))) {
-    AgentStatus status;
-    arrays_ = status_;
-    VisitStatus(status, [&](const char*, auto*& array, std::int32_t) { arrays_ += BytesOf(array, 1); });
-    bytes_ = arrays_;
-    typename Env::Agents agents;
-    auto measure = [&](const char*, auto*& array, std::int32_t count = 1) {
-      bytes_ += BytesOf(array, count);
-    };
-    Env::VisitFields(config, agents, measure);
+std::vector<float> TablesOf(const typename Env::Config& config) {
+  std::vector<float> tables;
+  if constexpr (HasTables<Env>) {
+    tables.resize(static_cast<std::size_t>(Env::NumTables(config)));
+    Env::FillTables(config, tables.data());
   }
+  return tables;
+}
 
-  std::int64_t bytes() const { return bytes_; }
+// Copies all of a world, whose memory this is.
+template <typename Env>
+WorldArrays ReadWorldArrays(const WorldLayout<Env>& layout, const typename Env::Config& config,
+                            std::uint8_t* memory) {
+  WorldReader reader;
+  if constexpr (TellsWorld<Env>) {
+    auto read = [&](const char* name, const auto& value) { reader.Shared(name, value); };
+    Env::VisitWorld(*reinterpret_cast<typename Env::World*>(memory), read);
+  }
+  AgentStatus status;
+  typename Env::Agents agents;
+  layout.Place(config, memory, status, agents);
+  auto read = [&](const char* name, const auto* array, std::int32_t count = 1) {
+    reader.Agents(name, array, layout.num_agents(), count);
+  };
+  VisitStatus(status, read);
+  Env::VisitFields(config, agents, read);
+  return reader.Take();
+}
 
-  // Copies all of a world.
-  WorldArrays Read(const typename Env::Config& config, std::uint8_t* memory) const {
-    WorldReader reader;
-    if constexpr (TellsWorld<Env>) {
-      auto read = [&](const char* name, const auto& value) { reader.Shared(name, value); };
-      Env::VisitWorld(*reinterpret_cast<typename Env::World*>(memory), read);
+// Worlds of environments with these options. Throws SpecError where their worlds are not of one size.
+template <MultiAgentEnvironment Env>
+WorldFacts DescribeWorlds(const std::vector<typename Env::Config>& configs) {
+  const EnvSpec spec = Env::MakeSpec(configs[0]);
+  WorldFacts facts{.agents_bytes = sizeof(typename Env::Agents), .tables = {}};
+  std::size_t num_tables = 0;
+  for (const typename Env::Config& config : configs) {
+    CheckSpec(spec, Env::MakeSpec(config));
+    const std::int64_t bytes = WorldLayout<Env>(config, NumAgents(spec)).bytes();
+    const std::vector<float> tables = TablesOf<Env>(config);
+    if (&config != configs.data() && (bytes != facts.world_bytes || tables.size() != num_tables)) {
+      throw SpecError("the environments of a GPU's pool must have states of one size; these "
+                      "options change it");
     }
-    AgentStatus status;
-    typename Env::Agents agents;
-    Place(config, memory, status, agents);
-    auto read = [&](const char* name, const auto* array, std::int32_t count = 1) {
-      reader.Agents(name, array, num_agents_, count);
-    };
-    VisitStatus(status, read);
-    Env::VisitFields(config, agents, read);
-    return reader.Take();
+    facts.world_bytes = bytes;
+    num_tables = tables.size();
+    facts.tables.insert(facts.tables.end(), tables.begin(), tables.end());
   }
-
-  // The arrays of a world whose memory begins at `memory`.
-  void Place(const typename Env::Config& config, std::uint8_t* memory, AgentStatus& status,
-             typename Env::Agents& agents) const {
-    std::uint8_t* next = memory + status_;
-    auto place = [&](const char*, auto*& array, std::int32_t count = 1) {
-      array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(next);
-      next += BytesOf(array, count);
-    };
-    VisitStatus(status, place);
-    Env::VisitFields(config, agents, place);
-  }
-
- private:
-  static constexpr std::int64_t Aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-  template <typename T>
-  std::int64_t BytesOf(T*, std::int64_t count) const {
-    return Aligned(static_cast<std::int64_t>(sizeof(T)) * count * num_agents_);
-  }
-  template <typename Visit>
-  static void VisitStatus(AgentStatus& status, Visit&& visit) {
-    visit("reward", status.reward, 1);
-    visit("episode_return", status.episode_return, 1);
-    visit("active", status.active, 1);
-    visit("terminated", status.terminated, 1);
-  }
-
-  std::int32_t num_agents_ = 0;
-  std::int64_t status_ = 0;  // bytes before the status
-  std::int64_t arrays_ = 0;  // before the environment's arrays
-  std::int64_t bytes_ = 0;
-};
+  return facts;
+}
 
 // One world through the interface of core/step.h.
 template <typename Env>
@@ -119,7 +109,9 @@ class WorldEnv {
     // the world is the first of its memory
     std::memset(static_cast<void*>(&world_.world), 0, static_cast<std::size_t>(state_bytes_));
     std::fill_n(world_.status.active, world_.num_agents, std::uint8_t{1});
-    Env::Reset(At(0), rng);
+    const WorldRef<Env> world = At(0);
+    Env::Reset(world, rng);
+    AgentLoops<Env>::ResetPhases(world);
   }
 
   StepResult Step(const Action* actions, Rng& rng) {
@@ -150,22 +142,20 @@ class WorldEnv {
     }
   }
 
-  // Rewards and ends of each agent; after the outcome of the row, before an autoreset. Where
-  // nothing was stepped: nobody has a reward, and those who are gone are not active.
+  // Rewards and ends of each agent; after the outcome of the row, before an autoreset.
   void WriteAgents(const RowRef& out) const {
-    const AgentStatus& status = world_.status;
     const std::uint8_t truncated = out.view.truncated[out.row];
     std::int32_t agent = 0;
     for (std::int32_t g = 0; g < out.view.num_groups; ++g) {
       const GroupView& group = out.view.groups[g];
       const std::int64_t first = out.row * group.num_agents;
       for (std::int64_t i = first; i < first + group.num_agents; ++i, ++agent) {
-        const std::uint8_t active = status.active[agent], left = status.terminated[agent];
-        group.reward[i] = stepped_ ? status.reward[agent] : 0;
-        group.terminated[i] = stepped_ ? left : 0;
-        group.truncated[i] = truncated & active & (left ^ 1);
-        group.active[i] = stepped_ ? active : active & (left ^ 1);
-        group.episode_return[i] = status.episode_return[agent];
+        const AgentOutcome one = OutcomeOf(world_.status, agent, stepped_, truncated);
+        group.reward[i] = one.reward;
+        group.terminated[i] = one.terminated;
+        group.truncated[i] = one.truncated;
+        group.active[i] = one.active;
+        group.episode_return[i] = world_.status.episode_return[agent];
       }
     }
   }
@@ -276,7 +266,7 @@ class MultiAgentBatch final : public EnvBatch {
       const WorldRef<Env> world = WorldAt(given, copy.data(), /*max_episode_steps=*/0);
       WorldEnv<Env>(world, spec_, kernels_, clock, given.layout.bytes()).Reset(rng, false);
     }
-    WorldArrays arrays = given.layout.Read(given.config, copy.data());
+    WorldArrays arrays = ReadWorldArrays(given.layout, given.config, copy.data());
     WorldReader steps;
     steps.Shared("elapsed_steps", first ? 0 : clock.elapsed_steps);
     arrays.push_back(steps.Take().front());
@@ -320,17 +310,9 @@ class MultiAgentBatch final : public EnvBatch {
   };
 
   std::shared_ptr<const Given> MakeGiven(const Config& config) const {
-    const std::string difference = SpecDifference(spec_, Env::MakeSpec(config));
-    if (!difference.empty()) {
-      throw SpecError("the environments of a pool must have equal spaces; these options change the " +
-                      difference);
-    }
-    auto given = std::make_shared<Given>(Given{config, {config, num_agents_}, {}});
-    if constexpr (HasTables<Env>) {
-      given->tables.resize(static_cast<std::size_t>(Env::NumTables(config)));
-      Env::FillTables(config, given->tables.data());
-    }
-    return given;
+    CheckSpec(spec_, Env::MakeSpec(config));
+    return std::make_shared<Given>(
+        Given{config, WorldLayout<Env>(config, num_agents_), TablesOf<Env>(config)});
   }
 
   std::vector<std::shared_ptr<const Given>> MakeOptions(const std::vector<Config>& configs) const {

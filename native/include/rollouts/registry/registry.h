@@ -12,16 +12,19 @@
 
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/support/options.h"
+#include "rollouts/support/world_arrays.h"
 
 namespace rollouts {
 
-// What a GPU's pool must know of a light environment that only its header's types tell.
+// What a GPU's pool must know of an environment that only its header's types tell.
 struct DeviceLayout {
-  std::int32_t state_fields = 0;  // numbers that a State consists of
+  std::int32_t state_fields = 0;  // numbers that a State consists of; 0 with several agents
   bool real_state = false;        // they are Reals, else int32s
   std::int32_t config_bytes = 0;
   // The Configs of `num_envs` environments, one after the other: one alone where all are equal.
   std::function<std::vector<std::uint8_t>(const OptionColumns&, std::int32_t num_envs)> configs;
+  // With several agents: their worlds, as many as `configs`.
+  std::function<WorldFacts(const OptionColumns&, std::int32_t num_envs)> worlds;
 };
 
 // One line of envs.cmake or an environment of the user's own, with its type behind functions. An id that

@@ -117,6 +117,13 @@ std::vector<typename Env::Config> ReadConfigs(const OptionColumns& given, std::i
   return configs;
 }
 
+// Configs as plain data.
+template <typename Config>
+std::vector<std::uint8_t> BytesOf(const std::vector<Config>& configs) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(configs.data());
+  return {bytes, bytes + configs.size() * sizeof(Config)};
+}
+
 // All options of an environment, those at their default too.
 template <typename Env>
 Options ListOptions(typename Env::Config config) {

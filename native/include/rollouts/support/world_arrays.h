@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of a world of agents by their names, as copies: what drawings of it are made of.
+// Arrays of a world of agents by their names, as copies: what drawings of it are made of. And what
+// pools of a GPU are told of worlds.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,13 @@ struct WorldArray {
 };
 
 using WorldArrays = std::vector<WorldArray>;
+
+// What a GPU's pool must know of worlds that only their types tell.
+struct WorldFacts {
+  std::int64_t world_bytes = 0;   // of each
+  std::int64_t agents_bytes = 0;  // of the addresses of its agents' arrays
+  std::vector<float> tables;      // as many of each
+};
 
 // Copies the arrays that it is shown.
 class WorldReader {

@@ -17,7 +17,23 @@ class NearestPoints {
   // which they are expected, 0 if nobody knows, and becomes that of the last one found.
   ROLLOUTS_HD std::int32_t Find(std::int32_t of, std::int32_t k, float& reach,
                                 std::int32_t* index) const {
-    if (reach > 0 && k <= kListed && Rank(of, k, reach, index)) return k;
+    if constexpr (kInKernel) {
+      return FindByKeys(of, k, reach, index);
+    } else {
+      if (reach > 0 && k <= kListed && Rank(of, k, reach, index)) return k;
+      return FindInRounds(of, k, reach, index);
+    }
+  }
+
+ private:
+  static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
+  static constexpr std::int32_t kListed = 32;  // of which Rank says the order
+  static constexpr std::int32_t kRound = 64;   // more neighbours than this are found in rounds
+  static constexpr std::int32_t kKept = 16;    // those of a round in a kernel, in registers
+  static constexpr std::int32_t kNear = 48;    // of which a kernel's thread keeps a list
+
+  ROLLOUTS_HD std::int32_t FindInRounds(std::int32_t of, std::int32_t k, float& reach,
+                                        std::int32_t* index) const {
     float distance[kRound];
     // of the last one that was found: the next round goes on behind it
     float last_distance = -1;
@@ -37,10 +53,108 @@ class NearestPoints {
     return found;
   }
 
- private:
-  static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
-  static constexpr std::int32_t kListed = 32;  // of which Rank says the order
-  static constexpr std::int32_t kRound = 64;   // more neighbours than this are found in rounds
+  // The nearest so far, in a thread's registers. A key is a distance's bits and then the index: keys
+  // are ordered as the points are.
+  struct Kept {
+    std::uint64_t key[kKept];
+
+    ROLLOUTS_HD Kept() {
+      for (std::int32_t i = 0; i < kKept; ++i) key[i] = kNobody;
+    }
+    static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
+
+    ROLLOUTS_HD static std::uint64_t KeyOf(float distance, std::int32_t other) {
+      return std::uint64_t{__builtin_bit_cast(std::uint32_t, distance)} << 32 |
+             static_cast<std::uint32_t>(other);
+    }
+    // Puts one in its place among the first `k`; the last of them falls out.
+    ROLLOUTS_HD void Add(std::uint64_t one, std::int32_t k) {
+      for (std::int32_t i = 0; i < kKept; ++i) {
+        if (i >= k) return;
+        const bool before = one < key[i];
+        const std::uint64_t other = key[i];
+        key[i] = before ? one : other;
+        one = before ? other : one;
+      }
+    }
+    ROLLOUTS_HD std::uint64_t Last(std::int32_t k) const {
+      std::uint64_t last = kNobody;
+      for (std::int32_t i = 0; i < kKept; ++i) {
+        if (i == k - 1) last = key[i];
+      }
+      return last;
+    }
+    // Writes the indices of the first `k`; returns how many there are.
+    ROLLOUTS_HD std::int32_t Write(std::int32_t k, std::int32_t* index) const {
+      std::int32_t count = 0;
+      for (std::int32_t i = 0; i < kKept; ++i) {
+        if (i >= k || key[i] == kNobody) continue;
+        index[count++] = static_cast<std::int32_t>(key[i] & 0xFFFFFFFFu);
+      }
+      return count;
+    }
+    ROLLOUTS_HD static float DistanceOf(std::uint64_t one) {
+      return __builtin_bit_cast(float, static_cast<std::uint32_t>(one >> 32));
+    }
+  };
+
+  ROLLOUTS_HD float Square(std::int32_t of, std::int32_t other) const {
+    const float dx = x_[other] - x_[of], dy = y_[other] - y_[of];
+    return dx * dx + dy * dy;
+  }
+
+  // As Find, of a thread whose neighbours in its warp look for other points' at the same time.
+  ROLLOUTS_NOINLINE std::int32_t FindByKeys(std::int32_t of, std::int32_t k, float& reach,
+                                            std::int32_t* index) const {
+    if (reach > 0 && k <= kKept && FindListed(of, k, reach, index)) return k;
+    reach = 0;
+    std::uint64_t from = 0;  // keys below were found in rounds before
+    std::int32_t found = 0;
+    while (found < k) {
+      const std::int32_t wanted = k - found < kKept ? k - found : kKept;
+      Kept kept;
+      float limit = static_cast<float>(kInfinity);
+      for (std::int32_t other = 0; other < count_; ++other) {
+        const float square = Square(of, other);
+        if (other == of || !(square < limit)) continue;
+        const std::uint64_t key = Kept::KeyOf(Sqrt(square), other);
+        if (key < from) continue;
+        kept.Add(key, wanted);
+        if (kept.Last(wanted) != Kept::kNobody) limit = Above(Kept::DistanceOf(kept.Last(wanted)));
+      }
+      const std::int32_t more = kept.Write(wanted, index + found);
+      found += more;
+      if (more < wanted) return found;
+      from = kept.Last(wanted) + 1;
+    }
+    reach = Kept::DistanceOf(from - 1);
+    return found;
+  }
+
+  // Lists those somewhat further than `reach`, a loop in which threads differ by one store, and sorts
+  // them. False where they are too few or too many.
+  ROLLOUTS_HD bool FindListed(std::int32_t of, std::int32_t k, float& reach,
+                              std::int32_t* index) const {
+    const float limit = reach * 1.25f;
+    std::int32_t near[kNear];
+    std::int32_t count = 0;
+    for (std::int32_t other = 0; other < count_; ++other) {
+      if (other == of || !(Square(of, other) < limit * limit)) continue;
+      if (count < kNear) near[count] = other;
+      ++count;
+    }
+    if (count < k || count > kNear) return false;
+    Kept kept;
+    for (std::int32_t i = 0; i < count; ++i) {
+      kept.Add(Kept::KeyOf(Sqrt(Square(of, near[i])), near[i]), k);
+    }
+    const float last = Kept::DistanceOf(kept.Last(k));
+    // one beyond the limit may be as far, by its rounded distance, as the last one within
+    if (last > limit * 0.999f) return false;
+    kept.Write(k, index);
+    reach = last;
+    return true;
+  }
 
   // One bit for each of the points [first, first + kLanes) but `of` whose square of the distance
   // is below the limit.

@@ -177,8 +177,17 @@ struct TagContinuous {
       w.agents.heading[i] = drawn ? static_cast<float>(rng.Below(4) * (kPi / 2))
                                   : tables.start[2 * n + id];
     }
-    for (std::int32_t i = 0; i < n; ++i) Show(w, i);
-    for (std::int32_t i = 0; i < n; ++i) LookAround(w, i);
+  }
+
+  static constexpr int kResetPhases = 2;
+
+  template <int kPhase>
+  ROLLOUTS_HD static void ResetAgent(const Ref& w, std::int32_t i) {
+    if constexpr (kPhase == 0) {
+      Show(w, i);
+    } else {
+      LookAround(w, i);
+    }
   }
 
   // Everybody moves; then what others see is written, and who is tagged by whom; then everybody looks

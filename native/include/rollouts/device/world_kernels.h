@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worlds of agents on a GPU, or on the host in its place: a team of threads for each, agents strided
+// over them, one launch for everything that a step is (core/step.h).
+#pragma once
+
+#include "rollouts/core/world_layout.h"
+#include "rollouts/device/numbers.h"
+#include "rollouts/device/world_launch.h"
+
+#if !defined(__CUDACC_RTC__)
+#include <cstring>
+#include <vector>
+#endif
+
+namespace rollouts {
+
+// What a team's threads share. The world's arrays are here so that a phase loads the addresses that it
+// uses, and none rests in registers from one phase to the next.
+template <typename Env>
+struct TeamState {
+  StepResult result;
+  std::uint32_t draws;
+  std::int32_t terminated;
+  const typename Env::Config* config;
+  typename Env::World* world;  // the first of its memory
+  typename Env::Agents agents;
+  AgentStatus status;
+  AgentActions actions;
+  const float* tables;
+  std::int32_t num_agents;
+  std::int32_t elapsed_steps;
+  std::int32_t max_episode_steps;
+
+  // A copy, since what is behind a reference is loaded again after each store.
+  ROLLOUTS_HD WorldRef<Env> Ref() const {
+    return {*config, *world,     agents,        status,           actions,
+            tables,  num_agents, elapsed_steps, max_episode_steps};
+  }
+};
+
+// The rows of a step, as core/step.h asks for them. `written`: somebody reads them.
+template <typename Team>
+struct TeamRows {
+  static constexpr std::uint8_t* final_obs = nullptr;  // no end is but marked
+
+  const Team& team;
+  const WorldRows& rows;
+  bool written;
+  bool& truncated;  // of the last outcome
+};
+
+template <typename Team, typename Clock>
+ROLLOUTS_HD inline void WriteOutcome(const TeamRows<Team>& out, std::int64_t row,
+                                     const Clock& clock, const Outcome& outcome) {
+  out.truncated = outcome.truncated;
+  if (!out.written || !out.team.IsFirst()) return;
+  out.rows.ended[row] = outcome.terminated || outcome.truncated;
+  out.rows.episode_length[row] = clock.elapsed_steps;
+}
+
+// One world through the interface of core/step.h, stepped by a team.
+template <typename Env, typename ObsTo, typename Team>
+class TeamWorld {
+ public:
+  using Obs = typename Env::Obs;
+  using Action = std::uint8_t;
+
+  // The team's memory holds a TeamState, whose world has all but what differs from step to step.
+  ROLLOUTS_HD TeamWorld(const Team& team, const WorldLaunch& launch, const EpisodeClock& clock)
+      : team_(team),
+        launch_(launch),
+        clock_(clock),
+        state_(*reinterpret_cast<TeamState<Env>*>(team.memory())) {}
+
+  ROLLOUTS_NOINLINE void Reset(Rng& rng, bool /*forced*/) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(state_.world);
+    team_.ForEach(launch_.world_bytes / 8, [&](std::int32_t i) { words[i] = 0; });
+    team_.ForEach(launch_.num_agents, [&](std::int32_t i) { state_.status.active[i] = 1; });
+    team_.Once([&] {
+      state_.elapsed_steps = 0;
+      Env::Reset(state_.Ref(), rng);
+      state_.draws = rng.draws();
+    });
+    TakeDraws(rng);
+    ResetPhases<0>();
+    stepped_ = broken_ = false;
+  }
+
+  ROLLOUTS_HD StepResult Step(const Action* actions, Rng& rng) {
+    team_.Once([&] {
+      state_.elapsed_steps = clock_.elapsed_steps + 1;
+      for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
+        state_.actions.of_group[g] = actions + launch_.groups[g].action_offset;
+      }
+    });
+    ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) { BeginAgent(world.status, i); });
+    Phases<0>();
+    team_.Once([&] {
+      state_.terminated = Env::EndStep(state_.Ref(), rng);
+      state_.draws = rng.draws();
+    });
+    TakeDraws(rng);
+    const bool terminated = state_.terminated;
+    ForEachAgent([=](const WorldRef<Env>& world, std::int32_t i) {
+      EndAgent(world.status, i, terminated);
+    });
+    team_.Once([&] {
+      const AgentStatus status = state_.status;
+      state_.result = SumAgents(status, launch_.num_agents, terminated);
+    });
+    StepResult result = state_.result;
+    stepped_ = true;
+    if (result.reward - result.reward != 0) {
+      Report(launch_.fault, clock_.env_id, Fault::kNotFinite);
+      broken_ = true;
+      result = StepResult::Of(0, false);
+      result.failed = true;
+    }
+    return result;
+  }
+
+  template <typename Out>
+  ROLLOUTS_NOINLINE void ObserveRow(const Out& out, bool final) const {
+    if (!out.view.written) return;
+    for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
+      const DeviceGroup& group = launch_.groups[g];
+      const GroupRows& rows = out.view.rows.groups[g];
+      const std::int64_t first = out.row * group.num_agents * group.obs_size;
+      ObserveGroup(group, reinterpret_cast<ObsTo*>(final ? rows.final_obs : rows.obs) + first);
+    }
+  }
+
+  // Rewards and ends of each agent; after the outcome of the row, before an autoreset. Where the
+  // world failed, those who took part are cut off without a reward.
+  template <typename Out>
+  ROLLOUTS_HD void WriteAgents(const Out& out) const {
+    if (!out.view.written) return;
+    for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
+      const DeviceGroup& group = launch_.groups[g];
+      const GroupRows& rows = out.view.rows.groups[g];
+      team_.ForEach(group.num_agents, [&](std::int32_t i) {
+        const std::int32_t agent = group.first_agent + i;
+        AgentOutcome one = OutcomeOf(state_.status, agent, stepped_, out.view.truncated);
+        if (broken_) one = {0, 0, one.active, one.active};
+        const std::int64_t at = out.row * group.num_agents + i;
+        rows.reward[at] = static_cast<float>(one.reward);
+        rows.terminated[at] = one.terminated;
+        rows.truncated[at] = one.truncated;
+        rows.active[at] = one.active;
+        rows.episode_return[at] = broken_ ? 0 : state_.status.episode_return[agent];
+      });
+    }
+  }
+
+  // Nothing was stepped since.
+  ROLLOUTS_HD void BeginStep() { stepped_ = false; }
+
+ private:
+  // Runs `run(world, agent)` for all agents.
+  template <typename Run>
+  ROLLOUTS_HD void ForEachAgent(Run&& run) const {
+    team_.ForEach(launch_.num_agents, [&](std::int32_t i) { run(state_.Ref(), i); });
+  }
+
+  // Of the thread that drew.
+  ROLLOUTS_HD void TakeDraws(Rng& rng) const {
+    rng = Rng(clock_.seed, clock_.stream_id, rng.episode(), state_.draws);
+  }
+
+  template <int kPhase>
+  ROLLOUTS_HD void Phases() const {
+    if constexpr (kPhase < Env::kPhases) {
+      ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) {
+        Env::template StepAgent<kPhase>(world, i);
+      });
+      Phases<kPhase + 1>();
+    }
+  }
+
+  template <int kPhase>
+  ROLLOUTS_HD void ResetPhases() const {
+    if constexpr (ResetsAgents<Env>) {
+      if constexpr (kPhase < Env::kResetPhases) {
+        ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) {
+          Env::template ResetAgent<kPhase>(world, i);
+        });
+        ResetPhases<kPhase + 1>();
+      }
+    }
+  }
+
+  // Writes (A, size) observations: through shared memory, so that a warp writes neighbours, where
+  // they fit there.
+  ROLLOUTS_HD void ObserveGroup(const DeviceGroup& group, ObsTo* to) const {
+    const std::int32_t size = group.obs_size, rows = launch_.memory.obs_rows;
+    if (rows == 0) {
+      if constexpr (kSameType<Obs, ObsTo>) {
+        team_.ForEach(group.num_agents, [&](std::int32_t i) {
+          Observe(group.first_agent + i, size, to + std::int64_t{i} * size);
+        });
+      }
+      return;
+    }
+    auto* const shared = reinterpret_cast<Obs*>(team_.memory() + launch_.memory.obs);
+    for (std::int32_t first = 0; first < group.num_agents; first += rows) {
+      const std::int32_t count = group.num_agents - first < rows ? group.num_agents - first : rows;
+      team_.ForEach(count, [&](std::int32_t i) {
+        Observe(group.first_agent + first + i, size, shared + i * size);
+      });
+      ObsTo* const part = to + std::int64_t{first} * size;
+      team_.ForEach(std::int64_t{count} * size,
+                    [&](std::int32_t i) { part[i] = NumberAs<ObsTo>::Of(shared[i]); });
+    }
+  }
+
+  ROLLOUTS_HD void Observe(std::int32_t agent, std::int32_t size, Obs* obs) const {
+    if (broken_) {
+      for (std::int32_t i = 0; i < size; ++i) obs[i] = 0;
+    } else {
+      Env::Observe(state_.Ref(), agent, obs);
+    }
+  }
+
+  const Team& team_;
+  const WorldLaunch& launch_;
+  const EpisodeClock& clock_;
+  TeamState<Env>& state_;
+  bool stepped_ = false;
+  bool broken_ = false;  // since the last step: what it shows are zeros
+};
+
+template <typename Env, typename ObsTo, typename Team>
+class WorldKernel {
+  static_assert(sizeof(TeamState<Env>) <= kTeamStateBytes + sizeof(typename Env::Agents));
+  using Config = typename Env::Config;
+  using World = typename Env::World;
+  using Ref = TeamWorld<Env, ObsTo, Team>;
+
+ public:
+  // One team's world.
+  ROLLOUTS_HD static void Run(const Team& team, const WorldLaunch& launch) {
+    const std::int64_t env = team.index();
+    if (env >= launch.num_envs) return;
+    const Config& config = static_cast<const Config*>(launch.configs)[env * launch.config_stride];
+    const WorldLayout<Env> layout(config, launch.num_agents);
+    std::uint8_t* const stored = launch.worlds + env * launch.world_bytes;
+    std::uint8_t* const memory = launch.memory.world ? team.memory() + launch.memory.world : stored;
+    if (layout.bytes() != launch.world_bytes) {
+      Report(launch.fault, launch.clock.env_id[env], Fault::kLayout);
+      return;
+    }
+    if (launch.memory.world) Copy(team, stored, memory, launch.world_bytes);
+    team.Once([&] {
+      auto& state = *reinterpret_cast<TeamState<Env>*>(team.memory());
+      state.config = &config;
+      state.world = reinterpret_cast<World*>(memory);
+      layout.Place(config, memory, state.status, state.agents);
+      state.tables = launch.tables + env * launch.table_stride;
+      state.num_agents = launch.num_agents;
+      state.elapsed_steps = launch.clock.elapsed_steps[env];
+      state.max_episode_steps = launch.rules.max_episode_steps;
+    });
+    ClockRef at(launch.clock, env);
+    EpisodeClock clock{at.seed,           at.env_id,         at.next_episode, at.draws,
+                       at.elapsed_steps,  at.episode_return, at.ended != 0,   at.stream_id};
+    // all have read it before one writes it
+    team.Once([] {});
+    Ref ref(team, launch, clock);
+    for (std::int32_t k = 0; k < launch.num_steps; ++k) RunStep(team, launch, env, k, ref, clock);
+    team.Once([&] {
+      at.next_episode = clock.next_episode;
+      at.draws = clock.draws;
+      at.elapsed_steps = clock.elapsed_steps;
+      at.episode_return = clock.episode_return;
+      at.ended = clock.ended;
+    });
+    if (launch.memory.world) Copy(team, memory, stored, launch.world_bytes);
+  }
+
+ private:
+  ROLLOUTS_HD static void Copy(const Team& team, const std::uint8_t* from, std::uint8_t* to,
+                               std::int64_t bytes) {
+    struct alignas(16) Chunk {
+      std::uint32_t words[4];
+    };
+    team.ForEach(bytes / 16, [&](std::int32_t i) {
+      reinterpret_cast<Chunk*>(to)[i] = reinterpret_cast<const Chunk*>(from)[i];
+    });
+  }
+
+  ROLLOUTS_HD static void RunStep(const Team& team, const WorldLaunch& launch, std::int64_t env,
+                                  std::int32_t k, Ref& ref, EpisodeClock& clock) {
+    auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
+    if (command == Command::kStep && clock.ended &&
+        launch.rules.autoreset == AutoresetMode::kDisabled) {
+      // it stays as it is, and the caller is told
+      Report(launch.fault, clock.env_id, Fault::kEnded);
+      command = Command::kObserve;
+    }
+    const bool is_step = IsStep(command, clock);
+    std::uint8_t* const actions =
+        launch.memory.actions ? team.memory() + launch.memory.actions
+                              : launch.action_memory + env * WorldActionBytes(launch);
+    // where a step begins an episode, its actions are read too, and count for nothing
+    if (command == Command::kStep) TakeActions(team, launch, env, k, clock, actions);
+    const bool ended_before = clock.ended;
+    bool truncated = false;
+    const TeamRows<Team> rows{team, launch.rows,
+                              launch.record_steps != 0 || k == launch.num_steps - 1, truncated};
+    const std::int64_t row = launch.record_steps != 0 ? k * launch.num_envs + env : env;
+    ref.BeginStep();
+    RunCommand(
+        command, launch.rules, ref, clock, actions,
+        [&] { return BasicRowRef<TeamRows<Team>>{rows, row}; },
+        [&](const BasicRowRef<TeamRows<Team>>& out) {
+          if (is_step && team.IsFirst()) CountEpisode(launch.totals, env, clock, ended_before);
+          ref.WriteAgents(out);
+        });
+  }
+
+  ROLLOUTS_HD static std::int64_t WorldActionBytes(const WorldLaunch& launch) {
+    const DeviceGroup& last = launch.groups[launch.num_groups - 1];
+    return last.action_offset + std::int64_t{4} * last.num_agents * last.action_size;
+  }
+
+  ROLLOUTS_HD static void TakeActions(const Team& team, const WorldLaunch& launch,
+                                      std::int64_t env, std::int32_t k, const EpisodeClock& clock,
+                                      std::uint8_t* actions) {
+    const bool is_sequence = launch.action_source == ActionSource::kSequence;
+    for (std::int32_t g = 0; g < launch.num_groups; ++g) {
+      const DeviceGroup& group = launch.groups[g];
+      const std::int32_t count = group.num_agents * group.action_size;
+      const std::int64_t row = (is_sequence ? k * launch.num_envs + env : env) * count;
+      const std::int64_t taken = (k * launch.num_envs + env) * count;
+      team.ForEach(count, [&](std::int32_t i) {
+        if (group.has_real_actions()) {
+          const float value = TakeElement<float>(launch, g, row, i, k, clock);
+          reinterpret_cast<float*>(actions + group.action_offset)[i] = value;
+          if (launch.taken[g]) static_cast<float*>(launch.taken[g])[taken + i] = value;
+        } else {
+          const auto value = TakeElement<std::int32_t>(launch, g, row, i, k, clock);
+          reinterpret_cast<std::int32_t*>(actions + group.action_offset)[i] = value;
+          if (launch.taken[g]) static_cast<std::int32_t*>(launch.taken[g])[taken + i] = value;
+        }
+      });
+    }
+  }
+
+  // An element of an agent's action, drawn or the caller's; where that is none of the space's, the
+  // first of those is taken and the caller told.
+  template <typename Action>
+  ROLLOUTS_HD static Action TakeElement(const WorldLaunch& launch, std::int32_t g, std::int64_t row,
+                                        std::int32_t i, std::int32_t k, const EpisodeClock& clock) {
+    const DeviceGroup& group = launch.groups[g];
+    const std::int32_t element = i % group.action_size;
+    if (launch.action_source == ActionSource::kRandom) {
+      // elements have 4 bytes and as many words of the stream to themselves, and as a rule draw less
+      const auto step = static_cast<std::uint32_t>(launch.action_step + k);
+      const auto first = static_cast<std::uint32_t>(group.action_offset + 4 * std::int64_t{i});
+      Rng rng(launch.action_seed, clock.env_id, step, first);
+      return RandomAction<Action>(group.action, element, rng);
+    }
+    if constexpr (kSameType<Action, float>) {
+      const float value = static_cast<const float*>(launch.actions[g])[row + i];
+      if (value - value == 0) return value;
+    } else {
+      const std::int64_t value = launch.action_bytes[g] == 8
+                                     ? static_cast<const std::int64_t*>(launch.actions[g])[row + i]
+                                     : static_cast<const std::int32_t*>(launch.actions[g])[row + i];
+      const std::int64_t end =
+          group.action.n > 0
+              ? group.action.n
+              : static_cast<std::int64_t>(
+                    group.action.high[group.action.elementwise ? element : 0]) + 1;
+      if (value >= 0 && value < end) return static_cast<Action>(value);
+    }
+    Report(launch.fault, clock.env_id, Fault::kNoSuchAction);
+    return 0;
+  }
+};
+
+}  // namespace rollouts
+
+// The entry that loaders look for, of one step as of many. `OBS` is float, rollouts::Float16 and so
+// on.
+#if defined(__CUDACC_RTC__)
+#define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                                          \
+  extern "C" __global__ void __launch_bounds__(256) rollouts_step(rollouts::WorldLaunch launch) { \
+    const rollouts::Team team(launch.team_size, launch.memory.bytes);                            \
+    rollouts::WorldKernel<ENV, OBS, rollouts::Team>::Run(team, launch);                          \
+  }
+#else
+// Before each team, memory is filled with what nobody wrote.
+#define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                                           \
+  extern "C" void rollouts_step(const rollouts::WorldLaunch* launch, std::int64_t num_blocks,     \
+                                std::int32_t num_threads, std::int32_t backwards) {               \
+    const auto bytes = static_cast<std::size_t>(launch->memory.bytes);                            \
+    std::vector<std::max_align_t> memory(bytes / sizeof(std::max_align_t) + 1);                   \
+    auto* const first = reinterpret_cast<std::uint8_t*>(memory.data());                           \
+    const std::int64_t num_teams = num_blocks * (num_threads / launch->team_size);                \
+    for (std::int64_t i = 0; i < num_teams; ++i) {                                                \
+      std::memset(first, 0xA5, bytes);                                                            \
+      const rollouts::Team team(backwards ? num_teams - 1 - i : i, first, backwards);             \
+      rollouts::WorldKernel<ENV, OBS, rollouts::Team>::Run(team, *launch);                        \
+    }                                                                                             \
+  }                                                                                               \
+  extern "C" __attribute__((used)) inline std::int64_t rollouts_launch_bytes() {                  \
+    return sizeof(rollouts::WorldLaunch);                                                         \
+  }
+#endif

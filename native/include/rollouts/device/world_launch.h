@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch over worlds of agents is told. The same bytes on host and device;
+// rollouts/device/launch_args.py writes them.
+#pragma once
+
+#include "rollouts/core/multi_agent.h"
+#include "rollouts/device/launch.h"
+
+namespace rollouts {
+
+// A group of agents, and where its actions lie among a world's.
+struct DeviceGroup {
+  std::int32_t num_agents = 0;
+  std::int32_t first_agent = 0;    // of the world's
+  std::int32_t obs_size = 0;       // elements, of one agent
+  std::int32_t action_size = 0;
+  std::int64_t action_offset = 0;  // bytes in front of the first one's
+  SpaceSpec action;
+
+  ROLLOUTS_HD bool has_real_actions() const { return action.n == 0 && !action.multi_discrete; }
+};
+
+// Fills `groups`, as many as the environment has.
+ROLLOUTS_HD constexpr void DescribeGroups(const EnvSpec& spec, DeviceGroup* groups) {
+  std::int32_t first_agent = 0;
+  std::int64_t offset = 0;
+  for (std::int32_t g = 0; g < spec.num_groups; ++g) {
+    const GroupSpec& group = spec.groups[g];
+    groups[g].num_agents = group.num_agents;
+    groups[g].first_agent = first_agent;
+    groups[g].obs_size = static_cast<std::int32_t>(group.observation.size());
+    groups[g].action_size = static_cast<std::int32_t>(group.action.size());
+    groups[g].action_offset = offset;
+    groups[g].action = group.action;
+    first_agent += group.num_agents;
+    offset += ActionBytes(group.action) * group.num_agents;
+  }
+}
+
+// Where a group's rows are written: (N, A) of each.
+struct GroupRows {
+  std::uint8_t* obs;
+  std::uint8_t* final_obs;  // valid where an episode ended; null unless same-step
+  float* reward;
+  std::uint8_t* terminated;
+  std::uint8_t* truncated;
+  std::uint8_t* active;
+  double* episode_return;
+};
+
+struct WorldRows {
+  std::uint8_t* ended;  // (N,), as is the next
+  std::int32_t* episode_length;
+  GroupRows groups[EnvSpec::kMaxGroups];
+};
+
+// What is where in a team's shared memory, in bytes from its beginning, where its own state is.
+struct TeamMemory {
+  std::int32_t bytes;
+  std::int32_t actions;     // of a world; 0: they are in `action_memory`
+  std::int32_t world;       // 0: worlds are stepped where they lie
+  std::int32_t obs;         // of `obs_rows` agents
+  std::int32_t obs_rows;    // 0: observations are written straight to their rows
+};
+
+// Of a team's own state, but for the addresses of its agents' arrays.
+inline constexpr std::int32_t kTeamStateBytes = 192;
+
+struct WorldLaunch {
+  std::int64_t num_envs;
+  const void* configs;
+  std::int64_t config_stride;  // in Configs: 0 where all environments have the same
+  const float* tables;
+  std::int64_t table_stride;  // in floats, as config_stride
+  std::uint8_t* worlds;       // (N, world_bytes)
+  std::int64_t world_bytes;
+  const DeviceGroup* groups;
+  std::int32_t num_groups;
+  std::int32_t num_agents;
+  ClockColumns clock;
+  StepRules rules;
+  const std::uint8_t* commands;  // a Command for each environment; null: `command` for all
+  std::int32_t command;
+  std::int32_t num_steps;
+  const void* actions[EnvSpec::kMaxGroups];
+  void* taken[EnvSpec::kMaxGroups];             // (K, N, A, size) actions, written where not null
+  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // of an element: 4 or 8
+  ActionSource action_source;
+  std::int32_t record_steps;  // rows of each step are kept, else those of the last one
+  std::uint64_t action_seed;
+  std::int64_t action_step;     // of the first step, for random actions
+  std::uint8_t* action_memory;  // (N, bytes of a world's actions)
+  WorldRows rows;
+  EpisodeTotals totals;
+  std::uint64_t* fault;
+  std::int32_t team_size;
+  TeamMemory memory;
+};
+
+}  // namespace rollouts

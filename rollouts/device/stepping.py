@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DeviceStepping`: reset, step and rollout of a pool of a GPU, a launch each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rollouts.checks import options_dict, seed_list, seed_value, whole_number
+from rollouts.device.arguments import read_mask
+from rollouts.device.device_pool import DevicePool, Five, Info
+from rollouts.device.launch_args import ActionSource, Command, Launch
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.pool.options import Columns, read_options
+
+
+class DeviceStepping(DevicePool):
+    """What a pool of a GPU does, whoever acts in it: one agent, or groups of them."""
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, Info]:
+        """Starts new episodes and returns their first observations.
+
+        Args:
+          seed: As `VectorEnv.reset`.
+          options: {"reset_mask": (N,) bool, array or tensor} resets the marked environments alone
+            and returns all N observations. Every other entry is an option of the environments:
+            one value or N; all N hold from this episode on.
+
+        Returns:
+          obs (N, *obs_shape) and info, as `step`.
+
+        Raises:
+          SpecError, DTypeError: As `VectorEnv.reset`; options together with a mask.
+          EnvError: Something went wrong before. ClosedError: The environment was closed.
+        """
+        self._check_open()
+        given = dict(options_dict(options))
+        mask = read_mask(given.pop("reset_mask", None), self.num_envs, self.device)
+        if given and mask is not None:
+            raise SpecError(
+                f"options {sorted(given)} change with all environments: leave reset_mask out"
+            )
+        seeds = seed_list(seed, self.num_envs)
+        if mask is not None and not self._was_reset:
+            raise ProtocolError("reset all environments before some of them")
+        # errors first: nothing has changed when one is raised
+        self._raise_fault()
+        if given:
+            self._change_options(given)
+        if mask is not None:
+            marked = mask.cpu().tolist()
+            seeds = [
+                one if marks else None for one, marks in zip(seeds, marked, strict=bool(seeds))
+            ]
+        if seeds:
+            self._envs.seed(seeds)
+        self._pending = None
+        row_set = self._ring.take()
+        launch = row_set.launch
+        commands = None
+        if mask is None:
+            launch.command = Command.RESET
+        else:
+            reset, observe = int(Command.RESET), int(Command.OBSERVE)
+            commands = torch.where(mask, reset, observe).to(torch.uint8)
+            launch.commands = commands.data_ptr()
+        self._launch(launch)
+        launch.command, launch.commands = Command.STEP, None
+        self._was_reset = True
+        obs, _, _, _, info = self._five(row_set)
+        if commands is not None and self.device.type == "cuda":
+            commands.record_stream(torch.cuda.current_stream(self.device))
+        return obs, info
+
+    def _change_options(self, given: dict[str, Any]) -> None:
+        read: Columns = read_options(given, self.num_envs, own_model=False).native
+        unknown = sorted({*read} - self._option_names)
+        if unknown:
+            raise SpecError(
+                f"unknown reset options {unknown}; expected 'reset_mask' or options of "
+                f"{self.env_spec.id}: {', '.join(sorted(self._option_names)) or 'none'}"
+            )
+        self._envs.set_options({**self._envs.options, **read})
+        self._ring.forget()
+
+    def step(self, actions: Any) -> Five:
+        """Steps all environments by one launch and returns at once.
+
+        Args:
+          actions: (N, *action_shape): a tensor on `device`, int64 or int32 for Discrete spaces and
+            float32 for boxes, or what `torch.as_tensor` makes one of. It must stay as it is until
+            the launch has run, as a tensor's user on the same stream leaves it.
+
+        Returns:
+          obs (N, *obs_shape), reward (N,) float32, terminated (N,) bool, truncated (N,) bool, info.
+          `info` has env_id (N,) int32, episode_return (N,) float64, episode_length (N,) int32 and
+          the environment's own keys. Same-step mode adds final_obs (N, *obs_shape), valid where an
+          episode ended, and final_info where there are own keys; `info` has the new episode's.
+
+        Raises:
+          SpecError: Wrong shape, dtype or device. ProtocolError: Never reset.
+          ClosedError: The environment was closed.
+        """
+        self._check_steps()
+        read, count = self._read_actions(actions)
+        if count is not None:
+            raise SpecError(f"actions have a row for {count} steps: rollout takes them")
+        row_set = self._ring.take()
+        self._give(row_set.launch, read)
+        self._launch(row_set.launch)
+        self._env_steps += self.num_envs
+        return self._five(row_set)
+
+    def send(self, actions: Any) -> None:
+        """Launches a step; `recv` returns its batch."""
+        if self._pending is not None:
+            raise ProtocolError("the last batch was not received: call recv before send")
+        self._pending = self.step(actions)
+
+    def recv(self) -> Five:
+        """The batch of the last `send`. Raises ProtocolError where there is none."""
+        if self._pending is None:
+            raise ProtocolError("nothing was sent: call send before recv")
+        batch, self._pending = self._pending, None
+        return batch
+
+    def rollout(
+        self, num_steps: int, actions: Any = "random", *, action_seed: int = 0, record: bool = False
+    ) -> Five:
+        """Steps all environments `num_steps` times by one launch, states in registers.
+
+        Args:
+          num_steps: K.
+          actions: "random": uniform over the space (a Box must be bounded), a function of
+            (action_seed, env_id, step). A tensor (N, *action_shape): the same in each step.
+            (K, N, *action_shape): one for each.
+          action_seed: Of random actions.
+          record: Return all K rows, (K, N, ...), and with random actions info["action"]
+            (K, N, *action_shape). Else those of the last step, (N, ...).
+
+        Returns:
+          As `step`; `stats` has counted all episodes.
+
+        Raises:
+          As `step`.
+        """
+        self._check_steps()
+        num_steps = whole_number("num_steps", num_steps, 1, 2**31 - 1)
+        is_random = isinstance(actions, str) and actions == "random"
+        if is_random:
+            read, count = self._empty_actions(num_steps if record else 0), None
+        else:
+            read, count = self._read_actions(actions)
+        if count not in (None, num_steps):
+            raise SpecError(f"actions have rows for {count} steps, expected {num_steps}")
+        row_set = self._ring.make(num_steps) if record else self._ring.take()
+        launch = row_set.launch
+        launch.num_steps, launch.record_steps = num_steps, int(record)
+        if is_random:
+            launch.action_source = ActionSource.RANDOM
+            launch.action_seed = seed_value(action_seed)
+            launch.action_step = self._env_steps // self.num_envs
+            if record:
+                self._take(launch, read)
+            self._held_actions = read
+        else:
+            launch.action_source = ActionSource.GIVEN if count is None else ActionSource.SEQUENCE
+            self._give(launch, read)
+        self._launch(launch)
+        launch.num_steps, launch.record_steps = 1, 0
+        launch.action_source = ActionSource.GIVEN
+        self._take(launch, [])
+        self._env_steps += self.num_envs * num_steps
+        five = self._five(row_set)
+        if is_random and record:
+            five[4]["action"] = self._grouped(read)
+        return five
+
+    @abstractmethod
+    def _launch(self, launch: Launch) -> None:
+        """Puts a launch on the stream."""
+
+    @abstractmethod
+    def _five(self, row_set: Any) -> Five:
+        """What `step` returns of a batch."""
+
+    @abstractmethod
+    def _read_actions(self, actions: Any) -> tuple[list[Tensor], int | None]:
+        """A tensor for each group of agents, and K of a sequence (K, N, ...), None of (N, ...)."""
+
+    @abstractmethod
+    def _empty_actions(self, num_steps: int) -> list[Tensor]:
+        """(K, N, ...) of each group, for random actions. Raises SpecError without bounds."""
+
+    @abstractmethod
+    def _give(self, launch: Launch, actions: list[Tensor]) -> None:
+        """Has a launch read these actions."""
+
+    @abstractmethod
+    def _take(self, launch: Launch, actions: list[Tensor]) -> None:
+        """Has a launch write what was done into these; none: nowhere."""
+
+    @abstractmethod
+    def _grouped(self, arrays: Sequence[Any]) -> Any:
+        """What there is for each group, as callers get it."""
