@@ -128,6 +128,7 @@ __all__ = [
     "MultiAgentBatch",
     "MultiAgentCollector",
     "MultiAgentCoordinator",
+    "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",

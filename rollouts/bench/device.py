@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 import rollouts
 from rollouts.checks import whole_number
 from rollouts.device.arguments import EMULATION
-from rollouts.device.vector_env import DeviceVectorEnv
+from rollouts.device.stepping import DeviceStepping
 from rollouts.errors import SpecError
 
 _GRAPH_STEPS = 20  # of one graph: what starting it costs is shared out
@@ -26,6 +26,7 @@ class DeviceRow:
 
     Attributes:
       env_id, num_envs, device: What was stepped.
+      num_agents: Of an environment.
       way: "C++ pool", "launched", "graph" or "K steps a launch".
       env_steps_per_s: Of each repeat, by the wall clock, resets included.
     """
@@ -33,6 +34,7 @@ class DeviceRow:
     env_id: str
     num_envs: int
     device: str
+    num_agents: int
     way: str
     env_steps_per_s: tuple[float, ...]
 
@@ -47,6 +49,7 @@ def measure_device(
     num_envs: int,
     device: str,
     *,
+    env_options: Mapping[str, Any] | None = None,
     num_steps: int = 100,
     duration_s: float = 1.0,
     repeats: int = 5,
@@ -57,6 +60,7 @@ def measure_device(
       env_id: One that `env_spec(id).runs_on_gpu`.
       num_envs: Environments N, in both.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
+      env_options: Of the environments.
       num_steps: K of one launch.
       duration_s: About how long one repeat takes each.
       repeats: Repeats of each.
@@ -67,9 +71,10 @@ def measure_device(
     whole_number("repeats", repeats, 1, 10**6)
     if not duration_s > 0:
         raise SpecError(f"duration_s must be above 0, got {duration_s}")
-    arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step"}
+    arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
     env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
-    assert isinstance(env, DeviceVectorEnv)
+    assert isinstance(env, DeviceStepping)
+    num_agents = sum(group.num_agents for group in env.env_spec.groups) or 1
     pool = rollouts.make_vec(env_id, num_envs, **arguments)
     with env, pool:
         ways = _ways(env, pool, num_steps)
@@ -79,18 +84,27 @@ def measure_device(
             for name, (call, env_steps) in ways.items():
                 seconds = _time(call, calls[name])
                 speeds[name].append(calls[name] * env_steps / seconds)
-    return [DeviceRow(env_id, num_envs, device, name, tuple(each)) for name, each in speeds.items()]
+    return [
+        DeviceRow(env_id, num_envs, device, num_agents, name, tuple(each))
+        for name, each in speeds.items()
+    ]
 
 
 # (number of calls to make, one after the other, and wait for) and env-steps of a call
 _Way = tuple[Callable[[int], None], int]
 
 
-def _ways(env: DeviceVectorEnv, pool: rollouts.VectorEnv, num_steps: int) -> dict[str, _Way]:
+def _ways(env: DeviceStepping, pool: rollouts.VectorEnv, num_steps: int) -> dict[str, _Way]:
     env.reset()
     pool.reset()
-    actions = env.rollout(1, record=True)[4]["action"][0]
-    on_host = actions.cpu().numpy()
+    actions: Any = env.rollout(1, record=True)[4]["action"]
+    on_host: Any
+    if isinstance(actions, dict):
+        actions = {name: one[0] for name, one in actions.items()}
+        on_host = {name: one.cpu().numpy() for name, one in actions.items()}
+    else:
+        actions = actions[0]
+        on_host = actions.cpu().numpy()
 
     def step_pool(count: int) -> None:
         for _ in range(count):
@@ -116,7 +130,7 @@ def _ways(env: DeviceVectorEnv, pool: rollouts.VectorEnv, num_steps: int) -> dic
     return ways
 
 
-def _graph(env: DeviceVectorEnv, actions: torch.Tensor) -> Callable[[int], None]:
+def _graph(env: DeviceStepping, actions: Any) -> Callable[[int], None]:
     env.step(actions)
     env.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -154,7 +168,8 @@ def as_table(rows: list[DeviceRow]) -> str:
         spread = f"{min(row.env_steps_per_s):.3g} to {max(row.env_steps_per_s):.3g}"
         ratio = f"{row.median / pool.median:.2f}x"
         if row is pool:
-            lines.append(f"{row.env_id}, {row.num_envs} environments, {row.device}")
+            agents = f" of {row.num_agents} agents" if row.num_agents > 1 else ""
+            lines.append(f"{row.env_id}, {row.num_envs} environments{agents}, {row.device}")
         lines.append(f"  {row.way:<20}{row.median:>14.3g}{spread:>26}{ratio:>14}")
     if any(row.device == EMULATION for row in rows):
         lines.append("cpu-emulation runs kernels as loops: its speed says nothing of a GPU's")
@@ -167,4 +182,7 @@ def _same(one: DeviceRow, other: DeviceRow) -> bool:
 
 def as_json(rows: list[DeviceRow]) -> list[dict[str, Any]]:
     """Rows as plain values."""
-    return [asdict(row) | {"median": row.median} for row in rows]
+    return [
+        asdict(row) | {"median": row.median, "agent_steps_per_s": row.median * row.num_agents}
+        for row in rows
+    ]

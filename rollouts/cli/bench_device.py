@@ -15,6 +15,7 @@ def add_arguments(
     *,
     positive_int: Callable[[str], Any],
     positive_float: Callable[[str], Any],
+    option: Callable[[str], Any],
 ) -> None:
     """Declares its arguments."""
     add = parser.add_argument
@@ -22,17 +23,34 @@ def add_arguments(
     add("--num-envs", nargs="+", action="extend", type=positive_int, metavar="N",
         help="one or several; default: 100000")  # fmt: skip
     add("--device", default="cuda", help="cuda, cuda:1 or cpu-emulation; default: cuda")
+    add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
+        help="option of the environment; repeat for several")  # fmt: skip
     add("--num-steps", type=positive_int, default=100, metavar="K",
         help="of one launch; default: 100")  # fmt: skip
     add("--duration-s", type=positive_float, default=1.0, metavar="S",
         help="of one repeat of one way, about; default: 1")  # fmt: skip
     add("--repeats", type=positive_int, default=5, metavar="R", help="default: 5")
+    add("--arch", metavar="sm_90",
+        help="measure nothing: say what kernels take of a GPU, and what bounds them")  # fmt: skip
+    add("--bandwidth", type=positive_float, default=4.3, metavar="TB/S",
+        help="of that GPU's memory; default: 4.3, an H200's")  # fmt: skip
     add("--json", action="store_true", help="print one JSON array, nothing else")
 
 
 def measure(args: argparse.Namespace) -> None:
     """Measures and prints."""
-    # brings torch
+    if args.arch is not None:
+        # brings torch
+        cost = importlib.import_module("rollouts.device.kernel_cost")
+        costs = [
+            one
+            for env_id in args.env_id
+            for one in cost.kernel_costs(
+                env_id, args.arch, env_options=dict(args.option), bandwidth=args.bandwidth * 1e12
+            )
+        ]
+        print(json.dumps(cost.as_json(costs), indent=1) if args.json else cost.as_table(costs))
+        return
     device = importlib.import_module("rollouts.bench.device")
     rows = [
         row
@@ -42,6 +60,7 @@ def measure(args: argparse.Namespace) -> None:
             env_id,
             num_envs,
             args.device,
+            env_options=dict(args.option),
             num_steps=args.num_steps,
             duration_s=args.duration_s,
             repeats=args.repeats,

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rollouts.cli.env_trials import Trials
 from rollouts.errors import SpecError
-from rollouts.pool.registry import env_spec
+
+Array = npt.NDArray[Any]
 
 # of one step from the same state: 32-bit Reals on a GPU, 64-bit on the CPU
 _TOLERANCE = 1e-4
@@ -29,8 +32,6 @@ def check_kernel(trials: Trials) -> str:
     Raises:
       SpecError: It does not compile as a kernel, or computes something else.
     """
-    if env_spec(trials.env_id, **trials.options).groups:
-        return "not tried: environments with several agents run on the CPU alone"
     if importlib.util.find_spec("torch") is None:
         return "not tried: a GPU's pools need torch (pip install 'rollouts[torch]')"
     worst, num_apart = 0.0, 0
@@ -41,21 +42,31 @@ def check_kernel(trials: Trials) -> str:
             kernel.set_state(None, pool.get_state())
             theirs, mine = pool.step(action), kernel.step(action)
             same = np.ones(trials.num_envs, np.bool_)
-            for one, other in zip(mine[2:4], theirs[2:4], strict=True):
-                same &= one.numpy() == other
+            for one, other in _pairs(mine[2:4], theirs[2:4]):
+                same &= (one == other).reshape(trials.num_envs, -1).all(1)
             num_apart += int((~same).sum())
             # an end that rounding moved by a step is none of the kernel's, if it is a rare one
             if num_apart > _RARE * trials.num_envs * len(trials.actions) + 1:
                 raise SpecError(_difference("end", step, int(np.argmin(same))))
-            for name, one, other in zip(("observation", "reward"), mine, theirs, strict=False):
-                apart = _apart(one.numpy(), np.asarray(other).astype(one.numpy().dtype))
-                apart[~same] = 0
-                worst = max(worst, float(apart.max()))
-                if worst > _TOLERANCE:
-                    raise SpecError(_difference(name, step, int(np.argmax(apart))))
+            for what, name in enumerate(("observation", "reward")):
+                for one, other in _pairs(mine[what : what + 1], theirs[what : what + 1]):
+                    apart = _apart(one, other.astype(one.dtype))
+                    apart[~same] = 0
+                    worst = max(worst, float(apart.max()))
+                    if worst > _TOLERANCE:
+                        raise SpecError(_difference(name, step, int(np.argmax(apart))))
         kernel.synchronize()
     kind = f"within {worst:.1g} of the pool" if worst > 0 or num_apart else "the pool's to the bit"
     return f"as loops, {kind} in each step from the same states"
+
+
+def _pairs(mine: Any, theirs: Any) -> Iterator[tuple[Array, Array]]:
+    """The arrays of a batch beside each other, group by group where there are several agents."""
+    for one, other in zip(mine, theirs, strict=True):
+        if isinstance(other, dict):
+            yield from ((one[name].numpy(), array) for name, array in other.items())
+        else:
+            yield one.numpy(), np.asarray(other)
 
 
 def _apart(one: Any, other: Any) -> Any:

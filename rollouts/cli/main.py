@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         "steps of one launch, with autoreset and statistics. They take turns in one run.",
     )
     cli_bench_device.add_arguments(
-        on_device, positive_int=_positive_int, positive_float=_positive_float
+        on_device, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
 
     filming = commands.add_parser(

@@ -57,7 +57,8 @@ class AgentRowSet(HeldRows):
                 **{name: one.data_ptr() for name, one in tensors.items()}
             )
         all_tensors = [one for tensors in self.groups for one in tensors.values()]
-        super().__init__([self.ended, self.episode_length, *all_tensors])
+        final = [group["final_obs"] for group in self.groups if "final_obs" in group]
+        super().__init__([self.ended, self.episode_length, *all_tensors], final)
 
 
 def _tensors(group: GroupSpec, rows: tuple[int, ...], device: torch.device) -> dict[str, Tensor]:

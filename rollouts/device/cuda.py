@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import re
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,14 @@ class CudaKernel:
         self._params = (ctypes.c_void_p * 1)()
         self._lock = threading.Lock()
         self._allowed_bytes = _ALWAYS_ALLOWED
+        attributes = self._driver.CUdevice_attribute
+        self.most_shared_bytes = int(
+            self._check(
+                self._driver.cuDeviceGetAttribute(
+                    attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device.index
+                )
+            )
+        )
         self.num_launches = 0
 
     def launch(
@@ -66,7 +76,8 @@ class CudaKernel:
         entry = self._entries[-1 if args.num_steps > 1 else 0]
         with self._lock, torch.cuda.device(self._device):
             if shared_bytes > self._allowed_bytes:
-                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                attributes = self._driver.CUfunction_attribute
+                most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 for one in self._entries:
                     self._check(self._driver.cuFuncSetAttribute(one, most, shared_bytes))
                 self._allowed_bytes = shared_bytes
@@ -99,18 +110,10 @@ def compile_cubin(source: KernelSource, arch: str) -> Path:
       EngineError: NVRTC is missing. SpecError: It refuses the text, with file and line.
     """
     nvrtc = _bindings("nvrtc")
-    options = [
-        "--std=c++20",
-        f"--gpu-architecture={arch}",
-        # sums as on the host
-        "--fmad=false",
-        # functions for the host alone, such as VisitConfig, carry no annotation
-        "--device-as-default-execution-space",
-    ]
-    where = [f"--include-path={folder}" for folder in source.env.include_dirs]
+    options, where = _options(source, arch)
 
     def make(folder: Path) -> None:
-        (folder / _CUBIN).write_bytes(_run_nvrtc(nvrtc, source, [*options, *where]))
+        (folder / _CUBIN).write_bytes(_run_nvrtc(nvrtc, source, [*options, *where])[0])
 
     status, *version = nvrtc.nvrtcVersion()
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -120,7 +123,61 @@ def compile_cubin(source: KernelSource, arch: str) -> Path:
     return find_or_make(cache_folder("cuda"), key, _CUBIN, make)
 
 
-def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class KernelUsage:
+    """What a thread of a kernel takes.
+
+    Attributes:
+      registers: Of 32 bits.
+      stack_bytes: Of local memory, spilled registers among them.
+      spill_bytes: Stores and loads of spilled registers in the kernel's text.
+    """
+
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+
+
+def kernel_usage(source: KernelSource, arch: str) -> dict[str, KernelUsage]:
+    """Entry -> what the compiler says of it; needs no GPU.
+
+    Raises:
+      As `compile_cubin`.
+    """
+    options, where = _options(source, arch)
+    log = _run_nvrtc(_bindings("nvrtc"), source, [*options, *where, "--ptxas-options=-v"])[1]
+    usage = {}
+    for entry in source.entries:
+        text = log.partition(f"Compiling entry function '{entry}'")[2]
+        registers = re.search(r"Used (\d+) registers", text)
+        stack = re.search(r"(\d+) bytes cumulative stack", text)
+        spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
+        if registers is None or spilled is None:
+            raise EngineError(f"NVRTC does not say what {entry} takes: {log[-500:]}")
+        usage[entry] = KernelUsage(
+            int(registers[1]),
+            int(stack[1]) if stack else 0,
+            int(spilled[1]) + int(spilled[2]),
+        )
+    return usage
+
+
+def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
+    """What changes the code, and where headers are."""
+    options = [
+        "--std=c++20",
+        f"--gpu-architecture={arch}",
+        # sums as on the host
+        "--fmad=false",
+        # functions for the host alone, such as VisitConfig, carry no annotation
+        "--device-as-default-execution-space",
+    ]
+    return options, [f"--include-path={folder}" for folder in source.env.include_dirs]
+
+
+def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> tuple[bytes, str]:
+    """The cubin, and what the compiler said."""
+
     def check(result: tuple[Any, ...]) -> Any:
         status, *values = result
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -132,16 +189,16 @@ def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> bytes:
         (status,) = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
         )
+        log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+        check(nvrtc.nvrtcGetProgramLog(program, log))
+        text = log.rstrip(b"\0 ").decode()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
-            check(nvrtc.nvrtcGetProgramLog(program, log))
-            text = log.rstrip(b"\0 ").decode()
             raise SpecError(
                 f"{source.env.type} does not compile for a GPU:\n{source.explain(text)}"
             )
         cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
         check(nvrtc.nvrtcGetCUBIN(program, cubin))
-        return bytes(cubin)
+        return bytes(cubin), text
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

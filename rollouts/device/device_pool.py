@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,11 @@ from rollouts import _native
 from rollouts.checks import as_bytes, seed_value, to_autoreset_mode, whole_number
 from rollouts.device.arguments import read_device
 from rollouts.device.env_arrays import EnvArrays
-from rollouts.device.kernel import Kernel
+from rollouts.device.kernel import BlockShape, Kernel
+from rollouts.device.kernel_source import KernelSource
 from rollouts.device.launch_args import Fault, Launch, StepRules
 from rollouts.device.rows import RowRing
-from rollouts.device.stats import DeviceStats
+from rollouts.device.stats import DeviceStats, StepCost
 from rollouts.errors import ClosedError, EnvError, ProtocolError, SpecError
 from rollouts.own_env.registrations import travelling
 from rollouts.pool.options import read_options
@@ -50,6 +52,8 @@ class DevicePool(ABC):
     metadata: dict[str, Any]
     # what _build makes
     _kernel: Kernel
+    _source: KernelSource
+    _block: BlockShape
     _envs: EnvArrays
     _ring: RowRing[Any]
 
@@ -144,6 +148,22 @@ class DevicePool(ABC):
         """
         self._check_open()
         self._raise_fault()
+
+    def step_cost(self) -> StepCost:
+        """What a step of all environments asks of a GPU, whichever it is.
+
+        Raises:
+          ClosedError: The environment was closed.
+        """
+        self._check_open()
+        rows = self._ring.take().step_bytes / self.num_envs
+        spaces = [(one.num_agents, one.single_action_space) for one in self.env_spec.groups]
+        # words of 32 bits, though whole numbers may come with 64
+        actions = 4 * sum(
+            count * math.prod(space.shape or ())
+            for count, space in spaces or [(1, self.env_spec.single_action_space)]
+        )
+        return StepCost(self._source, self._block, rows + actions + self._envs.moved_bytes)
 
     def stats(self) -> DeviceStats:
         """Counts since the environments were made; does not wait for the device.

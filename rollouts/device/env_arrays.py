@@ -93,6 +93,11 @@ class EnvArrays(ABC):
         launch.totals = EpisodeTotals(**{name: one.data_ptr() for name, one in self.totals.items()})
         launch.fault = self.fault.data_ptr()
 
+    @property
+    @abstractmethod
+    def moved_bytes(self) -> int:
+        """Of an environment's state and clock that a step reads and writes."""
+
     def seed(self, seeds: Sequence[int | None]) -> None:
         """Seeds streams; None leaves an environment's."""
         if len({*seeds}) == 1 and seeds[0] is not None:
@@ -167,6 +172,14 @@ class LightArrays(EnvArrays):
         super().fill(launch)
         launch.states = self.states.data_ptr()
 
+    @property
+    def moved_bytes(self) -> int:
+        # a step that draws nothing leaves the rest of its clock alone
+        clock = sum(
+            self.clock[name].itemsize for name in ("elapsed_steps", "episode_return", "ended")
+        )
+        return 2 * (4 * self.states.shape[0] + clock)
+
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
         words = self.states[:, index].cpu().numpy()
         fields = words.view(np.float32) if self._facts["real_state"] else words
@@ -203,6 +216,7 @@ class WorldArrays(EnvArrays):
         super().__init__(native_id, num_envs, device, env_id_offset, facts)
         self.worlds = self._zeros((num_envs, facts["world_bytes"]), torch.uint8)
         self.groups = self._tensor(facts["groups"])
+        self._spaces: Any = None
         # where shared memory has no room for them
         self._actions = self._zeros((num_envs, facts["action_bytes"]), torch.uint8)
         self._tables = torch.empty(0)
@@ -213,14 +227,24 @@ class WorldArrays(EnvArrays):
         return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(self.device)
 
     def set_options(self, columns: Columns) -> None:
-        world_bytes = self.worlds.shape[1]
         facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
-        if facts["world_bytes"] != world_bytes:
+        # of the first environment, whose the others' must equal
+        spaces = _native.make_spec(self.native_id, dict(columns))["groups"]
+        if self._spaces not in (None, spaces):
+            changed = [
+                before[0] for before, now in zip(self._spaces, spaces, strict=True) if before != now
+            ]
+            raise SpecError(
+                f"these options change the number of agents or the spaces of {changed}, which a "
+                "pool keeps: make a new one"
+            )
+        if facts["world_bytes"] != self.worlds.shape[1]:
             raise SpecError(
                 "these options make the state of an environment another size, which a GPU's pool "
                 "keeps: make a new one"
             )
         super().set_options(columns)
+        self._spaces = spaces
         self._tables = self._tensor(facts["tables"])
         self._table_stride = len(facts["tables"]) // 4 // self.num_envs * self._config_stride
 
@@ -233,6 +257,11 @@ class WorldArrays(EnvArrays):
         launch.tables = self._tables.data_ptr()
         launch.table_stride = self._table_stride
         launch.action_memory = self._actions.data_ptr()
+
+    @property
+    def moved_bytes(self) -> int:
+        clock = sum(one.itemsize for one in self.clock.values())
+        return 2 * (self.worlds.shape[1] + clock)
 
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
         worlds = self.worlds[index].cpu().numpy()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -11,10 +12,31 @@ from rollouts.device.kernel_source import KernelSource
 from rollouts.device.launch_args import Launch
 
 
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """A block of threads.
+
+    Attributes:
+      num_envs: Environments that it steps.
+      num_threads: Its threads.
+      shared_bytes: Of memory that they share.
+    """
+
+    num_envs: int
+    num_threads: int
+    shared_bytes: int = 0
+
+
 class Kernel(Protocol):
-    """One compiled kernel; `num_launches` counts its launches."""
+    """One compiled kernel.
+
+    Attributes:
+      num_launches: How often it was launched.
+      most_shared_bytes: Of memory that the threads of a block may share.
+    """
 
     num_launches: int
+    most_shared_bytes: int
 
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0

@@ -130,9 +130,7 @@ class WorldRows(ctypes.Structure):
 class TeamMemory(ctypes.Structure):
     """What is where in a team's shared memory."""
 
-    _fields_ = [
-        (name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows")
-    ]
+    _fields_ = [(name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows")]
 
 
 class WorldLaunch(ctypes.Structure):

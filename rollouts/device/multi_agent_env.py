@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from rollouts.device.agent_rows import AgentRowSet, GroupSpec
 from rollouts.device.arguments import ActionReader, read_obs_dtype
 from rollouts.device.device_pool import Five
 from rollouts.device.env_arrays import WorldArrays
-from rollouts.device.kernel import make_kernel
+from rollouts.device.kernel import BlockShape, make_kernel
 from rollouts.device.kernel_source import KernelSource
 from rollouts.device.launch_args import Launch, WorldLaunch
 from rollouts.device.rows import RowRing
@@ -71,12 +70,13 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             )
             for name, group in self.groups.items()
         ]
-        source = KernelSource(env_source(native_id), dtype)
-        self._kernel = make_kernel(source, self.device, emulated=is_emulated)
-        self._envs = WorldArrays(
-            native_id, self.num_envs, self.device, self.env_id_offset, facts
-        )
+        self._source = KernelSource(env_source(native_id), dtype)
+        self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
+        self._envs = WorldArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)
         self._shape = self._choose_team(facts, dtype)
+        self._block = BlockShape(
+            self._shape.teams, self._shape.num_threads, self._shape.shared_bytes
+        )
 
         def make(shape: tuple[int, ...]) -> AgentRowSet:
             launch = WorldLaunch()
@@ -95,7 +95,7 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             action_bytes=facts["action_bytes"],
             obs_bytes=max(int(np.prod(space.shape or ())) for space in spaces) * own.itemsize,
             converts_obs=obs_dtype != own.name,
-            most_shared_bytes=_most_shared_bytes(self.device),
+            most_shared_bytes=self._kernel.most_shared_bytes,
         )
 
     def _fill(self, launch: Launch) -> None:
@@ -103,10 +103,6 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
         super()._fill(launch)
         launch.num_groups, launch.num_agents = len(self.groups), len(self.agents)
         launch.team_size, launch.memory = self._shape.size, self._shape.memory
-
-    def _launch(self, launch: Launch) -> None:
-        num_blocks = -(-self.num_envs // self._shape.teams)
-        self._kernel.launch(launch, num_blocks, self._shape.num_threads, self._shape.shared_bytes)
 
     def _five(self, row_set: AgentRowSet) -> Five:
         def grouped(name: str) -> Any:
@@ -152,9 +148,3 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
     def _take(self, launch: Launch, actions: list[Tensor]) -> None:
         for g in range(len(self.groups)):
             launch.taken[g] = actions[g].data_ptr() if actions else None
-
-
-def _most_shared_bytes(device: torch.device) -> int:
-    if device.type == "cpu":
-        return 227 * 1024  # as an H100's
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)

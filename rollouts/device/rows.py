@@ -50,10 +50,17 @@ class RowSpec:
 class HeldRows:
     """The tensors of one batch, of which some may be held by others."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], final: Sequence[Tensor]) -> None:
+        """Of all tensors; `final`: those among them that are written where an episode ended."""
         self._all = [*tensors]
+        self._final = {one.data_ptr() for one in final}
         self._storages = [one.untyped_storage() for one in self._all]
         self._free_counts: list[int] = []
+
+    @property
+    def step_bytes(self) -> int:
+        """That every step writes; what an episode ended with is written where one ended."""
+        return sum(one.nbytes for one in self._all if one.data_ptr() not in self._final)
 
     def mark_free(self) -> None:
         """Remembers how often everything is held now, by nobody but this."""
@@ -104,7 +111,11 @@ class RowSet(HeldRows):
             if spec.same_step:
                 launch.rows.begun_infos[column] = own[name].data_ptr()
         arrays = [self._obs, self._reward, self._terminated, self._truncated]
-        super().__init__([*arrays, *self._info.values(), *self._final_info.values()])
+        final = [one for name, one in self._info.items() if name == "final_obs"]
+        super().__init__(
+            [*arrays, *self._info.values(), *self._final_info.values()],
+            [*final, *self._final_info.values()],
+        )
 
     def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Info]:
         """What `step` returns, but for env_id."""

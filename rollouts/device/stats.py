@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceStats`: what a pool of a GPU has done."""
+"""`DeviceStats`: what a pool of a GPU has done; `StepCost`: what its steps ask of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from torch import Tensor
+
+from rollouts.device.kernel import BlockShape
+from rollouts.device.kernel_source import KernelSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +28,19 @@ class DeviceStats:
     num_episodes: Tensor
     episode_length: Tensor
     episode_return: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What a step asks of a GPU.
+
+    Attributes:
+      source: The kernel's text.
+      block: Of its launch.
+      env_bytes: Moved to and from the GPU's memory for each environment: rows written, actions
+        read, state read and written.
+    """
+
+    source: KernelSource
+    block: BlockShape
+    env_bytes: float

@@ -185,9 +185,11 @@ class DeviceStepping(DevicePool):
             five[4]["action"] = self._grouped(read)
         return five
 
-    @abstractmethod
     def _launch(self, launch: Launch) -> None:
         """Puts a launch on the stream."""
+        block = self._block
+        num_blocks = -(-self.num_envs // block.num_envs)
+        self._kernel.launch(launch, num_blocks, block.num_threads, block.shared_bytes)
 
     @abstractmethod
     def _five(self, row_set: Any) -> Five:

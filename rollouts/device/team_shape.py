@@ -36,7 +36,7 @@ class TeamShape:
     @property
     def shared_bytes(self) -> int:
         """Of a block."""
-        return self.memory.bytes * self.teams
+        return int(self.memory.bytes) * self.teams
 
 
 def choose_team(
@@ -76,7 +76,7 @@ def choose_team(
     memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)
 
     def place(count: int) -> int:
-        offset = memory.bytes
+        offset: int = memory.bytes
         memory.bytes += -(-count // 16) * 16
         return offset
 

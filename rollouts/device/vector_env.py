@@ -14,7 +14,7 @@ from torch import Tensor
 from rollouts.device.arguments import ActionReader, read_obs_dtype
 from rollouts.device.device_pool import Five
 from rollouts.device.env_arrays import LightArrays
-from rollouts.device.kernel import make_kernel
+from rollouts.device.kernel import BlockShape, make_kernel
 from rollouts.device.kernel_source import KernelSource
 from rollouts.device.launch_args import EnvLaunch, Launch
 from rollouts.device.rows import RowRing, RowSet, RowSpec
@@ -65,22 +65,18 @@ class DeviceVectorEnv(DeviceStepping, GymnasiumVectorEnv[Tensor, Tensor, Tensor]
             read_obs_dtype(obs_dtype, self.single_observation_space),
             self.autoreset_mode is AutoresetMode.SAME_STEP,
         )
-        source = KernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
+        self._source = KernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
         self._actions = ActionReader(self.single_action_space, (self.num_envs,), self.device)
-        self._kernel = make_kernel(source, self.device, emulated=is_emulated)
-        self._envs = LightArrays(
-            native_id, self.num_envs, self.device, self.env_id_offset, facts
-        )
+        self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
+        self._envs = LightArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)
 
         def make(shape: tuple[int, ...]) -> RowSet:
             launch = EnvLaunch()
             self._fill(launch)
             return RowSet(rows, shape, self.device, launch)
 
+        self._block = BlockShape(_NUM_THREADS, _NUM_THREADS)
         self._ring = RowRing(self.num_envs, make)
-
-    def _launch(self, launch: Launch) -> None:
-        self._kernel.launch(launch, -(-self.num_envs // _NUM_THREADS), _NUM_THREADS)
 
     def _five(self, row_set: RowSet) -> Five:
         obs, reward, terminated, truncated, info = row_set.batch()

@@ -124,7 +124,7 @@ class AgentGroups:
         }
         return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
 
-    def _grouped(self, arrays: Sequence[Array]) -> Grouped:
+    def _grouped(self, arrays: Sequence[Any]) -> Grouped:
         """One array for each group, in their order, as callers get them."""
         if len(self.groups) == 1:
             return arrays[0]

@@ -68,7 +68,8 @@ def make_vec(
         of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
         are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
-        tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose `env_spec(id).runs_on_gpu` is True.
+        tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
+        `env_spec(id).runs_on_gpu` is True.
         "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
         option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
@@ -86,8 +87,9 @@ def make_vec(
 
     Returns:
       The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv and
-      with a device a DeviceVectorEnv or MultiAgentDeviceVectorEnv (which type checkers do not know: `make_multi_agent_vec` says
-      the former to them). It owns threads: close it or use it in a `with`.
+      with a device a DeviceVectorEnv or MultiAgentDeviceVectorEnv (which type checkers do not
+      know: `make_multi_agent_vec` says the first to them). It owns threads: close it or use it in
+      a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per

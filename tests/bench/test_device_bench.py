@@ -38,6 +38,36 @@ def test_it_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(row["env_steps_per_s"]) == 2 and row["median"] > 0 for row in rows)
 
 
+def test_it_counts_agents_and_takes_options(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--env-id", "TagGridWorld-v0", "--option", "num_taggers=4", "--num-envs", "5"]
+    assert cli.main(["bench-device", *arguments, *QUICK]) == 0
+    assert "TagGridWorld-v0, 5 environments of 5 agents, cpu-emulation" in capsys.readouterr().out
+    assert cli.main(["bench-device", *arguments, *QUICK, "--json"]) == 0
+    for row in json.loads(capsys.readouterr().out):
+        assert row["agent_steps_per_s"] == 5 * row["median"]
+
+
+def test_it_says_what_kernels_take_of_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    ids = ["--env-id", "CartPole-v1", "--env-id", "TagGridWorld-v0"]
+    arguments = ["bench-device", "--arch", "sm_90", *ids, "--option", "max_episode_steps=5"]
+    assert cli.main(arguments[:-2]) == 0
+    table = capsys.readouterr().out
+    assert cli.main([*arguments[:-2], "--bandwidth", "2.15", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["entry"] for row in rows] == ["rollouts_step", "rollouts_steps", "rollouts_step"]
+    for row in rows:
+        assert 16 <= row["registers"] <= 255
+        assert row["resident_envs"] % row["envs_of_block"] == 0
+        assert f"{row['env_id']}" in table
+    cart_pole, _, grid = rows
+    # state of 4 words, elapsed steps, return and `ended` there and back; an action; 4 numbers, reward,
+    # two ends, return and length
+    assert cart_pole["env_bytes"] == 2 * (16 + 4 + 8 + 1) + 4 + 16 + 4 + 1 + 1 + 8 + 4
+    assert cart_pole["env_steps_per_s"] == pytest.approx(2.15e12 / cart_pole["env_bytes"])
+    assert (cart_pole["shared_bytes"], grid["shared_bytes"] > 0) == (0, True)
+
+
 def test_what_no_gpu_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench-device", "--env-id", "simple_v3", *QUICK]) == 2
-    assert "several agents" in capsys.readouterr().err
+    assert cli.main(["bench-device", "--env-id", "Ant-v5", *QUICK]) == 2
+    assert "hosts an engine of the CPU" in capsys.readouterr().err

@@ -15,10 +15,11 @@ from rollouts.device.kernel_source import KernelSource
 from rollouts.own_env.registrations import env_source
 
 # one per type: ids may share a type
-LIGHT = {
+ALL = {
     entry["type"]: entry["id"]
     for entry in _native.registry()
-    if not entry["cpu_only"] and not entry["multi_agent"]
+    # own ones are compiled in test_own_env.py
+    if not entry["cpu_only"] and not entry["header"].startswith("own/")
 }
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 
@@ -33,38 +34,42 @@ def needs_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def source_of(env_type: str, obs_dtype: str | None = None) -> KernelSource:
-    env_id = LIGHT[env_type]
+    env_id = ALL[env_type]
+    env = env_source(env_id)
+    if env.multi_agent:
+        return KernelSource(env, obs_dtype or "float32")
     own = _native.make_spec(env_id, {})["observation"]["dtype"].name
     words = _native.device_facts(env_id, {}, 1)["state_fields"]
-    return KernelSource(env_source(env_id), obs_dtype or own, words)
+    return KernelSource(env, obs_dtype or own, words)
 
 
 def compile_for(env_type: str, arch: str) -> None:
     cubin = cuda.compile_cubin(source_of(env_type), arch).read_bytes()
     assert cubin[:4] == b"\x7fELF"
-    assert b"rollouts_steps" in cubin
+    assert all(name.encode() in cubin for name in source_of(env_type).entries)
 
 
-@pytest.mark.parametrize("env_type", LIGHT)
+@pytest.mark.parametrize("env_type", ALL)
 def test_kernels_compile_for_a_gpu(env_type: str) -> None:
     compile_for(env_type, ARCHS[0])
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("arch", ARCHS[1:])
-@pytest.mark.parametrize("env_type", LIGHT)
+@pytest.mark.parametrize("env_type", ALL)
 def test_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
     compile_for(env_type, arch)
 
 
 @pytest.mark.parametrize("obs_dtype", ("float16", "bfloat16"))
-def test_kernels_write_narrow_observations(obs_dtype: str) -> None:
-    assert cuda.compile_cubin(source_of("CartPole", obs_dtype), "sm_90").read_bytes()
+@pytest.mark.parametrize("env_type", ("CartPole", "TagGridWorld"))
+def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> None:
+    assert cuda.compile_cubin(source_of(env_type, obs_dtype), "sm_90").read_bytes()
 
 
 def test_an_error_names_file_and_line() -> None:
     env = dataclasses.replace(source_of("CartPole").env, type="NoSuchEnv")
-    with pytest.raises(SpecError, match=re.compile(r"kernel\.cu\(3\): error", re.DOTALL)):
+    with pytest.raises(SpecError, match=re.compile(r"kernel\.cu\(5\): error", re.DOTALL)):
         cuda.compile_cubin(KernelSource(env, "float32", 4), "sm_90")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import DeviceVectorEnv, EnvError
+from rollouts import DeviceVectorEnv, EnvError, MultiAgentDeviceVectorEnv
 
 pytestmark = [
     pytest.mark.cuda,
@@ -101,3 +101,101 @@ def test_what_goes_wrong_is_told_at_the_next_wait() -> None:
     env.step(actions)
     with pytest.raises(EnvError, match="environment 300 got an action"):
         env.synchronize()
+
+
+AGENTS = [one for one in rollouts.multi_agent_ids() if "/" not in one]
+CROWD = {
+    "num_taggers": 5,
+    "num_runners": 100,
+    "use_full_observation": False,
+    "num_other_agents_observed": 10,
+    "tagging_distance": 0.02,
+    "randomize_starts": True,
+}
+# dynamics in whole numbers
+EXACT = ("TagGridWorld-v0", "simple_crypto_v3")
+
+
+def make_agents(env_id: str, num_envs: int, device: str, **kwargs: Any) -> Any:
+    options = CROWD if env_id == "TagContinuous-v0" else {}
+    arguments = {"seed": 1, "max_episode_steps": 25, **options, **kwargs}
+    env = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
+    assert isinstance(env, MultiAgentDeviceVectorEnv)
+    return env
+
+
+def by_group(one: Any) -> dict[str, torch.Tensor]:
+    return {
+        name: each.cpu() for name, each in (one if isinstance(one, dict) else {"": one}).items()
+    }
+
+
+@pytest.mark.parametrize("mode", ("next_step", "same_step"))
+@pytest.mark.parametrize("env_id", AGENTS)
+def test_a_card_steps_worlds_as_the_host_does(env_id: str, mode: str) -> None:
+    card, host = (
+        make_agents(env_id, 100, device, autoreset_mode=mode)
+        for device in ("cuda", "cpu-emulation")
+    )
+    card.reset(), host.reset()
+    exact = env_id in EXACT
+    tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-5, "atol": 1e-5}
+    host.action_space.seed(0)
+    num_same = num_all = 0
+    for _ in range(60):
+        if not exact:
+            card.set_state(None, host.get_state())
+        actions = host.action_space.sample()
+        theirs, mine = host.step(actions), card.step(actions)
+        # sine and cosine are others on a card, in their last bit: an agent may be just tagged, and a
+        # neighbour just nearer
+        same = torch.ones(100, dtype=torch.bool)
+        for one, other in zip(mine[2:4], theirs[2:4], strict=True):
+            for name, ends in by_group(one).items():
+                same &= (ends == by_group(other)[name]).all(1)
+        for one, other in zip(mine[:2], theirs[:2], strict=True):
+            for name, array in by_group(one).items():
+                close = torch.isclose(array, by_group(other)[name], **tolerance)
+                same &= close.flatten(1).all(1)
+        num_same, num_all = num_same + int(same.sum()), num_all + 100
+    assert num_same >= (num_all if exact else 0.98 * num_all)
+    card.synchronize()
+
+
+@pytest.mark.parametrize("env_id", AGENTS)
+def test_many_steps_of_worlds_in_one_launch_are_those_of_many(env_id: str) -> None:
+    one, many = (make_agents(env_id, 300, "cuda") for _ in range(2))
+    one.reset(), many.reset()
+    *rows, info = one.rollout(60, record=True)
+    taken = info["action"]
+    for step in range(60):
+        actions = (
+            {name: each[step] for name, each in taken.items()}
+            if isinstance(taken, dict)
+            else taken[step]
+        )
+        for mine, theirs in zip(rows, many.step(actions)[:4], strict=True):
+            for name, array in by_group(theirs).items():
+                assert torch.equal(by_group(mine)[name][step], array)
+    assert one.get_state() == many.get_state()
+
+
+def test_steps_of_worlds_are_captured_in_a_graph() -> None:
+    captured, launched = (make_agents("TagContinuous-v0", 200, "cuda") for _ in range(2))
+    captured.reset(), launched.reset()
+    actions = captured.rollout(1, record=True)[4]["action"]
+    launched.rollout(1)
+    actions = {name: one[0].clone() for name, one in actions.items()}
+    for env in (captured, launched):
+        env.step(actions)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        obs, *_ = captured.step(actions)
+    for step in range(40):
+        for one in actions.values():
+            one.copy_(torch.randint(0, 11, one.shape, device="cuda"))
+        graph.replay()
+        theirs = launched.step(actions)[0]
+        assert all(torch.equal(obs[name], theirs[name]) for name in obs), step
+    captured.synchronize()

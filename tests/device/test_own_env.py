@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own_envs import keep_between_runs, register_herd, register_vault
+from own_envs import HEADERS, keep_between_runs, register_herd, register_vault
 
 import rollouts
 from rollouts import DeviceVectorEnv, SpecError
+from rollouts.cli import check_env
 from rollouts.cli import main as cli
 
 keep_between_runs()
@@ -116,10 +117,23 @@ def test_a_pickle_brings_the_header_along() -> None:
     assert result.stdout.strip() == str(kernel.reset()[0].tolist())
 
 
-def test_several_agents_run_on_the_cpu() -> None:
-    assert not rollouts.env_spec(register_herd()).runs_on_gpu
-    with pytest.raises(SpecError, match="several agents"):
-        rollouts.make_vec("Herd-v0", 2, device=EMULATION)
+def test_several_agents_step_on_a_kernel_too() -> None:
+    # test_agents.py compares them with the pool
+    assert rollouts.env_spec(register_herd()).runs_on_gpu
+    kernel = rollouts.make_vec("Herd-v0", 2, device=EMULATION, seed=3)
+    again = pickle.loads(pickle.dumps(kernel))
+    obs, other = kernel.reset()[0], again.reset()[0]
+    assert torch.equal(obs["sheep"], other["sheep"])
+    kernel.rollout(100)
+    assert int(kernel.stats().num_episodes) > 4
+
+
+def test_check_env_compares_a_kernel_of_agents(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_env, "ENV_ID", "checked-herd-v0")
+    assert cli.main(["check-env", str(HEADERS / "herd.h"), "--steps", "60"]) == 0
+    assert "ok    kernel: as loops, the pool's to the bit" in capsys.readouterr().out
 
 
 def test_check_env_compares_the_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,11 +196,11 @@ def test_given_actions_of_many_steps_are_those_of_many_launches(env_id: str) -> 
 
 @pytest.mark.parametrize("env_id", ("CartPole-v1", "Taxi-v3"))
 def test_threads_may_run_in_any_order(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollouts.device import device_pool, emulation
+    from rollouts.device import emulation, vector_env
 
     def states(backwards: bool) -> list[bytes]:
         monkeypatch.setattr(
-            device_pool,
+            vector_env,
             "make_kernel",
             lambda source, device, emulated: emulation.HostKernel(source, backwards=backwards),
         )

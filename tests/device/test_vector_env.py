@@ -197,7 +197,6 @@ def test_a_nonsense_call_says_what_would_work() -> None:
     ("env_id", "arguments", "message"),
     [
         ("CartPole-v1", {"num_threads": 2, "batch_size": 1}, "batch_size, num_threads: not with a"),
-        ("simple_spread_v3", {}, "several agents"),
         (["CartPole-v1", "CartPole-v0"], {}, "environments of one id"),
         ("CartPole-v1", {"obs_dtype": "float64"}, "obs_dtype must be one of"),
         ("Taxi-v3", {"obs_dtype": "float16"}, "observations are int64, which stay as they are"),

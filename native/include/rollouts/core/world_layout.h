@@ -15,14 +15,13 @@ ROLLOUTS_HD inline void VisitStatus(AgentStatus& status, Visit&& visit) {
   visit("terminated", status.terminated, 1);
 }
 
-// The World, its agents' status, then the environment's arrays, each at a cache line.
+// The World, its agents' status, then the environment's arrays, each at a cache line; at a quarter of
+// one where agents are few, so that small worlds are small.
 template <typename Env>
 class WorldLayout {
  public:
-  static constexpr std::int64_t kLine = 64;
-
   ROLLOUTS_HD WorldLayout(const typename Env::Config& config, std::int32_t num_agents)
-      : num_agents_(num_agents), bytes_(kStatus) {
+      : num_agents_(num_agents), unit_(num_agents < 16 ? 16 : 64), bytes_(WorldBytes()) {
     AgentStatus status;
     typename Env::Agents agents;
     auto measure = [&](const char*, auto*& array, std::int32_t count = 1) {
@@ -38,7 +37,7 @@ class WorldLayout {
   // The arrays of a world whose memory begins at `memory`.
   ROLLOUTS_HD void Place(const typename Env::Config& config, std::uint8_t* memory,
                          AgentStatus& status, typename Env::Agents& agents) const {
-    std::uint8_t* next = memory + kStatus;
+    std::uint8_t* next = memory + WorldBytes();
     auto place = [&](const char*, auto*& array, std::int32_t count = 1) {
       array = reinterpret_cast<decltype(&*array)>(next);
       next += BytesOf(array, count);
@@ -48,18 +47,19 @@ class WorldLayout {
   }
 
  private:
-  ROLLOUTS_HD static constexpr std::int64_t Aligned(std::int64_t bytes) {
-    return (bytes + kLine - 1) / kLine * kLine;
+  ROLLOUTS_HD std::int64_t Aligned(std::int64_t bytes) const {
+    return (bytes + unit_ - 1) / unit_ * unit_;
+  }
+  ROLLOUTS_HD std::int64_t WorldBytes() const {
+    return Aligned(static_cast<std::int64_t>(sizeof(typename Env::World)));
   }
   template <typename T>
   ROLLOUTS_HD std::int64_t BytesOf(T*, std::int64_t count) const {
     return Aligned(static_cast<std::int64_t>(sizeof(T)) * count * num_agents_);
   }
-  // Bytes of the World.
-  static constexpr std::int64_t kStatus =
-      (static_cast<std::int64_t>(sizeof(typename Env::World)) + kLine - 1) / kLine * kLine;
 
   std::int32_t num_agents_;
+  std::int64_t unit_;
   std::int64_t bytes_;
 };
 

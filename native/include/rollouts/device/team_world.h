@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world of agents that a team of threads steps, through the interface of core/step.h.
+#pragma once
+
+#include "rollouts/core/multi_agent.h"
+#include "rollouts/device/numbers.h"
+#include "rollouts/device/world_launch.h"
+
+namespace rollouts {
+
+// What a team's threads share. The world's arrays are here so that a phase loads the addresses that it
+// uses, and none rests in registers from one phase to the next.
+template <typename Env>
+struct TeamState {
+  StepResult result;
+  std::uint32_t draws;
+  std::int32_t terminated;
+  const typename Env::Config* config;
+  typename Env::World* world;  // the first of its memory
+  typename Env::Agents agents;
+  AgentStatus status;
+  AgentActions actions;
+  const float* tables;
+  std::int32_t num_agents;
+  std::int32_t elapsed_steps;
+  std::int32_t max_episode_steps;
+
+  // A copy, since what is behind a reference is loaded again after each store.
+  ROLLOUTS_HD WorldRef<Env> Ref() const {
+    return {*config, *world,     agents,        status,           actions,
+            tables,  num_agents, elapsed_steps, max_episode_steps};
+  }
+};
+
+// The rows of a step, as core/step.h asks for them. `written`: somebody reads them.
+template <typename Team>
+struct TeamRows {
+  static constexpr std::uint8_t* final_obs = nullptr;  // no end is but marked
+
+  const Team& team;
+  const WorldRows& rows;
+  bool written;
+  bool& truncated;  // of the last outcome
+};
+
+template <typename Team, typename Clock>
+ROLLOUTS_HD inline void WriteOutcome(const TeamRows<Team>& out, std::int64_t row,
+                                     const Clock& clock, const Outcome& outcome) {
+  out.truncated = outcome.truncated;
+  if (!out.written || !out.team.IsFirst()) return;
+  out.rows.ended[row] = outcome.terminated || outcome.truncated;
+  out.rows.episode_length[row] = clock.elapsed_steps;
+}
+
+// One world through the interface of core/step.h, stepped by a team.
+template <typename Env, typename ObsTo, typename Team>
+class TeamWorld {
+ public:
+  using Obs = typename Env::Obs;
+  using Action = std::uint8_t;
+
+  // The team's memory holds a TeamState, whose world has all but what differs from step to step.
+  ROLLOUTS_HD TeamWorld(const Team& team, const WorldLaunch& launch, const EpisodeClock& clock)
+      : team_(team),
+        launch_(launch),
+        clock_(clock),
+        state_(*reinterpret_cast<TeamState<Env>*>(team.memory())) {}
+
+  ROLLOUTS_NOINLINE void Reset(Rng& rng, bool /*forced*/) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(state_.world);
+    team_.ForEach(launch_.world_bytes / 8, [&](std::int32_t i) { words[i] = 0; });
+    team_.ForEach(launch_.num_agents, [&](std::int32_t i) { state_.status.active[i] = 1; });
+    team_.Once([&] {
+      state_.elapsed_steps = 0;
+      Env::Reset(state_.Ref(), rng);
+      state_.draws = rng.draws();
+    });
+    TakeDraws(rng);
+    ResetPhases<0>();
+    stepped_ = broken_ = false;
+  }
+
+  ROLLOUTS_HD StepResult Step(const Action* actions, Rng& rng) {
+    team_.Once([&] {
+      state_.elapsed_steps = clock_.elapsed_steps + 1;
+      for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
+        state_.actions.of_group[g] = actions + launch_.groups[g].action_offset;
+      }
+    });
+    ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) { BeginAgent(world.status, i); });
+    Phases<0>();
+    team_.Once([&] {
+      state_.terminated = Env::EndStep(state_.Ref(), rng);
+      state_.draws = rng.draws();
+    });
+    TakeDraws(rng);
+    const bool terminated = state_.terminated;
+    ForEachAgent([=](const WorldRef<Env>& world, std::int32_t i) {
+      EndAgent(world.status, i, terminated);
+    });
+    team_.Once([&] {
+      const AgentStatus status = state_.status;
+      state_.result = SumAgents(status, launch_.num_agents, terminated);
+    });
+    StepResult result = state_.result;
+    stepped_ = true;
+    if (result.reward - result.reward != 0) {
+      Report(launch_.fault, clock_.env_id, Fault::kNotFinite);
+      broken_ = true;
+      result = StepResult::Of(0, false);
+      result.failed = true;
+    }
+    return result;
+  }
+
+  template <typename Out>
+  ROLLOUTS_NOINLINE void ObserveRow(const Out& out, bool final) const {
+    if (!out.view.written) return;
+    for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
+      const DeviceGroup& group = launch_.groups[g];
+      const GroupRows& rows = out.view.rows.groups[g];
+      const std::int64_t first = out.row * group.num_agents * group.obs_size;
+      ObserveGroup(group, reinterpret_cast<ObsTo*>(final ? rows.final_obs : rows.obs) + first);
+    }
+  }
+
+  // Rewards and ends of each agent; after the outcome of the row, before an autoreset. Where the
+  // world failed, those who took part are cut off without a reward.
+  template <typename Out>
+  ROLLOUTS_HD void WriteAgents(const Out& out) const {
+    if (!out.view.written) return;
+    for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
+      const DeviceGroup& group = launch_.groups[g];
+      const GroupRows& rows = out.view.rows.groups[g];
+      team_.ForEach(group.num_agents, [&](std::int32_t i) {
+        const std::int32_t agent = group.first_agent + i;
+        AgentOutcome one = OutcomeOf(state_.status, agent, stepped_, out.view.truncated);
+        if (broken_) one = {0, 0, one.active, one.active};
+        const std::int64_t at = out.row * group.num_agents + i;
+        rows.reward[at] = static_cast<float>(one.reward);
+        rows.terminated[at] = one.terminated;
+        rows.truncated[at] = one.truncated;
+        rows.active[at] = one.active;
+        rows.episode_return[at] = broken_ ? 0 : state_.status.episode_return[agent];
+      });
+    }
+  }
+
+  // Nothing was stepped since.
+  ROLLOUTS_HD void BeginStep() { stepped_ = false; }
+
+ private:
+  // Runs `run(world, agent)` for all agents.
+  template <typename Run>
+  ROLLOUTS_HD void ForEachAgent(Run&& run) const {
+    team_.ForEach(launch_.num_agents, [&](std::int32_t i) { run(state_.Ref(), i); });
+  }
+
+  // Of the thread that drew.
+  ROLLOUTS_HD void TakeDraws(Rng& rng) const {
+    rng = Rng(clock_.seed, clock_.stream_id, rng.episode(), state_.draws);
+  }
+
+  template <int kPhase>
+  ROLLOUTS_HD void Phases() const {
+    if constexpr (kPhase < Env::kPhases) {
+      ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) {
+        Env::template StepAgent<kPhase>(world, i);
+      });
+      Phases<kPhase + 1>();
+    }
+  }
+
+  template <int kPhase>
+  ROLLOUTS_HD void ResetPhases() const {
+    if constexpr (ResetsAgents<Env>) {
+      if constexpr (kPhase < Env::kResetPhases) {
+        ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) {
+          Env::template ResetAgent<kPhase>(world, i);
+        });
+        ResetPhases<kPhase + 1>();
+      }
+    }
+  }
+
+  // Writes (A, size) observations: through shared memory, so that a warp writes neighbours, where
+  // they fit there.
+  ROLLOUTS_HD void ObserveGroup(const DeviceGroup& group, ObsTo* to) const {
+    const std::int32_t size = group.obs_size, rows = launch_.memory.obs_rows;
+    if (rows == 0) {
+      if constexpr (kSameType<Obs, ObsTo>) {
+        team_.ForEach(group.num_agents, [&](std::int32_t i) {
+          Observe(group.first_agent + i, size, to + std::int64_t{i} * size);
+        });
+      }
+      return;
+    }
+    auto* const shared = reinterpret_cast<Obs*>(team_.memory() + launch_.memory.obs);
+    for (std::int32_t first = 0; first < group.num_agents; first += rows) {
+      const std::int32_t count = group.num_agents - first < rows ? group.num_agents - first : rows;
+      team_.ForEach(count, [&](std::int32_t i) {
+        Observe(group.first_agent + first + i, size, shared + i * size);
+      });
+      ObsTo* const part = to + std::int64_t{first} * size;
+      team_.ForEach(std::int64_t{count} * size,
+                    [&](std::int32_t i) { part[i] = NumberAs<ObsTo>::Of(shared[i]); });
+    }
+  }
+
+  ROLLOUTS_HD void Observe(std::int32_t agent, std::int32_t size, Obs* obs) const {
+    if (broken_) {
+      for (std::int32_t i = 0; i < size; ++i) obs[i] = 0;
+    } else {
+      Env::Observe(state_.Ref(), agent, obs);
+    }
+  }
+
+  const Team& team_;
+  const WorldLaunch& launch_;
+  const EpisodeClock& clock_;
+  TeamState<Env>& state_;
+  bool stepped_ = false;
+  bool broken_ = false;  // since the last step: what it shows are zeros
+};
+
+}  // namespace rollouts

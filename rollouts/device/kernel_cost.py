@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels take of a GPU that need not be there, and what bounds their speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rollouts.device.arguments import EMULATION
+from rollouts.device.cuda import kernel_usage
+from rollouts.device.stepping import DeviceStepping
+from rollouts.pool.make import make_vec
+
+# of one multiprocessor of sm_80, sm_90 and sm_100
+_REGISTERS = 65536
+_THREADS = 2048
+_BLOCKS = 32
+_SHARED_BYTES = {"sm_80": 164, "sm_90": 228, "sm_100": 228, "sm_120": 100}  # KiB
+_SYSTEM_BYTES = 1024  # of shared memory, of each block
+_ENVS = 4096  # arrays' sizes for each environment do not depend on it
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """One entry of an environment's kernel.
+
+    Attributes:
+      env_id, arch: Of what.
+      entry: The kernel's function: rollouts_step, or rollouts_steps for many of a launch.
+      num_agents: Of an environment.
+      registers, stack_bytes, spill_bytes: Of a thread, as the compiler says.
+      num_threads, shared_bytes, envs_of_block: Of a block.
+      resident_envs: Environments that a multiprocessor works on at once.
+      env_bytes: Moved for each environment in a step.
+      env_steps_per_s: At most, by the bandwidth of the GPU's memory: what stays in its cache is
+        faster, and whoever computes much is slower.
+    """
+
+    env_id: str
+    arch: str
+    entry: str
+    num_agents: int
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+    num_threads: int
+    shared_bytes: int
+    envs_of_block: int
+    resident_envs: int
+    env_bytes: float
+    env_steps_per_s: float
+
+
+def kernel_costs(
+    env_id: str,
+    arch: str,
+    *,
+    env_options: Mapping[str, Any] | None = None,
+    bandwidth: float = 4.3e12,
+) -> list[KernelCost]:
+    """Compiles an environment's kernel and reads what the compiler says of it.
+
+    Args:
+      env_id: One that `env_spec(id).runs_on_gpu`.
+      arch: Such as "sm_90".
+      env_options: Of the environment.
+      bandwidth: Of that GPU's memory, bytes per second.
+
+    Raises:
+      SpecError, EngineError: As `make_vec` and `compile_cubin`.
+    """
+    arguments: dict[str, Any] = {"autoreset_mode": "same_step", **(env_options or {})}
+    env: Any = make_vec(env_id, _ENVS, device=EMULATION, **arguments)
+    assert isinstance(env, DeviceStepping)
+    with env:
+        cost = env.step_cost()
+    block = cost.block
+    shared = 1024 * _SHARED_BYTES.get(arch, 100)
+    costs = []
+    for entry, usage in kernel_usage(cost.source, arch).items():
+        # registers are given to warps, 8 at a time
+        of_block = -(-usage.registers // 8) * 8 * block.num_threads
+        blocks = min(
+            _BLOCKS,
+            _THREADS // block.num_threads,
+            _REGISTERS // of_block,
+            shared // (block.shared_bytes + _SYSTEM_BYTES),
+        )
+        costs.append(
+            KernelCost(
+                env_id=env_id,
+                arch=arch,
+                entry=entry,
+                num_agents=sum(group.num_agents for group in env.env_spec.groups) or 1,
+                registers=usage.registers,
+                stack_bytes=usage.stack_bytes,
+                spill_bytes=usage.spill_bytes,
+                num_threads=block.num_threads,
+                shared_bytes=block.shared_bytes,
+                envs_of_block=block.num_envs,
+                resident_envs=blocks * block.num_envs,
+                env_bytes=cost.env_bytes,
+                env_steps_per_s=bandwidth / cost.env_bytes,
+            )
+        )
+    return costs
+
+
+def as_table(costs: list[KernelCost]) -> str:
+    """Aligned text, a row for each entry."""
+    lines = [
+        f"{'':<44}{'registers':>10}{'stack':>8}{'spills':>8}{'threads':>9}{'shared':>9}{'envs':>6}"
+        f"{'resident':>10}{'bytes/step':>12}{'at most':>12}"
+    ]
+    for one in costs:
+        agents = f" ({one.num_agents} agents)" if one.num_agents > 1 else ""
+        lines.append(
+            f"{f'{one.env_id}{agents} {one.entry}':<40}{one.registers:>10}{one.stack_bytes:>8}"
+            f"{one.spill_bytes:>8}{one.num_threads:>9}{one.shared_bytes:>9}{one.envs_of_block:>6}"
+            f"{one.resident_envs:>10}{one.env_bytes:>12.0f}{one.env_steps_per_s:>12.2g}"
+        )
+    lines.append(
+        "stack and spills: bytes of a thread; shared, threads, envs: of a block; resident: envs "
+        "that a multiprocessor works on at once; at most: env-steps/s by the memory's bandwidth"
+    )
+    return "\n".join(lines)
+
+
+def as_json(costs: list[KernelCost]) -> list[dict[str, Any]]:
+    """Rows as plain values."""
+    return [asdict(one) for one in costs]
