@@ -147,8 +147,8 @@ def test_a_card_steps_worlds_as_the_host_does(env_id: str, mode: str) -> None:
             card.set_state(None, host.get_state())
         actions = host.action_space.sample()
         theirs, mine = host.step(actions), card.step(actions)
-        # sine and cosine are others on a card, in their last bit: an agent may be just tagged, and a
-        # neighbour just nearer
+        # sine and cosine are others on a card, in their last bit: an agent may be just tagged, and
+        # a neighbour just nearer
         same = torch.ones(100, dtype=torch.bool)
         for one, other in zip(mine[2:4], theirs[2:4], strict=True):
             for name, ends in by_group(one).items():

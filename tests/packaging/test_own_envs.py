@@ -83,6 +83,27 @@ if __name__ == "__main__":
 """
 )
 
+KERNELS = (
+    REGISTER
+    + """
+import numpy as np
+register()
+apart = []
+for env_id in ("Vault-v0", "Herd-v0"):
+    cpu = rollouts.make_vec(env_id, 4, seed=1)
+    kernel = rollouts.make_vec(env_id, 4, seed=1, device="cpu-emulation")
+    cpu.reset(), kernel.reset()
+    for _ in range(100):
+        actions = cpu.action_space.sample()
+        theirs, mine = cpu.step(actions)[0], kernel.step(actions)[0]
+        if env_id == "Vault-v0":
+            theirs, mine = {"": theirs}, {"": mine}
+        apart += [float(abs(mine[name].numpy() - one).max()) for name, one in theirs.items()]
+    kernel.synchronize()
+print(json.dumps(max(apart)))
+"""
+)
+
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -115,6 +136,10 @@ def test_a_header_is_compiled_once(
             f"\nfirst use: {first['vault_s']:.1f} s and {first['herd_s']:.1f} s; "
             f"second: {second['vault_s']:.3f} s and {second['herd_s']:.3f} s"
         )
+
+
+def test_kernels_as_loops_are_the_pools(python: Path, folder: Path) -> None:
+    assert json.loads(run(python, "-c", KERNELS, cwd=folder)) < 1e-6
 
 
 def test_workers_of_ray_give_the_data_of_the_driver(python: Path, folder: Path) -> None:
