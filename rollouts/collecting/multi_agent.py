@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena
-from rollouts.collecting.collector import finite_bounds
 from rollouts.collecting.engine import Engine, choose_group_engine, still_computes
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
+from rollouts.collecting.steps import finite_bounds
+from rollouts.collecting.wanted import Wanted
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
 from rollouts.policies.checks import check_finite
 from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.returns import Gae, Nstep
 from rollouts.specs import AgentGroup
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class MultiAgentCollector:
         num_torch_threads: int | None = None,
         engine: Engine = "auto",
         keep_final_obs: bool = False,
+        outputs: Sequence[str] = (),
+        returns: Gae | Nstep | None = None,
     ) -> None:
         """Takes an environment that nobody else steps; does not step it yet.
 
@@ -66,11 +70,12 @@ class MultiAgentCollector:
             groups, "torch" none; "auto" has them where they can compute all.
           keep_final_obs: Whether batches have `final_obs`, which a replay needs: one row for each
             that is terminated or truncated, of an agent that leaves early what it sees then.
+          outputs, returns: As for `Collector`, of every group.
 
         Raises:
           SpecError: env is asynchronous or autoresets otherwise, a group has no policy, one memory
-            is shared by several groups, rollout_length is below 1, or the native engine is asked
-            for and not possible.
+            is shared by several groups, rollout_length is below 1, a policy has no such outputs,
+            or the native engine is asked for and not possible.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -84,10 +89,17 @@ class MultiAgentCollector:
         self.policies = _by_group(policies, env.groups)
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
         self._groups = {
-            name: _Group(group, self.policies[name], env, self.rollout_length, keep_final_obs)
+            name: _Group(
+                group,
+                self.policies[name],
+                env,
+                self.rollout_length,
+                keep_final_obs,
+                Wanted(outputs, returns, group.single_action_space),
+            )
             for name, group in env.groups.items()
         }
-        self._keeps_final_obs = keep_final_obs
+        self._keeps_final_obs, self._returns = keep_final_obs, returns
         self._must_reset = True
         self._wanted_engine = engine
         self._choose_engine()
@@ -147,13 +159,10 @@ class MultiAgentCollector:
         self._begin()
         arrays = {name: group.native_arrays() for name, group in self._groups.items()}
         env, keep = cast(MultiAgentVectorEnv, self.env), self._keeps_final_obs
-        final_obs = env.collect(native, arrays, keep_final_obs=keep) or {}
+        final_obs = env.collect(native, arrays, keep_final_obs=keep, returns=self._returns) or {}
         for name, rows in final_obs.items():
             self._groups[name].arena.keep_final(rows)
-        batches = {
-            name: group.take_native(arrays[name]["last_value"])
-            for name, group in self._groups.items()
-        }
+        batches = {name: group.take_native(arrays[name]) for name, group in self._groups.items()}
         return MultiAgentRollout(batches, self.env.num_envs)
 
     def _collect(self) -> MultiAgentRollout:
@@ -184,8 +193,9 @@ class _Group:
         env: MultiAgentVectorEnv | ParallelEnvsVectorEnv,
         rollout_length: int,
         keep_final_obs: bool,
+        wanted: Wanted,
     ) -> None:
-        self.group, self.policy = group, policy
+        self.group, self.policy, self.wanted = group, policy, wanted
         self.keeps_final_obs = keep_final_obs
         self.shape = (env.num_envs, group.num_agents)
         rows = env.num_envs * group.num_agents
@@ -200,6 +210,7 @@ class _Group:
 
     def carry_states(self, native: NativePolicy | None) -> None:
         """Has what is remembered where the policy is computed now."""
+        self.wanted.check(self.policy, native)
         shapes = () if native is None else native.state_shapes
         if self.states.shapes and native is None:
             self.calls.go_on(self.states.now(), self.states.begins)
@@ -212,11 +223,12 @@ class _Group:
         arena = self.arena
         arrays = arena.native_arrays(self.group.single_action_space, self.policy.policy_version)
         arrays["last_value"] = np.empty(len(self.env_id), np.float32)
-        return arrays | {"active": self.active} | self.states.arrays()
+        wanted = self.wanted.arrays(arena.shape)
+        return arrays | {"active": self.active} | self.states.arrays() | wanted
 
-    def take_native(self, last_value: NDArray[np.float32]) -> RolloutBatch:
-        self.arena.extras = self.states.extras()
-        return self.hand_out(last_value, self.states.before())
+    def take_native(self, arrays: dict[str, Array]) -> RolloutBatch:
+        self.arena.extras = self.states.extras() | self.wanted.extras(arrays)
+        return self.hand_out(arrays["last_value"], self.states.before())
 
     def new_arena(self) -> None:
         space = self.group.single_observation_space
@@ -236,7 +248,8 @@ class _Group:
         return shaped
 
     def act(self, t: int) -> Array:
-        output = self.calls.act(self.arena.obs[t], None, t)
+        with self.wanted.asked_of(self.policy):
+            output = self.calls.act(self.arena.obs[t], None, t)
         self.arena.write_choice(t, None, output, self.policy.policy_version)
         action = output.action if self.bounds is None else output.action.clip(*self.bounds)
         shaped: Array = action.reshape(*self.shape, *action.shape[1:])
@@ -275,6 +288,7 @@ class _Group:
         batch = self.hand_out(last_value, self.calls.take_states())
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
             check_finite(name, getattr(batch, name), self.env_id)
+        self.wanted.complete(batch)
         return batch
 
     def hand_out(

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event
 
 from rollouts.batch import RolloutBatch
+from rollouts.collecting.deadline import Deadline
 
 Poll = Callable[[], None]
 
@@ -29,10 +30,16 @@ class Prefetch:
         assert self._future is None
         self._future = self._executor.submit(collect, self._poll)
 
-    def take(self) -> RolloutBatch | None:
-        """Waits for the rollout that was started, if one was; raises what ended it."""
+    def take(self, deadline: Deadline) -> RolloutBatch | None:
+        """Waits for the rollout that was started, if one was; raises what ended it.
+
+        Raises:
+          CallTimeoutError: It was not ready in time; it goes on.
+        """
         if self._future is None:
             return None
+        if not wait([self._future], deadline.remaining_s).done:
+            raise deadline.error()
         batch = self._future.result()
         self._future = None
         return batch

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`MultiAgentCollector(outputs=, returns=)`: of each group, whoever computes the policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_native_multi_agent import CASES, STEPS, make, policies_of
+
+from rollouts import MultiAgentCollector
+from rollouts.errors import SpecError
+from rollouts.returns import Gae, Nstep, batch_gae, batch_nstep
+
+GAE = Gae(gamma=0.97, gae_lambda=0.9)
+NSTEP = Nstep(gamma=0.97, n=4)
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+@pytest.mark.parametrize("case", CASES)
+def test_returns_and_entropies_of_each_group(case: str, engine: Any) -> None:
+    for num_threads in (1, 2, 4):
+        with make(case, 23, num_threads=num_threads) as env:
+            policies = policies_of(env)
+            collect = MultiAgentCollector(
+                env, policies, STEPS, engine=engine, outputs=("entropy",), returns=GAE
+            )
+            for _ in range(2):
+                for name, batch in collect.collect().items():
+                    assert {*batch.extras} == {"active", "entropy", "advantage", "target"}
+                    advantage, target = batch_gae(batch, gamma=0.97, gae_lambda=0.9)
+                    np.testing.assert_array_equal(batch.extras["advantage"], advantage)
+                    np.testing.assert_array_equal(batch.extras["target"], target)
+                    flat = (batch.num_steps, -1)
+                    obs = torch.from_numpy(batch.obs.reshape(flat).copy())
+                    action = torch.from_numpy(batch.action.copy()).flatten(0, 1)
+                    with torch.no_grad():
+                        *params, _ = policies[name].module(obs)
+                        entropy = policies[name].head.evaluate(params, action)[1]
+                    found = batch.extras["entropy"].ravel()
+                    np.testing.assert_allclose(found, entropy, rtol=1e-5, atol=1e-5)
+
+
+def test_agents_that_leave_have_the_returns_of_their_own_episodes() -> None:
+    with make("tag", 31, num_threads=2) as env:
+        collect = MultiAgentCollector(env, policies_of(env), STEPS, engine="native", returns=NSTEP)
+        left = 0
+        for _ in range(4):
+            for batch in collect.collect().values():
+                left += int((~batch.extras["active"]).sum())
+                advantage, target = batch_nstep(batch, gamma=0.97, n=4)
+                np.testing.assert_array_equal(batch.extras["advantage"], advantage)
+                np.testing.assert_array_equal(batch.extras["target"], target)
+        assert left > 0
+
+
+def test_an_output_that_a_group_does_not_have_is_told_of() -> None:
+    with make("tag", 2) as env, pytest.raises(SpecError, match="outputs are \\['values'\\]"):
+        MultiAgentCollector(env, policies_of(env), STEPS, outputs=("values",))
