@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol, TypeVar
 
-from rollouts.batch import StepBatch
 from rollouts.checks import seconds
-from rollouts.collecting.batched_env import BatchedEnv
 from rollouts.errors import CallTimeoutError, SpecError
+
+B = TypeVar("B", covariant=True)
+
+
+class Receives(Protocol[B]):
+    """An environment whose batches are waited for."""
+
+    def recv_batch(self, timeout_s: float | None = None) -> B:
+        """Waits for the next batch."""
+        ...
 
 
 class Deadline:
@@ -39,7 +48,7 @@ class Deadline:
         # the longest that all systems can wait
         return min(max(self._end - time.monotonic(), 0.0), 1e6)
 
-    def recv(self, env: BatchedEnv) -> StepBatch:
+    def recv(self, env: Receives[B]) -> B:
         """Returns the next batch of `env`.
 
         Raises:

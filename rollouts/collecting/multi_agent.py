@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena
+from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import Engine, choose_group_engine, still_computes
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
+from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.collecting.steps import finite_bounds
 from rollouts.collecting.wanted import Wanted
-from rollouts.errors import SpecError
+from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
 from rollouts.policies.checks import check_finite
 from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
@@ -28,7 +31,7 @@ from rollouts.specs import AgentGroup
 
 if TYPE_CHECKING:
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv
-    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
     from rollouts.policies.protocol import Policy
 
 Array = NDArray[Any]
@@ -100,7 +103,9 @@ class MultiAgentCollector:
             for name, group in env.groups.items()
         }
         self._keeps_final_obs, self._returns = keep_final_obs, returns
-        self._must_reset = True
+        self._ahead: Prefetch[MultiAgentRollout] = Prefetch()
+        self._must_reset, self._is_resetting = True, False
+        self._t, self._is_sent = 0, False  # the step in hand
         self._wanted_engine = engine
         self._choose_engine()
 
@@ -114,27 +119,38 @@ class MultiAgentCollector:
         while True:
             yield self.collect()
 
-    def collect(self) -> MultiAgentRollout:
+    def collect(self, timeout_s: float | None = None) -> MultiAgentRollout:
         """Steps every environment T times and returns what happened, by group.
+
+        Args:
+          timeout_s: As for `Collector.collect`.
 
         Raises:
           SpecError: A policy returned a wrong shape, or a log_prob or value that is not finite.
+          CallTimeoutError: As of `Collector.collect`.
         """
+        deadline = Deadline(timeout_s)
         try:
+            if (late := self._ahead.take(deadline)) is not None:
+                return late  # what a call began that ran out of time
             if self._native is not None and not self._still_computes(self._native):
                 self._choose_engine()
             if self._native is not None:
-                return self._collect_native(self._native)
+                return self._collect_native(self._native, deadline)
             threads = self._num_torch_threads
             with beside_a_pool(next(iter(self.policies.values())), self.env.num_envs, threads):
-                return self._collect()
+                return self._collect(deadline)
+        except CallTimeoutError:
+            raise
         except BaseException:
             # half a rollout must not be continued as if nothing had happened
+            self._ahead.drop()
             self._must_reset = True
             raise
 
     def close(self) -> None:
         """Closes the environment; may be called twice."""
+        self._ahead.close()
         self.env.close()
 
     def _choose_engine(self) -> None:
@@ -147,40 +163,69 @@ class MultiAgentCollector:
     def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
         return all(still_computes(native[name], policy) for name, policy in self.policies.items())
 
-    def _begin(self) -> None:
+    def _begin(self, deadline: Deadline) -> None:
         if self._must_reset:
             self.env.async_reset()
-            batch = self.env.recv_batch()
+            self._must_reset, self._is_resetting = False, True
+            self._t, self._is_sent = 0, False
+        if self._is_resetting:
+            batch = deadline.recv(self.env)
             for name, group in self._groups.items():
                 group.begin(_of(batch.obs, name))
-            self._must_reset = False
+            self._is_resetting = False
 
-    def _collect_native(self, native: Mapping[str, NativePolicy]) -> MultiAgentRollout:
-        self._begin()
+    def _collect_native(
+        self, native: Mapping[str, NativePolicy], deadline: Deadline
+    ) -> MultiAgentRollout:
+        self._begin(deadline)
         arrays = {name: group.native_arrays() for name, group in self._groups.items()}
+        if deadline.is_never:
+            return self._run_native(native, arrays)
+        # in this thread: the caller's next update changes the weights
+        frozen = {name: policy.freeze() for name, policy in native.items()}
+        self._ahead.start(partial(self._run_native, frozen, arrays))
+        rollout = self._ahead.take(deadline)
+        assert rollout is not None
+        return rollout
+
+    def _run_native(
+        self,
+        native: Mapping[str, NativePolicy | FrozenPolicy],
+        arrays: dict[str, dict[str, Array]],
+        poll: Poll | None = None,
+    ) -> MultiAgentRollout:
         env, keep = cast(MultiAgentVectorEnv, self.env), self._keeps_final_obs
-        final_obs = env.collect(native, arrays, keep_final_obs=keep, returns=self._returns) or {}
-        for name, rows in final_obs.items():
+        final_obs = env.collect(
+            native, arrays, keep_final_obs=keep, poll=poll, returns=self._returns
+        )
+        for name, rows in (final_obs or {}).items():
             self._groups[name].arena.keep_final(rows)
         batches = {name: group.take_native(arrays[name]) for name, group in self._groups.items()}
         return MultiAgentRollout(batches, self.env.num_envs)
 
-    def _collect(self) -> MultiAgentRollout:
+    def _collect(self, deadline: Deadline) -> MultiAgentRollout:
         groups = self._groups
-        self._begin()
-        for t in range(self.rollout_length):
-            actions = {name: group.act(t) for name, group in groups.items()}
-            if isinstance(self.env, MultiAgentVectorEnv):
-                # the pool writes observations into the rollouts
-                obs = {name: group.obs_of(t + 1) for name, group in groups.items()}
-                self.env.send(actions, out={"obs": obs})
-            else:
-                self.env.send(actions)
-            batch = self.env.recv_batch()
+        self._begin(deadline)
+        while self._t < self.rollout_length:
+            if not self._is_sent:
+                self._send(self._t)
+                self._is_sent = True
+            batch = deadline.recv(self.env)
             for name, group in groups.items():
-                group.write(t, batch, name)
+                group.write(self._t, batch, name)
+            self._t, self._is_sent = self._t + 1, False
+        self._t = 0
         batches = {name: group.take() for name, group in groups.items()}
         return MultiAgentRollout(batches, self.env.num_envs)
+
+    def _send(self, t: int) -> None:
+        actions = {name: group.act(t) for name, group in self._groups.items()}
+        if isinstance(self.env, MultiAgentVectorEnv):
+            # the pool writes observations into the rollouts
+            obs = {name: group.obs_of(t + 1) for name, group in self._groups.items()}
+            self.env.send(actions, out={"obs": obs})
+        else:
+            self.env.send(actions)
 
 
 class _Group:

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_native_multi_agent import CASES, STEPS, make, policies_of
+from test_native_multi_agent import CASES, FIELDS, STEPS, make, policies_of
 
 from rollouts import MultiAgentCollector
-from rollouts.errors import SpecError
+from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.returns import Gae, Nstep, batch_gae, batch_nstep
 
 GAE = Gae(gamma=0.97, gae_lambda=0.9)
@@ -54,6 +55,34 @@ def test_agents_that_leave_have_the_returns_of_their_own_episodes() -> None:
                 np.testing.assert_array_equal(batch.extras["advantage"], advantage)
                 np.testing.assert_array_equal(batch.extras["target"], target)
         assert left > 0
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+@pytest.mark.parametrize("case", ["tag", "grid"])
+def test_a_rollout_that_took_too_long_is_returned_later(case: str, engine: Any) -> None:
+    """The same bits as of a caller that waits for ever."""
+    with make(case, 5, num_threads=2) as env, make(case, 5) as other:
+        hurried, waiting = (
+            MultiAgentCollector(each, policies_of(each), STEPS, engine=engine)
+            for each in (env, other)
+        )
+        for _ in range(3):
+            begin = threading.Event()
+            hurried._ahead._executor.submit(begin.wait, 60)
+            late = 0
+            while True:
+                try:
+                    rollout = hurried.collect(timeout_s=0)
+                    break
+                except CallTimeoutError:
+                    late += 1
+                    begin.set()
+            assert late >= (1 if engine == "native" else STEPS - 1)
+            for name, expected in waiting.collect().items():
+                for field in FIELDS:
+                    found = getattr(rollout[name], field)
+                    np.testing.assert_array_equal(found, getattr(expected, field), field)
+        hurried.close()
 
 
 def test_an_output_that_a_group_does_not_have_is_told_of() -> None:
