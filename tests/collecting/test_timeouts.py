@@ -14,7 +14,7 @@ from torch import nn
 
 import rollouts
 from rollouts.batch import RolloutBatch
-from rollouts.errors import CallTimeoutError, DTypeError, RolloutsError, SpecError
+from rollouts.errors import CallTimeoutError, ClosedError, DTypeError, RolloutsError, SpecError
 from rollouts.policy import TorchPolicy
 
 ARRAYS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated",
@@ -180,3 +180,15 @@ def test_closing_ends_what_nobody_waits_for() -> None:
     closer.start()
     closer.join(HANG_S)
     assert not closer.is_alive()
+
+
+def test_a_pool_that_is_closed_meanwhile_is_told_of_by_the_next_call() -> None:
+    env = make()
+    collect = collector(env, 200_000, engine="native")
+    begin = held(collect)
+    with pytest.raises(CallTimeoutError):
+        collect.collect(timeout_s=0)
+    env.close()
+    begin.set()
+    with pytest.raises(ClosedError):
+        collect.collect()
