@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.policies.checks import check_module_outputs, output_names
+from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
 from rollouts.policies.protocol import Array as Array
 from rollouts.policies.protocol import Policy as Policy
 from rollouts.policies.protocol import PolicyOutput as PolicyOutput
@@ -67,6 +67,8 @@ class TorchPolicy:
         self.module = module.to(self._device)
         self.head = make_action_head(action_space)
         self.policy_version = 0
+        # what `act` adds to its extras, as `rollouts.Collector` names it
+        self.extra_outputs: tuple[str, ...] = ()
         self._generator = torch.Generator(self._device)
         self.seed(seed)
 
@@ -111,7 +113,16 @@ class TorchPolicy:
             action.cpu().numpy().astype(self.head.dtype, copy=False),
             log_prob.cpu().numpy(),
             value.reshape(-1).cpu().numpy(),
+            self._extras(params, action) if self.extra_outputs else {},
         )
+
+    def _extras(self, params: Sequence[Tensor], action: Tensor) -> dict[str, Array]:
+        # one standard deviation may serve all rows and dimensions
+        names = head_inputs(self.action_space)
+        said = {n: p.expand_as(params[0]) for n, p in zip(names, params, strict=False)}
+        if "entropy" in self.extra_outputs:
+            said["entropy"] = self.head.evaluate(params, action)[1]
+        return {name: said[name].cpu().numpy() for name in self.extra_outputs if name in said}
 
     def _to_tensor(self, obs: Array) -> Tensor:
         return as_tensor(obs).to(self._device)

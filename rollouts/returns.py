@@ -9,6 +9,7 @@ count as terminated. Sums run in float64, so that long rollouts lose nothing to 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.batch import RolloutBatch
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 
 FloatArray = NDArray[np.floating[Any]]
@@ -175,6 +177,44 @@ def batch_vtrace(
         rho_bar=rho_bar,
         c_bar=c_bar,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gae:
+    """What `gae` is told, for a `Collector` whose rollouts shall come with advantages."""
+
+    gamma: float
+    gae_lambda: float
+
+    @property
+    def rule(self) -> tuple[float, float, int]:
+        """As native code takes it: gamma, lambda, and 0 where returns are not of n steps."""
+        return self.gamma, self.gae_lambda, 0
+
+    def of(self, batch: RolloutBatch) -> Returns:
+        """Returns advantage and target (T, B) float32 of a rollout."""
+        return batch_gae(batch, gamma=self.gamma, gae_lambda=self.gae_lambda)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nstep:
+    """What `nstep` is told; as `Gae`."""
+
+    gamma: float
+    n: int
+
+    def __post_init__(self) -> None:
+        """Raises SpecError where n is below 1."""
+        whole_number("n", self.n, 1, 2**63 - 1)
+
+    @property
+    def rule(self) -> tuple[float, float, int]:
+        """As that of `Gae`."""
+        return self.gamma, 1.0, self.n
+
+    def of(self, batch: RolloutBatch) -> Returns:
+        """Returns advantage and target (T, B) float32 of a rollout."""
+        return batch_nstep(batch, gamma=self.gamma, n=self.n)
 
 
 def _ends(batch: RolloutBatch) -> dict[str, NDArray[Any]]:

@@ -72,7 +72,7 @@ class Call {
   }
 
  private:
-  Fragment<Float> in_;
+  Fragment<Float> in_{};
   py::array_t<float> advantage_;
   py::array_t<float> target_;
 };

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -15,14 +15,18 @@ from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena, Row, Rows
 from rollouts.collecting.batched_env import BatchedEnv
+from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import Engine, choose_engine, still_computes
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.prefetch import Poll, Prefetch
-from rollouts.errors import SpecError
+from rollouts.collecting.steps import finite_bounds, select
+from rollouts.collecting.wanted import Wanted
+from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
 from rollouts.policies.checks import check_finite
 from rollouts.pool.vector_env import VectorEnv
+from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -64,6 +68,8 @@ class Collector:
         num_torch_threads: int | None = None,
         engine: Engine = "auto",
         prefetch: int = 0,
+        outputs: Sequence[str] = (),
+        returns: Gae | Nstep | None = None,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -84,11 +90,15 @@ class Collector:
             one: each but the first is then of the weights before the last update, as its
             `policy_version` says. Native engine only. Between two calls of `collect` the pool is
             busy: nobody else may use it.
+          outputs: What `extras` have of each step, (T, B, ...) float32: "entropy" of what actions
+            are drawn from, and what says it: "logits", or of Box actions "mean" and "log_std".
+          returns: Has batches come with extras["advantage"] and extras["target"] (T, B) float32,
+            the bits of `rollouts.returns`, in the pass that collects where that is native.
 
         Raises:
           SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
-            is below 1, prefetch is neither 0 nor 1, or the native engine is asked for, by engine
-            or by prefetch, and not possible.
+            is below 1, prefetch is neither 0 nor 1, the policy has no such outputs, or the native
+            engine is asked for, by engine or by prefetch, and not possible.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -113,7 +123,10 @@ class Collector:
         )
         self._wanted_engine = engine
         self._states = NativeStates((), env.num_envs, rollout_length, keep_all=False)
-        self._ahead = Prefetch() if whole_number("prefetch", prefetch, 0, 1) else None
+        self._prefetches = bool(whole_number("prefetch", prefetch, 0, 1))
+        # a rollout that goes on between two calls of collect
+        self._ahead: Prefetch[RolloutBatch] = Prefetch()
+        self._wanted = Wanted(outputs, returns, env.single_action_space)
         self._choose_engine()
         self.reset()
 
@@ -125,8 +138,7 @@ class Collector:
     def reset(self) -> None:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
         env = self.env
-        if self._ahead is not None:
-            self._ahead.drop()
+        self._ahead.drop()
         self._arena = Arena(
             self._arena_steps,
             env.num_envs,
@@ -135,7 +147,8 @@ class Collector:
         )
         self._calls.reset()
         self._states.reset()
-        self._must_reset = True
+        self._must_reset, self._is_resetting = True, False
+        self._t, self._is_sent = 0, False  # synchronous pools: the step in hand
         # asynchronous pools: the row of the arena at which each environment's next obs belongs
         self._next_row = np.zeros(env.num_envs, np.intp)
         self._waiting = np.zeros(env.num_envs, np.bool_)
@@ -145,21 +158,35 @@ class Collector:
         while True:
             yield self.collect()
 
-    def collect(self) -> RolloutBatch:
+    def collect(self, timeout_s: float | None = None) -> RolloutBatch:
         """Steps every environment T times and returns what happened.
 
+        Args:
+          timeout_s: Seconds to wait; None waits for ever. After a CallTimeoutError nothing is lost:
+            the next `collect` returns the rollout that was begun, and until it has, nobody else may
+            use the environment. Where native code computes the policy, it goes on meanwhile with
+            the weights it began with; else the time is looked at after each step.
+
         Raises:
-          SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite.
+          SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite;
+            timeout_s is below 0. CallTimeoutError, a TimeoutError: no rollout within timeout_s.
         """
+        deadline = Deadline(timeout_s)
         try:
-            ahead = None if self._ahead is None else self._ahead.take()
+            ahead = self._ahead.take(deadline)
+            if ahead is not None and not self._prefetches:
+                return ahead  # what a call began that ran out of time
             if self._native is not None and not still_computes(self._native, self.policy):
                 self._choose_engine()
             if self._native is not None:
-                return self._collect_native(self._native, ahead)
-            with beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads):
-                self._collect_async() if self._is_async else self._collect_sync()
+                return self._collect_native(self._native, ahead, deadline)
+            threads = beside_a_pool(self.policy, self.env.batch_size, self._num_torch_threads)
+            with threads, self._wanted.asked_of(self.policy):
+                collect = self._collect_async if self._is_async else self._collect_sync
+                collect(deadline)
                 return self._take_rollout()
+        except CallTimeoutError:
+            raise
         except BaseException:
             # half a rollout must not be continued as if nothing had happened
             self.reset()
@@ -167,8 +194,7 @@ class Collector:
 
     def close(self) -> None:
         """Closes the environment; may be called twice."""
-        if self._ahead is not None:
-            self._ahead.close()
+        self._ahead.close()
         self.env.close()
 
     def _choose_engine(self) -> None:
@@ -176,7 +202,8 @@ class Collector:
             self._wanted_engine, self.env, self.policy
         )
         self._carry_states(() if self._native is None else self._native.state_shapes)
-        if self._ahead is not None and self._native is None:
+        self._wanted.check(self.policy, self._native)
+        if self._prefetches and self._native is None:
             raise SpecError(
                 f"prefetch=1 needs the native engine, which is not possible: {self.why_not_native}"
             )
@@ -192,14 +219,18 @@ class Collector:
                 shapes, self.env.num_envs, self.rollout_length, keep_all=keep_all
             )
 
-    def _start_sync(self) -> None:
+    def _start_sync(self, deadline: Deadline) -> None:
         if self._must_reset:
             self.env.async_reset()
-            self._arena.obs[0] = self.env.recv_batch().obs
-            self._must_reset = False
+            self._must_reset, self._is_resetting = False, True
+        if self._is_resetting:
+            self._arena.obs[0] = deadline.recv(self.env).obs
+            self._is_resetting = False
 
-    def _collect_native(self, native: NativePolicy, ahead: RolloutBatch | None) -> RolloutBatch:
-        if self._ahead is None:
+    def _collect_native(
+        self, native: NativePolicy, ahead: RolloutBatch | None, deadline: Deadline
+    ) -> RolloutBatch:
+        if not self._prefetches and deadline.is_never:
             return self._run_native(native, self.policy.policy_version)
         # in this thread: the caller's next update changes weights and version
         try:
@@ -208,52 +239,69 @@ class Collector:
             if ahead is None:
                 raise
             return ahead  # what is wrong with the weights is raised in place of the next one
-        batch = self._run_native(frozen, version) if ahead is None else ahead
-        self._ahead.start(lambda poll: self._run_native(frozen, version, poll))
+        run, batch = partial(self._run_native, frozen, version), ahead
+        if batch is None:
+            self._ahead.start(run)
+            batch = self._ahead.take(deadline)
+            assert batch is not None
+        if self._prefetches:
+            self._ahead.start(run)
         return batch
 
     def _run_native(
         self, policy: NativePolicy | FrozenPolicy, version: int, poll: Poll | None = None
     ) -> RolloutBatch:
-        arena, env = self._arena, cast(VectorEnv, self.env)
-        self._start_sync()
+        arena, env, wanted = self._arena, cast(VectorEnv, self.env), self._wanted
+        keep = self._keeps_final_obs
+        self._start_sync(Deadline(None))
         arrays = arena.native_arrays(env.single_action_space, version)
         arrays["last_value"] = np.empty(env.num_envs, np.float32)
-        arrays |= self._states.arrays()
-        final_obs = env.collect(policy, arrays, keep_final_obs=self._keeps_final_obs, poll=poll)
+        arrays |= self._states.arrays() | wanted.arrays(arena.shape)
+        final_obs = env.collect(
+            policy, arrays, keep_final_obs=keep, poll=poll, returns=wanted.returns
+        )
         if final_obs is not None:
             arena.keep_final(final_obs)
-        arena.extras = self._states.extras()
+        arena.extras = self._states.extras() | wanted.extras(arrays)
         return self._hand_out(arrays["last_value"], self._states.before())
 
-    def _collect_sync(self) -> None:
-        arena, env = self._arena, self.env
-        self._start_sync()
-        for t in range(self.rollout_length):
-            output = self._calls.act(arena.obs[t], None, t)
-            arena.write_choice(t, None, output, self.policy.policy_version)
-            action = self._env_action(output.action)
-            if self._writes_in_place:
-                cast(VectorEnv, env).send(action, out={"obs": arena.obs[t + 1]})
-                step = env.recv_batch()
-            else:
-                env.send(action)
-                step = env.recv_batch()
+    def _collect_sync(self, deadline: Deadline) -> None:
+        arena = self._arena
+        self._start_sync(deadline)
+        while self._t < self.rollout_length:
+            t = self._t
+            if not self._is_sent:
+                self._send_sync(t)
+                self._is_sent = True
+            step = deadline.recv(self.env)
+            if not self._writes_in_place:
                 arena.obs[t + 1] = step.obs
             self._write_outcome(t, None, step)
+            self._t, self._is_sent = t + 1, False
+        self._t = 0
 
-    def _collect_async(self) -> None:
+    def _send_sync(self, t: int) -> None:
+        arena, env = self._arena, self.env
+        output = self._calls.act(arena.obs[t], None, t)
+        arena.write_choice(t, None, output, self.policy.policy_version)
+        action = self._env_action(output.action)
+        if self._writes_in_place:
+            cast(VectorEnv, env).send(action, out={"obs": arena.obs[t + 1]})
+        else:
+            env.send(action)
+
+    def _collect_async(self, deadline: Deadline) -> None:
         if self._must_reset:
             self.env.async_reset()
             self._must_reset = False
         self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
         while not self._has_rollout().all():
             self._act_on_waiting(self._rows_to_run_ahead())
-            self._recv_and_act()
+            self._recv_and_act(deadline)
 
-    def _recv_and_act(self) -> None:
+    def _recv_and_act(self, deadline: Deadline) -> None:
         """Files one batch under each environment's own time and sends on those not yet at T."""
-        arena, step = self._arena, self.env.recv_batch()
+        arena, step = self._arena, deadline.recv(self.env)
         rows = step.env_id.astype(np.intp) - self.env.env_id_offset
         now = self._next_row[rows]
         arena.obs[now, rows] = step.obs
@@ -265,7 +313,7 @@ class Collector:
         if stepped.all():
             self._write_outcome(now - 1, rows, step)
         elif stepped.any():
-            self._write_outcome(now[stepped] - 1, rows[stepped], _select(step, stepped))
+            self._write_outcome(now[stepped] - 1, rows[stepped], select(step, stepped))
 
         # as long as nobody has to wait the policy sees the pool's own array
         going = now < self.rollout_length
@@ -325,6 +373,7 @@ class Collector:
         env_id = batch.env_id
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
             check_finite(name, getattr(batch, name), env_id)
+        self._wanted.complete(batch)
         return batch
 
     def _hand_out(
@@ -347,27 +396,3 @@ class Collector:
         # an environment that ran ahead acted on this observation and valued it then
         is_known = ~(self._waiting & (self._next_row == steps + 1))
         return self._calls.last_value(arena.obs[steps], arena.choice["value"][steps], is_known)
-
-
-def _select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
-    """Returns the rows of a step where `mask` (B,) holds."""
-    return StepBatch(
-        obs=step.obs[mask],
-        reward=step.reward[mask],
-        terminated=step.terminated[mask],
-        truncated=step.truncated[mask],
-        env_id=step.env_id[mask],
-        episode_return=step.episode_return[mask],
-        episode_length=step.episode_length[mask],
-        final_obs=None if step.final_obs is None else step.final_obs[mask],
-        info={name: values[mask] for name, values in step.info.items()},
-    )
-
-
-def finite_bounds(action_space: gymnasium.Space[Any]) -> tuple[Array, Array] | None:
-    """Returns (low, high) of a Box that is bounded somewhere, else None."""
-    if not isinstance(action_space, gymnasium.spaces.Box):
-        return None
-    if not (action_space.bounded_below.any() or action_space.bounded_above.any()):
-        return None
-    return action_space.low, action_space.high

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,20 +14,24 @@ from numpy.typing import NDArray
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena
-from rollouts.collecting.collector import finite_bounds
+from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import Engine, choose_group_engine, still_computes
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
-from rollouts.errors import SpecError
+from rollouts.collecting.prefetch import Poll, Prefetch
+from rollouts.collecting.steps import finite_bounds
+from rollouts.collecting.wanted import Wanted
+from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
 from rollouts.policies.checks import check_finite
 from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.returns import Gae, Nstep
 from rollouts.specs import AgentGroup
 
 if TYPE_CHECKING:
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv
-    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
     from rollouts.policies.protocol import Policy
 
 Array = NDArray[Any]
@@ -54,6 +59,8 @@ class MultiAgentCollector:
         num_torch_threads: int | None = None,
         engine: Engine = "auto",
         keep_final_obs: bool = False,
+        outputs: Sequence[str] = (),
+        returns: Gae | Nstep | None = None,
     ) -> None:
         """Takes an environment that nobody else steps; does not step it yet.
 
@@ -66,11 +73,12 @@ class MultiAgentCollector:
             groups, "torch" none; "auto" has them where they can compute all.
           keep_final_obs: Whether batches have `final_obs`, which a replay needs: one row for each
             that is terminated or truncated, of an agent that leaves early what it sees then.
+          outputs, returns: As for `Collector`, of every group.
 
         Raises:
           SpecError: env is asynchronous or autoresets otherwise, a group has no policy, one memory
-            is shared by several groups, rollout_length is below 1, or the native engine is asked
-            for and not possible.
+            is shared by several groups, rollout_length is below 1, a policy has no such outputs,
+            or the native engine is asked for and not possible.
         """
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -84,11 +92,20 @@ class MultiAgentCollector:
         self.policies = _by_group(policies, env.groups)
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
         self._groups = {
-            name: _Group(group, self.policies[name], env, self.rollout_length, keep_final_obs)
+            name: _Group(
+                group,
+                self.policies[name],
+                env,
+                self.rollout_length,
+                keep_final_obs,
+                Wanted(outputs, returns, group.single_action_space),
+            )
             for name, group in env.groups.items()
         }
-        self._keeps_final_obs = keep_final_obs
-        self._must_reset = True
+        self._keeps_final_obs, self._returns = keep_final_obs, returns
+        self._ahead: Prefetch[MultiAgentRollout] = Prefetch()
+        self._must_reset, self._is_resetting = True, False
+        self._t, self._is_sent = 0, False  # the step in hand
         self._wanted_engine = engine
         self._choose_engine()
 
@@ -102,27 +119,38 @@ class MultiAgentCollector:
         while True:
             yield self.collect()
 
-    def collect(self) -> MultiAgentRollout:
+    def collect(self, timeout_s: float | None = None) -> MultiAgentRollout:
         """Steps every environment T times and returns what happened, by group.
+
+        Args:
+          timeout_s: As for `Collector.collect`.
 
         Raises:
           SpecError: A policy returned a wrong shape, or a log_prob or value that is not finite.
+          CallTimeoutError: As of `Collector.collect`.
         """
+        deadline = Deadline(timeout_s)
         try:
+            if (late := self._ahead.take(deadline)) is not None:
+                return late  # what a call began that ran out of time
             if self._native is not None and not self._still_computes(self._native):
                 self._choose_engine()
             if self._native is not None:
-                return self._collect_native(self._native)
+                return self._collect_native(self._native, deadline)
             threads = self._num_torch_threads
             with beside_a_pool(next(iter(self.policies.values())), self.env.num_envs, threads):
-                return self._collect()
+                return self._collect(deadline)
+        except CallTimeoutError:
+            raise
         except BaseException:
             # half a rollout must not be continued as if nothing had happened
+            self._ahead.drop()
             self._must_reset = True
             raise
 
     def close(self) -> None:
         """Closes the environment; may be called twice."""
+        self._ahead.close()
         self.env.close()
 
     def _choose_engine(self) -> None:
@@ -135,43 +163,69 @@ class MultiAgentCollector:
     def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
         return all(still_computes(native[name], policy) for name, policy in self.policies.items())
 
-    def _begin(self) -> None:
+    def _begin(self, deadline: Deadline) -> None:
         if self._must_reset:
             self.env.async_reset()
-            batch = self.env.recv_batch()
+            self._must_reset, self._is_resetting = False, True
+            self._t, self._is_sent = 0, False
+        if self._is_resetting:
+            batch = deadline.recv(self.env)
             for name, group in self._groups.items():
                 group.begin(_of(batch.obs, name))
-            self._must_reset = False
+            self._is_resetting = False
 
-    def _collect_native(self, native: Mapping[str, NativePolicy]) -> MultiAgentRollout:
-        self._begin()
+    def _collect_native(
+        self, native: Mapping[str, NativePolicy], deadline: Deadline
+    ) -> MultiAgentRollout:
+        self._begin(deadline)
         arrays = {name: group.native_arrays() for name, group in self._groups.items()}
+        if deadline.is_never:
+            return self._run_native(native, arrays)
+        # in this thread: the caller's next update changes the weights
+        frozen = {name: policy.freeze() for name, policy in native.items()}
+        self._ahead.start(partial(self._run_native, frozen, arrays))
+        rollout = self._ahead.take(deadline)
+        assert rollout is not None
+        return rollout
+
+    def _run_native(
+        self,
+        native: Mapping[str, NativePolicy | FrozenPolicy],
+        arrays: dict[str, dict[str, Array]],
+        poll: Poll | None = None,
+    ) -> MultiAgentRollout:
         env, keep = cast(MultiAgentVectorEnv, self.env), self._keeps_final_obs
-        final_obs = env.collect(native, arrays, keep_final_obs=keep) or {}
-        for name, rows in final_obs.items():
+        final_obs = env.collect(
+            native, arrays, keep_final_obs=keep, poll=poll, returns=self._returns
+        )
+        for name, rows in (final_obs or {}).items():
             self._groups[name].arena.keep_final(rows)
-        batches = {
-            name: group.take_native(arrays[name]["last_value"])
-            for name, group in self._groups.items()
-        }
+        batches = {name: group.take_native(arrays[name]) for name, group in self._groups.items()}
         return MultiAgentRollout(batches, self.env.num_envs)
 
-    def _collect(self) -> MultiAgentRollout:
+    def _collect(self, deadline: Deadline) -> MultiAgentRollout:
         groups = self._groups
-        self._begin()
-        for t in range(self.rollout_length):
-            actions = {name: group.act(t) for name, group in groups.items()}
-            if isinstance(self.env, MultiAgentVectorEnv):
-                # the pool writes observations into the rollouts
-                obs = {name: group.obs_of(t + 1) for name, group in groups.items()}
-                self.env.send(actions, out={"obs": obs})
-            else:
-                self.env.send(actions)
-            batch = self.env.recv_batch()
+        self._begin(deadline)
+        while self._t < self.rollout_length:
+            if not self._is_sent:
+                self._send(self._t)
+                self._is_sent = True
+            batch = deadline.recv(self.env)
             for name, group in groups.items():
-                group.write(t, batch, name)
+                group.write(self._t, batch, name)
+            self._t, self._is_sent = self._t + 1, False
+        self._t = 0
         batches = {name: group.take() for name, group in groups.items()}
         return MultiAgentRollout(batches, self.env.num_envs)
+
+    def _send(self, t: int) -> None:
+        actions = {name: group.act(t) for name, group in self._groups.items()}
+        if isinstance(self.env, MultiAgentVectorEnv):
+            # the pool writes observations into the rollouts
+            obs = {name: group.obs_of(t + 1) for name, group in self._groups.items()}
+            self.env.send(actions, out={"obs": obs})
+        else:
+            self.env.send(actions)
 
 
 class _Group:
@@ -184,8 +238,9 @@ class _Group:
         env: MultiAgentVectorEnv | ParallelEnvsVectorEnv,
         rollout_length: int,
         keep_final_obs: bool,
+        wanted: Wanted,
     ) -> None:
-        self.group, self.policy = group, policy
+        self.group, self.policy, self.wanted = group, policy, wanted
         self.keeps_final_obs = keep_final_obs
         self.shape = (env.num_envs, group.num_agents)
         rows = env.num_envs * group.num_agents
@@ -200,6 +255,7 @@ class _Group:
 
     def carry_states(self, native: NativePolicy | None) -> None:
         """Has what is remembered where the policy is computed now."""
+        self.wanted.check(self.policy, native)
         shapes = () if native is None else native.state_shapes
         if self.states.shapes and native is None:
             self.calls.go_on(self.states.now(), self.states.begins)
@@ -212,11 +268,12 @@ class _Group:
         arena = self.arena
         arrays = arena.native_arrays(self.group.single_action_space, self.policy.policy_version)
         arrays["last_value"] = np.empty(len(self.env_id), np.float32)
-        return arrays | {"active": self.active} | self.states.arrays()
+        wanted = self.wanted.arrays(arena.shape)
+        return arrays | {"active": self.active} | self.states.arrays() | wanted
 
-    def take_native(self, last_value: NDArray[np.float32]) -> RolloutBatch:
-        self.arena.extras = self.states.extras()
-        return self.hand_out(last_value, self.states.before())
+    def take_native(self, arrays: dict[str, Array]) -> RolloutBatch:
+        self.arena.extras = self.states.extras() | self.wanted.extras(arrays)
+        return self.hand_out(arrays["last_value"], self.states.before())
 
     def new_arena(self) -> None:
         space = self.group.single_observation_space
@@ -236,7 +293,8 @@ class _Group:
         return shaped
 
     def act(self, t: int) -> Array:
-        output = self.calls.act(self.arena.obs[t], None, t)
+        with self.wanted.asked_of(self.policy):
+            output = self.calls.act(self.arena.obs[t], None, t)
         self.arena.write_choice(t, None, output, self.policy.policy_version)
         action = output.action if self.bounds is None else output.action.clip(*self.bounds)
         shaped: Array = action.reshape(*self.shape, *action.shape[1:])
@@ -275,6 +333,7 @@ class _Group:
         batch = self.hand_out(last_value, self.calls.take_states())
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
             check_finite(name, getattr(batch, name), self.env_id)
+        self.wanted.complete(batch)
         return batch
 
     def hand_out(

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event
+from typing import Generic, TypeVar
 
-from rollouts.batch import RolloutBatch
+from rollouts.collecting.deadline import Deadline
 
 Poll = Callable[[], None]
+R = TypeVar("R")
 
 
-class Prefetch:
+class Prefetch(Generic[R]):
     """At most one rollout that is under way, or waits to be taken.
 
     Its thread waits for those of the pool, without the GIL. Not thread-safe.
@@ -21,18 +23,24 @@ class Prefetch:
     def __init__(self) -> None:
         """Starts nothing yet."""
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="rollouts-prefetch")
-        self._future: Future[RolloutBatch] | None = None
+        self._future: Future[R] | None = None
         self._dropped = Event()
 
-    def start(self, collect: Callable[[Poll], RolloutBatch]) -> None:
+    def start(self, collect: Callable[[Poll], R]) -> None:
         """Collects in another thread; `collect` calls its argument now and then."""
         assert self._future is None
         self._future = self._executor.submit(collect, self._poll)
 
-    def take(self) -> RolloutBatch | None:
-        """Waits for the rollout that was started, if one was; raises what ended it."""
+    def take(self, deadline: Deadline) -> R | None:
+        """Waits for the rollout that was started, if one was; raises what ended it.
+
+        Raises:
+          CallTimeoutError: It was not ready in time; it goes on.
+        """
         if self._future is None:
             return None
+        if not wait([self._future], deadline.remaining_s).done:
+            raise deadline.error()
         batch = self._future.result()
         self._future = None
         return batch

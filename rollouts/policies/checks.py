@@ -79,6 +79,11 @@ def check_action(action: Array, space: gymnasium.Space[Any]) -> None:
             )
 
 
+def head_inputs(space: gymnasium.Space[Any]) -> tuple[str, ...]:
+    """The names of the outputs of a module that say how to act in `space`."""
+    return ("mean", "log_std") if isinstance(space, gymnasium.spaces.Box) else ("logits",)
+
+
 def output_names(head: Any) -> Sequence[str] | None:
     """The names of the action outputs that a head takes; None if it is a user's that says none."""
     names: Sequence[str] | None = getattr(head, "outputs", None)

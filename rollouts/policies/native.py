@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.policies.checks import head_inputs
 from rollouts.policies.program import Program, parameters_of
 from rollouts.policies.protocol import PolicyOutput
 from rollouts.policies.sources import Sources
@@ -88,6 +89,8 @@ class NativePolicy:
           SpecError: Program, head and action space do not fit; a weight is not finite.
         """
         self.policy_version = 0
+        # what `act` adds to its extras, as `rollouts.Collector` names it
+        self.extra_outputs: tuple[str, ...] = ()
         # parts of the policy that it stands for, where it was made for another one
         self.made_of: tuple[Any, ...] = ()
         self.program = program
@@ -190,8 +193,10 @@ class NativePolicy:
         keys[0] = np.arange(len(rows))
         keys[1], keys[2] = _NO_EPISODE, self._calls % 2**32
         self._calls += 1
-        action, log_prob, _, *outputs = self.refresh().act(rows, keys)
-        return PolicyOutput(self._as_space(action), log_prob, self._value(outputs, len(rows)))
+        action, log_prob, entropy, *outputs = self.refresh().act(rows, keys)
+        extras = {name: self._extra(name, entropy, outputs) for name in self.extra_outputs}
+        value = self._value(outputs, len(rows))
+        return PolicyOutput(self._as_space(action), log_prob, value, extras)
 
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Estimates the return (B,) from each row of `obs`."""
@@ -235,6 +240,16 @@ class NativePolicy:
             return np.zeros(num_rows, np.float32)
         value: NDArray[np.float32] = outputs[-1].reshape(num_rows)
         return value
+
+    def _extra(self, name: str, entropy: Array, outputs: list[Array]) -> Array:
+        if name == "entropy":
+            return entropy
+        part = outputs[head_inputs(self._action_space).index(name)]
+        if name == "logits":
+            return part
+        # one standard deviation may serve all dimensions
+        shape = (len(part), *(self._action_space.shape or ()))
+        return np.broadcast_to(part, outputs[0].shape).reshape(shape)
 
     def _as_space(self, action: Array) -> Array:
         if _is_discrete(self._action_space):

@@ -18,6 +18,7 @@ from rollouts.pool.native_vector_env import NativeVectorEnv
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
+    from rollouts.returns import Gae, Nstep
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -177,6 +178,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         *,
         keep_final_obs: bool = False,
         poll: Callable[[], None] | None = None,
+        returns: Gae | Nstep | None = None,
     ) -> dict[str, Array] | None:
         """Steps all environments T times with a policy for each group, by the pool's threads.
 
@@ -188,7 +190,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
           arrays: group -> those of `VectorEnv.collect`, with
             active           (T, B) bool              who took part in the step; who left before has
                                                       no reward, and ends truncated with the others
-          keep_final_obs, poll: As `VectorEnv.collect`.
+          keep_final_obs, poll, returns: As `VectorEnv.collect`.
         Returns:
           group -> (E, obs_bytes) uint8 by step and row, or None.
         Raises:
@@ -200,6 +202,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
             self._of_groups("arrays", arrays),
             keep_final_obs,
             poll,
+            returns.rule if returns else None,
         )
         return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
 

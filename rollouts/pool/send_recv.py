@@ -19,6 +19,7 @@ from rollouts.pool.stats import PoolStats
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
+    from rollouts.returns import Gae, Nstep
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -59,6 +60,7 @@ class SendRecv:
         *,
         keep_final_obs: bool = False,
         poll: Callable[[], None] | None = None,
+        returns: Gae | Nstep | None = None,
     ) -> Array | None:
         """Steps all environments T times with a policy, by the pool's threads, without Python.
 
@@ -80,12 +82,14 @@ class SendRecv:
             entropy          (T, B) float32           nats of what actions are drawn from; of a
                                                       "tanh_gaussian" before its tanh, 0 of
                                                       "epsilon_greedy"
+            advantage, target  (T, B) float32         of each environment's T steps, by `returns`
             of a policy with memory, whose states have s features together:
             state            (B, s) float32           read where begins does not hold; written as
             begins           (B,) bool                the next rollout goes on from them
             policy_state     (1 or T, B, s) float32   what the first row met, or each
           keep_final_obs: Whether to return the last observation of each episode that ended.
           poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
+          returns: What advantage and target are; the bits of `rollouts.returns`.
         Returns:
           (E, obs_bytes) uint8 by step and environment, or None.
         Raises:
@@ -95,7 +99,9 @@ class SendRecv:
           EnvError: An environment failed, unless on_env_error="reset".
         """
         self._check_collects()
-        final_obs = self._pool.collect([policy.refresh()], [arrays], keep_final_obs, poll)
+        final_obs = self._pool.collect(
+            [policy.refresh()], [arrays], keep_final_obs, poll, returns.rule if returns else None
+        )
         return None if final_obs is None else final_obs[0]
 
     def _check_collects(self) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 import rollouts
 from rollouts.batch import RolloutBatch
+from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.prefetch import Prefetch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.policies.native import NativePolicy
@@ -108,7 +109,7 @@ def test_a_rollout_that_is_dropped_ends_at_its_next_poll() -> None:
     prefetch.start(collect)
     assert started.wait(60)
     prefetch.drop()
-    assert prefetch.take() is None
+    assert prefetch.take(Deadline(None)) is None
     prefetch.close()
 
 

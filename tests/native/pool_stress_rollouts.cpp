@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scenarios of pool_stress.cpp in which the pool's threads collect rollouts with a policy.
 #include <array>
+#include <mutex>
 
 #include "pool_stress.h"
 #include "rollouts/policy/rollout.h"
@@ -14,7 +15,9 @@ struct World {
     const auto cells = static_cast<std::size_t>(steps) * envs();
     obs.resize((cells + envs()) * 4);
     action.resize(cells);
-    for (auto* floats : {&log_prob, &value, &reward, &bootstrap}) floats->resize(cells);
+    for (auto* floats : {&log_prob, &value, &reward, &bootstrap, &advantage, &target}) {
+      floats->resize(cells);
+    }
     terminated.resize(cells);
     truncated.resize(cells);
     episode_return.resize(cells);
@@ -46,8 +49,15 @@ struct World {
     }
     for (const auto& array : arrays) spans.emplace_back(array);
     const auto network = std::make_shared<const policy::Network>(program);
-    current = std::make_shared<const policy::NativePolicy>(
+    auto made = std::make_shared<const policy::NativePolicy>(
         policy::NativePolicy{network, network->Pack(spans), {}, std::vector<float>(9, 0.5f)});
+    const std::lock_guard lock(mutex);
+    current = std::move(made);
+  }
+
+  std::shared_ptr<const policy::NativePolicy> Policy() const {
+    const std::lock_guard lock(mutex);
+    return current;
   }
 
   std::vector<policy::FinalObs> Collect(std::function<void()> poll = {}) {
@@ -65,12 +75,15 @@ struct World {
         .episode_return = episode_return.data(),
         .episode_length = episode_length.data(),
         .last_value = last_value.data(),
+        .advantage = advantage.data(),
+        .target = target.data(),
+        .returns = {.gamma = 0.99, .gae_lambda = 0.95, .n = num_steps_of_returns},
         .state = state.data(),
         .begins = begins.data(),
         .policy_state = policy_state.data(),
         .kept_states = steps};
     // the policy may be replaced while this goes on with its own
-    const auto policy = current;
+    const auto policy = Policy();
     const std::array parts{policy::PolicyRollout{*policy, arrays}};
     return policy::Collect(pool, parts, {.keep_final_obs = true, .poll = std::move(poll)})[0];
   }
@@ -85,8 +98,10 @@ struct World {
 
   CpuPool& pool;
   std::int32_t steps;
-  std::shared_ptr<const policy::NativePolicy> current;
-  std::vector<float> obs, log_prob, value, reward, bootstrap, last_value, state, policy_state;
+  std::int64_t num_steps_of_returns = 0;
+  mutable std::mutex mutex;                             // as the interpreter's lock is for Python
+  std::shared_ptr<const policy::NativePolicy> current;  // guarded by mutex
+  std::vector<float> advantage, target, obs, log_prob, value, reward, bootstrap, last_value, state, policy_state;
   std::vector<std::int64_t> action;
   std::vector<std::uint8_t> terminated, truncated, begins;
   std::vector<double> episode_return;
@@ -106,6 +121,8 @@ void RolloutsEqualThoseOfOneThread() {
     CHECK(found.obs == expected.obs && found.action == expected.action);
     CHECK(found.log_prob == expected.log_prob && found.bootstrap == expected.bootstrap);
     CHECK(found.episode_return == expected.episode_return);
+    CHECK(found.advantage == expected.advantage && found.target == expected.target);
+    found.num_steps_of_returns = expected.num_steps_of_returns = rollout % 4;
     for (World* world : {&expected, &found}) {
       std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());
     }
@@ -139,6 +156,52 @@ void RolloutsBesideOtherCalls() {
   }
   stop = true;
   for (std::thread& other : others) other.join();
+}
+
+// A learner that publishes as fast as it can: each rollout is of one policy, from its first row on.
+void WeightsChangeWhileCollecting() {
+  const auto pool = MakeCartPoles(MakeOptions(64, 64, 3));
+  World world(*pool, 60);
+  world.Reset();
+  std::atomic<bool> stop{false};
+  std::thread learner([&] {
+    for (int update = 0; !stop; ++update) world.SetWeights(0.01f * static_cast<float>(update % 9));
+  });
+  for (int rollout = 0; rollout < 150; ++rollout) world.Collect();
+  stop = true;
+  learner.join();
+}
+
+// A rollout that a thread of its own collects, as where the caller gave up waiting: the caller asks
+// it to end at its next poll, starts another, reads what goes on, and closes the pool under the last.
+void RolloutsThatNobodyWaitsFor() {
+  struct Dropped {};
+  for (int round = 0; round < 20; ++round) {
+    const auto pool = MakeCartPoles(MakeOptions(64, 64, 1 + round % 4));
+    World world(*pool, 20'000);
+    for (int rollout = 0; rollout < 3; ++rollout) {
+      world.Reset();
+      std::atomic<bool> drop{false};
+      std::latch begun(1);
+      std::thread collector([&] {
+        begun.count_down();
+        try {
+          world.Collect([&] {
+            if (drop) throw Dropped();
+          });
+        } catch (const Dropped&) {
+        } catch (const ClosedError&) {
+          CHECK(rollout == 2);
+        }
+      });
+      begun.wait();
+      CHECK(pool->stats().env_steps >= 0);
+      world.SetWeights(0.1f);
+      drop = rollout < 2;
+      if (rollout == 2) pool->Close();
+      collector.join();
+    }
+  }
 }
 
 void CloseWhileCollecting() {
@@ -206,6 +269,8 @@ Scenarios RolloutScenarios() {
       {"polls_that_throw_end_rollouts", PollsThatThrowEndRollouts},
       {"rollouts_beside_other_calls", RolloutsBesideOtherCalls},
       {"rollouts_equal_those_of_one_thread", RolloutsEqualThoseOfOneThread},
+      {"rollouts_that_nobody_waits_for", RolloutsThatNobodyWaitsFor},
+      {"weights_change_while_collecting", WeightsChangeWhileCollecting},
   };
 }
 

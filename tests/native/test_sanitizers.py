@@ -54,6 +54,7 @@ SCENARIOS = [
     "polls_that_throw_end_rollouts",
     "rollouts_beside_other_calls",
     "rollouts_equal_those_of_one_thread",
+    "rollouts_that_nobody_waits_for",
     "rounds_into_given_arrays",
     "rows_at_rest_fail",
     "rows_at_rest_show",
@@ -61,6 +62,7 @@ SCENARIOS = [
     "slow_environment_holds_nobody_up",
     "stats_against_steps",
     "sync_rounds",
+    "weights_change_while_collecting",
     "whole_rounds",
 ]
 

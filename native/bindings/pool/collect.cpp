@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings/arrays.h"
@@ -62,7 +63,8 @@ void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays
 
 // `group` of agents, or null for environments with one.
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
-                                 const GroupSpec* group, const policy::NativePolicy& policy) {
+                                 const GroupSpec* group, const policy::NativePolicy& policy,
+                                 const policy::ReturnsRule& returns) {
   const SpaceSpec& observation = group ? group->observation : spec.observation;
   const SpaceSpec& action_space = group ? group->action : spec.action;
   const py::array reward = Named(arrays, "reward");
@@ -106,8 +108,27 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
                     : nullptr,
       .entropy = arrays.contains("entropy") ? reinterpret_cast<float*>(cells("entropy", f32))
                                             : nullptr};
+  if (arrays.contains("advantage")) {
+    memory.advantage = reinterpret_cast<float*>(cells("advantage", f32));
+    memory.target = reinterpret_cast<float*>(cells("target", f32));
+    memory.returns = returns;
+  }
   ReadStates(arrays, policy.network->state_size(), memory);
   return memory;
+}
+
+policy::ReturnsRule ReadReturns(const py::object& given, const std::vector<py::dict>& arrays) {
+  if (given.is_none()) {
+    for (const py::dict& each : arrays) {
+      if (each.contains("advantage")) {
+        throw SpecError("there is an array advantage, expected `returns` that says which");
+      }
+    }
+    return {};
+  }
+  const auto [gamma, gae_lambda, n] = given.cast<std::tuple<double, double, std::int64_t>>();
+  if (n < 0) throw SpecError("n is " + std::to_string(n) + ", expected at least 1 step");
+  return {gamma, gae_lambda, n};
 }
 
 // Final observations as rows of bytes.
@@ -125,7 +146,7 @@ py::array_t<std::uint8_t> BytesOfFinal(const std::vector<policy::FinalObs>& kept
 
 py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& policies,
                            const std::vector<py::dict>& arrays, bool keep_final_obs,
-                           const py::object& poll) {
+                           const py::object& poll, const py::object& returns) {
   policy::CheckCollects(pool);
   const EnvSpec& spec = pool.spec();
   const auto num_parts = static_cast<std::size_t>(std::max(spec.num_groups, 1));
@@ -134,13 +155,14 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
                     std::to_string(arrays.size()) + " rollouts, expected " +
                     std::to_string(num_parts) + " of each");
   }
+  const policy::ReturnsRule rule = ReadReturns(returns, arrays);
   // held to the end: another thread may load new weights meanwhile
   std::vector<std::shared_ptr<const policy::NativePolicy>> current;
   std::vector<policy::RolloutArrays> memory;
   for (std::size_t i = 0; i < num_parts; ++i) {
     const GroupSpec* group = spec.num_groups > 0 ? &spec.groups[i] : nullptr;
     current.push_back(policies[i]->current());
-    memory.push_back(ReadArrays(arrays[i], spec, group, *current[i]));
+    memory.push_back(ReadArrays(arrays[i], spec, group, *current[i], rule));
   }
   std::vector<policy::PolicyRollout> parts;
   for (std::size_t i = 0; i < num_parts; ++i) parts.push_back({*current[i], memory[i]});

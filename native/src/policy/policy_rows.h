@@ -12,6 +12,8 @@
 
 #include "policy/columns.h"
 #include "policy/state_columns.h"
+#include "rollouts/data/gae.h"
+#include "rollouts/data/nstep.h"
 #include "rollouts/policy/rollout.h"
 #include "rollouts/support/errors.h"
 
@@ -106,10 +108,11 @@ class PolicyRows {
     for (const std::int32_t row : ended_) states_.Begin(row);
   }
 
-  // Values what the last step left, from which the returns of open episodes go on, and hands the
-  // states to the next rollout.
+  // Values what the last step left, from which the returns of open episodes go on, estimates them
+  // while the rows are in this thread's caches, and hands the states to the next rollout.
   void Close() {
     ValueLast();
+    if (arrays_.advantage) EstimateReturns();
     states_.Close();
   }
 
@@ -294,6 +297,27 @@ class PolicyRows {
       states_.Load(first, scratch_.data());
       Forward(ObsAt(arrays_.steps) + first * obs_bytes_, count);
       TakeValues(count, arrays_.last_value + range_.first + first);
+    }
+  }
+
+  // Of whole columns, which nobody else has.
+  void EstimateReturns() const {
+    const std::int64_t first = range_.first;
+    const Fragment<float> in{.steps = arrays_.steps,
+                             .envs = range_.count,
+                             .reward = arrays_.reward + first,
+                             .value = arrays_.value + first,
+                             .terminated = arrays_.terminated + first,
+                             .truncated = arrays_.truncated + first,
+                             .bootstrap_value = arrays_.bootstrap_value + first,
+                             .last_value = arrays_.last_value + first,
+                             .row = arrays_.rows};
+    const Returns out{arrays_.advantage + first, arrays_.target + first};
+    const ReturnsRule& rule = arrays_.returns;
+    if (rule.n > 0) {
+      Nstep(in, rule.gamma, rule.n, out);
+    } else {
+      Gae(in, rule.gamma, rule.gae_lambda, out);
     }
   }
 

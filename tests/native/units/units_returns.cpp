@@ -145,5 +145,38 @@ TEST(Vtrace, EveryColumnOfEveryBlockIsTheRecursion) {
   }
 }
 
+// Some of the columns of wider arrays: the bits that they have there, and not a cell beside them.
+TEST(Fragment, ColumnsOfWiderArraysAreEstimatedAlone) {
+  constexpr std::int64_t kFirst = 3;
+  const VtraceOptions options{.gamma = kGamma, .lambda = 0.8, .rho_bar = 1.5, .c_bar = 0.75};
+  for (const std::int64_t count : {1, 64, 70}) {
+    for (int kind = 0; kind < 4; ++kind) {
+      Estimated whole(9, 90), part(9, 90);
+      const auto estimate = [&](Estimated& world, std::int64_t first, std::int64_t envs) {
+        Fragment<float> in = world.In();
+        const Returns out{world.Out().advantage + first, world.Out().target + first};
+        in = {in.steps, envs, in.reward + first, in.value + first, in.terminated + first,
+              in.truncated + first, in.bootstrap_value + first, in.last_value + first, in.envs};
+        if (kind == 0) Gae(in, kGamma, 0.9, out);
+        if (kind == 1) Nstep(in, kGamma, 2, out);
+        if (kind == 2) Nstep(in, kGamma, 1000, out);
+        if (kind == 3) {
+          Vtrace(in, world.behaviour.data() + first, world.target_log_prob.data() + first, options, out);
+        }
+      };
+      estimate(whole, 0, 90);
+      estimate(part, kFirst, count);
+      for (std::int64_t t = 0; t < 9; ++t) {
+        for (std::int64_t b = 0; b < 90; ++b) {
+          const std::size_t i = whole.Cell(t, b) + kColumnBlock;
+          const bool inside = b >= kFirst && b < kFirst + count;
+          CHECK_EQ(part.advantage[i], inside ? whole.advantage[i] : kUntouched);
+          CHECK_EQ(part.target[i], inside ? whole.target[i] : kUntouched);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rollouts

@@ -22,6 +22,7 @@ struct Fragment {
   const std::uint8_t* truncated;     // (T, B)   0 or 1
   const Float* bootstrap_value;      // (T, B)   V(final_obs), read where truncated & ~terminated
   const Float* last_value;           // (B,)     V of the observation after row T - 1
+  std::int64_t row = envs;           // floats of a row: more than B where they are some of its columns
 
   [[gnu::always_inline]] bool Ended(std::int64_t i) const {
     return (terminated[i] | truncated[i]) != 0;
@@ -32,7 +33,7 @@ struct Fragment {
   }
 };
 
-// Two results of an estimator.
+// Two results of an estimator, in rows as those of its fragment.
 struct Returns {
   float* advantage;  // (T, B)
   float* target;     // (T, B)   what the value function should predict

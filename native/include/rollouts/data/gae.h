@@ -21,7 +21,7 @@ template <typename Float>
     for (std::int64_t b = 0; b < count; ++b) next_value[b] = in.last_value[first + b];
 
     for (std::int64_t t = in.steps - 1; t >= 0; --t) {
-      const std::int64_t row = t * in.envs + first;
+      const std::int64_t row = t * in.row + first;
 #pragma GCC ivdep
       for (std::int64_t b = 0; b < count; ++b) {
         const std::int64_t i = row + b;

@@ -20,17 +20,17 @@ template <typename Float>
     for (std::int64_t t = 0; t < in.steps; ++t) {
       // Horner's scheme, from the value after the last of the n steps back to row t
       const std::int64_t end = t + std::min(n, in.steps - t);
-      const Float* after = (end < in.steps ? in.value + end * in.envs : in.last_value) + first;
+      const Float* after = (end < in.steps ? in.value + end * in.row : in.last_value) + first;
       for (std::int64_t b = 0; b < count; ++b) sum[b] = after[b];
       for (std::int64_t k = end - 1; k >= t; --k) {
-        const std::int64_t row = k * in.envs + first;
+        const std::int64_t row = k * in.row + first;
 #pragma GCC ivdep
         for (std::int64_t b = 0; b < count; ++b) {
           const double next = in.Ended(row + b) ? in.EndValue(row + b) : sum[b];
           sum[b] = in.reward[row + b] + gamma * next;
         }
       }
-      const std::int64_t row = t * in.envs + first;
+      const std::int64_t row = t * in.row + first;
       for (std::int64_t b = 0; b < count; ++b) {
         out.target[row + b] = static_cast<float>(sum[b]);
         out.advantage[row + b] = static_cast<float>(sum[b] - in.value[row + b]);

@@ -37,7 +37,7 @@ template <typename Float>
     }
 
     for (std::int64_t t = in.steps - 1; t >= 0; --t) {
-      const std::int64_t row = t * in.envs + first;
+      const std::int64_t row = t * in.row + first;
       // a loop of its own: exp is a call, the rest becomes vector instructions
       for (std::int64_t b = 0; b < count; ++b) {
         ratio[b] = std::exp(static_cast<double>(target_log_prob[row + b]) -

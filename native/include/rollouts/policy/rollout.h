@@ -25,6 +25,13 @@
 
 namespace rollouts::policy {
 
+// Which returns a rollout comes with.
+struct ReturnsRule {
+  double gamma = 1;
+  double gae_lambda = 1;
+  std::int64_t n = 0;  // n-step returns; 0: generalised advantage estimation
+};
+
 // Where a rollout is written; borrows C-contiguous arrays of T steps of B rows: environments with one
 // agent, or all agents of a group, environment by environment.
 struct RolloutArrays {
@@ -45,6 +52,9 @@ struct RolloutArrays {
   // null where nobody wants them
   float* inputs = nullptr;   // (T, B, k): what the head reads
   float* entropy = nullptr;  // (T, B): of what actions are drawn from
+  float* advantage = nullptr;  // (T, B), with target: as `returns` says
+  float* target = nullptr;
+  ReturnsRule returns = {};
   // Of a policy with memory: the states (B, s) that row 0 meets, unless its episode begins; written
   // when the rollout has ended, for the next one.
   float* state = nullptr;
