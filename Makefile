@@ -121,7 +121,7 @@ $(VENV)/.dependencies: $(VENV)/.build pyproject.toml constraints.txt
 
 # compiles while those are downloaded
 $(VENV)/.native: $(VENV)/.build $(NATIVE)
-	$(INSTALL) --no-build-isolation --no-deps -e .
+	$(INSTALL) --no-build-isolation --no-deps --config-settings=cmake.define.ROLLOUTS_BOX2D=ON -e .
 	@touch $@
 
 # What the tests need beside that.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Atari environment once more, slow and obvious: Python over ale_py.ALEInterface.
 
-Every new game loads the ROM afresh, every random number comes from own_numbers.py, and frames are not resized (the resize has tests of its own).
+Every new game loads the ROM afresh, every random number comes from own_numbers.py, and frames are
+not resized (the resize has tests of its own).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ale_py.env import AtariEnv
 from own_numbers import Rng
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
 
 def load_emulator(rom: str) -> ale_py.ALEInterface:
     """An ALE at the start of a game, as ale-py's vector environment starts it."""

@@ -50,7 +50,12 @@ class Box2DEnv {
     // made anew, as Gymnasium's LunarLander is: what a world was before never shows
     task_.reset();
     TapeDraws draws(rng, numbers_);
-    task_ = std::make_unique<Task>(config_, draws);  // null if that throws
+    try {
+      task_ = std::make_unique<Task>(config_, draws);
+    } catch (...) {
+      numbers_.clear();
+      throw;
+    }
   }
 
   StepResult Step(const Action* action, Rng& rng) {
@@ -75,9 +80,9 @@ class Box2DEnv {
   }
   void WriteInfo(double*) const {}
 
-  // The tape: a state is longer the longer its episode is.
+  // The tape: a state is longer the longer its episode is. Empty before the first reset, and after
+  // one that failed.
   void SaveState(std::vector<std::uint8_t>& out) const {
-    if (!task_) throw SpecError("has no state: its last reset failed");
     StateWriter writer(out);
     writer.Put(static_cast<std::uint64_t>(numbers_.size()));
     writer.Put(static_cast<std::uint64_t>(actions_.size()));
@@ -90,6 +95,7 @@ class Box2DEnv {
     StateReader reader(state);
     const auto num_numbers = reader.Get<std::uint64_t>();
     const auto num_actions = reader.Get<std::uint64_t>();
+    const bool begun = num_numbers > 0;
     std::vector<double> numbers = Vector<double>(reader, num_numbers);
     std::vector<float> actions = Vector<float>(reader, num_actions);
     const std::int64_t per_step = Task::NumActions(config_);
@@ -97,7 +103,8 @@ class Box2DEnv {
       throw SpecError("is longer than its parts");
     }
     TapeDraws draws{std::span<const double>(numbers)};
-    auto task = std::make_unique<Task>(config_, draws);
+    auto task = begun ? std::make_unique<Task>(config_, draws) : nullptr;
+    if (!begun && num_actions > 0) throw SpecError("has steps of no episode");
     for (std::size_t i = 0; i < actions.size(); i += per_step) task->Step(&actions[i], draws);
     if (!draws.at_end()) throw SpecError("is longer than its parts");
     task_ = std::move(task);
