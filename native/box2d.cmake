@@ -5,7 +5,7 @@
 set(ROLLOUTS_BOX2D AUTO CACHE STRING
   "ON: with Box2D, or no build. OFF: without its environments. AUTO: without it where its sources cannot be had.")
 set_property(CACHE ROLLOUTS_BOX2D PROPERTY STRINGS AUTO ON OFF)
-set(BOX2D_FOLDER "${CMAKE_CURRENT_SOURCE_DIR}/../build/box2d")
+get_filename_component(BOX2D_FOLDER "${CMAKE_CURRENT_SOURCE_DIR}/../build/box2d" ABSOLUTE)
 set(BOX2D_ARCHIVE "${BOX2D_FOLDER}/box2d-py-2.3.8.tar.gz")
 set(BOX2D_REQUIREMENT "${CMAKE_CURRENT_SOURCE_DIR}/box2d_requirement.txt")
 
@@ -17,17 +17,20 @@ function(rollouts_fetch_box2d)
   if(NOT EXISTS "${BOX2D_ARCHIVE}")
     # its setup.py is run for its name alone, by a setuptools that pip brings
     execute_process(
-      COMMAND "${Python_EXECUTABLE}" -m pip --disable-pip-version-check download --quiet --no-deps
+      COMMAND "${Python_EXECUTABLE}" -m pip --disable-pip-version-check download --quiet --retries 1 --no-deps
         --no-binary box2d-py --require-hashes --dest "${BOX2D_FOLDER}" -r "${BOX2D_REQUIREMENT}"
       RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 120)
     if(NOT result EQUAL 0)
-      set(BOX2D_MISSING "pip could not download box2d-py 2.3.8 (${said})" PARENT_SCOPE)
+      # its last line says what kept it
+      string(STRIP "${said}" said)
+      string(REGEX REPLACE "^.*\n" "" said "${said}")
+      set(BOX2D_MISSING "pip could not download the sources of box2d-py 2.3.8 (${said})" PARENT_SCOPE)
       return()
     endif()
   endif()
   file(SHA256 "${BOX2D_ARCHIVE}" is)
   if(NOT is STREQUAL digest)
-    set(BOX2D_MISSING "${BOX2D_ARCHIVE} has SHA-256 ${is}, expected ${digest}: delete it" PARENT_SCOPE)
+    set(BOX2D_MISSING "${BOX2D_ARCHIVE} has SHA-256 ${is}, expected ${digest}" PARENT_SCOPE)
     return()
   endif()
   set(BOX2D_MISSING "" PARENT_SCOPE)
@@ -59,11 +62,11 @@ function(rollouts_add_box2d TARGET)
   if(ROLLOUTS_BOX2D)
     rollouts_fetch_box2d()
     if(BOX2D_MISSING)
-      set(advice "put that file of the package index at ${BOX2D_ARCHIVE}, or build without its environments: -C cmake.define.ROLLOUTS_BOX2D=OFF")
+      set(advice "Build it where pip reaches a package index, or put box2d-py-2.3.8.tar.gz of one at ${BOX2D_ARCHIVE}")
       if(NOT ROLLOUTS_BOX2D STREQUAL "AUTO")
-        message(FATAL_ERROR "No Box2D: ${BOX2D_MISSING}; ${advice}")
+        message(FATAL_ERROR "No Box2D: ${BOX2D_MISSING}. ${advice}, or do without its environments: -C cmake.define.ROLLOUTS_BOX2D=OFF")
       endif()
-      message(WARNING "This build has no Box2D environments: ${BOX2D_MISSING}; to have them, ${advice}")
+      message(WARNING "This build has no Box2D environments: ${BOX2D_MISSING}. ${advice}.")
     endif()
   endif()
   if(NOT ROLLOUTS_BOX2D OR BOX2D_MISSING)
