@@ -85,7 +85,7 @@ function(rollouts_add_box2d TARGET)
   # hidden: the binding for Python may be in the same process, with symbols of the same names
   set_target_properties(rollouts_box2d PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON UNITY_BUILD OFF)
-  target_compile_options(rollouts_box2d PRIVATE -O3 -ffp-contract=off -w)
+  target_compile_options(rollouts_box2d PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -w)
   target_sources(${TARGET} PRIVATE ${present})
   set_source_files_properties(${present} PROPERTIES
     INCLUDE_DIRECTORIES "${includes}" COMPILE_OPTIONS "-isystem;${folder}" SKIP_UNITY_BUILD_INCLUSION ON)

@@ -15,10 +15,10 @@ namespace rollouts {
 class LanderTask {
  public:
   struct Config {
-    bool continuous = false;  // actions are (main, lateral) from -1 to 1, else one of four
-    double gravity = -10;     // m/s^2, between -12 and 0
-    bool enable_wind = false;
-    double wind_power = 15;       // largest force, N; Gymnasium recommends 0 to 20
+    bool continuous = false;   // actions are (main, lateral) from -1 to 1, else one of four
+    double gravity = -10;      // m/s^2, between -12 and 0
+    bool enable_wind = false;  // gusts of force and torque, until a leg touches the ground
+    double wind_power = 15;         // largest force, N; Gymnasium recommends 0 to 20
     double turbulence_power = 1.5;  // largest torque, N m; Gymnasium recommends 0 to 2
   };
   static constexpr std::int32_t kMaxActions = 2;
