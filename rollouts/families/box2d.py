@@ -22,4 +22,4 @@ def _load(env_id: str, header: str) -> dict[str, str]:
     return {}
 
 
-FAMILY = Family(headers="envs/box2d/", ids=_ids, load=_load)
+FAMILY = Family(headers="envs/box2d/", drawer="box2d", ids=_ids, load=_load)

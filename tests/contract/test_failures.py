@@ -143,7 +143,7 @@ def test_a_world_that_cannot_be_simulated_fails_its_environment_alone() -> None:
         rollouts.make_vec("LunarLander-v3", 3, wind_power=wind, **arguments) as env,
         rollouts.make_vec("LunarLander-v3", 3, wind_power=15.0, **arguments) as healthy,
     ):
-        with pytest.raises(rollouts.EnvError, match="env_id 1: .*forces are too large"):
+        with pytest.raises(rollouts.EnvError, match=r"env_id 1: .*forces are too large"):
             env.reset()
         obs, reward, terminated, truncated, _ = env.recv()
         assert (obs[1].any(), reward[1], terminated[1], truncated[1]) == (False, 0, False, True)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace rollouts {
 
@@ -86,6 +87,8 @@ class PlanarWorld {
   // A contact of the body began, and none ended since; of several contacts the first end counts.
   bool Touches(std::int32_t body) const;
   bool HasTouched(std::int32_t body) const;
+  // Appends the corners of the body's first shape, a polygon, in the world: x, y of each.
+  void AppendCorners(std::int32_t body, std::vector<double>& out) const;
   // How much of the way to `to` is free of shapes of `category`; 1: all of it.
   float FreeWay(PlanarPoint from, PlanarPoint to, std::uint16_t category) const;
 

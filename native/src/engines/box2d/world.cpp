@@ -250,6 +250,15 @@ PlanarTurn PlanarWorld::Turn(std::int32_t hinge) const {
 bool PlanarWorld::Touches(std::int32_t body) const { return engine_->listener.Of(body).now; }
 bool PlanarWorld::HasTouched(std::int32_t body) const { return engine_->listener.Of(body).ever; }
 
+void PlanarWorld::AppendCorners(std::int32_t body, std::vector<double>& out) const {
+  const b2Body& of = *engine_->bodies[body];
+  const auto& shape = *static_cast<const b2PolygonShape*>(of.GetFixtureList()->GetShape());
+  for (int32 i = 0; i < shape.GetVertexCount(); ++i) {
+    const b2Vec2 corner = b2Mul(of.GetTransform(), shape.GetVertex(i));
+    out.insert(out.end(), {corner.x, corner.y});
+  }
+}
+
 float PlanarWorld::FreeWay(PlanarPoint from, PlanarPoint to, std::uint16_t category) const {
   const Box2DMemory::Use use(engine_->memory);
   NearestHit hit(category);

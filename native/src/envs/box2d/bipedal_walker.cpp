@@ -46,15 +46,20 @@ float Sign(float value) {
 // How much of its torque a motor gets.
 float Strength(float action) { return std::min(std::abs(action), 1.0F); }
 
-// The reference draws clouds before the hull's push.
-void SkipClouds(TapeDraws& draws) {
+// Corners x, y of five-cornered clouds; drawn before the hull's push, as in the reference.
+std::vector<double> Clouds(TapeDraws& draws) {
+  constexpr double kHeightOfClouds = kHeight * 3 / 4;
+  constexpr double kStep = walker::kTerrainStep;
+  std::vector<double> corners;
   for (std::int32_t i = 0; i < kNumClouds; ++i) {
-    draws.Uniform(0, walker::kTerrainLength);
-    for (std::int32_t corner = 0; corner < 5; ++corner) {
-      draws.Uniform(0, 5 * walker::kTerrainStep);
-      draws.Uniform(0, 5 * walker::kTerrainStep);
+    const double x = draws.Uniform(0, walker::kTerrainLength) * kStep;
+    for (std::int32_t a = 0; a < 5; ++a) {
+      const double turn = 3.14 * 2 * a / 5;
+      corners.push_back(x + 15 * kStep * std::sin(turn) + draws.Uniform(0, 5 * kStep));
+      corners.push_back(kHeightOfClouds + 5 * kStep * std::cos(turn) + draws.Uniform(0, 5 * kStep));
     }
   }
+  return corners;
 }
 
 }  // namespace
@@ -81,8 +86,10 @@ std::int32_t WalkerTask::ReadAction(const Config&, const std::uint8_t* bytes, fl
 }
 
 WalkerTask::WalkerTask(const Config& config, TapeDraws& draws) : world_({0, -10}) {
-  walker::Terrain(config.hardcore, draws).AddTo(world_);
-  SkipClouds(draws);
+  const walker::Terrain terrain(config.hardcore, draws);
+  obstacles_ = terrain.AddTo(world_);
+  ground_.assign(terrain.heights().begin(), terrain.heights().end());
+  clouds_ = Clouds(draws);
 
   constexpr double kHullCorners[][2] = {{-30, 9}, {6, 9}, {34, 1}, {34, -8}, {-30, -8}};
   std::array<PlanarPoint, std::size(kHullCorners)> corners;
@@ -124,6 +131,7 @@ void WalkerTask::AddLegs(double x, double y) {
                      .motor_speed = 1,
                      .lower_angle = -1.6F,
                      .upper_angle = -0.1F});
+    upper_legs_[leg] = upper;
     lower_legs_[leg] = lower;
   }
 }
@@ -194,6 +202,16 @@ StepResult WalkerTask::Judge(const float* action, const PlanarMotion& hull) {
 
 void WalkerTask::Observe(float* obs) const {
   for (std::int32_t i = 0; i < kNumObs; ++i) obs[i] = static_cast<float>(state_[i]);
+}
+
+void WalkerTask::AppendScene(std::vector<double>& out) const {
+  out.push_back(world_.Motion(hull_).position.x);
+  out.insert(out.end(), ground_.begin(), ground_.end());
+  out.insert(out.end(), clouds_.begin(), clouds_.end());
+  const std::int32_t walker[] = {hull_, upper_legs_[0], lower_legs_[0], upper_legs_[1],
+                                 lower_legs_[1]};
+  for (const std::int32_t body : walker) world_.AppendCorners(body, out);
+  for (const std::int32_t body : obstacles_) world_.AppendCorners(body, out);
 }
 
 }  // namespace rollouts

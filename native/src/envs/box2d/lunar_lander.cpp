@@ -25,7 +25,6 @@ constexpr double kSideEngineAway = 12;
 constexpr double kMainEngineY = 4;
 constexpr double kViewportWidth = 600;
 constexpr double kViewportHeight = 400;
-constexpr std::int32_t kChunks = 11;
 constexpr double kWidth = kViewportWidth / kScale;
 constexpr double kHeight = kViewportHeight / kScale;
 constexpr double kHelipadY = kHeight / 4;
@@ -110,17 +109,16 @@ void LanderTask::AddGround(TapeDraws& draws) {
   for (double& one : height) one = draws.Uniform(0, kHeight / 2);
   // flat around the middle, where the pad is
   for (std::int32_t i = kChunks / 2 - 2; i <= kChunks / 2 + 2; ++i) height[i] = kHelipadY;
-  double smooth[kChunks];
   for (std::int32_t i = 0; i < kChunks; ++i) {
     const double before = height[i > 0 ? i - 1 : kChunks];
-    smooth[i] = 0.33 * (before + height[i] + height[i + 1]);
+    ground_[i] = 0.33 * (before + height[i] + height[i + 1]);
   }
 
   const std::int32_t moon = world_.AddStaticBody();
   world_.AddEdge(moon, {0, 0}, {kWidth, 0}, PlanarMaterial{});
   constexpr double kChunkWidth = kWidth / (kChunks - 1);
   for (std::int32_t i = 0; i < kChunks - 1; ++i) {
-    world_.AddEdge(moon, {kChunkWidth * i, smooth[i]}, {kChunkWidth * (i + 1), smooth[i + 1]},
+    world_.AddEdge(moon, {kChunkWidth * i, ground_[i]}, {kChunkWidth * (i + 1), ground_[i + 1]},
                    kGround);
   }
 }
@@ -241,6 +239,11 @@ StepResult LanderTask::Judge(double main_power, double side_power) {
 
 void LanderTask::Observe(float* obs) const {
   for (std::int32_t i = 0; i < kNumObs; ++i) obs[i] = static_cast<float>(state_[i]);
+}
+
+void LanderTask::AppendScene(std::vector<double>& out) const {
+  out.insert(out.end(), std::begin(ground_), std::end(ground_));
+  for (const std::int32_t body : {lander_, legs_[0], legs_[1]}) world_.AppendCorners(body, out);
 }
 
 }  // namespace rollouts

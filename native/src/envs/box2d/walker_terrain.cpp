@@ -88,16 +88,19 @@ void Terrain::BeginStairs(double x, TapeDraws& draws) {
 }
 
 // Bodies in the reference's order: contacts are solved in an order that depends on it.
-void Terrain::AddTo(PlanarWorld& world) const {
+std::vector<std::int32_t> Terrain::AddTo(PlanarWorld& world) const {
+  std::vector<std::int32_t> obstacles;
   for (const Box& box : boxes_) {
     std::array<PlanarPoint, 4> corners;
     for (std::size_t i = 0; i < corners.size(); ++i) corners[i] = {box[i].x, box[i].y};
-    world.AddPolygon(world.AddStaticBody(), corners, kRock);
+    obstacles.push_back(world.AddStaticBody());
+    world.AddPolygon(obstacles.back(), corners, kRock);
   }
   for (std::int32_t i = 0; i + 1 < kTerrainLength; ++i) {
     world.AddEdge(world.AddStaticBody(), {i * kTerrainStep, heights_[i]},
                   {(i + 1) * kTerrainStep, heights_[i + 1]}, kRock);
   }
+  return obstacles;
 }
 
 }  // namespace rollouts::walker

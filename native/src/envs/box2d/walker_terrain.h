@@ -31,7 +31,9 @@ class Terrain {
   // Draws the line and the obstacles.
   Terrain(bool hardcore, TapeDraws& draws);
 
-  void AddTo(PlanarWorld& world) const;
+  // Returns the obstacles' bodies.
+  std::vector<std::int32_t> AddTo(PlanarWorld& world) const;
+  const std::array<double, kTerrainLength>& heights() const { return heights_; }
 
  private:
   enum State { kGrass, kStump, kStairs, kPit, kNumStates };

@@ -34,6 +34,9 @@ class WalkerTask {
   WalkerTask(const Config& config, TapeDraws& draws);
   StepResult Step(const float* action, TapeDraws& draws);
   void Observe(float* obs) const;
+  // The hull's x; heights of the ground; corners of the clouds, of the hull and of the legs, from the
+  // first hip downwards; then of the obstacles.
+  void AppendScene(std::vector<double>& out) const;
 
  private:
   static constexpr std::int32_t kNumRays = 10;
@@ -43,7 +46,11 @@ class WalkerTask {
   StepResult Judge(const float* action, const PlanarMotion& hull);
 
   PlanarWorld world_;
+  std::vector<double> ground_;
+  std::vector<double> clouds_;
+  std::vector<std::int32_t> obstacles_;
   std::int32_t hull_ = 0;
+  std::int32_t upper_legs_[2] = {};
   std::int32_t lower_legs_[2] = {};
   std::optional<double> shaping_;
   double state_[kNumObs] = {};

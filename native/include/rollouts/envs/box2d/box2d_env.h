@@ -8,6 +8,7 @@
 //       Gymnasium's reset ends with
 //   StepResult Step(const float* action, TapeDraws&)
 //   void Observe(float* obs) const
+//   void AppendScene(std::vector<double>& out) const    what rollouts/rendering/box2d.py draws
 #pragma once
 
 #include <algorithm>
@@ -80,10 +81,14 @@ class Box2DEnv {
   }
   void WriteInfo(double*) const {}
 
-  // The tape: a state is longer the longer its episode is. Empty before the first reset, and after
+  // The scene, for those who draw it, and the tape: a state is longer the longer its episode is. Empty before the first reset, and after
   // one that failed.
   void SaveState(std::vector<std::uint8_t>& out) const {
     StateWriter writer(out);
+    std::vector<double> scene;
+    if (task_) task_->AppendScene(scene);
+    writer.Put(static_cast<std::uint64_t>(scene.size()));
+    writer.PutBytes(BytesOf(scene));
     writer.Put(static_cast<std::uint64_t>(numbers_.size()));
     writer.Put(static_cast<std::uint64_t>(actions_.size()));
     writer.PutBytes(BytesOf(numbers_));
@@ -93,6 +98,7 @@ class Box2DEnv {
   // Plays the episode again: takes as long as its steps took.
   void LoadState(std::span<const std::uint8_t> state) {
     StateReader reader(state);
+    Vector<double>(reader, reader.Get<std::uint64_t>());  // the scene follows from the tape
     const auto num_numbers = reader.Get<std::uint64_t>();
     const auto num_actions = reader.Get<std::uint64_t>();
     const bool begun = num_numbers > 0;

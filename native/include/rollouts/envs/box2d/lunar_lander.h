@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "rollouts/engines/planar_world.h"
 #include "rollouts/envs/box2d/box2d_env.h"
@@ -45,8 +46,12 @@ class LanderTask {
   LanderTask(const Config& config, TapeDraws& draws);
   StepResult Step(const float* action, TapeDraws& draws);
   void Observe(float* obs) const;
+  // Heights of the ground, then corners of the lander and its legs.
+  void AppendScene(std::vector<double>& out) const;
 
  private:
+  static constexpr std::int32_t kChunks = 11;
+
   struct Direction {
     double x;
     double y;
@@ -61,6 +66,7 @@ class LanderTask {
 
   const Config config_;
   PlanarWorld world_;
+  double ground_[kChunks] = {};
   std::int32_t lander_ = 0;
   std::int32_t legs_[2] = {};
   std::int32_t wind_index_ = 0;
