@@ -39,7 +39,7 @@ def program(request: pytest.FixtureRequest) -> Path:
     box2d = unpacked()
     sources = [path for path in sorted((box2d / "Box2D").rglob("*.cpp"))]
     sources = [path for path in sources if path.stem not in ("b2Settings", "b2Timer")]
-    sources += [SHIM / "memory.cpp", SHIM / "world.cpp", HERE / "box2d_stress.cpp"]
+    sources += [SHIM / "memory.cpp", SHIM / "world.cpp", HERE / "programs" / "box2d_stress.cpp"]
     folder = CACHE / request.param / "box2d"
     folder.mkdir(parents=True, exist_ok=True)
     compiler = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off", "-w"]
