@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 3
 PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
-  $(addprefix tests/oracle/test_,classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
+  $(addprefix tests/oracle/test_,box2d.py classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
   $(addprefix tests/env_fns/test_env_fns_,failures.py processes.py steps.py) \
   tests/pool/test_gymnasium_ids.py tests/examples/test_host_examples.py
 PY := $(VENV)/bin/python
@@ -121,7 +121,7 @@ $(VENV)/.dependencies: $(VENV)/.build pyproject.toml constraints.txt
 
 # compiles while those are downloaded
 $(VENV)/.native: $(VENV)/.build $(NATIVE)
-	$(INSTALL) --no-build-isolation --no-deps -e .
+	$(INSTALL) --no-build-isolation --no-deps --config-settings=cmake.define.ROLLOUTS_BOX2D=ON -e .
 	@touch $@
 
 # What the tests need beside that.

@@ -56,6 +56,10 @@ rollouts_env(InvertedDoublePendulum-v4 InvertedDoublePendulumV4 envs/mujoco/v4_s
 rollouts_env(Reacher-v4 ReacherV4 envs/mujoco/v4_small.h MAX_EPISODE_STEPS 50 REWARD_THRESHOLD -3.75 CPU_ONLY)
 rollouts_env(Pusher-v4 PusherV4 envs/mujoco/v4_small.h MAX_EPISODE_STEPS 100 REWARD_THRESHOLD 0 CPU_ONLY)
 rollouts_env(Swimmer-v4 SwimmerV4 envs/mujoco/v4_runners.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 360 CPU_ONLY)
+rollouts_env(LunarLander-v3 LunarLander envs/box2d/lunar_lander.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 200 CPU_ONLY)
+rollouts_env(LunarLanderContinuous-v3 LunarLanderContinuous envs/box2d/lunar_lander.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 200 CPU_ONLY)
+rollouts_env(BipedalWalker-v3 BipedalWalker envs/box2d/bipedal_walker.h MAX_EPISODE_STEPS 1600 REWARD_THRESHOLD 300 CPU_ONLY)
+rollouts_env(BipedalWalkerHardcore-v3 BipedalWalkerHardcore envs/box2d/bipedal_walker.h MAX_EPISODE_STEPS 2000 REWARD_THRESHOLD 300 CPU_ONLY)
 rollouts_env(MuJoCo-v0 OwnModel envs/mujoco/own_model.h CPU_ONLY)
 
 # the DeepMind Control Suite: HEADER, in envs/dm_control/, lists the tasks of a domain as kNAMETasks,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "rollouts/engines/planar_world.h"
 
 namespace py = pybind11;
 
@@ -134,6 +135,7 @@ OptionColumns OptionColumnsFromDict(const py::dict& given) {
 }
 
 void BindRegistry(py::module_& module) {
+  module.def("has_box2d", &HasBox2D);
   module.def("registry", [] {
     py::list entries;
     for (const RegistryEntry* entry : Registry()) entries.append(EntryToDict(*entry));

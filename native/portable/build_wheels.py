@@ -96,6 +96,7 @@ def build(python: str, version: str, arch: str, raw: Path) -> Path:
         "build-dir": str(ROOT / "build" / f"portable-{arch}"),
         "cmake.args": "--fresh",  # of the configuration only: what is compiled stays
         "cmake.define.ROLLOUTS_PORTABLE": "ON",
+        "cmake.define.ROLLOUTS_BOX2D": "ON",
     }
     if arch != platform.machine():
         settings |= {

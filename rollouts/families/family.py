@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 # who draws frames: Gymnasium's own renderer, OpenGL with MuJoCo's scene, the engine in the pool, or
-# rollouts/rendering/particles.py and tag.py
-Drawer = Literal["gymnasium", "mujoco", "engine", "particles", "tag"]
+# particles.py, tag.py and box2d.py of rollouts/rendering/
+Drawer = Literal["gymnasium", "mujoco", "engine", "particles", "tag", "box2d"]
 
 
 def _itself(native_id: str) -> list[str]:

@@ -53,7 +53,7 @@ def load_pygame() -> Any:
             pygame = importlib.import_module("pygame")
             importlib.import_module("pygame.freetype").init()
     except ImportError as error:
-        raise missing_pygame("environments with several agents", error) from error
+        raise missing_pygame("Box2D and of several agents", error) from error
     return pygame
 
 

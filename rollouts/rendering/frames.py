@@ -18,6 +18,7 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.families import dm_control
 from rollouts.families.family import Drawer
 from rollouts.families.table import family_of
+from rollouts.rendering import box2d
 from rollouts.rendering.classic import ClassicRenderer
 from rollouts.rendering.mujoco_scene import MujocoScene
 from rollouts.rendering.opengl import gl_thread
@@ -117,6 +118,7 @@ class FrameSource:
             "gymnasium": self._draw_classic,
             "particles": self._draw_worlds,
             "tag": self._draw_worlds,
+            "box2d": self._draw_box2d,
             None: self._refuse,
         }
         for drawer, draw in draws.items():
@@ -145,6 +147,8 @@ class FrameSource:
         spec = self._specs[0]
         if self._drawers[0] == "engine":
             return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
+        if self._drawers[0] == "box2d":
+            return box2d.FRAMES_PER_S
         if self._drawers[0] == "gymnasium":
             return self._classic(spec.id).frames_per_s
         if spec.groups:
@@ -189,7 +193,8 @@ class FrameSource:
     def _refuse(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         raise SpecError(
             f"{self._specs[envs[0]].id} (env_id {envs[0] + self._first}) cannot be rendered: "
-            "frames are drawn of MuJoCo, Atari, classic control and several agents' environments"
+            "frames are drawn of MuJoCo, Box2D, Atari, classic control and several agents' "
+            "environments"
         )
 
     def _draw_classic(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
@@ -217,6 +222,12 @@ class FrameSource:
             options = {name: columns[name][env] for name in spec.options}
             frames.append(self._worlds.draw(env + self._first, spec, options))
         return frames
+
+    def _draw_box2d(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        _refuse_camera(camera)
+        states = self._pool.save_states(self._ids(envs))
+        headers = [self._specs[env].header for env in envs]
+        return [box2d.draw(header, state) for header, state in zip(headers, states, strict=True)]
 
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         # states are copied here: the pool may go on while OpenGL draws

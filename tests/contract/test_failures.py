@@ -132,3 +132,25 @@ def test_an_option_out_of_range_is_refused(
     options: dict[str, Any] = {option: value}
     with pytest.raises(rollouts.SpecError, match=f"option '{option}' must be .*{message}"):
         rollouts.make_vec(env_id, 1, **options)
+
+
+def test_a_world_that_cannot_be_simulated_fails_its_environment_alone() -> None:
+    wind = [15.0, 1e300, 15.0]
+    arguments: dict[str, Any] = {"seed": 3, "num_threads": 1, "enable_wind": True}
+    if "LunarLander-v3" not in rollouts.env_ids():
+        pytest.skip("this build has no Box2D")
+    with (
+        rollouts.make_vec("LunarLander-v3", 3, wind_power=wind, **arguments) as env,
+        rollouts.make_vec("LunarLander-v3", 3, wind_power=15.0, **arguments) as healthy,
+    ):
+        with pytest.raises(rollouts.EnvError, match=r"env_id 1: .*forces are too large"):
+            env.reset()
+        obs, reward, terminated, truncated, _ = env.recv()
+        assert (obs[1].any(), reward[1], terminated[1], truncated[1]) == (False, 0, False, True)
+        np.testing.assert_array_equal(obs[::2], healthy.reset()[0][::2])
+        # one whose reset failed has no world, and is saved as such
+        before = env.get_state()
+        env.set_state([0, 1, 2], before)
+        assert env.get_state() == before
+        env.reset(options={"wind_power": 15.0})
+        np.testing.assert_array_equal(env.step(np.ones(3, np.int64))[2], [False] * 3)

@@ -22,7 +22,7 @@ TOLERANCE = {"sin": 2.3e-16, "cos": 2.3e-16, "wrap": 9e-16}
 def test_sine_cosine_and_wrapped_angle_are_as_exact_as_documented(tmp_path: Path) -> None:
     program = tmp_path / "math_ulps"
     command = [GXX, "-std=c++20", "-O2", "-ffp-contract=off", f"-I{INCLUDE}"]
-    subprocess.run([*command, HERE / "math_ulps.cpp", "-o", program], check=True)
+    subprocess.run([*command, HERE / "programs" / "math_ulps.cpp", "-o", program], check=True)
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split("\n")
     differences = [line.split() for line in lines if line]
     assert len(differences) == 15

@@ -23,7 +23,8 @@ def test_replay_memory_keeps_to_pages_of_64_kib(tmp_path: Path) -> None:
     wrapped = [f"-Wl,--wrap={name}" for name in ("sysconf", "mmap", "munmap")]
     command = [GXX, "-std=c++20", "-O1", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
     subprocess.run(
-        [*command, *wrapped, HERE / "page_size.cpp", *sources, "-o", program], check=True
+        [*command, *wrapped, HERE / "programs" / "page_size.cpp", *sources, "-o", program],
+        check=True,
     )
     result = subprocess.run(
         [program, tmp_path / "replay.bin"], capture_output=True, text=True, check=False

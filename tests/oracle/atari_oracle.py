@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Atari environment once more, slow and obvious: Python over ale_py.ALEInterface.
 
-Every new game loads the ROM afresh, every random number comes from a Philox written down
-here from the paper, and frames are not resized (the resize has tests of its own).
+Every new game loads the ROM afresh, every random number comes from own_numbers.py, and frames are
+not resized (the resize has tests of its own).
 """
 
 from __future__ import annotations
@@ -13,43 +13,9 @@ from typing import Any
 import ale_py
 import numpy as np
 from ale_py.env import AtariEnv
+from own_numbers import Rng
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-MASK = 0xFFFFFFFF
-
-
-def philox4x32(counter: list[int], key: list[int]) -> list[int]:
-    """Ten rounds of Philox4x32 (Salmon et al., SC 2011)."""
-    x, k = list(counter), list(key)
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
-        x = [(p1 >> 32) ^ x[1] ^ k[0], p1 & MASK, (p0 >> 32) ^ x[3] ^ k[1], p0 & MASK]
-        k = [(k[0] + 0x9E3779B9) & MASK, (k[1] + 0xBB67AE85) & MASK]
-    return x
-
-
-class Rng:
-    """The random stream of one episode of one environment."""
-
-    def __init__(self, seed: int, env_id: int, episode: int) -> None:
-        self.key = [seed & MASK, seed >> 32]
-        self.env_id, self.episode, self.draws = env_id, episode, 0
-
-    def word(self) -> int:
-        block = philox4x32([self.draws // 4 + 1, self.env_id, self.episode, 0], self.key)
-        self.draws += 1
-        return block[(self.draws - 1) % 4]
-
-    def uniform(self) -> float:
-        high, low = self.word() >> 5, self.word() >> 6
-        return ((high << 26) | low) / 2**53
-
-    def below(self, n: int) -> int:
-        while True:
-            product = self.word() * n
-            if product & MASK >= 2**32 % n:
-                return product >> 32
 
 
 def load_emulator(rom: str) -> ale_py.ALEInterface:

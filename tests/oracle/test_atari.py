@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
-from atari_oracle import Rng, SlowAtari, load_emulator
+from atari_oracle import SlowAtari, load_emulator
+from own_numbers import Rng
 
 import rollouts
 

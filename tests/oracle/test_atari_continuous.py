@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from ale_py.env import AtariEnv
 from ale_py.vector_env import AtariVectorEnv
-from atari_oracle import Rng, SlowAtari, load_emulator
+from atari_oracle import SlowAtari, load_emulator
+from own_numbers import Rng
 
 import rollouts
 

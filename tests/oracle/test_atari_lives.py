@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
-from atari_oracle import Rng, SlowAtari
+from atari_oracle import SlowAtari
+from own_numbers import Rng
 
 import rollouts
 from rollouts import SpecError

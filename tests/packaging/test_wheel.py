@@ -26,6 +26,8 @@ def test_wheel_holds_headers_and_adapters_and_no_stray_top_level_package(wheel: 
     names = zipfile.ZipFile(wheel).namelist()
     assert "rollouts/include/rollouts/core/step.h" in names
     assert "rollouts/integrations/__init__.py" in names
+    # as its licence asks
+    assert "rollouts/licenses/Box2D.txt" in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rollouts"}
 
 

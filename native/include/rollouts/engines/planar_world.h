@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world of Box2D as its environments see it; Box2D's headers are not needed to read it.
+// Numbers are Box2D's float32. Bodies and hinges are counted from 0 in the order they were added.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace rollouts {
+
+// Rounded as Box2D's binding for Python rounds what it is given.
+struct PlanarPoint {
+  constexpr PlanarPoint() = default;
+  constexpr PlanarPoint(double x_value, double y_value)
+      : x(static_cast<float>(x_value)), y(static_cast<float>(y_value)) {}
+  float x = 0;
+  float y = 0;
+};
+
+// What a shape is made of, with Box2D's defaults.
+struct PlanarMaterial {
+  float density = 0;
+  float friction = 0.2F;
+  float restitution = 0;
+  std::uint16_t category = 0x0001;
+  std::uint16_t mask = 0xFFFF;  // of the categories it collides with
+};
+
+// A joint that turns, with a motor and limits.
+struct PlanarHinge {
+  std::int32_t body_a = 0;
+  std::int32_t body_b = 0;
+  PlanarPoint anchor_a;  // in each body's own coordinates
+  PlanarPoint anchor_b;
+  float max_torque = 0;
+  float motor_speed = 0;
+  float lower_angle = 0;
+  float upper_angle = 0;
+};
+
+struct PlanarMotion {
+  PlanarPoint position;
+  PlanarPoint velocity;
+  float angle = 0;
+  float angular_velocity = 0;
+  bool awake = true;
+};
+
+struct PlanarTurn {
+  float angle = 0;
+  float speed = 0;
+};
+
+// Whether this build has Box2D (ROLLOUTS_BOX2D in native/box2d.cmake). Without it worlds are not
+// made: the constructor throws EngineError.
+bool HasBox2D();
+
+// Not thread-safe; several threads may have worlds of their own. Functions throw
+// std::runtime_error where Box2D's assertions fail, and the world is only to be destroyed then.
+class PlanarWorld {
+ public:
+  explicit PlanarWorld(PlanarPoint gravity);
+  ~PlanarWorld();
+
+  std::int32_t AddStaticBody();
+  std::int32_t AddBody(PlanarPoint position, double angle);
+  void AddEdge(std::int32_t body, PlanarPoint from, PlanarPoint to, const PlanarMaterial& material);
+  // Convex, 3 to 16 corners.
+  void AddPolygon(std::int32_t body, std::span<const PlanarPoint> corners,
+                  const PlanarMaterial& material);
+  void AddBox(std::int32_t body, double half_width, double half_height,
+              const PlanarMaterial& material);
+  std::int32_t AddHinge(const PlanarHinge& hinge);
+
+  void ApplyForce(std::int32_t body, PlanarPoint force);  // at its centre, as long as a step
+  void ApplyTorque(std::int32_t body, double torque);
+  void ApplyImpulse(std::int32_t body, PlanarPoint impulse, PlanarPoint at);
+  void SetMotor(std::int32_t hinge, float speed, float max_torque);
+
+  // Throws std::runtime_error where a body's motion is no longer finite, too.
+  void Step(float seconds, std::int32_t velocity_iterations, std::int32_t position_iterations);
+
+  PlanarMotion Motion(std::int32_t body) const;
+  PlanarTurn Turn(std::int32_t hinge) const;
+  // A contact of the body began, and none ended since; of several contacts the first end counts.
+  bool Touches(std::int32_t body) const;
+  bool HasTouched(std::int32_t body) const;
+  // Appends the corners of the body's first shape, a polygon, in the world: x, y of each.
+  void AppendCorners(std::int32_t body, std::vector<double>& out) const;
+  // How much of the way to `to` is free of shapes of `category`; 1: all of it.
+  float FreeWay(PlanarPoint from, PlanarPoint to, std::uint16_t category) const;
+
+ private:
+  struct Engine;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// An environment whose world is Box2D's. Its task is a class with
+//   struct Config; static VisitConfig, CheckConfig, MakeSpec, as an environment's
+//   static constexpr std::int32_t kMaxActions     numbers of an action
+//   static std::int32_t ReadAction(const Config&, const std::uint8_t* bytes, float* numbers)
+//       from a row of the pool's actions; how many numbers
+//   Task(const Config&, TapeDraws&)               a new episode, with the step of no action that
+//       Gymnasium's reset ends with
+//   StepResult Step(const float* action, TapeDraws&)
+//   void Observe(float* obs) const
+//   void AppendScene(std::vector<double>& out) const    what rollouts/rendering/box2d.py draws
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rollouts/core/env.h"
+#include "rollouts/envs/box2d/episode_tape.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
+
+namespace rollouts {
+
+template <typename Task>
+class Box2DEnv {
+ public:
+  using Config = typename Task::Config;
+  using Action = std::uint8_t;
+  using Obs = float;
+
+  template <typename Visitor>
+  static void VisitConfig(Config& config, Visitor& visit) {
+    Task::VisitConfig(config, visit);
+  }
+  template <typename Check>
+  static void CheckConfig(const Config& config, Check& check) {
+    Task::CheckConfig(config, check);
+  }
+  static EnvSpec MakeSpec(const Config& config) { return Task::MakeSpec(config); }
+
+  explicit Box2DEnv(const Config& config) : config_(config) {}
+
+  void Reset(Rng& rng, bool /*forced*/) {
+    numbers_.clear();
+    actions_.clear();
+    // made anew, as Gymnasium's LunarLander is: what a world was before never shows
+    task_.reset();
+    TapeDraws draws(rng, numbers_);
+    try {
+      task_ = std::make_unique<Task>(config_, draws);
+    } catch (...) {
+      numbers_.clear();
+      throw;
+    }
+  }
+
+  StepResult Step(const Action* action, Rng& rng) {
+    float numbers[Task::kMaxActions];
+    const std::int32_t count = Task::ReadAction(config_, action, numbers);
+    const std::size_t drawn = numbers_.size();
+    TapeDraws draws(rng, numbers_);
+    try {
+      const StepResult result = task_->Step(numbers, draws);
+      actions_.insert(actions_.end(), numbers, numbers + count);
+      return result;
+    } catch (...) {
+      // the tape stays that of the steps that can be made again
+      numbers_.resize(drawn);
+      throw;
+    }
+  }
+
+  void Observe(Obs* obs) const {
+    if (!task_) throw SpecError("has no world: its last reset failed");
+    task_->Observe(obs);
+  }
+  void WriteInfo(double*) const {}
+
+  // The scene, for those who draw it, and the tape: a state is longer the longer its episode is. Empty before the first reset, and after
+  // one that failed.
+  void SaveState(std::vector<std::uint8_t>& out) const {
+    StateWriter writer(out);
+    std::vector<double> scene;
+    if (task_) task_->AppendScene(scene);
+    writer.Put(static_cast<std::uint64_t>(scene.size()));
+    writer.PutBytes(BytesOf(scene));
+    writer.Put(static_cast<std::uint64_t>(numbers_.size()));
+    writer.Put(static_cast<std::uint64_t>(actions_.size()));
+    writer.PutBytes(BytesOf(numbers_));
+    writer.PutBytes(BytesOf(actions_));
+  }
+
+  // Plays the episode again: takes as long as its steps took.
+  void LoadState(std::span<const std::uint8_t> state) {
+    StateReader reader(state);
+    Vector<double>(reader, reader.Get<std::uint64_t>());  // the scene follows from the tape
+    const auto num_numbers = reader.Get<std::uint64_t>();
+    const auto num_actions = reader.Get<std::uint64_t>();
+    const bool begun = num_numbers > 0;
+    std::vector<double> numbers = Vector<double>(reader, num_numbers);
+    std::vector<float> actions = Vector<float>(reader, num_actions);
+    const std::int64_t per_step = Task::NumActions(config_);
+    if (!reader.rest().empty() || num_actions % per_step != 0) {
+      throw SpecError("is longer than its parts");
+    }
+    TapeDraws draws{std::span<const double>(numbers)};
+    auto task = begun ? std::make_unique<Task>(config_, draws) : nullptr;
+    if (!begun && num_actions > 0) throw SpecError("has steps of no episode");
+    for (std::size_t i = 0; i < actions.size(); i += per_step) task->Step(&actions[i], draws);
+    if (!draws.at_end()) throw SpecError("is longer than its parts");
+    task_ = std::move(task);
+    numbers_ = std::move(numbers);
+    actions_ = std::move(actions);
+  }
+
+ private:
+  template <typename T>
+  static std::span<const std::uint8_t> BytesOf(const std::vector<T>& values) {
+    return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size() * sizeof(T)};
+  }
+  template <typename T>
+  static std::vector<T> Vector(StateReader& reader, std::uint64_t count) {
+    // divided, for a product of what a damaged state says may overflow
+    if (count > reader.rest().size() / sizeof(T)) throw SpecError("is shorter than its parts");
+    const auto bytes = reader.GetBytes(count * sizeof(T));
+    std::vector<T> values(count);
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(values.data()));
+    return values;
+  }
+
+  const Config config_;
+  std::unique_ptr<Task> task_;
+  std::vector<double> numbers_;
+  std::vector<float> actions_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an episode of a Box2D environment came from: the numbers it drew and the actions it got. A
+// world cannot be copied, and the same of both make the same world again, to the bit.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rollouts/core/rng.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+
+// Numbers drawn from an Rng, which are kept, or those that were kept once more.
+class TapeDraws {
+ public:
+  // Borrows both.
+  TapeDraws(Rng& rng, std::vector<double>& kept) : rng_(&rng), kept_(&kept) {}
+  explicit TapeDraws(std::span<const double> again) : again_(again) {}
+
+  double Uniform(double low, double high) {
+    if (rng_ != nullptr) return Keep(rng_->Uniform(low, high));
+    const double value = Next();
+    if (!(value >= low && value <= high)) throw SpecError("has a number out of range");
+    return value;
+  }
+
+  // low, ..., high - 1, as numpy's integers.
+  std::int32_t Integer(std::int32_t low, std::int32_t high) {
+    const auto count = static_cast<std::uint32_t>(high - low);
+    if (rng_ != nullptr) {
+      return static_cast<std::int32_t>(Keep(low + static_cast<double>(rng_->Below(count))));
+    }
+    const double value = Next();
+    if (!(value >= low && value < high) || value != std::floor(value)) {
+      throw SpecError("has a number out of range");
+    }
+    return static_cast<std::int32_t>(value);
+  }
+
+  bool at_end() const { return again_.empty(); }
+
+ private:
+  double Keep(double value) {
+    kept_->push_back(value);
+    return value;
+  }
+  double Next() {
+    if (again_.empty()) throw SpecError("is shorter than its parts");
+    const double value = again_.front();
+    again_ = again_.subspan(1);
+    return value;
+  }
+
+  Rng* rng_ = nullptr;
+  std::vector<double>* kept_ = nullptr;
+  std::span<const double> again_;
+};
+
+}  // namespace rollouts

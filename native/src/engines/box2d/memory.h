@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of Box2D's worlds: each world's blocks are known, so that a world that an exception left
+// in the middle of a step can be dropped. Its destructor would assert, and end the process.
+#pragma once
+
+#include <cstddef>
+
+namespace rollouts {
+
+// Blocks of one world. Not thread-safe; a world is stepped by one thread at a time.
+class Box2DMemory {
+ public:
+  Box2DMemory() = default;
+  Box2DMemory(const Box2DMemory&) = delete;
+  Box2DMemory& operator=(const Box2DMemory&) = delete;
+  ~Box2DMemory();  // frees all that was not freed
+
+  // While one lives, this thread's Box2D takes its blocks from `memory`.
+  class Use {
+   public:
+    explicit Use(Box2DMemory& memory);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Box2DMemory* const before_;
+  };
+
+  // Throws std::bad_alloc. `Free` takes blocks of any Box2DMemory.
+  static void* Allocate(std::size_t bytes);
+  static void Free(void* block);
+
+ private:
+  struct alignas(std::max_align_t) Link {
+    Link* before = nullptr;
+    Link* after = nullptr;
+  };
+  static thread_local Box2DMemory* current_;
+
+  Link first_;
+};
+
+}  // namespace rollouts
