@@ -18,7 +18,7 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def team_programs() -> dict[str, Path]:
     """team_stress built with each sanitizer."""
-    return build("team_stress", [HERE / "team_stress.cpp"])
+    return build("team_stress", [HERE / "programs" / "team_stress.cpp"])
 
 
 def test_every_scenario_of_the_team_program_is_run(team_programs: dict[str, Path]) -> None:
