@@ -34,6 +34,7 @@ class EnvOptions(TypedDict, total=False):
     continuous_action_threshold: Column[float]
     ctrl_cost_weight: Column[float]
     difficulty: Column[int]
+    enable_wind: Column[bool]
     episodic_life: Column[bool] | Column[str]
     exclude_current_positions_from_observation: Column[bool]
     fickle_passenger: Column[bool]
@@ -46,6 +47,7 @@ class EnvOptions(TypedDict, total=False):
     goal_velocity: Column[float]
     gravity: Column[float]
     grayscale: Column[bool]
+    hardcore: Column[bool]
     healthy_angle_max: Column[float]
     healthy_angle_min: Column[float]
     healthy_reward: Column[float]
@@ -96,9 +98,11 @@ class EnvOptions(TypedDict, total=False):
     success_rate: Column[float]
     sutton_barto_reward: Column[bool]
     terminate_when_unhealthy: Column[bool]
+    turbulence_power: Column[float]
     uph_cost_weight: Column[float]
     use_contact_forces: Column[bool]
     use_fire_reset: Column[bool]
+    wind_power: Column[float]
     xml_file: Column[str]
 
     # ranges, as Gymnasium writes them
