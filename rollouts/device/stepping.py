@@ -16,6 +16,7 @@ from rollouts.device.device_pool import DevicePool, Five, Info
 from rollouts.device.launch_args import ActionSource, Command, Launch
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.options import Columns, read_options
+from rollouts.specs import OptionValue
 
 
 class DeviceStepping(DevicePool):
@@ -33,34 +34,28 @@ class DeviceStepping(DevicePool):
           seed: As `VectorEnv.reset`.
           options: {"reset_mask": (N,) bool, array or tensor} resets the marked environments alone
             and returns all N observations. Every other entry is an option of the environments:
-            one value or N; all N hold from this episode on.
+            one value or N, which hold from this episode on where one begins.
 
         Returns:
           obs (N, *obs_shape) and info, as `step`.
 
         Raises:
-          SpecError, DTypeError: As `VectorEnv.reset`; options together with a mask.
+          SpecError, DTypeError: As `VectorEnv.reset`.
           EnvError: Something went wrong before. ClosedError: The environment was closed.
         """
         self._check_open()
         given = dict(options_dict(options))
         mask = read_mask(given.pop("reset_mask", None), self.num_envs, self.device)
-        if given and mask is not None:
-            raise SpecError(
-                f"options {sorted(given)} change with all environments: leave reset_mask out"
-            )
         seeds = seed_list(seed, self.num_envs)
         if mask is not None and not self._was_reset:
             raise ProtocolError("reset all environments before some of them")
         # errors first: nothing has changed when one is raised
         self._raise_fault()
+        begins = None if mask is None else mask.cpu().tolist()
         if given:
-            self._change_options(given)
-        if mask is not None:
-            marked = mask.cpu().tolist()
-            seeds = [
-                one if marks else None for one, marks in zip(seeds, marked, strict=bool(seeds))
-            ]
+            self._change_options(given, begins)
+        if begins is not None and seeds:
+            seeds = [one if begun else None for one, begun in zip(seeds, begins, strict=True)]
         if seeds:
             self._envs.seed(seeds)
         self._pending = None
@@ -81,7 +76,7 @@ class DeviceStepping(DevicePool):
             commands.record_stream(torch.cuda.current_stream(self.device))
         return obs, info
 
-    def _change_options(self, given: dict[str, Any]) -> None:
+    def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
         read: Columns = read_options(given, self.num_envs, own_model=False).native
         unknown = sorted({*read} - self._option_names)
         if unknown:
@@ -89,8 +84,24 @@ class DeviceStepping(DevicePool):
                 f"unknown reset options {unknown}; expected 'reset_mask' or options of "
                 f"{self.env_spec.id}: {', '.join(sorted(self._option_names)) or 'none'}"
             )
-        self._envs.set_options({**self._envs.options, **read})
+        before = self._envs.options
+        if begins is not None:
+            kept = {name: before.get(name, self.env_spec.options[name]) for name in read}
+            read = {
+                name: [
+                    now if begun else then
+                    for now, then, begun in zip(
+                        self._column(column), self._column(kept[name]), begins, strict=True
+                    )
+                ]
+                for name, column in read.items()
+            }
+        self._envs.set_options({**before, **read})
         self._ring.forget()
+
+    def _column(self, values: OptionValue | list[OptionValue]) -> list[OptionValue]:
+        """One for each environment."""
+        return values if isinstance(values, list) else [values] * self.num_envs
 
     def step(self, actions: Any) -> Five:
         """Steps all environments by one launch and returns at once.

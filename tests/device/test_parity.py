@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import DeviceVectorEnv, VectorEnv
+from rollouts import DeviceVectorEnv, SpecError, VectorEnv
 
 EMULATION = "cpu-emulation"
 NUM_ENVS = 16
@@ -261,3 +261,25 @@ def test_seeds_and_masks_are_the_pool_s() -> None:
         assert_equal(cpu.step(actions), device.step(actions), **tolerance)
     reset = {"seed": seeds, "options": {"reset_mask": mask}}
     assert_equal(cpu.reset(**reset), device.reset(**reset), **tolerance)  # type: ignore[arg-type]
+
+
+def test_options_of_some_environments_change_as_in_the_pool() -> None:
+    # of whole numbers, so that all is equal
+    cpu, device = make_both("FrozenLake-v1", success_rate=0.5)
+    rng = np.random.default_rng(0)
+    assert_equal(cpu.reset(), device.reset())
+    mask = np.arange(NUM_ENVS) % 3 == 0
+    rates = np.linspace(0.1, 0.9, NUM_ENVS)
+    for options in (
+        {"success_rate": rates, "reset_mask": mask},
+        {"success_rate": 1.0, "reset_mask": ~mask},
+        {"is_slippery": False, "reset_mask": mask},
+    ):
+        seeds = [*range(NUM_ENVS)]
+        both = (env.reset(seed=seeds, options=dict(options)) for env in (cpu, device))
+        assert_equal(*both)
+        for _ in range(60):
+            actions = actions_of(cpu, rng)
+            assert_equal(cpu.step(actions), device.step(actions))
+    with pytest.raises(SpecError, match="success_rate"):
+        device.reset(options={"success_rate": 2.0, "reset_mask": mask})
