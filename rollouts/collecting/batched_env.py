@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BatchedEnv`: what a `Collector` steps."""
+"""`BatchedEnv`: what a collector steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
@@ -63,3 +64,20 @@ class BatchedEnv(Protocol):
     def close(self, **kwargs: Any) -> None:
         """Frees the environments; may be called twice."""
         ...
+
+
+def check_env(env: object) -> None:
+    """Looks at what a collector is to step.
+
+    Raises:
+      SpecError: It has no such batches; where it is a GPU's pool, what to do instead.
+    """
+    if hasattr(env, "recv_batch"):
+        return
+    kind = type(env).__name__
+    if hasattr(env, "step_cost"):
+        raise SpecError(
+            f"env is a {kind}, whose tensors stay on its device, and a collector fills NumPy "
+            "arrays: step it in a loop with the policy on that device, or leave device out"
+        )
+    raise SpecError(f"env is a {kind}, expected one of make_vec, from_env_fns or the like")

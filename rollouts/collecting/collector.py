@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rollouts.batch import RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena, Row, Rows
-from rollouts.collecting.batched_env import BatchedEnv
+from rollouts.collecting.batched_env import BatchedEnv, check_env
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import Engine, choose_engine, still_computes
 from rollouts.collecting.native_states import NativeStates
@@ -100,6 +100,7 @@ class Collector:
             is below 1, prefetch is neither 0 nor 1, the policy has no such outputs, or the native
             engine is asked for, by engine or by prefetch, and not possible.
         """
+        check_env(env)
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
                 f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.arena import Arena
+from rollouts.collecting.batched_env import check_env
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import Engine, choose_group_engine, still_computes
 from rollouts.collecting.native_states import NativeStates
@@ -80,6 +81,7 @@ class MultiAgentCollector:
             is shared by several groups, rollout_length is below 1, a policy has no such outputs,
             or the native engine is asked for and not possible.
         """
+        check_env(env)
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
                 f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "

@@ -99,6 +99,13 @@ class DeviceStepping(DevicePool):
         self._envs.set_options({**before, **read})
         self._ring.forget()
 
+    def render(self) -> Any:
+        """Raises SpecError: a GPU's pool does not draw; a C++ pool with its states does."""
+        raise SpecError(
+            "a pool of a GPU does not draw: give its states to one without device, as in "
+            "cpu.set_state(None, env.get_state()), and render that"
+        )
+
     def _column(self, values: OptionValue | list[OptionValue]) -> list[OptionValue]:
         """One for each environment."""
         return values if isinstance(values, list) else [values] * self.num_envs

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -208,6 +209,27 @@ def test_a_nonsense_call_says_what_would_work() -> None:
 def test_what_no_gpu_steps_is_refused(env_id: Any, arguments: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         rollouts.make_vec(env_id, 2, **{"device": EMULATION, **arguments})
+
+
+def test_what_is_of_the_cpu_says_so() -> None:
+    env = make(autoreset_mode="same_step")
+    env.reset()
+    policy: Any = None
+    with pytest.raises(SpecError, match="DeviceVectorEnv, whose tensors stay on its device"):
+        rollouts.Collector(env, policy, 5)  # type: ignore[arg-type]
+    agents = rollouts.make_multi_agent_vec(
+        "simple_spread_v3", 2, device=EMULATION, autoreset_mode="same_step"
+    )
+    with pytest.raises(SpecError, match="MultiAgentDeviceVectorEnv, whose tensors"):
+        rollouts.MultiAgentCollector(agents, policy, 5)
+    with pytest.raises(SpecError, match="env is a CartPoleVectorEnv, expected one of make_vec"):
+        rollouts.Collector(gymnasium.make_vec("CartPole-v1", 2), policy, 5)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="give its states to one without device"):
+        env.render()
+    pytest.importorskip("pygame")
+    cpu = rollouts.make_vec("CartPole-v1", 4)
+    cpu.set_state(None, env.get_state())
+    assert len(cpu.render()) == 4
 
 
 def test_an_engine_of_the_cpu_is_refused() -> None:
