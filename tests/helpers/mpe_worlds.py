@@ -2,8 +2,9 @@
 """Worlds of MPE: where they lie in a raw state of the pool, and how mpe2 begins an episode in one.
 
 A raw state is the World struct of the scenario's header, then the arrays of its agents, each at a
-multiple of 64 bytes. mpe2 draws goals and positions in its reset; it is handed ours as what it
-draws, so that all that follows from them there, such as colours, is mpe2's own work.
+multiple of 16 bytes, or of 64 from sixteen agents on. mpe2 draws goals and positions in its reset;
+it is handed ours as what it draws, so that all that follows from them there, such as colours, is
+mpe2's own work.
 """
 
 from __future__ import annotations
@@ -47,21 +48,22 @@ class World:
     velocity: Array
 
 
-def _aligned(size: int) -> int:
-    return (size + 63) // 64 * 64
-
-
 def read_world(env_id: str, state: bytearray, num_agents: int) -> World:
     """The world in a raw state; writing to its arrays changes the state."""
     places, num_goals = _PLACES[env_id]
+    unit = 16 if num_agents < 16 else 64
+
+    def aligned(size: int) -> int:
+        return -(-size // unit) * unit
+
     landmarks = np.frombuffer(state, np.float64, 2 * places).reshape(places, 2)
     goals = np.frombuffer(state, np.int32, num_goals, 16 * places)
     # rewards and returns, whether agents are active and have terminated
-    status = 2 * _aligned(8 * num_agents) + 2 * _aligned(num_agents)
-    at = _aligned(16 * places + 4 * num_goals) + status
+    status = 2 * aligned(8 * num_agents) + 2 * aligned(num_agents)
+    at = aligned(16 * places + 4 * num_goals) + status
     moves = env_id != "simple_crypto_v3"
     arrays = [
-        np.frombuffer(state, np.float64, 2 * num_agents, at + index * _aligned(16 * num_agents))
+        np.frombuffer(state, np.float64, 2 * num_agents, at + index * aligned(16 * num_agents))
         for index in range(2 * moves)
     ] or [np.zeros(2 * num_agents)] * 2
     position, velocity = (array.reshape(num_agents, 2) for array in arrays)
