@@ -5,9 +5,9 @@
     python examples/ppo_on_device.py --device cpu-emulation           its kernels as loops, slowly
     python examples/ppo_on_device.py --env-id Pendulum-v1 --gamma 0.9 continuous actions
 
-Nothing is copied to the host and nothing waits for the device but once per update, when the returns
-of episodes are read. The network is that of ppo.py, whose environments are stepped by the CPU's
-threads.
+Nothing is copied to the host and nothing waits for the device but after each update, when the
+returns of episodes are read. The network is that of ppo.py, whose environments are stepped by the
+CPU's threads.
 """
 
 from __future__ import annotations

@@ -121,18 +121,31 @@ py::tuple OpenStates(const std::string& id, const py::dict& options, std::int32_
   return py::make_tuple(clocks, fields);
 }
 
-// An environment of row `env` of the options, alone: worlds may be many megabytes.
-std::unique_ptr<EnvBatch> MakeOne(const RegistryEntry& entry, const OptionColumns& options,
-                                  std::int32_t env) {
-  return entry.make_batch(options, DifferByRow(options) ? env : 0, 1);
-}
+// Environments one at a time, each of its row of the options: worlds may be many megabytes.
+class OneByOne {
+ public:
+  OneByOne(const RegistryEntry& entry, const py::dict& options)
+      : entry_(entry), options_(OptionColumnsFromDict(options)) {}
+
+  // The environment of row `env`, alone; borrowed until the next call.
+  EnvBatch& At(std::int32_t env) {
+    const bool differ = DifferByRow(options_);
+    if (differ || !batch_) batch_ = entry_.make_batch(options_, differ ? env : 0, 1);
+    return *batch_;
+  }
+
+ private:
+  const RegistryEntry& entry_;
+  const OptionColumns options_;
+  std::unique_ptr<EnvBatch> batch_;
+};
 
 // As SealStates, of worlds of agents: (n, world_bytes).
 std::vector<py::bytes> SealWorlds(const std::string& id, const py::dict& options,
                                   const std::vector<std::int32_t>& envs, const Clocks& clocks,
                                   const Bytes& worlds) {
   const RegistryEntry& entry = FindEntry(id);
-  const OptionColumns columns = OptionColumnsFromDict(options);
+  OneByOne made(entry, options);
   std::vector<py::bytes> sealed;
   for (std::size_t i = 0; i < envs.size(); ++i) {
     const auto row = static_cast<py::ssize_t>(i);
@@ -140,8 +153,7 @@ std::vector<py::bytes> SealWorlds(const std::string& id, const py::dict& options
     StateWriter writer(state);
     PutRow(writer, clocks.at(row));
     state.insert(state.end(), worlds.data(row, 0), worlds.data(row, 0) + worlds.shape(1));
-    const auto one = MakeOne(entry, columns, envs[i]);
-    sealed.push_back(Sealed(MakeStateKind(entry.type, one->OptionsOf(0)), state));
+    sealed.push_back(Sealed(MakeStateKind(entry.type, made.At(envs[i]).OptionsOf(0)), state));
   }
   return sealed;
 }
@@ -151,15 +163,15 @@ py::tuple OpenWorlds(const std::string& id, const py::dict& options,
                      const std::vector<std::int32_t>& envs, const std::vector<py::bytes>& states,
                      std::int64_t world_bytes) {
   const RegistryEntry& entry = FindEntry(id);
-  const OptionColumns columns = OptionColumnsFromDict(options);
+  OneByOne made(entry, options);
   const auto count = static_cast<py::ssize_t>(envs.size());
   Clocks clocks(count);
   Bytes worlds({count, static_cast<py::ssize_t>(world_bytes)});
   OpenEach(envs, states, [&](py::ssize_t i, std::span<const std::uint8_t> sealed) {
-    const auto one = MakeOne(entry, columns, envs[static_cast<std::size_t>(i)]);
-    StateReader reader(OpenState(MakeStateKind(entry.type, one->OptionsOf(0)), sealed));
+    EnvBatch& one = made.At(envs[static_cast<std::size_t>(i)]);
+    StateReader reader(OpenState(MakeStateKind(entry.type, one.OptionsOf(0)), sealed));
     clocks.mutable_at(i) = GetRow(reader);
-    one->CheckState(0, reader.rest());
+    one.CheckState(0, reader.rest());
     std::memcpy(worlds.mutable_data(i, 0), reader.rest().data(),
                 static_cast<std::size_t>(world_bytes));
   });

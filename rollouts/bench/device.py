@@ -134,13 +134,15 @@ def _graph(env: DeviceStepping, actions: Any) -> Callable[[int], None]:
     env.step(actions)
     env.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # a graph captures a stream of the current device
+    with torch.cuda.device(env.device), torch.cuda.graph(graph):
         for _ in range(_GRAPH_STEPS):
             env.step(actions)
 
     def replay(count: int) -> None:
-        for _ in range(count):
-            graph.replay()
+        with torch.cuda.device(env.device):
+            for _ in range(count):
+                graph.replay()
         env.synchronize()
 
     return replay

@@ -62,8 +62,11 @@ class AgentRowSet(HeldRows):
 
 
 def _tensors(group: GroupSpec, rows: tuple[int, ...], device: torch.device) -> dict[str, Tensor]:
+    # of the rows of many steps, each is written once, and zeros would be as much to write
+    new = torch.zeros if len(rows) == 1 else torch.empty
+
     def make(dtype: torch.dtype, shape: tuple[int, ...] = ()) -> Tensor:
-        return torch.zeros((*rows, group.num_agents, *shape), dtype=dtype, device=device)
+        return new((*rows, group.num_agents, *shape), dtype=dtype, device=device)
 
     obs_dtype = getattr(torch, group.obs_dtype)
     tensors = {

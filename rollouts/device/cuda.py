@@ -7,6 +7,7 @@ The only code that calls CUDA, through `cuda.bindings` (extra `cuda`).
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import importlib
 import re
@@ -49,12 +50,9 @@ class CudaKernel:
             torch.cuda.current_stream()
             torch.zeros(1, device=device)
             major, minor = torch.cuda.get_device_capability(device)
-            cubin = compile_cubin(source, f"sm_{major}{minor}").read_bytes()
-            self._module = self._check(self._driver.cuModuleLoadData(cubin))
-            self._entries = [
-                self._check(self._driver.cuModuleGetFunction(self._module, name.encode()))
-                for name in source.entries
-            ]
+            self._context = self._check(self._driver.cuCtxGetCurrent())
+            cubin = compile_cubin(source, f"sm_{major}{minor}")
+            self._entries = _load(self._driver, cubin, device.index, source.entries)
         self._params = (ctypes.c_void_p * 1)()
         self._lock = threading.Lock()
         self._allowed_bytes = _ALWAYS_ALLOWED
@@ -75,6 +73,9 @@ class CudaKernel:
         stream = torch.cuda.current_stream(self._device).cuda_stream
         entry = self._entries[-1 if args.num_steps > 1 else 0]
         with self._lock, torch.cuda.device(self._device):
+            # a thread whose first call of CUDA this is has none, and torch gives it none
+            if not int(self._check(self._driver.cuCtxGetCurrent())):
+                self._check(self._driver.cuCtxSetCurrent(self._context))
             if shared_bytes > self._allowed_bytes:
                 attributes = self._driver.CUfunction_attribute
                 most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -96,11 +97,22 @@ class CudaKernel:
         self.num_launches += 1
 
     def _check(self, result: tuple[Any, ...]) -> Any:
-        status, *values = result
-        if status != self._driver.CUresult.CUDA_SUCCESS:
-            _, text = self._driver.cuGetErrorString(status)
-            raise EngineError(f"CUDA: {(text or str(status).encode()).decode()}")
-        return values[0] if values else None
+        return _checked(self._driver, result)
+
+
+def _checked(driver: Any, result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        raise EngineError(f"CUDA: {(text or str(status).encode()).decode()}")
+    return values[0] if values else None
+
+
+@functools.cache
+def _load(driver: Any, cubin: Path, device: int, entries: tuple[str, ...]) -> list[Any]:
+    """The functions of a cubin on the current device, loaded once for all pools."""
+    module = _checked(driver, driver.cuModuleLoadData(cubin.read_bytes()))
+    return [_checked(driver, driver.cuModuleGetFunction(module, name.encode())) for name in entries]
 
 
 def compile_cubin(source: KernelSource, arch: str) -> Path:

@@ -120,6 +120,10 @@ class DevicePool(ABC):
     ) -> None:
         """Makes the kernel, the arrays and the ring of rows."""
 
+    def _choose_block(self, most_shared_bytes: int) -> BlockShape:
+        """The block where one may have so much shared memory."""
+        return self._block
+
     def _fill(self, launch: Launch) -> None:
         """Writes into a launch what all launches of this pool have in common."""
         launch.rules, launch.num_steps = self._rules, 1
@@ -149,8 +153,11 @@ class DevicePool(ABC):
         self._check_open()
         self._raise_fault()
 
-    def step_cost(self) -> StepCost:
-        """What a step of all environments asks of a GPU, whichever it is.
+    def step_cost(self, most_shared_bytes: int | None = None) -> StepCost:
+        """What a step of all environments asks of a GPU.
+
+        Args:
+          most_shared_bytes: That a block of that GPU may have; None: of this one.
 
         Raises:
           ClosedError: The environment was closed.
@@ -163,7 +170,8 @@ class DevicePool(ABC):
             count * math.prod(space.shape or ())
             for count, space in spaces or [(1, self.env_spec.single_action_space)]
         )
-        return StepCost(self._source, self._block, rows + actions + self._envs.moved_bytes)
+        block = self._block if most_shared_bytes is None else self._choose_block(most_shared_bytes)
+        return StepCost(self._source, block, rows + actions + self._envs.moved_bytes)
 
     def stats(self) -> DeviceStats:
         """Counts since the environments were made; does not wait for the device.

@@ -74,15 +74,21 @@ class EnvArrays(ABC):
     def set_options(self, columns: Columns) -> None:
         """Has all environments take these options; what is not named is at its default.
 
+        What was one value for all and is so again stays at its address.
+
         Raises:
           SpecError: As the C++ pool does.
         """
         facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
-        configs = torch.frombuffer(bytearray(facts["configs"]), dtype=torch.uint8)
-        self._configs = configs.to(self.device)
-        self._config_stride = int(len(configs) > facts["config_bytes"])
+        self._configs = self._renewed(self._configs, facts["configs"])
+        self._config_stride = int(len(facts["configs"]) > facts["config_bytes"])
         self._facts = facts
         self.options = columns
+
+    def _renewed(self, before: Tensor, data: bytes) -> Tensor:
+        # of nothing there is no tensor
+        now = torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8)
+        return before.copy_(now) if before.shape == now.shape else now.to(self.device)
 
     def fill(self, launch: Launch) -> None:
         """Writes the addresses of the arrays into what a kernel gets."""
@@ -116,8 +122,10 @@ class EnvArrays(ABC):
     def take_fault(self) -> tuple[int, int] | None:
         """(env_id, kind) of the first environment that something went wrong with, and forgets it.
 
-        Waits for the device.
+        Waits for the device, all of its streams.
         """
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         value = int(self.fault.item())
         if value == _NO_FAULT:
             return None
@@ -215,16 +223,12 @@ class WorldArrays(EnvArrays):
     ) -> None:
         super().__init__(native_id, num_envs, device, env_id_offset, facts)
         self.worlds = self._zeros((num_envs, facts["world_bytes"]), torch.uint8)
-        self.groups = self._tensor(facts["groups"])
+        self.groups = self._renewed(torch.empty(0), facts["groups"])
         self._spaces: Any = None
         # where shared memory has no room for them
         self._actions = self._zeros((num_envs, facts["action_bytes"]), torch.uint8)
         self._tables = torch.empty(0)
         self._table_stride = 0
-
-    def _tensor(self, data: bytes) -> Tensor:
-        # of nothing there is no tensor
-        return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(self.device)
 
     def set_options(self, columns: Columns) -> None:
         facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
@@ -245,7 +249,7 @@ class WorldArrays(EnvArrays):
             )
         super().set_options(columns)
         self._spaces = spaces
-        self._tables = self._tensor(facts["tables"])
+        self._tables = self._renewed(self._tables, facts["tables"])
         self._table_stride = len(facts["tables"]) // 4 // self.num_envs * self._config_stride
 
     def fill(self, launch: Launch) -> None:

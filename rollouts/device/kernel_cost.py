@@ -10,13 +10,19 @@ from typing import Any
 from rollouts.device.arguments import EMULATION
 from rollouts.device.cuda import kernel_usage
 from rollouts.device.stepping import DeviceStepping
+from rollouts.errors import SpecError
 from rollouts.pool.make import make_vec
 
-# of one multiprocessor of sm_80, sm_90 and sm_100
-_REGISTERS = 65536
-_THREADS = 2048
-_BLOCKS = 32
-_SHARED_BYTES = {"sm_80": 164, "sm_90": 228, "sm_100": 228, "sm_120": 100}  # KiB
+_REGISTERS = 65536  # of one multiprocessor
+# KiB of shared memory that a block may have and that a multiprocessor has, its threads and blocks
+_LIMITS = {
+    "sm_80": (163, 164, 2048, 32),
+    "sm_86": (99, 100, 1536, 16),
+    "sm_89": (99, 100, 1536, 24),
+    "sm_90": (227, 228, 2048, 32),
+    "sm_100": (227, 228, 2048, 32),
+    "sm_120": (99, 100, 1536, 24),
+}
 _SYSTEM_BYTES = 1024  # of shared memory, of each block
 _ENVS = 4096  # arrays' sizes for each environment do not depend on it
 
@@ -63,29 +69,31 @@ def kernel_costs(
 
     Args:
       env_id: One that `env_spec(id).runs_on_gpu`.
-      arch: Such as "sm_90".
+      arch: "sm_80", "sm_86", "sm_89", "sm_90", "sm_100" or "sm_120".
       env_options: Of the environment.
       bandwidth: Of that GPU's memory, bytes per second.
 
     Raises:
-      SpecError, EngineError: As `make_vec` and `compile_cubin`.
+      SpecError, EngineError: As `make_vec` and `compile_cubin`; SpecError for another arch.
     """
+    if arch not in _LIMITS:
+        raise SpecError(f"arch is {arch!r}, expected one of {', '.join(_LIMITS)}")
+    most_of_block, shared_kib, most_threads, most_blocks = _LIMITS[arch]
     arguments: dict[str, Any] = {"autoreset_mode": "same_step", **(env_options or {})}
     env: Any = make_vec(env_id, _ENVS, device=EMULATION, **arguments)
     assert isinstance(env, DeviceStepping)
     with env:
-        cost = env.step_cost()
+        cost = env.step_cost(1024 * most_of_block)
     block = cost.block
-    shared = 1024 * _SHARED_BYTES.get(arch, 100)
     costs = []
     for entry, usage in kernel_usage(cost.source, arch).items():
         # registers are given to warps, 8 at a time
         of_block = -(-usage.registers // 8) * 8 * block.num_threads
         blocks = min(
-            _BLOCKS,
-            _THREADS // block.num_threads,
+            most_blocks,
+            most_threads // block.num_threads,
             _REGISTERS // of_block,
-            shared // (block.shared_bytes + _SYSTEM_BYTES),
+            1024 * shared_kib // (block.shared_bytes + _SYSTEM_BYTES),
         )
         costs.append(
             KernelCost(

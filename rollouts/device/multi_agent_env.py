@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,8 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
 
     Arrays are torch tensors on `device`: where DeviceVectorEnv has one row per environment, a dict
     of group -> (N, A, ...) is here, or the tensor alone where there is one group. Arithmetic has
-    the widths that the environment's header names: Tag's is 32-bit, MPE's 64-bit.
+    the widths that the environment's header names: Tag's is 32-bit, MPE's 64-bit. Streams, graphs,
+    and what is held: as DeviceVectorEnv.
 
     Attributes:
       groups, agents, single_observation_spaces, single_action_spaces, observation_space,
@@ -73,10 +75,9 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
         self._source = KernelSource(env_source(native_id), dtype)
         self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
         self._envs = WorldArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)
-        self._shape = self._choose_team(facts, dtype)
-        self._block = BlockShape(
-            self._shape.teams, self._shape.num_threads, self._shape.shared_bytes
-        )
+        self._choose = functools.partial(self._choose_team, facts, dtype)
+        self._shape = self._choose(self._kernel.most_shared_bytes)
+        self._block = self._shape.block
 
         def make(shape: tuple[int, ...]) -> AgentRowSet:
             launch = WorldLaunch()
@@ -85,7 +86,12 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
 
         self._ring = RowRing(self.num_envs, make)
 
-    def _choose_team(self, facts: dict[str, Any], obs_dtype: str) -> TeamShape:
+    def _choose_block(self, most_shared_bytes: int) -> BlockShape:
+        return self._choose(most_shared_bytes).block
+
+    def _choose_team(
+        self, facts: dict[str, Any], obs_dtype: str, most_shared_bytes: int
+    ) -> TeamShape:
         spaces = self.single_observation_spaces.values()
         own = np.dtype(next(iter(spaces)).dtype or np.float32)
         return choose_team(
@@ -95,7 +101,7 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             action_bytes=facts["action_bytes"],
             obs_bytes=max(int(np.prod(space.shape or ())) for space in spaces) * own.itemsize,
             converts_obs=obs_dtype != own.name,
-            most_shared_bytes=self._kernel.most_shared_bytes,
+            most_shared_bytes=most_shared_bytes,
         )
 
     def _fill(self, launch: Launch) -> None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -82,8 +83,11 @@ class RowSet(HeldRows):
     def __init__(
         self, spec: RowSpec, rows: tuple[int, ...], device: torch.device, launch: EnvLaunch
     ) -> None:
+        # of the rows of many steps, each is written once, and zeros would be as much to write
+        new = torch.zeros if len(rows) == 1 else torch.empty
+
         def make(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            return torch.zeros((*rows, *shape), dtype=dtype, device=device)
+            return new((*rows, *shape), dtype=dtype, device=device)
 
         obs_dtype = getattr(torch, spec.obs_dtype)
         self._obs = make(spec.obs_shape, obs_dtype)
@@ -140,6 +144,14 @@ def _addresses(
     )
 
 
+_has_cuda = functools.cache(torch.cuda.is_available)
+
+
+def _is_capturing() -> bool:
+    # builds of torch without CUDA cannot be asked
+    return _has_cuda() and torch.cuda.is_current_stream_capturing()
+
+
 Rows = TypeVar("Rows", bound=HeldRows)
 
 
@@ -150,18 +162,26 @@ class RowRing(Generic[Rows]):
         """Makes none yet; `make` makes those for batches of a shape, (N,) or (K, N)."""
         self._num_envs, self._make = num_envs, make
         self._sets: list[Rows] = []
+        self._captured: list[Rows] = []
         self._next = 0
 
     def take(self) -> Rows:
         """One that nobody holds."""
-        for _ in self._sets:
+        taken = next((one for one in self._in_turn() if one.is_free()), None)
+        if taken is None:
+            taken = self._make((self._num_envs,))
+            taken.mark_free()
+            self._sets.insert(self._next, taken)
+        if _is_capturing():
+            # each replay of the graph writes it, whoever holds it: nobody else may have it
+            self._sets.remove(taken)
+            self._captured.append(taken)
+        return taken
+
+    def _in_turn(self) -> Iterator[Rows]:
+        for _ in [*self._sets]:
             self._next = (self._next + 1) % len(self._sets)
-            if self._sets[self._next].is_free():
-                return self._sets[self._next]
-        made = self._make((self._num_envs,))
-        made.mark_free()
-        self._sets.insert(self._next, made)
-        return made
+            yield self._sets[self._next]
 
     def make(self, num_steps: int) -> Rows:
         """One for all rows of some steps, which is its holder's alone."""

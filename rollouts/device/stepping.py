@@ -68,12 +68,12 @@ class DeviceStepping(DevicePool):
             reset, observe = int(Command.RESET), int(Command.OBSERVE)
             commands = torch.where(mask, reset, observe).to(torch.uint8)
             launch.commands = commands.data_ptr()
-        self._launch(launch)
-        launch.command, launch.commands = Command.STEP, None
+        try:
+            self._launch(launch)
+        finally:
+            launch.command, launch.commands = Command.STEP, None
         self._was_reset = True
         obs, _, _, _, info = self._five(row_set)
-        if commands is not None and self.device.type == "cuda":
-            commands.record_stream(torch.cuda.current_stream(self.device))
         return obs, info
 
     def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
@@ -154,7 +154,7 @@ class DeviceStepping(DevicePool):
     def rollout(
         self, num_steps: int, actions: Any = "random", *, action_seed: int = 0, record: bool = False
     ) -> Five:
-        """Steps all environments `num_steps` times by one launch, states in registers.
+        """Steps all environments `num_steps` times by one launch; states stay on the chip.
 
         Args:
           num_steps: K.
@@ -162,8 +162,9 @@ class DeviceStepping(DevicePool):
             (action_seed, env_id, step). A tensor (N, *action_shape): the same in each step.
             (K, N, *action_shape): one for each.
           action_seed: Of random actions.
-          record: Return all K rows, (K, N, ...), and with random actions info["action"]
-            (K, N, *action_shape). Else those of the last step, (N, ...).
+          record: Return all K rows, (K, N, ...), new tensors each time, and with random actions
+            info["action"] (K, N, *action_shape). Same-step mode doubles the observations. Else
+            those of the last step, (N, ...).
 
         Returns:
           As `step`; `stats` has counted all episodes.
@@ -193,10 +194,12 @@ class DeviceStepping(DevicePool):
         else:
             launch.action_source = ActionSource.GIVEN if count is None else ActionSource.SEQUENCE
             self._give(launch, read)
-        self._launch(launch)
-        launch.num_steps, launch.record_steps = 1, 0
-        launch.action_source = ActionSource.GIVEN
-        self._take(launch, [])
+        try:
+            self._launch(launch)
+        finally:
+            launch.num_steps, launch.record_steps = 1, 0
+            launch.action_source = ActionSource.GIVEN
+            self._take(launch, [])
         self._env_steps += self.num_envs * num_steps
         five = self._five(row_set)
         if is_random and record:

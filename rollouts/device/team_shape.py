@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollouts.device.kernel import BlockShape
 from rollouts.device.launch_args import TeamMemory
 from rollouts.errors import SpecError
 
@@ -29,14 +30,13 @@ class TeamShape:
     memory: TeamMemory
 
     @property
-    def num_threads(self) -> int:
-        """Of a block."""
-        return self.size * self.teams
-
-    @property
-    def shared_bytes(self) -> int:
-        """Of a block."""
-        return int(self.memory.bytes) * self.teams
+    def block(self) -> BlockShape:
+        """Of such teams."""
+        return BlockShape(
+            num_envs=self.teams,
+            num_threads=self.size * self.teams,
+            shared_bytes=int(self.memory.bytes) * self.teams,
+        )
 
 
 def choose_team(

@@ -38,6 +38,11 @@ class DeviceVectorEnv(DeviceStepping, GymnasiumVectorEnv[Tensor, Tensor, Tensor]
     nobody holds one of them, so keeping them is safe; who uses them on another stream waits for
     that stream before letting go, as with any tensor of torch.
 
+    Steps may be captured in a CUDA graph, after one that is not. What a captured step returned is
+    written by every replay, and by nothing else; its random actions are the same in each; `stats`
+    counts launches, episodes of replays among them, and not replays. Capture again after a `reset`
+    with options, and replay nothing once the pool is closed.
+
     `device="cpu-emulation"` runs the same kernels as loops on the host, one thread after the
     other, for tests: it is not fast.
 

@@ -68,6 +68,22 @@ def test_it_says_what_kernels_take_of_a_gpu(capsys: pytest.CaptureFixture[str]) 
     assert (cart_pole["shared_bytes"], grid["shared_bytes"] > 0) == (0, True)
 
 
+def test_it_chooses_blocks_as_such_a_gpu_would(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    crowd = ["--env-id", "TagContinuous-v0", "--option", "num_runners=995"]
+    seen = ["--option", "use_full_observation=false", "--option", "num_other_agents_observed=10"]
+    shared = {}
+    for arch in ("sm_90", "sm_120"):
+        assert cli.main(["bench-device", *crowd, *seen, "--arch", arch, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["resident_envs"] >= 1
+        shared[arch] = row["shared_bytes"]
+    # a world of a thousand agents fits the one and not the other
+    assert shared["sm_90"] > 100 * 1024 > shared["sm_120"]
+    assert cli.main(["bench-device", *crowd, "--arch", "sm_70"]) == 2
+    assert "arch is 'sm_70', expected one of sm_80" in capsys.readouterr().err
+
+
 def test_what_no_gpu_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench-device", "--env-id", "Ant-v5", *QUICK]) == 2
     assert "hosts an engine of the CPU" in capsys.readouterr().err

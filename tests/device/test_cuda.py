@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -76,6 +77,32 @@ def test_steps_are_captured_in_a_graph() -> None:
         assert torch.equal(obs, theirs[0]), step
         assert torch.equal(reward, theirs[1])
     captured.synchronize()
+
+
+def test_a_thread_of_its_own_may_step() -> None:
+    env, other = make("CartPole-v1", 100), make("CartPole-v1", 100)
+    env.reset(), other.reset()
+    actions = torch.ones(100, dtype=torch.int64, device="cuda")
+    with ThreadPoolExecutor(1) as thread:
+        mine = thread.submit(env.step, actions).result()
+    assert torch.equal(mine[0], other.step(actions)[0])
+
+
+def test_replays_write_nothing_that_others_hold() -> None:
+    env = make("CartPole-v1", 100)
+    env.reset()
+    actions = torch.zeros(100, dtype=torch.int64, device="cuda")
+    env.step(actions)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        env.step(actions)
+    held = [env.step(actions)[0] for _ in range(3)]
+    copies = [one.clone() for one in held]
+    for _ in range(5):
+        graph.replay()
+    env.synchronize()
+    assert all(torch.equal(one, then) for one, then in zip(held, copies, strict=True))
 
 
 def test_launches_go_on_the_current_stream() -> None:

@@ -14,6 +14,7 @@ import torch
 
 import rollouts
 from rollouts import ClosedError, DeviceVectorEnv, EngineError, EnvError, ProtocolError, SpecError
+from rollouts.device import rows
 
 EMULATION = "cpu-emulation"
 
@@ -71,6 +72,29 @@ def test_memory_is_used_again(env_id: str) -> None:
     env.reset()
     addresses = {env.step(torch.zeros(4, dtype=torch.int64))[0].data_ptr() for _ in range(50)}
     assert len(addresses) <= 2
+
+
+def test_rows_of_captured_steps_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a replay writes them, whoever holds them; there is no graph on the host
+    env = make()
+    env.reset()
+    actions = torch.tensor([0, 1, 0, 1])
+    monkeypatch.setattr(rows, "_is_capturing", lambda: True)
+    captured = {env.step(actions)[0].data_ptr() for _ in range(5)}
+    assert len(captured) == 5
+    monkeypatch.undo()
+    later = {env.step(actions)[0].data_ptr() for _ in range(5)}
+    env.reset(options={"gravity": 5.0})
+    later |= {env.step(actions)[0].data_ptr() for _ in range(5)}
+    assert not captured & later
+
+
+def test_options_stay_where_they_are() -> None:
+    env = make(gravity=[1.0, 2.0, 3.0, 4.0])
+    env.reset()
+    before = env._envs._configs.data_ptr()
+    env.reset(options={"gravity": 2.0, "reset_mask": np.array([True, False, False, True])})
+    assert env._envs._configs.data_ptr() == before
 
 
 def test_halves_of_a_step() -> None:

@@ -48,7 +48,7 @@ class WorldLayout {
 
  private:
   ROLLOUTS_HD std::int64_t Aligned(std::int64_t bytes) const {
-    return (bytes + unit_ - 1) / unit_ * unit_;
+    return (bytes + unit_ - 1) & -unit_;
   }
   ROLLOUTS_HD std::int64_t WorldBytes() const {
     return Aligned(static_cast<std::int64_t>(sizeof(typename Env::World)));
@@ -59,7 +59,7 @@ class WorldLayout {
   }
 
   std::int32_t num_agents_;
-  std::int64_t unit_;
+  std::int64_t unit_;  // a power of two
   std::int64_t bytes_;
 };
 

@@ -22,7 +22,7 @@ class Block {
   }
 };
 
-// Threads of a block that work on one thing together: a power of two below a warp's, or all threads
+// Threads of a block that work on one thing together: a power of two up to a warp's, or all threads
 // of the block. What they share is in `memory`.
 //
 // Code that is given a team is run by all its threads, with the same values; what differs between
