@@ -12,7 +12,7 @@ from rollouts.errors import SpecError
 _WARP = 32
 _MOST_THREADS = 256  # of a block: what the kernels are compiled for
 _BLOCK_THREADS = 128  # of a block of several teams
-_OBS_BYTES = 24 * 1024  # of observations on their way out: more would leave fewer blocks at once
+_OBS_BYTES = 40 * 1024  # of observations on their way out: more would leave fewer blocks at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,9 @@ def choose_team(
         size *= 2
     if num_agents > _WARP:
         size = min(-(-num_agents // _WARP) * _WARP, _MOST_THREADS)
-    # of a block, so that a fourth of them at least is there for observations
-    most = 3 * most_shared_bytes // 4
+    # of a block, so that two of them are at work at once: what does not fit is in the GPU's first
+    # cache, which gets what shared memory leaves
+    most = most_shared_bytes // 2
     teams = max(1, _BLOCK_THREADS // size) if size <= _WARP else 1
     memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)
 
