@@ -10,6 +10,7 @@ from typing import Any
 from rollouts.device.arguments import EMULATION
 from rollouts.device.cuda import kernel_usage
 from rollouts.device.stepping import DeviceStepping
+from rollouts.device.team_shape import SYSTEM_BYTES
 from rollouts.errors import SpecError
 from rollouts.pool.make import make_vec
 
@@ -23,7 +24,6 @@ _LIMITS = {
     "sm_100": (227, 228, 2048, 32),
     "sm_120": (99, 100, 1536, 24),
 }
-_SYSTEM_BYTES = 1024  # of shared memory, of each block
 _ENVS = 4096  # arrays' sizes for each environment do not depend on it
 
 
@@ -93,7 +93,7 @@ def kernel_costs(
             most_blocks,
             most_threads // block.num_threads,
             _REGISTERS // of_block,
-            1024 * shared_kib // (block.shared_bytes + _SYSTEM_BYTES),
+            1024 * shared_kib // (block.shared_bytes + SYSTEM_BYTES),
         )
         costs.append(
             KernelCost(

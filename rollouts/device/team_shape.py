@@ -12,6 +12,7 @@ from rollouts.errors import SpecError
 _WARP = 32
 _MOST_THREADS = 256  # of a block: what the kernels are compiled for
 _BLOCK_THREADS = 128  # of a block of several teams
+SYSTEM_BYTES = 1024  # of shared memory, which CUDA takes of each block
 _OBS_BYTES = 40 * 1024  # of observations on their way out: more would leave fewer blocks at once
 
 
@@ -72,7 +73,7 @@ def choose_team(
         size = min(-(-num_agents // _WARP) * _WARP, _MOST_THREADS)
     # of a block, so that two of them are at work at once: what does not fit is in the GPU's first
     # cache, which gets what shared memory leaves
-    most = most_shared_bytes // 2
+    most = most_shared_bytes // 2 - SYSTEM_BYTES
     teams = max(1, _BLOCK_THREADS // size) if size <= _WARP else 1
     memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)
 
@@ -88,16 +89,24 @@ def choose_team(
         memory.actions = place(action_bytes)
     if keep_worlds and memory.bytes + world_bytes <= most:
         memory.world = place(world_bytes)
-    rows = min(num_agents, size, _OBS_BYTES // (teams * obs_bytes))
+
+    def rows_within(room: int) -> int:
+        """Observations that fit into so much of a block's memory."""
+        left = room // teams - int(memory.bytes)
+        return (min(left, _OBS_BYTES // teams) - 16) // obs_bytes
+
+    rows = rows_within(most)
     # a few rows at a time would leave most threads idle
-    if converts_obs or rows >= min(num_agents, size) // 2 >= 1 or rows == num_agents:
-        rows = max(rows, 1)
+    if rows < min(num_agents, _WARP):
+        rows = 0
+    if converts_obs and rows == 0:
+        rows = max(1, rows_within(most_shared_bytes))
         if teams * (memory.bytes + rows * obs_bytes + 16) > most_shared_bytes:
-            if converts_obs:
-                raise SpecError(
-                    f"an observation of {obs_bytes} bytes is too large to be written as other "
-                    "numbers: leave obs_dtype out"
-                )
-        else:
-            memory.obs_rows, memory.obs = rows, place(rows * obs_bytes)
+            raise SpecError(
+                f"an observation of {obs_bytes} bytes is too large to be written as other "
+                "numbers: leave obs_dtype out"
+            )
+    if rows > 0:
+        memory.obs_rows = min(num_agents, size, rows)
+        memory.obs = place(memory.obs_rows * obs_bytes)
     return TeamShape(size, teams, memory)
