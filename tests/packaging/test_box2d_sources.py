@@ -14,7 +14,10 @@ import pytest
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 
-pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
+# that of this Python's environment: the system's own may be too old, or none
+CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent))
+
+pytestmark = pytest.mark.skipif(CMAKE is None, reason="needs cmake")
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def configure(checkout: Path, box2d: str) -> tuple[int, str]:
     pybind11 = subprocess.run(
         [sys.executable, "-m", "pybind11", "--cmakedir"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    command = ["cmake", "-S", checkout / "native", "-B", checkout / "objects"]
+    command = [str(CMAKE), "-S", checkout / "native", "-B", checkout / "objects"]
     command += [f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"]
     done = subprocess.run(
         [*command, f"-DROLLOUTS_BOX2D={box2d}"],
