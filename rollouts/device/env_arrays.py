@@ -67,6 +67,11 @@ class EnvArrays(ABC):
         self.options: Columns = {}
         self._configs = torch.empty(0)
         self._config_stride = 0
+        self._allocate()
+
+    @abstractmethod
+    def _allocate(self) -> None:
+        """Makes the arrays of states."""
 
     def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.device)
@@ -164,16 +169,8 @@ class EnvArrays(ABC):
 class LightArrays(EnvArrays):
     """Light environments: (words, N) int32 of states, field by field."""
 
-    def __init__(
-        self,
-        native_id: str,
-        num_envs: int,
-        device: torch.device,
-        env_id_offset: int,
-        facts: dict[str, Any],
-    ) -> None:
-        super().__init__(native_id, num_envs, device, env_id_offset, facts)
-        self.states = self._zeros((facts["state_fields"], num_envs), torch.int32)
+    def _allocate(self) -> None:
+        self.states = self._zeros((self._facts["state_fields"], self.num_envs), torch.int32)
 
     def fill(self, launch: Launch) -> None:
         assert isinstance(launch, EnvLaunch)
@@ -213,20 +210,13 @@ class LightArrays(EnvArrays):
 class WorldArrays(EnvArrays):
     """Worlds of agents: (N, world_bytes) uint8, each as in the C++ pool."""
 
-    def __init__(
-        self,
-        native_id: str,
-        num_envs: int,
-        device: torch.device,
-        env_id_offset: int,
-        facts: dict[str, Any],
-    ) -> None:
-        super().__init__(native_id, num_envs, device, env_id_offset, facts)
-        self.worlds = self._zeros((num_envs, facts["world_bytes"]), torch.uint8)
+    def _allocate(self) -> None:
+        facts = self._facts
+        self.worlds = self._zeros((self.num_envs, facts["world_bytes"]), torch.uint8)
         self.groups = self._renewed(torch.empty(0), facts["groups"])
         self._spaces: Any = None
         # where shared memory has no room for them
-        self._actions = self._zeros((num_envs, facts["action_bytes"]), torch.uint8)
+        self._actions = self._zeros((self.num_envs, facts["action_bytes"]), torch.uint8)
         self._tables = torch.empty(0)
         self._table_stride = 0
 

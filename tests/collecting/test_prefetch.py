@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_agents import CartPoleAgent
 from torch import nn
 
 import rollouts
@@ -24,24 +25,12 @@ ARRAYS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncat
           "bootstrap_value", "last_value", "last_obs", "policy_version")  # fmt: skip
 
 
-class Agent(nn.Module):
-    """Actor and critic of CartPole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.actor, self.critic = nn.Linear(4, 2), nn.Linear(4, 1)
-
-    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.actor(obs), self.critic(obs)
-
-
 def make(num_envs: int = 6, **options: Any) -> rollouts.VectorEnv:
     return rollouts.make_vec("CartPole-v1", num_envs, seed=3, autoreset_mode="same_step", **options)
 
 
 def collector(env: Any, prefetch: int, steps: int = 40, **options: Any) -> rollouts.Collector:
-    policy = TorchPolicy(Agent(), env.single_action_space, seed=11)
+    policy = TorchPolicy(CartPoleAgent(), env.single_action_space, seed=11)
     return rollouts.Collector(env, policy, steps, prefetch=prefetch, **options)
 
 
@@ -123,7 +112,7 @@ def test_poll_ends_a_rollout_of_the_pool() -> None:
 
     with make(64) as env:
         env.reset()
-        native = NativePolicy.from_torch(Agent(), env.single_action_space)
+        native = NativePolicy.from_torch(CartPoleAgent(), env.single_action_space)
         cells = (30_000, 64)
         arrays: dict[str, Any] = {
             name: np.empty(cells, np.float32)

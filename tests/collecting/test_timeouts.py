@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from small_agents import CartPoleAgent
 
 import rollouts
 from rollouts.batch import RolloutBatch
@@ -22,24 +22,12 @@ ARRAYS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncat
 HANG_S = 60.0
 
 
-class Agent(nn.Module):
-    """Actor and critic of CartPole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.actor, self.critic = nn.Linear(4, 2), nn.Linear(4, 1)
-
-    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.actor(obs), self.critic(obs)
-
-
 def make(num_envs: int = 16, **options: Any) -> rollouts.VectorEnv:
     return rollouts.make_vec("CartPole-v1", num_envs, seed=3, autoreset_mode="same_step", **options)
 
 
 def collector(env: Any, steps: int, **options: Any) -> rollouts.Collector:
-    policy = TorchPolicy(Agent(), env.single_action_space, seed=11)
+    policy = TorchPolicy(CartPoleAgent(), env.single_action_space, seed=11)
     return rollouts.Collector(env, policy, steps, **options)
 
 

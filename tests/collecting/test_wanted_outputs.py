@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from small_agents import Remembering
 from torch import nn
 
 import rollouts
@@ -49,22 +50,6 @@ class Masked(Agent):
         logits, value = super().forward(obs)
         first = torch.where(obs[:, :1] > 0, logits[:, :1] - torch.inf, logits[:, :1])
         return torch.cat([first, logits[:, 1:]], -1), value
-
-
-class Remembering(nn.Module):
-    """The same behind a GRU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.cell, self.agent = nn.GRUCell(4, 8), Agent(8, 2)
-
-    def initial_state(self) -> tuple[torch.Tensor]:
-        return (torch.full((8,), 0.5),)
-
-    def forward(self, obs: torch.Tensor, state: tuple[torch.Tensor]) -> tuple[Any, ...]:
-        hidden = self.cell(obs, state[0])
-        return *self.agent(hidden), (hidden,)
 
 
 def make(env_id: str, **options: Any) -> rollouts.VectorEnv:
@@ -126,7 +111,9 @@ def test_what_was_not_asked_for_is_not_there(engine: Any, outputs: Any) -> None:
 @ENGINES
 def test_outputs_of_a_policy_with_memory(engine: Any) -> None:
     with make("CartPole-v1", max_episode_steps=7) as env:
-        policy = RecurrentTorchPolicy(Remembering(), env.single_action_space, keep_states=True)
+        policy = RecurrentTorchPolicy(
+            Remembering(Agent(8, 2)), env.single_action_space, keep_states=True
+        )
         collect = rollouts.Collector(
             env, policy, STEPS, engine=engine, outputs=("entropy", "logits")
         )

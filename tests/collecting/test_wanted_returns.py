@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_agents import Remembering
 from torch import nn
 
 import rollouts
@@ -37,22 +38,6 @@ class Agent(nn.Module):
         obs = obs.float()
         log_std = () if self.log_std is None else (self.log_std,)
         return (self.actor(obs), *log_std, self.critic(obs))
-
-
-class Remembering(nn.Module):
-    """The same behind a GRU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.cell, self.agent = nn.GRUCell(4, 8), Agent(8, 2)
-
-    def initial_state(self) -> tuple[torch.Tensor]:
-        return (torch.full((8,), 0.5),)
-
-    def forward(self, obs: torch.Tensor, state: tuple[torch.Tensor]) -> tuple[Any, ...]:
-        hidden = self.cell(obs, state[0])
-        return *self.agent(hidden), (hidden,)
 
 
 def agent_for(env: rollouts.VectorEnv) -> Agent:
@@ -98,7 +83,7 @@ def test_returns_are_those_of_the_estimators_to_the_bit(
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_returns_of_a_policy_with_memory_and_of_rollouts_ahead(rule: Gae | Nstep) -> None:
     with make("CartPole-v1", 50, num_threads=2, max_episode_steps=25) as env:
-        policy = RecurrentTorchPolicy(Remembering(), env.single_action_space)
+        policy = RecurrentTorchPolicy(Remembering(Agent(8, 2)), env.single_action_space)
         collect = rollouts.Collector(env, policy, STEPS, engine="native", returns=rule, prefetch=1)
         for _ in range(3):
             assert_has_returns(collect.collect(), rule)
