@@ -150,7 +150,7 @@ struct GroupWorld {
     const auto network = std::make_shared<const policy::Network>(program);
     current = std::make_unique<policy::NativePolicy>(policy::NativePolicy{network, network->Pack(params), {}, {}});
     current->head.kind = policy::HeadKind::kMultiCategorical;
-    current->head.nvec = {11, 11};
+    current->nvec = {11, 11};
   }
 
   policy::RolloutArrays Arrays() {

@@ -57,20 +57,21 @@ policy::HeadKind HeadKindOf(const std::string& name) {
 }
 
 // What a head reads of the network's first output, which kernels do not look at.
-void CheckElements(const policy::Head& head, const policy::Network& network) {
+void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nvec,
+                   const policy::Network& network) {
   if (head.kind != policy::HeadKind::kMultiCategorical) {
-    if (!head.nvec.empty()) throw SpecError("nvec is for a multi_categorical head");
+    if (!nvec.empty()) throw SpecError("nvec is for a multi_categorical head");
     return;
   }
   std::int64_t size = 0;
-  for (const std::int32_t n : head.nvec) {
+  for (const std::int32_t n : nvec) {
     if (n < 1) throw SpecError("nvec has " + std::to_string(n) + ", expected 1 or more actions");
     size += n;
   }
-  if (head.nvec.empty() || size != network.output_size(0)) {
+  if (nvec.empty() || size != network.output_size(0)) {
     throw SpecError("the network gives " + std::to_string(network.output_size(0)) +
                     " logits, expected " + std::to_string(size) + ": one for each action of the " +
-                    std::to_string(head.nvec.size()) + " elements");
+                    std::to_string(nvec.size()) + " elements");
   }
 }
 
@@ -114,15 +115,15 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
       head_{.kind = HeadKindOf(head["kind"].cast<std::string>()),
             .deterministic = head["deterministic"].cast<bool>(),
             .epsilon = head["epsilon"].cast<float>(),
-            .seed = head["seed"].cast<std::uint64_t>(),
-            .nvec = head["nvec"].cast<std::vector<std::int32_t>>()} {
+            .seed = head["seed"].cast<std::uint64_t>()},
+      nvec_(head["nvec"].cast<std::vector<std::int32_t>>()) {
   // an output behind the value would be computed for nobody
   const std::size_t needed = policy::NumHeadInputs(head_.kind);
   if (network_->num_outputs() < needed || network_->num_outputs() > needed + 1) {
     throw SpecError("the network has " + std::to_string(network_->num_outputs()) +
                     " outputs, expected " + std::to_string(needed) + ", or one more: the value");
   }
-  CheckElements(head_, *network_);
+  CheckElements(head_, nvec_, *network_);
 }
 
 void PyPolicy::Load(const py::list& params, const py::list& sources, const Floats& initial) {
@@ -140,7 +141,7 @@ void PyPolicy::Load(const py::list& params, const py::list& sources, const Float
   // packed first: weights that are refused leave the old ones in place
   current_ = std::make_shared<const policy::NativePolicy>(
       policy::NativePolicy{network_, network_->Pack(spans), head_,
-                           {initial.data(), initial.data() + initial.size()}});
+                           {initial.data(), initial.data() + initial.size()}, nvec_});
   // the bytes themselves: a module changes its weights in place, so addresses tell nothing
   sources_.clear();
   for (const py::handle source : sources) {
@@ -195,7 +196,7 @@ py::tuple PyPolicy::Act(const Floats& obs,
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   if (policy::IsDiscrete(head_.kind)) {
     std::vector<py::ssize_t> shape{rows};
-    if (!head_.nvec.empty()) shape.push_back(static_cast<py::ssize_t>(head_.nvec.size()));
+    if (!nvec_.empty()) shape.push_back(static_cast<py::ssize_t>(nvec_.size()));
     py::array_t<std::int64_t> chosen(shape);
     actions.index = chosen.mutable_data();
     action = std::move(chosen);

@@ -12,9 +12,9 @@
 #define ROLLOUTS_POLICY_TARGET avx2
 #define ROLLOUTS_POLICY_LANES 8
 #pragma GCC target("avx2,fma")
-#include "heads_body.h"
-#include "kernels_body.h"
 #include "kernels_of.h"
+#include "rollouts/policy/head_loops.h"
+#include "rollouts/policy/layer_loops.h"
 
 namespace rollouts::policy {
 

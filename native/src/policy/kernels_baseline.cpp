@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels for what every machine of this architecture has; on x86-64 that is no fused
 // multiply-add, which is then emulated, exactly and slowly.
-#include "heads_body.h"
-#include "kernels_body.h"
 #include "kernels_of.h"
+#include "rollouts/policy/head_loops.h"
+#include "rollouts/policy/layer_loops.h"
 
 namespace rollouts::policy {
 

@@ -39,12 +39,12 @@ void NativePolicy::CheckFits(const SpaceSpec& observation, const SpaceSpec& acti
 
 void NativePolicy::CheckElements(const SpaceSpec& action) const {
   bool same = action.multi_discrete && action.dtype == DType::kInt32 &&
-              action.size() == static_cast<std::int64_t>(head.nvec.size());
-  for (std::size_t i = 0; same && i < head.nvec.size(); ++i) {
-    same = action.high[action.elementwise ? i : 0] + 1 == static_cast<double>(head.nvec[i]);
+              action.size() == static_cast<std::int64_t>(nvec.size());
+  for (std::size_t i = 0; same && i < nvec.size(); ++i) {
+    same = action.high[action.elementwise ? i : 0] + 1 == static_cast<double>(nvec[i]);
   }
   if (!same) {
-    throw SpecError("the policy chooses " + std::to_string(head.nvec.size()) +
+    throw SpecError("the policy chooses " + std::to_string(nvec.size()) +
                     " numbers of a MultiDiscrete action, and the environments' are not of these");
   }
 }
@@ -81,7 +81,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
   // once for all groups: each writes over what the one before computed
   Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
   Scratch box(std::int64_t{network.output_size(0)} * kColumns);
-  const auto num_elements = static_cast<std::int32_t>(policy.head.nvec.size());
+  const auto num_elements = static_cast<std::int32_t>(policy.nvec.size());
   std::vector<std::int32_t> elements(static_cast<std::size_t>(num_elements * kColumns));
   for (std::int64_t first = 0; first < rows; first += kColumns) {
     const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, rows - first));

@@ -32,7 +32,7 @@ class PolicyRows {
         arrays_(of_.arrays),
         obs_bytes_(of_.observation->bytes()),
         box_size_(IsDiscrete(policy_.head.kind) ? 1 : of_.action->size()),
-        elements_(policy_.head.nvec.size() * kColumns),
+        elements_(policy_.nvec.size() * kColumns),
         scratch_(std::int64_t{policy_.network->num_rows()} * kColumns),
         box_(std::int64_t{policy_.network->output_size(0)} * kColumns),
         states_(policy_, arrays_, rollout.settings_.chunk * of_.num_agents) {
@@ -241,7 +241,7 @@ class PolicyRows {
 
   // The same numbers to the rollout and to the pool, both of int32.
   void WriteElements(std::int32_t i, std::int64_t at, std::uint8_t* to) const {
-    const std::size_t size = policy_.head.nvec.size();
+    const std::size_t size = policy_.nvec.size();
     auto* chosen = reinterpret_cast<std::int32_t*>(arrays_.action);
     chosen += at * static_cast<std::int64_t>(size);
     auto* stored = reinterpret_cast<std::int32_t*>(to);

@@ -309,7 +309,7 @@ TEST(NativePolicy, FitsItsEnvironments) {
 
 TEST(NativePolicy, ChoosesTheElementsThatItsEnvironmentsHave) {
   NativePolicy policy = PolicyOf(HeadKind::kMultiCategorical, {5});
-  policy.head.nvec = {2, 3};
+  policy.nvec = {2, 3};
   EnvSpec spec = SpecOf(0, 2, DType::kInt32);
   spec.action.multi_discrete = spec.action.elementwise = true;
   spec.action.high[0] = 1, spec.action.high[1] = 2;

@@ -249,7 +249,7 @@ TEST(Rollout, SeveralNumbersOfAnActionReachTheEnvironment) {
   const auto pool = MakeCounting<units::PairEnv>(18, 1, {}, InSameStep());
   Collected found(*pool, 3);
   NativePolicy policy = PolicySaying(HeadKind::kMultiCategorical, {{0, 0, 0, 1, 0, 5, 0}, {2}});
-  policy.head.nvec = {4, 3};
+  policy.nvec = {4, 3};
   found.Collect(policy);
   for (std::size_t i = 0; i < 54; ++i) {
     CHECK_EQ(found.ActionAs<std::int32_t>(2 * i), 3);

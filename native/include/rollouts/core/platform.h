@@ -8,6 +8,8 @@
 #define ROLLOUTS_HD __host__ __device__
 // Of both as well; a call stays one, so that a kernel has its text once.
 #define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
+// For the host's vector instructions alone.
+#define ROLLOUTS_FLATTEN
 // NVRTC has no standard headers: these are the only std names that
 // environment headers may use.
 namespace std {
@@ -33,6 +35,8 @@ using size_t = decltype(sizeof(0));
 #define ROLLOUTS_HD
 #endif
 #define ROLLOUTS_NOINLINE ROLLOUTS_HD
+// Whatever it calls is compiled into it.
+#define ROLLOUTS_FLATTEN __attribute__((flatten))
 
 #endif
 

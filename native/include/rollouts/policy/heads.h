@@ -4,11 +4,7 @@
 // log-density.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include "rollouts/policy/network.h"
+#include "rollouts/policy/instruction.h"
 
 namespace rollouts::policy {
 
@@ -25,22 +21,21 @@ struct Head {
   bool deterministic = false;  // the likeliest action
   float epsilon = 0;
   std::uint64_t seed = 0;
-  std::vector<std::int32_t> nvec = {};  // of kMultiCategorical: n_0, n_1, ...
 };
 
 // How many of a network's outputs, the first ones, a head reads; one more is the value.
-constexpr std::size_t NumHeadInputs(HeadKind kind) {
+ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
   return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
 }
 
 // Whether actions are numbers of several, and not of a Box.
-constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
+ROLLOUTS_HD constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
 
 // Which step of which episode each column is at: the counters of its noise.
 struct NoiseKeys {
-  std::uint32_t env_id[kColumns] = {};
-  std::uint32_t episode[kColumns] = {};
-  std::uint32_t step[kColumns] = {};
+  std::uint32_t env_id[kSpan] = {};
+  std::uint32_t episode[kSpan] = {};
+  std::uint32_t step[kSpan] = {};
 };
 
 // Where the outputs lie in the scratch memory, in floats.
@@ -55,10 +50,10 @@ struct HeadInputs {
 
 // One group of columns.
 struct HeadOutputs {
-  std::int32_t index[kColumns] = {};  // of a discrete action
-  std::int32_t* elements = nullptr;   // (num_elements, kColumns): of one with several elements
-  float log_prob[kColumns] = {};
-  float entropy[kColumns] = {};
+  std::int32_t index[kSpan] = {};  // of a discrete action
+  std::int32_t* elements = nullptr;  // (num_elements, kColumns): of one with several elements
+  float log_prob[kSpan] = {};
+  float entropy[kSpan] = {};
   bool with_entropy = true;  // costs little, but is seldom wanted
   float* box = nullptr;      // (size, kColumns): a continuous action, or room to compute
 };

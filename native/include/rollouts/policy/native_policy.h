@@ -18,7 +18,8 @@ struct NativePolicy {
   std::shared_ptr<const Network> network;
   std::vector<float> params;  // as Network::Pack gives them
   Head head;
-  std::vector<float> initial = {};  // what is remembered when an episode begins: the states
+  std::vector<float> initial = {};      // what is remembered when an episode begins: the states
+  std::vector<std::int32_t> nvec = {};  // of a kMultiCategorical head: n_0, n_1, ...
 
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
@@ -38,8 +39,8 @@ struct Actions {
 };
 
 // The outputs of a policy's network, states among them, for rows of observations with the states
-// behind them, outside of a rollout: `out[i]` is (rows, output_size(i)). With `keys` (3, rows), the env_id, episode and step of each row, also
-// what its head chooses.
+// behind them, outside of a rollout: `out[i]` is (rows, output_size(i)). With `keys` (3, rows), the
+// env_id, episode and step of each row, also what its head chooses.
 void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
               std::span<float* const> out, const std::uint32_t* keys = nullptr,
               const Actions* actions = nullptr);

@@ -12,26 +12,6 @@
 
 namespace rollouts::policy {
 
-// Columns that are computed together; a register is (features, kColumns) floats.
-inline constexpr std::int32_t kColumns = 16;
-
-// One step of a laid-out program. Registers are given by their first row in the scratch memory,
-// weights by their offset in the packed parameters.
-struct Instruction {
-  OpKind kind = OpKind::kCopy;
-  std::int32_t out = 0;   // row
-  std::int32_t a = 0;     // row of the first input
-  std::int32_t b = 0;     // row of the second
-  std::int32_t c = 0;     // row of the third
-  std::int32_t size = 0;  // rows written
-  std::int32_t a_size = 0;
-  std::int32_t b_size = 0;
-  std::int32_t c_size = 0;
-  std::int64_t weight = 0;
-  std::int64_t bias = 0;  // -1: none
-  float number[2] = {};
-};
-
 // Outputs are packed in blocks of 16, and a last one of 16, 8 or 4: (blocks, inputs, block).
 std::int32_t LinearBlock(std::int32_t outputs_left);
 

@@ -7,43 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace rollouts::policy {
+#include "rollouts/policy/instruction.h"
 
-enum class OpKind : std::int32_t {
-  kLinear,
-  kLayerNorm,
-  kEmbedding,
-  kConstant,
-  kLiteral,  // a constant that is no parameter
-  kCopy,  // a part of what kConcat puts together
-  kTanh,
-  kRelu,
-  kSigmoid,
-  kSilu,
-  kGelu,
-  kGeluTanh,
-  kElu,
-  kLeakyRelu,
-  kSoftplus,
-  kExp,
-  kLog,
-  kSqrt,
-  kSquare,
-  kAdd,
-  kSub,
-  kMul,
-  kDiv,
-  kMinimum,
-  kMaximum,
-  kGreater,
-  kGreaterEqual,
-  kEqual,
-  kWhere,
-  kClamp,
-  kScale,
-  kConcat,
-  kSlice,
-};
+namespace rollouts::policy {
 
 // Throws SpecError for a name that is no operation.
 OpKind OpKindOf(const std::string& name);

@@ -11,7 +11,7 @@
 
 #include "rollouts/core/platform.h"
 
-#if !defined(__CUDACC_RTC__)
+#if !defined(ROLLOUTS_KERNEL)
 #include <cmath>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -28,15 +28,15 @@
 namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 
-#if defined(__CUDACC_RTC__) || defined(__CUDACC__)
+#if defined(ROLLOUTS_KERNEL)
 
 // one thread computes one column
 inline constexpr int kLanes = 1;
 using Floats = float;
 using Ints = std::int32_t;
 using Mask = bool;
-ROLLOUTS_HD inline Floats Fma(Floats a, Floats b, Floats c) { return fmaf(a, b, c); }
-ROLLOUTS_HD inline Floats Sqrt(Floats x) { return sqrtf(x); }
+ROLLOUTS_HD inline Floats Fma(Floats a, Floats b, Floats c) { return __builtin_fmaf(a, b, c); }
+ROLLOUTS_HD inline Floats Sqrt(Floats x) { return __builtin_sqrtf(x); }
 ROLLOUTS_HD inline Floats Splat(float value) { return value; }
 ROLLOUTS_HD inline Ints ToInts(Floats x) { return static_cast<Ints>(x); }
 ROLLOUTS_HD inline Floats ToFloats(Ints x) { return static_cast<Floats>(x); }

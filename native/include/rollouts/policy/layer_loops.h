@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network's kernels, compiled once for each instruction set; the including file has chosen one.
+// A network's layers as loops over columns, compiled once for each instruction set; the including
+// file has chosen one. On a GPU a thread computes one column, whose features lie kColumns apart.
 #pragma once
 
 #include "rollouts/policy/elementary.h"
-#include "rollouts/policy/kernels.h"
+#include "rollouts/policy/instruction.h"
 
 namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-constexpr int kVectors = kColumns / kLanes;  // that hold one row
+constexpr int kVectors = kSpan / kLanes;  // that hold one row
 
 // kOutputs rows of outputs of one block: biases, then inputs in their order, each a fused
 // multiply-add. As many sums as registers allow, so that their latency is hidden.
@@ -39,9 +40,10 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
 template <int kBlock>
 void LinearBlockOf(const float* weights, const float* bias, const float* x, int inputs, float* out,
                    int left) {
-  // 16 sums of AVX-512's 32 registers, else 4 outputs x 2 vectors: some are left for operands
+  // 16 sums of AVX-512's 32 registers, or of a GPU's many, else 4 outputs x 2 vectors: some are left
+  // for operands
   constexpr int kWide = kVectors < 2 ? kVectors : 2;
-  constexpr int kMost = kLanes == 16 ? 16 : 4;
+  constexpr int kMost = kLanes == 16 || kInKernel ? 16 : 4;
   constexpr int kTile = kBlock < kMost ? kBlock : kMost;
   for (int o = 0; o < kBlock && o < left; o += kTile) {
     for (int v = 0; v < kVectors; v += kWide) {
@@ -75,7 +77,7 @@ void Linear(const Instruction& step, const float* params, const float* x, float*
 void LayerNorm(const Instruction& step, const float* params, const float* x, float* out) {
   const float* gain = step.weight < 0 ? nullptr : params + step.weight;
   const float* bias = step.bias < 0 ? nullptr : params + step.bias;
-  for (int v = 0; v < kColumns; v += kLanes) {
+  for (int v = 0; v < kSpan; v += kLanes) {
     Floats sum = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
     // as torch: squares of differences, divided by the size and not by one less
@@ -99,7 +101,7 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   const float* table = params + step.weight;
   const int entries = step.b_size;
   // a row of the table for each column, one by one: they lie apart
-  for (int column = 0; column < kColumns; ++column) {
+  for (int column = 0; column < kSpan; ++column) {
     const int index = static_cast<int>(x[column]);
     // columns without an environment hold 0; the space bounds the others
     const float* row =
@@ -145,13 +147,20 @@ Floats Equal(Floats a, Floats b) { return Select(a == b, Splat(1.0f), Splat(0.0f
 
 template <Floats (*kFunction)(Floats)>
 void Map(const Instruction& step, const float* x, float* out) {
-  for (int i = 0; i < step.size * kColumns; i += kLanes) Store(out + i, kFunction(Load(x + i)));
+  for (int k = 0; k < step.size; ++k) {
+    for (int v = 0; v < kSpan; v += kLanes) {
+      Store(out + k * kColumns + v, kFunction(Load(x + k * kColumns + v)));
+    }
+  }
 }
 
 template <Floats (*kFunction)(Floats, float, float)>
 void MapWith(const Instruction& step, const float* x, float* out) {
-  for (int i = 0; i < step.size * kColumns; i += kLanes) {
-    Store(out + i, kFunction(Load(x + i), step.number[0], step.number[1]));
+  for (int k = 0; k < step.size; ++k) {
+    for (int v = 0; v < kSpan; v += kLanes) {
+      const Floats of = Load(x + k * kColumns + v);
+      Store(out + k * kColumns + v, kFunction(of, step.number[0], step.number[1]));
+    }
   }
 }
 
@@ -163,7 +172,7 @@ void Combine(const Instruction& step, const float* rows, float* out) {
   const int a_step = step.a_size == 1 ? 0 : kColumns;
   const int b_step = step.b_size == 1 ? 0 : kColumns;
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kColumns; v += kLanes) {
+    for (int v = 0; v < kSpan; v += kLanes) {
       Store(out + k * kColumns + v, kFunction(Load(a + k * a_step + v), Load(b + k * b_step + v)));
     }
   }
@@ -178,7 +187,7 @@ void Where(const Instruction& step, const float* rows, float* out) {
   const int yes_step = step.b_size == 1 ? 0 : kColumns;
   const int no_step = step.c_size == 1 ? 0 : kColumns;
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kColumns; v += kLanes) {
+    for (int v = 0; v < kSpan; v += kLanes) {
       const Mask holds = Load(condition + k * condition_step + v) != 0.0f;
       Store(out + k * kColumns + v,
             Select(holds, Load(yes + k * yes_step + v), Load(no + k * no_step + v)));
@@ -188,7 +197,7 @@ void Where(const Instruction& step, const float* rows, float* out) {
 
 void Constant(const Instruction& step, const float* params, float* out) {
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kColumns; v += kLanes) {
+    for (int v = 0; v < kSpan; v += kLanes) {
       Store(out + k * kColumns + v, Splat(params[step.weight + k]));
     }
   }

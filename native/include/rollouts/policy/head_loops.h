@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of heads, compiled once for each instruction set; the including file has chosen one.
+// What heads do as loops over columns, compiled once for each instruction set; the including file
+// has chosen one.
 #pragma once
 
 #include "rollouts/core/rng.h"
 #include "rollouts/policy/elementary.h"
-#include "rollouts/policy/kernels.h"
+#include "rollouts/policy/heads.h"
 
 namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
@@ -14,10 +15,10 @@ constexpr float kHalfLogTwoPi = 0.918938533204672742f;
 
 // Four random words for each column: a pure function of seed and keys.
 // Flattened: without calls the loop over columns becomes vector instructions.
-__attribute__((flatten)) void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
-                                        std::uint32_t block, std::uint32_t (*words)[kColumns]) {
+ROLLOUTS_FLATTEN void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
+                                        std::uint32_t block, std::uint32_t (*words)[kSpan]) {
 #pragma GCC ivdep
-  for (int i = 0; i < kColumns; ++i) {
+  for (int i = 0; i < kSpan; ++i) {
     const PhiloxBlock drawn =
         Philox4x32(PhiloxBlock{{block, keys.env_id[i], keys.episode[i], keys.step[i]}},
                    static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
@@ -33,8 +34,8 @@ Floats UniformOfWords(const std::uint32_t* words) {
 }
 
 // Two normally distributed numbers out of two words each (Box and Muller 1958).
-void DrawNormals(const std::uint32_t (*words)[kColumns], float* first, float* second) {
-  for (int v = 0; v < kColumns; v += kLanes) {
+void DrawNormals(const std::uint32_t (*words)[kSpan], float* first, float* second) {
+  for (int v = 0; v < kSpan; v += kLanes) {
     // 1 - u lies in (0, 1]
     const Floats radius = Sqrt(-2.0f * Log(1.0f - UniformOfWords(words[0] + v)));
     const SineCosine turn = SineCosineOfTurns(UniformOfWords(words[1] + v));
@@ -119,10 +120,10 @@ struct Element {
 // One of the element's actions, into `index`; adds to log-density and entropy.
 void ActElement(const Head& head, const HeadInputs& in, const NoiseKeys& keys, Element element,
                 std::int32_t* index, HeadOutputs& out) {
-  std::uint32_t words[4][kColumns];
+  std::uint32_t words[4][kSpan];
   if (!head.deterministic) DrawWords(keys, head.seed, element.number, words);
   const int size = element.size;
-  for (int v = 0; v < kColumns; v += kLanes) {
+  for (int v = 0; v < kSpan; v += kLanes) {
     const float* logits = in.first + element.row * kColumns + v;
     float* shares = out.box + v;
     const Softmax softmax = SoftmaxOf(logits, size, shares);
@@ -142,7 +143,7 @@ void ActElement(const Head& head, const HeadInputs& in, const NoiseKeys& keys, E
 
 void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& keys,
                     HeadOutputs& out) {
-  for (int i = 0; i < kColumns; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
+  for (int i = 0; i < kSpan; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
   if (head.kind == HeadKind::kCategorical) {
     return ActElement(head, in, keys, {0, 0, in.size}, out.index, out);
   }
@@ -157,10 +158,10 @@ void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& key
 void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, HeadOutputs& out) {
   const bool squashed = head.kind == HeadKind::kTanhGaussian;
   // both add up over the dimensions
-  for (int i = 0; i < kColumns; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
-  std::uint32_t words[4][kColumns];
+  for (int i = 0; i < kSpan; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
+  std::uint32_t words[4][kSpan];
   // stays 0 where the head is deterministic: the sample is the mean then
-  float normal[4][kColumns] = {};
+  float normal[4][kSpan] = {};
   for (int d = 0; d < in.size; ++d) {
     // a block of four words gives four numbers
     if (d % 4 == 0 && !head.deterministic) {
@@ -168,7 +169,7 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
       DrawNormals(words, normal[0], normal[1]);
       if (d + 2 < in.size) DrawNormals(words + 2, normal[2], normal[3]);
     }
-    for (int v = 0; v < kColumns; v += kLanes) {
+    for (int v = 0; v < kSpan; v += kLanes) {
       const Floats noise = Load(normal[d % 4] + v);
       // one for all dimensions, or each its own
       const Floats log_std = Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v);
@@ -189,10 +190,10 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
 
 void ActEpsilonGreedy(const Head& head, const HeadInputs& in, const NoiseKeys& keys,
                       HeadOutputs& out) {
-  std::uint32_t words[4][kColumns];
+  std::uint32_t words[4][kSpan];
   DrawWords(keys, head.seed, 0, words);
   const float epsilon = head.deterministic ? 0.0f : head.epsilon;
-  for (int v = 0; v < kColumns; v += kLanes) {
+  for (int v = 0; v < kSpan; v += kLanes) {
     Floats most = Load(in.first + v);
     Ints action = {};
     for (int a = 1; a < in.size; ++a) {

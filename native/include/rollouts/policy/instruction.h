@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels run of a network: plain data, the same on a GPU.
+#pragma once
+
+#include "rollouts/core/platform.h"
+
+namespace rollouts::policy {
+
+// Columns whose features lie together; a register is (features, kColumns) floats.
+inline constexpr std::int32_t kColumns = 16;
+// Columns that one call computes: all of them, or of a GPU's thread its own.
+inline constexpr std::int32_t kSpan = kInKernel ? 1 : kColumns;
+
+enum class OpKind : std::int32_t {
+  kLinear,
+  kLayerNorm,
+  kEmbedding,
+  kConstant,
+  kLiteral,  // a constant that is no parameter
+  kCopy,  // a part of what kConcat puts together
+  kTanh,
+  kRelu,
+  kSigmoid,
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kElu,
+  kLeakyRelu,
+  kSoftplus,
+  kExp,
+  kLog,
+  kSqrt,
+  kSquare,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMinimum,
+  kMaximum,
+  kGreater,
+  kGreaterEqual,
+  kEqual,
+  kWhere,
+  kClamp,
+  kScale,
+  kConcat,
+  kSlice,
+};
+
+// One step of a laid-out program. Registers are given by their first row in the scratch memory,
+// weights by their offset in the packed parameters.
+struct Instruction {
+  OpKind kind = OpKind::kCopy;
+  std::int32_t out = 0;   // row
+  std::int32_t a = 0;     // row of the first input
+  std::int32_t b = 0;     // row of the second
+  std::int32_t c = 0;     // row of the third
+  std::int32_t size = 0;  // rows written
+  std::int32_t a_size = 0;
+  std::int32_t b_size = 0;
+  std::int32_t c_size = 0;
+  std::int64_t weight = 0;
+  std::int64_t bias = 0;  // -1: none
+  float number[2] = {};
+};
+
+}  // namespace rollouts::policy
