@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
+    from rollouts.collecting.device_collector import DeviceCollector
+    from rollouts.collecting.device_rollout import DeviceRollout
     from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
@@ -82,6 +84,8 @@ _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
+    "DeviceCollector": "rollouts.collecting.device_collector",
+    "DeviceRollout": "rollouts.collecting.device_rollout",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
@@ -116,6 +120,8 @@ __all__ = [
     "CollectOptions",
     "Collector",
     "DTypeError",
+    "DeviceCollector",
+    "DeviceRollout",
     "DeviceStats",
     "DeviceVectorEnv",
     "EngineError",

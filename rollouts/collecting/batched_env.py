@@ -77,7 +77,7 @@ def check_env(env: object) -> None:
     kind = type(env).__name__
     if hasattr(env, "step_cost"):
         raise SpecError(
-            f"env is a {kind}, whose tensors stay on its device, and a collector fills NumPy "
-            "arrays: step it in a loop with the policy on that device, or leave device out"
+            f"env is a {kind}, whose tensors stay on its device, and this collector fills NumPy "
+            "arrays: use rollouts.DeviceCollector, or leave device out"
         )
     raise SpecError(f"env is a {kind}, expected one of make_vec, from_env_fns or the like")

@@ -91,7 +91,7 @@ class MultiAgentCollector:
             raise SpecError("agents are collected synchronously: leave batch_size out")
         self.env = env
         self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
-        self.policies = _by_group(policies, env.groups)
+        self.policies = by_group(policies, env.groups)
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
         self._groups = {
             name: _Group(
@@ -355,9 +355,14 @@ def _of(arrays: Any, name: str) -> Array:
     return array
 
 
-def _by_group(
+def by_group(
     policies: Policy | Mapping[str, Policy], groups: Mapping[str, AgentGroup]
 ) -> dict[str, Policy]:
+    """The policy of each group.
+
+    Raises:
+      SpecError: A group has none, one is of no group, or one memory is shared by several.
+    """
     if not isinstance(policies, Mapping):
         policies = dict.fromkeys(groups, policies)
     unknown = [name for name in policies if name not in groups]

@@ -71,7 +71,7 @@ class CudaKernel:
     ) -> None:
         """Puts it on torch's current stream and returns; what `args` points to must stay."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
-        entry = self._entries[-1 if args.num_steps > 1 else 0]
+        entry = self._entries[-1 if args.takes_many_steps else 0]
         with self._lock, torch.cuda.device(self._device):
             # a thread whose first call of CUDA this is has none, and torch gives it none
             if not int(self._check(self._driver.cuCtxGetCurrent())):
@@ -184,7 +184,7 @@ def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
         # functions for the host alone, such as VisitConfig, carry no annotation
         "--device-as-default-execution-space",
     ]
-    return options, [f"--include-path={folder}" for folder in source.env.include_dirs]
+    return options, [f"--include-path={folder}" for folder in source.include_dirs]
 
 
 def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> tuple[bytes, str]:
@@ -206,7 +206,7 @@ def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> tuple[by
         text = log.rstrip(b"\0 ").decode()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise SpecError(
-                f"{source.env.type} does not compile for a GPU:\n{source.explain(text)}"
+                f"{source.name} does not compile for a GPU:\n{source.explain(text)}"
             )
         cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
         check(nvrtc.nvrtcGetCUBIN(program, cubin))

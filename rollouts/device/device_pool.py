@@ -41,6 +41,8 @@ _FAULTS = {
     "in its place",
     Fault.ENDED: "was stepped after its episode had ended, with autoreset disabled: it stayed as "
     "it was. Reset it by reset(options={'reset_mask': ...})",
+    Fault.POLICY: "got a policy whose value or log_prob was not finite: look at its weights and at "
+    "the observation. Its action was the space's first, or 0",
     Fault.LAYOUT: "has arrays that lie elsewhere for the kernel than for the C++ pool, and was not "
     "stepped: name the types of its numbers by their size, such as float or std::int32_t",
 }
@@ -51,6 +53,7 @@ class DevicePool(ABC):
 
     metadata: dict[str, Any]
     # what _build makes
+    obs_dtypes: list[str]  # of each group of agents, or of the one agent
     _kernel: Kernel
     _source: KernelSource
     _block: BlockShape
@@ -96,10 +99,10 @@ class DevicePool(ABC):
         }
 
         (native_id, _, limit, internal) = recipe.segments[0]
-        self.device, is_emulated = read_device(device)
+        self.device, self.is_emulated = read_device(device)
         self._rules = StepRules(_AUTORESET.index(self.autoreset_mode), limit)
         facts = _native.device_facts(native_id, {**columns, **internal}, num_envs)
-        self._build(native_id, facts, obs_dtype, is_emulated)
+        self._build(native_id, facts, obs_dtype, self.is_emulated)
         self._envs.set_options({**columns, **internal})
         self._option_names = recipe.option_names
         # a copy, which callers may write into

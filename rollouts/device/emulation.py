@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from rollouts.device.kernel_source import KernelSource
-from rollouts.device.launch_args import EnvLaunch, Launch, WorldLaunch
+from rollouts.device.launch_args import Launch
 from rollouts.errors import EngineError, SpecError
 from rollouts.own_env.cache import cache_folder, find_or_make
 from rollouts.own_env.compiler import find_compiler
@@ -34,9 +34,9 @@ class HostKernel:
         """
         library = ctypes.CDLL(str(_compiled(source)))
         library.rollouts_launch_bytes.restype = ctypes.c_int64
-        args = WorldLaunch if source.env.multi_agent else EnvLaunch
+        args = source.launch_type
         if library.rollouts_launch_bytes() != ctypes.sizeof(args):
-            raise EngineError(f"{args.__name__} differs between the headers and launch_args.py")
+            raise EngineError(f"{args.__name__} differs between the headers and rollouts/device")
         self._entries = [getattr(library, name) for name in source.entries]
         for entry in self._entries:
             pointer = ctypes.POINTER(args)
@@ -51,13 +51,13 @@ class HostKernel:
     ) -> None:
         """Runs `num_blocks` blocks of `num_threads` threads to their end."""
         self.num_launches += 1
-        entry = self._entries[-1 if args.num_steps > 1 else 0]
+        entry = self._entries[-1 if args.takes_many_steps else 0]
         entry(args, num_blocks, num_threads, self._backwards)
 
 
 def _compiled(source: KernelSource) -> Path:
     compiler = find_compiler()
-    where = [f"-I{folder}" for folder in source.env.include_dirs]
+    where = [f"-I{folder}" for folder in source.include_dirs]
     parts = [source.digest, *compiler.command, compiler.version, *_FLAGS]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -71,7 +71,7 @@ def _compiled(source: KernelSource) -> Path:
         )
         if result.returncode != 0:
             raise SpecError(
-                f"{source.env.type} does not compile as a kernel:\n{source.explain(result.stderr)}"
+                f"{source.name} does not compile as a kernel:\n{source.explain(result.stderr)}"
             )
 
     return find_or_make(cache_folder("emulation"), key, _LIBRARY, make)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a kernel: an environment's header and the entries around it."""
+"""The texts of kernels: an environment's header or a policy's, and the entries around it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from rollouts.device.launch_args import EnvLaunch, Launch, WorldLaunch
+from rollouts.device.policy_launch import PolicyLaunch
 from rollouts.own_env.registrations import EnvSource
 from rollouts.support.include_dir import include_dir
 
@@ -22,13 +25,41 @@ OBS_TYPES = {
     "int8": "std::int8_t",
     "uint8": "std::uint8_t",
 }
-# folders of ours that a kernel may include
-_FOLDERS = ("core", "device", "envs")
+
+
+class KernelSource(Protocol):
+    """What a kernel is compiled from.
+
+    Attributes:
+      name: Of what it is a kernel, for messages.
+      text: The translation unit.
+      digest: Differs where the text does, or a header that it may include.
+      include_dirs: Folders for the compiler.
+      entries: Functions of the kernel.
+      launch_type: What they are told.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def include_dirs(self) -> tuple[Path, ...]: ...
+    @property
+    def entries(self) -> tuple[str, ...]: ...
+    @property
+    def launch_type(self) -> type[Launch]: ...
+
+    def explain(self, said: str) -> str:
+        """What a compiler said, with an own header where its author has it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSource:
-    """What a kernel is compiled from.
+class EnvKernelSource:
+    """A kernel that steps environments.
 
     Attributes:
       env: Where the environment's text is.
@@ -39,6 +70,21 @@ class KernelSource:
     env: EnvSource
     obs_dtype: str
     state_words: int = 0
+
+    @property
+    def name(self) -> str:
+        """The environment's type."""
+        return self.env.type
+
+    @property
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Folders for the compiler."""
+        return self.env.include_dirs
+
+    @property
+    def launch_type(self) -> type[Launch]:
+        """What the entries are told."""
+        return WorldLaunch if self.env.multi_agent else EnvLaunch
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -74,8 +120,7 @@ class KernelSource:
     def digest(self) -> str:
         """Differs where the text does, or a header that it may include."""
         own = "" if self.env.files is None else self.env.files.digest
-        parts = "\0".join((self.text, own, _digest_of_ours(include_dir())))
-        return hashlib.sha256(parts.encode()).hexdigest()
+        return _digest(self.text, own, _digest_of_ours(_ENV_FOLDERS, include_dir()))
 
     def explain(self, said: str) -> str:
         """What a compiler said, with an own header where its author has it."""
@@ -84,10 +129,68 @@ class KernelSource:
         return said.replace(str(self.env.include_dirs[0]), self.env.files.folder)
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyKernelSource:
+    """A kernel that computes a policy, whichever it is.
+
+    Attributes:
+      obs_dtype: One of OBS_TYPES whose numbers C++ converts: not float16 and bfloat16.
+    """
+
+    obs_dtype: str
+
+    @property
+    def name(self) -> str:
+        """Of what it is a kernel."""
+        return "the policy"
+
+    @property
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Folders for the compiler."""
+        return (include_dir(),)
+
+    @property
+    def launch_type(self) -> type[Launch]:
+        """What the entry is told."""
+        return PolicyLaunch
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Functions of the kernel."""
+        return ("rollouts_policy",)
+
+    @property
+    def text(self) -> str:
+        """The translation unit."""
+        return (
+            "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL float\n"
+            '#include "rollouts/policy/policy_kernel.h"\n'
+            f"ROLLOUTS_POLICY_KERNEL({OBS_TYPES[self.obs_dtype]})\n"
+        )
+
+    @property
+    def digest(self) -> str:
+        """Differs where the text does, or a header that it may include."""
+        return _digest(self.text, _digest_of_ours(_POLICY_FOLDERS, include_dir()))
+
+    def explain(self, said: str) -> str:
+        """What a compiler said."""
+        return said
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+# folders of ours that kernels may include
+_ENV_FOLDERS = ("core", "device", "envs")
+_POLICY_FOLDERS = ("core", "device", "data", "policy")
+
+
 @functools.cache
-def _digest_of_ours(include: Path) -> str:
+def _digest_of_ours(folders: tuple[str, ...], include: Path) -> str:
     found = hashlib.sha256()
-    for folder in _FOLDERS:
+    for folder in folders:
         for path in sorted((include / "rollouts" / folder).rglob("*.h")):
             found.update(str(path.relative_to(include)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()

@@ -36,16 +36,18 @@ class Fault(IntEnum):
     NO_SUCH_ACTION = 2
     ENDED = 3
     LAYOUT = 4
+    POLICY = 5
 
 
-def _pointers(*names: str) -> list[tuple[str, type[ctypes.c_void_p]]]:
+def pointers(*names: str) -> list[tuple[str, type[ctypes.c_void_p]]]:
+    """Members of a structure that are addresses."""
     return [(name, ctypes.c_void_p) for name in names]
 
 
 class ClockColumns(ctypes.Structure):
     """Arrays of all clocks."""
 
-    _fields_ = _pointers(
+    _fields_ = pointers(
         "seed",
         "env_id",
         "next_episode",
@@ -67,7 +69,7 @@ class DeviceRows(ctypes.Structure):
     """Arrays that rows are written to."""
 
     _fields_ = [
-        *_pointers(
+        *pointers(
             "obs",
             "final_obs",
             "reward",
@@ -84,11 +86,20 @@ class DeviceRows(ctypes.Structure):
 class EpisodeTotals(ctypes.Structure):
     """Arrays of what episodes came to."""
 
-    _fields_ = _pointers("episodes", "lengths", "returns")
+    _fields_ = pointers("episodes", "lengths", "returns")
 
 
-class EnvLaunch(ctypes.Structure):
+class Launch(ctypes.Structure):
     """What a launch does."""
+
+    @property
+    def takes_many_steps(self) -> bool:
+        """Whether the last one of a kernel's entries is called, else the first."""
+        return False
+
+
+class EnvLaunch(Launch):
+    """What a launch over light environments does."""
 
     _fields_ = [
         ("num_envs", ctypes.c_int64),
@@ -112,11 +123,15 @@ class EnvLaunch(ctypes.Structure):
         ("fault", ctypes.c_void_p),
     ]
 
+    @property
+    def takes_many_steps(self) -> bool:
+        return bool(self.num_steps > 1)
+
 
 class GroupRows(ctypes.Structure):
     """Arrays that rows of a group of agents are written to."""
 
-    _fields_ = _pointers(
+    _fields_ = pointers(
         "obs", "final_obs", "reward", "terminated", "truncated", "active", "episode_return"
     )
 
@@ -124,7 +139,7 @@ class GroupRows(ctypes.Structure):
 class WorldRows(ctypes.Structure):
     """Arrays that rows of worlds are written to."""
 
-    _fields_ = [*_pointers("ended", "episode_length"), ("groups", GroupRows * MAX_GROUPS)]
+    _fields_ = [*pointers("ended", "episode_length"), ("groups", GroupRows * MAX_GROUPS)]
 
 
 class TeamMemory(ctypes.Structure):
@@ -133,7 +148,7 @@ class TeamMemory(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows")]
 
 
-class WorldLaunch(ctypes.Structure):
+class WorldLaunch(Launch):
     """What a launch over worlds of agents does."""
 
     _fields_ = [
@@ -166,6 +181,3 @@ class WorldLaunch(ctypes.Structure):
         ("team_size", ctypes.c_int32),
         ("memory", TeamMemory),
     ]
-
-
-Launch = EnvLaunch | WorldLaunch

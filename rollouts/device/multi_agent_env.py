@@ -15,7 +15,7 @@ from rollouts.device.arguments import ActionReader, read_obs_dtype
 from rollouts.device.device_pool import Five
 from rollouts.device.env_arrays import WorldArrays
 from rollouts.device.kernel import BlockShape, make_kernel
-from rollouts.device.kernel_source import KernelSource
+from rollouts.device.kernel_source import EnvKernelSource
 from rollouts.device.launch_args import Launch, WorldLaunch
 from rollouts.device.rows import RowRing
 from rollouts.device.stepping import DeviceStepping
@@ -61,6 +61,7 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             )
             for group in self.groups.values()
         ]
+        self.obs_dtypes = [one.obs_dtype for one in rows]
         # a kernel writes one type of numbers
         (dtype,) = {one.obs_dtype for one in rows}
         self._readers = [
@@ -72,7 +73,7 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             )
             for name, group in self.groups.items()
         ]
-        self._source = KernelSource(env_source(native_id), dtype)
+        self._source = EnvKernelSource(env_source(native_id), dtype)
         self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
         self._envs = WorldArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)
         self._choose = functools.partial(self._choose_team, facts, dtype)

@@ -187,6 +187,10 @@ class RowRing(Generic[Rows]):
         """One for all rows of some steps, which is its holder's alone."""
         return self._make((num_steps, self._num_envs))
 
+    def make_one(self) -> Rows:
+        """One for a step, which is its holder's alone."""
+        return self._make((self._num_envs,))
+
     def forget(self) -> None:
         """Lets go of all: they know addresses that are no more."""
         self._sets.clear()

@@ -206,6 +206,25 @@ class DeviceStepping(DevicePool):
             five[4]["action"] = self._grouped(read)
         return five
 
+    def open_rows(self) -> Any:
+        """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
+        return self._ring.make_one()
+
+    def refill(self, launch: Launch) -> None:
+        """Has a launch that was made before know what the environments are now."""
+        self._fill(launch)
+
+    def step_rows(self, launch: Launch, actions: list[Tensor]) -> None:
+        """Steps all environments by a launch, into the rows that it names.
+
+        Args:
+          launch: Of `open_rows`.
+          actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
+        """
+        self._give(launch, actions)
+        self._launch(launch)
+        self._env_steps += self.num_envs
+
     def _launch(self, launch: Launch) -> None:
         """Puts a launch on the stream."""
         block = self._block

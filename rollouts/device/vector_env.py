@@ -15,7 +15,7 @@ from rollouts.device.arguments import ActionReader, read_obs_dtype
 from rollouts.device.device_pool import Five
 from rollouts.device.env_arrays import LightArrays
 from rollouts.device.kernel import BlockShape, make_kernel
-from rollouts.device.kernel_source import KernelSource
+from rollouts.device.kernel_source import EnvKernelSource
 from rollouts.device.launch_args import EnvLaunch, Launch
 from rollouts.device.rows import RowRing, RowSet, RowSpec
 from rollouts.device.stepping import DeviceStepping
@@ -70,7 +70,8 @@ class DeviceVectorEnv(DeviceStepping, GymnasiumVectorEnv[Tensor, Tensor, Tensor]
             read_obs_dtype(obs_dtype, self.single_observation_space),
             self.autoreset_mode is AutoresetMode.SAME_STEP,
         )
-        self._source = KernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
+        self.obs_dtypes = [rows.obs_dtype]
+        self._source = EnvKernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
         self._actions = ActionReader(self.single_action_space, (self.num_envs,), self.device)
         self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
         self._envs = LightArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)

@@ -95,7 +95,7 @@ class NativePolicy:
         self.made_of: tuple[Any, ...] = ()
         self.program = program
         self.head = head
-        self._sources = sources
+        self.sources = sources
         # of what is remembered of one environment
         self.state_shapes = tuple(each.shape for each in sources.initial_state())
         self._action_space = action_space
@@ -170,7 +170,7 @@ class NativePolicy:
         Raises:
           SpecError: A weight is NaN or infinite, or has another shape than before.
         """
-        arrays, initial = self._sources.arrays(), self._sources.initial_state()
+        arrays, initial = self.sources.arrays(), self.sources.initial_state()
         seen = [*arrays.values(), *initial]
         if not self._native.holds(seen):
             first = np.concatenate([np.zeros(0, np.float32), *map(np.ravel, initial)])
@@ -215,11 +215,11 @@ class NativePolicy:
 
     def weights(self) -> dict[str, Array]:
         """Returns a copy of the module's state_dict as NumPy arrays."""
-        return self._sources.copy()
+        return self.sources.copy()
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
         """Copies `weights` into the module, which must have the same names and shapes."""
-        self._sources.load(weights)
+        self.sources.load(weights)
         self.refresh()
         self.policy_version = version
 

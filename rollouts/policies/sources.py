@@ -104,6 +104,15 @@ class Sources:
             self._look()
         return self._views
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns the tensors themselves by name, wherever they lie.
+
+        Raises:
+          SpecError: As `arrays`.
+        """
+        self._check_kinds()
+        return tensors_of(self.module)
+
     def initial_state(self) -> list[Array]:
         """Returns what the module remembers when an episode begins, asked anew; often nothing.
 
@@ -122,12 +131,15 @@ class Sources:
             and not any(self._hooks)
         )
 
-    def _look(self) -> None:
+    def _check_kinds(self) -> None:
         if _kinds_of(self.module) != self._kinds:
             raise SpecError(
                 f"a layer of {type(self.module).__name__} was replaced by one of another kind or "
                 "got hooks since the module was read: make a new policy of it"
             )
+
+    def _look(self) -> None:
+        self._check_kinds()
         tensors = tensors_of(self.module)
         self._views = {
             name: np.ascontiguousarray(tensor.detach().cpu().numpy())

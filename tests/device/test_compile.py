@@ -11,7 +11,7 @@ import pytest
 
 from rollouts import EngineError, SpecError, _native
 from rollouts.device import cuda
-from rollouts.device.kernel_source import KernelSource
+from rollouts.device.kernel_source import EnvKernelSource
 from rollouts.own_env.registrations import env_source
 
 # one per type: ids may share a type
@@ -33,14 +33,14 @@ def needs_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(str(error))
 
 
-def source_of(env_type: str, obs_dtype: str | None = None) -> KernelSource:
+def source_of(env_type: str, obs_dtype: str | None = None) -> EnvKernelSource:
     env_id = ALL[env_type]
     env = env_source(env_id)
     if env.multi_agent:
-        return KernelSource(env, obs_dtype or "float32")
+        return EnvKernelSource(env, obs_dtype or "float32")
     own = _native.make_spec(env_id, {})["observation"]["dtype"].name
     words = _native.device_facts(env_id, {}, 1)["state_fields"]
-    return KernelSource(env, obs_dtype or own, words)
+    return EnvKernelSource(env, obs_dtype or own, words)
 
 
 def compile_for(env_type: str, arch: str) -> None:
@@ -70,7 +70,7 @@ def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> Non
 def test_an_error_names_file_and_line() -> None:
     env = dataclasses.replace(source_of("CartPole").env, type="NoSuchEnv")
     with pytest.raises(SpecError, match=re.compile(r"kernel\.cu\(5\): error", re.DOTALL)):
-        cuda.compile_cubin(KernelSource(env, "float32", 4), "sm_90")
+        cuda.compile_cubin(EnvKernelSource(env, "float32", 4), "sm_90")
 
 
 def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,23 @@ std::span<const std::uint8_t> BytesOf(const py::handle& array) {
           static_cast<std::size_t>(source.nbytes())};
 }
 
+// One float32 array for each parameter; keeps what had to be converted.
+struct Params {
+  explicit Params(const py::list& params) {
+    for (const py::handle param : params) {
+      arrays.push_back(py::cast<Floats>(param));
+      spans.emplace_back(arrays.back().data(), static_cast<std::size_t>(arrays.back().size()));
+    }
+  }
+  std::vector<Floats> arrays;
+  std::vector<std::span<const float>> spans;
+};
+
+template <typename T>
+py::bytes BytesOf(const T* data, std::size_t count) {
+  return {reinterpret_cast<const char*>(data), count * sizeof(T)};
+}
+
 // Arrays (rows, size) for each output of a network, and where they lie.
 struct Outputs {
   Outputs(const policy::Network& network, py::ssize_t rows) {
@@ -131,16 +148,10 @@ void PyPolicy::Load(const py::list& params, const py::list& sources, const Float
     throw SpecError("the initial state has " + std::to_string(initial.size()) +
                     " numbers, expected " + std::to_string(network_->state_size()));
   }
-  // keeps what had to be converted until it is packed
-  std::vector<Floats> arrays;
-  std::vector<std::span<const float>> spans;
-  for (const py::handle param : params) {
-    arrays.push_back(py::cast<Floats>(param));
-    spans.emplace_back(arrays.back().data(), static_cast<std::size_t>(arrays.back().size()));
-  }
+  const Params read(params);
   // packed first: weights that are refused leave the old ones in place
   current_ = std::make_shared<const policy::NativePolicy>(
-      policy::NativePolicy{network_, network_->Pack(spans), head_,
+      policy::NativePolicy{network_, network_->Pack(read.spans), head_,
                            {initial.data(), initial.data() + initial.size()}, nvec_});
   // the bytes themselves: a module changes its weights in place, so addresses tell nothing
   sources_.clear();
@@ -218,6 +229,31 @@ py::tuple PyPolicy::Act(const Floats& obs,
   return py::tuple(all);
 }
 
+py::dict PyPolicy::Layout() const {
+  const auto steps = network_->instructions();
+  py::list outputs;
+  for (std::size_t i = 0; i < network_->program().outputs.size(); ++i) {
+    outputs.append(py::make_tuple(network_->output_row(i), network_->output_size(i)));
+  }
+  py::dict layout;
+  layout["instructions"] = BytesOf(steps.data(), steps.size());
+  layout["num_instructions"] = steps.size();
+  layout["head"] = BytesOf(&head_, 1);
+  layout["nvec"] = nvec_;
+  layout["num_rows"] = network_->num_rows();
+  layout["obs_size"] = network_->program().obs_size;
+  layout["state_size"] = network_->state_size();
+  layout["num_head_inputs"] = policy::NumHeadInputs(head_.kind);
+  layout["num_states"] = network_->program().states.size();
+  layout["outputs"] = outputs;
+  return layout;
+}
+
+py::array_t<float> PyPolicy::Pack(const py::list& params) const {
+  const std::vector<float> packed = network_->Pack(Params(params).spans);
+  return py::array_t<float>(static_cast<py::ssize_t>(packed.size()), packed.data());
+}
+
 void BindPolicy(py::module_& module) {
   py::class_<PyPolicy, std::shared_ptr<PyPolicy>>(module, "NativePolicy")
       .def(py::init<std::int32_t, const py::list&, const py::list&, std::vector<std::int32_t>,
@@ -228,6 +264,8 @@ void BindPolicy(py::module_& module) {
       .def("holds", &PyPolicy::Holds, py::arg("sources"))
       .def("snapshot", [](const PyPolicy& self) { return PyPolicy(self); })
       .def("evaluate", &PyPolicy::Evaluate, py::arg("obs"))
+      .def("layout", &PyPolicy::Layout)
+      .def("pack", &PyPolicy::Pack, py::arg("params"))
       .def("act", &PyPolicy::Act, py::arg("obs"), py::arg("keys"));
   module.def("policy_kernels", [] { return policy::KernelNames(); },
              "Names of the kernels that this machine can run, the widest first.");

@@ -42,6 +42,12 @@ class PyPolicy {
       const pybind11::array_t<float, pybind11::array::c_style>& obs,
       const pybind11::array_t<std::uint32_t, pybind11::array::c_style>& keys) const;
 
+  // All that a kernel of another device runs, but for the weights: the instructions and the head
+  // as bytes, and where the outputs and the states lie.
+  pybind11::dict Layout() const;
+  // The parameters as kernels read them; nothing is kept of them.
+  pybind11::array_t<float> Pack(const pybind11::list& params) const;
+
  private:
   std::shared_ptr<const policy::Network> network_;
   policy::Head head_;

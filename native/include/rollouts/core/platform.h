@@ -10,6 +10,8 @@
 #define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
 // For the host's vector instructions alone.
 #define ROLLOUTS_FLATTEN
+#define ROLLOUTS_INLINE __host__ __device__ __forceinline__
+#define ROLLOUTS_IVDEP
 // NVRTC has no standard headers: these are the only std names that
 // environment headers may use.
 namespace std {
@@ -37,6 +39,10 @@ using size_t = decltype(sizeof(0));
 #define ROLLOUTS_NOINLINE ROLLOUTS_HD
 // Whatever it calls is compiled into it.
 #define ROLLOUTS_FLATTEN __attribute__((flatten))
+// Compiled into its caller, for whose instruction set and loops.
+#define ROLLOUTS_INLINE [[gnu::always_inline]] ROLLOUTS_HD inline
+// Before a loop whose iterations do not depend on each other, though arrays could overlap.
+#define ROLLOUTS_IVDEP _Pragma("GCC ivdep")
 
 #endif
 

@@ -2,13 +2,17 @@
 // T steps of B environments, as the return estimators read them.
 #pragma once
 
-#include <cstdint>
+#include "rollouts/core/platform.h"
 
 namespace rollouts {
 
 // Estimators go through the columns in blocks of this many: their running sums stay in
-// registers and the first-level cache, and nothing is allocated.
-inline constexpr std::int64_t kColumnBlock = 64;
+// registers and the first-level cache, and nothing is allocated. A GPU's thread has one.
+inline constexpr std::int64_t kColumnBlock = kInKernel ? 1 : 64;
+// Of the next block, where so many columns are left.
+ROLLOUTS_INLINE constexpr std::int64_t NumColumns(std::int64_t left) {
+  return left < kColumnBlock ? left : kColumnBlock;
+}
 
 // Borrowed, C-contiguous, time-major arrays. Where an episode ended at row t, row t + 1 (or
 // last_value) belongs to the next episode and is no part of its return.
@@ -24,11 +28,11 @@ struct Fragment {
   const Float* last_value;           // (B,)     V of the observation after row T - 1
   std::int64_t row = envs;           // floats of a row: more than B where they are some of its columns
 
-  [[gnu::always_inline]] bool Ended(std::int64_t i) const {
+  ROLLOUTS_INLINE bool Ended(std::int64_t i) const {
     return (terminated[i] | truncated[i]) != 0;
   }
   // The value after the last step of an episode, where Ended(i).
-  [[gnu::always_inline]] double EndValue(std::int64_t i) const {
+  ROLLOUTS_INLINE double EndValue(std::int64_t i) const {
     return terminated[i] != 0 ? 0.0 : static_cast<double>(bootstrap_value[i]);
   }
 };

@@ -2,27 +2,24 @@
 // Generalised advantage estimation: Schulman et al. 2016, equation 16.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-
 #include "rollouts/data/fragment.h"
 
 namespace rollouts {
 
 // `lambda` 0 is the one-step TD error, 1 the discounted return minus the baseline.
 template <typename Float>
-[[gnu::always_inline]] inline void Gae(const Fragment<Float>& in, double gamma, double lambda,
-                                       const Returns& out) {
+ROLLOUTS_INLINE void Gae(const Fragment<Float>& in, double gamma, double lambda,
+                         const Returns& out) {
   const double decay = gamma * lambda;
   for (std::int64_t first = 0; first < in.envs; first += kColumnBlock) {
-    const std::int64_t count = std::min(kColumnBlock, in.envs - first);
+    const std::int64_t count = NumColumns(in.envs - first);
     double next_value[kColumnBlock];
     double advantage[kColumnBlock] = {};
     for (std::int64_t b = 0; b < count; ++b) next_value[b] = in.last_value[first + b];
 
     for (std::int64_t t = in.steps - 1; t >= 0; --t) {
       const std::int64_t row = t * in.row + first;
-#pragma GCC ivdep
+      ROLLOUTS_IVDEP
       for (std::int64_t b = 0; b < count; ++b) {
         const std::int64_t i = row + b;
         const bool ended = in.Ended(i);

@@ -60,6 +60,7 @@ enum class Fault : std::uint64_t {
   kNoSuchAction = 2,
   kEnded = 3,
   kLayout = 4,  // host and device disagree about where a world's arrays lie
+  kPolicy = 5,  // a value or log_prob that is not finite
 };
 
 ROLLOUTS_HD inline void Report(std::uint64_t* fault, std::uint32_t env_id, Fault kind) {

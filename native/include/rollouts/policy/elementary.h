@@ -101,7 +101,7 @@ ROLLOUTS_HD inline Floats Log(Floats x) {
   constexpr float kHigh = 0.693145751953125f;
   constexpr float kLow = 1.42860682030941723e-6f;
   const Floats y = Fma(k, Splat(kHigh), f + Fma(k, Splat(kLow), tail));
-  const Floats infinity = Splat(static_cast<float>(__builtin_huge_val()));
+  const Floats infinity = FloatBits(Ints{} + 0x7F800000);
   const Floats special = Select(x == 0.0f, -infinity, Select(x > 0.0f, x, infinity - infinity));
   return Select((x > 0.0f) & (x < infinity), y, special);
 }

@@ -15,9 +15,9 @@ constexpr float kHalfLogTwoPi = 0.918938533204672742f;
 
 // Four random words for each column: a pure function of seed and keys.
 // Flattened: without calls the loop over columns becomes vector instructions.
-ROLLOUTS_FLATTEN void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
-                                        std::uint32_t block, std::uint32_t (*words)[kSpan]) {
-#pragma GCC ivdep
+ROLLOUTS_FLATTEN void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
+                                std::uint32_t (*words)[kSpan]) {
+  ROLLOUTS_IVDEP
   for (int i = 0; i < kSpan; ++i) {
     const PhiloxBlock drawn =
         Philox4x32(PhiloxBlock{{block, keys.env_id[i], keys.episode[i], keys.step[i]}},
@@ -28,9 +28,7 @@ ROLLOUTS_FLATTEN void DrawWords(const NoiseKeys& keys, std::uint64_t seed,
 
 // In [0, 1), of the highest 24 bits of a word.
 Floats UniformOfWords(const std::uint32_t* words) {
-  Ints bits;
-  __builtin_memcpy(&bits, words, sizeof(bits));
-  return ToFloats((bits >> 8) & 0xFFFFFF) * (1.0f / 16777216.0f);
+  return ToFloats((LoadInts(words) >> 8) & 0xFFFFFF) * (1.0f / 16777216.0f);
 }
 
 // Two normally distributed numbers out of two words each (Box and Muller 1958).
@@ -43,8 +41,6 @@ void DrawNormals(const std::uint32_t (*words)[kSpan], float* first, float* secon
     if (second) Store(second + v, radius * turn.sine);
   }
 }
-
-void StoreInts(std::int32_t* to, Ints x) { __builtin_memcpy(to, &x, sizeof(x)); }
 
 // What a vector of columns says about its actions' probabilities. `shares` (size, kColumns) are
 // e^(logit - most), computed once: they cost more than all else here.

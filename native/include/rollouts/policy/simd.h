@@ -35,8 +35,13 @@ inline constexpr int kLanes = 1;
 using Floats = float;
 using Ints = std::int32_t;
 using Mask = bool;
-ROLLOUTS_HD inline Floats Fma(Floats a, Floats b, Floats c) { return __builtin_fmaf(a, b, c); }
-ROLLOUTS_HD inline Floats Sqrt(Floats x) { return __builtin_sqrtf(x); }
+#if defined(__CUDACC_RTC__)
+__device__ inline Floats Fma(Floats a, Floats b, Floats c) { return fmaf(a, b, c); }
+__device__ inline Floats Sqrt(Floats x) { return sqrtf(x); }
+#else
+inline Floats Fma(Floats a, Floats b, Floats c) { return __builtin_fmaf(a, b, c); }
+inline Floats Sqrt(Floats x) { return __builtin_sqrtf(x); }
+#endif
 ROLLOUTS_HD inline Floats Splat(float value) { return value; }
 ROLLOUTS_HD inline Ints ToInts(Floats x) { return static_cast<Ints>(x); }
 ROLLOUTS_HD inline Floats ToFloats(Ints x) { return static_cast<Floats>(x); }
@@ -124,12 +129,25 @@ ROLLOUTS_HD inline Floats Round(Floats x) {
   return (x + kRounder) - kRounder;
 }
 
-ROLLOUTS_HD inline Floats Load(const float* from) {
+#if defined(ROLLOUTS_KERNEL)
+ROLLOUTS_HD inline Floats Load(const float* from) { return *from; }
+ROLLOUTS_HD inline void Store(float* to, Floats x) { *to = x; }
+ROLLOUTS_HD inline Ints LoadInts(const std::uint32_t* from) { return static_cast<Ints>(*from); }
+ROLLOUTS_HD inline void StoreInts(std::int32_t* to, Ints x) { *to = x; }
+#else
+inline Floats Load(const float* from) {
   Floats x;
   __builtin_memcpy(&x, from, sizeof(x));
   return x;
 }
-ROLLOUTS_HD inline void Store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof(x)); }
+inline void Store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof(x)); }
+inline Ints LoadInts(const std::uint32_t* from) {
+  Ints x;
+  __builtin_memcpy(&x, from, sizeof(x));
+  return x;
+}
+inline void StoreInts(std::int32_t* to, Ints x) { __builtin_memcpy(to, &x, sizeof(x)); }
+#endif
 
 }  // namespace ROLLOUTS_POLICY_TARGET
 }  // namespace rollouts::policy

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DeviceArena`: the tensors of one rollout on a GPU, and all launches that write them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rollouts.collecting.device_policy import ActorRows, DevicePolicy
+from rollouts.collecting.device_rollout import DeviceRollout
+from rollouts.collecting.wanted import RETURNS, Wanted
+from rollouts.device.launch_args import DeviceRows, WorldRows
+from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
+from rollouts.device.rows import HeldRows
+from rollouts.device.stepping import DeviceStepping
+from rollouts.policies.checks import head_inputs
+
+_CHOSEN = ("log_prob", "value", "entropy", "inputs")
+
+
+class GroupArena:
+    """The rows of one policy in a rollout."""
+
+    def __init__(
+        self, policy: DevicePolicy, wanted: Wanted, steps: int, kept_states: int, device: Any
+    ) -> None:
+        """Makes the tensors: (T, N, ...), or (T, N, A, ...) where there are agents."""
+        self.policy, self.wanted, self.steps = policy, wanted, steps
+        rows = policy.rows
+        self._shape = (rows.num_envs, *((rows.num_agents,) if rows.has_groups else ()))
+        self._kept_states = kept_states
+
+        def make(dtype: torch.dtype, shape: tuple[int, ...] = (), length: int = steps) -> Tensor:
+            return torch.empty((length, *self._shape, *shape), dtype=dtype, device=device)
+
+        names = head_inputs(rows.action_space)
+        has_inputs = any(name in wanted.outputs for name in names)
+        real, flag = torch.float32, torch.bool
+        tensors = {
+            "obs": make(getattr(torch, rows.obs_dtype), rows.obs_shape, steps + 1),
+            "action": make(_action_dtype(rows), rows.action_space.shape or ()),
+            "reward": make(real),
+            "terminated": make(flag),
+            "truncated": make(flag),
+            "episode_return": make(torch.float64),
+            "bootstrap_value": make(real),
+            "log_prob": make(real),
+            "value": make(real),
+            "last_value": make(real, (), 1),
+        }
+        if rows.has_groups:
+            tensors["active"] = make(flag)
+        if "entropy" in wanted.outputs:
+            tensors["entropy"] = make(real)
+        if has_inputs:
+            tensors["inputs"] = make(real, (sum(policy.head_sizes),))
+        if wanted.returns is not None:
+            tensors |= {name: make(real) for name in RETURNS}
+        if policy.state_shapes:
+            size = sum(math.prod(shape) for shape in policy.state_shapes)
+            tensors["policy_state"] = make(real, (size,), kept_states)
+        self.tensors: dict[str, Tensor] = tensors
+
+    def at(self, name: str, t: int) -> int | None:
+        """Where row t of a tensor lies; None of one that there is not."""
+        tensor = self.tensors.get(name)
+        return None if tensor is None else tensor.data_ptr() + t * tensor.stride(0) * tensor.itemsize
+
+    def launches(self, final_obs: Tensor, ended: Tensor) -> list[PolicyLaunch]:
+        """One before each step, which tells of the one before, and one behind the last.
+
+        Args:
+          final_obs: What episodes ended with in the last step, as `obs` has it.
+          ended: (T, N) bool: of environments with agents.
+        """
+        return [self._launch(t, final_obs, ended) for t in range(self.steps + 1)]
+
+    def _launch(self, t: int, final_obs: Tensor, ended: Tensor) -> PolicyLaunch:
+        launch = PolicyLaunch()
+        launch.obs = self.at("obs", t)
+        if t > 0:
+            seen = launch.seen
+            for name in ("terminated", "truncated", "active", "bootstrap_value"):
+                setattr(seen, name, self.at(name, t - 1))
+            seen.ended = ended[t - 1].data_ptr()
+            seen.final_obs = final_obs.data_ptr()
+        if t < self.steps:
+            for name in ("action", *_CHOSEN):
+                setattr(launch.chosen, name, self.at(name, t))
+            if t < self._kept_states:
+                launch.chosen.policy_state = self.at("policy_state", t)
+        else:
+            launch.last_value = self.at("last_value", 0)
+            if self.wanted.returns is not None:
+                launch.returns = self._returns()
+        return launch
+
+    def _returns(self) -> ReturnsRows:
+        assert self.wanted.returns is not None
+        gamma, gae_lambda, n = self.wanted.returns.rule
+        num_rows = self.policy.rows.num_rows
+        names = ("reward", "value", "terminated", "truncated", "bootstrap_value", "last_value")
+        fragment = Fragment(
+            steps=self.steps, envs=1, row=num_rows, **{name: self.at(name, 0) for name in names}
+        )
+        return ReturnsRows(
+            fragment=fragment,
+            advantage=self.at("advantage", 0),
+            target=self.at("target", 0),
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            n=n,
+        )
+
+    def rollout(
+        self, env_id: Tensor, episode_length: Tensor, policy_version: int
+    ) -> DeviceRollout:
+        """What was written, as callers get it: (T, N * A, ...)."""
+        flat = {
+            # rows of agents one after the other
+            name: one.flatten(1, len(self._shape)) for name, one in self.tensors.items()
+        }
+        agents = self.policy.rows.num_agents
+        obs, last_value = flat.pop("obs"), flat.pop("last_value")[0]
+        extras = {name: flat.pop(name) for name in ("active", *RETURNS) if name in flat}
+        extras |= self._outputs(flat.pop("entropy", None), flat.pop("inputs", None))
+        states = self._states(flat.pop("policy_state", None))
+        if self._kept_states > 1:
+            extras |= {f"policy_state.{i}": one for i, one in enumerate(states)}
+        return DeviceRollout(
+            **flat,
+            obs=obs[:-1],
+            last_obs=obs[-1],
+            last_value=last_value,
+            env_id=env_id,
+            episode_length=episode_length.repeat_interleave(agents, 1)
+            if self.policy.rows.has_groups
+            else episode_length,
+            policy_version=policy_version,
+            extras=extras,
+            policy_state=tuple(one[0] for one in states),
+        )
+
+    def _outputs(self, entropy: Tensor | None, inputs: Tensor | None) -> dict[str, Tensor]:
+        found = {} if entropy is None else {"entropy": entropy}
+        if inputs is None:
+            return found
+        space = self.policy.rows.action_space
+        parts = inputs.split(self.policy.head_sizes, -1)
+        for name, part in zip(head_inputs(space), parts, strict=True):
+            if name in self.wanted.outputs:
+                if name != "logits":
+                    # one standard deviation may serve all dimensions
+                    shape = (*part.shape[:2], math.prod(space.shape or ()))
+                    part = part.expand(shape).unflatten(-1, space.shape or (1,))
+                found[name] = part
+        return found
+
+    def _states(self, kept: Tensor | None) -> tuple[Tensor, ...]:
+        """(K, rows, *shape) each."""
+        shapes = self.policy.state_shapes
+        if kept is None:
+            return ()
+        parts = kept.split([math.prod(shape) for shape in shapes], -1)
+        return tuple(
+            part.reshape(*part.shape[:2], *shape)
+            for part, shape in zip(parts, shapes, strict=True)
+        )
+
+
+class DeviceArena(HeldRows):
+    """The rows of all groups in a rollout, used again when nobody holds one of them."""
+
+    def __init__(self, env: DeviceStepping, groups: dict[str, GroupArena], steps: int) -> None:
+        """Makes launches that write the groups' tensors, row after row."""
+        self.groups = groups
+        self._rows = env.open_rows()
+        self.launch = self._rows.launch
+        shape, device = (steps, env.num_envs), env.device
+        self.ended = torch.empty(shape, dtype=torch.bool, device=device)
+        self.episode_length = torch.empty(shape, dtype=torch.int32, device=device)
+        finals = self._finals()
+        self.policy_launches = {
+            name: group.launches(final, self.ended)
+            for (name, group), final in zip(groups.items(), finals, strict=True)
+        }
+        self.env_rows = [self._env_rows(t) for t in range(steps)]
+        self.env_actions = [
+            [
+                group.tensors["action"][t]
+                if group.policy.env_action is None
+                else group.policy.env_action
+                for group in groups.values()
+            ]
+            for t in range(steps)
+        ]
+        tensors = [one for group in groups.values() for one in group.tensors.values()]
+        super().__init__([*tensors, self.ended, self.episode_length], [])
+
+    def _finals(self) -> list[Tensor]:
+        if isinstance(self.launch.rows, WorldRows):
+            return [tensors["final_obs"] for tensors in self._rows.groups]
+        return [self._rows.batch()[4]["final_obs"]]
+
+    def _env_rows(self, t: int) -> DeviceRows | WorldRows:
+        rows = type(self.launch.rows).from_buffer_copy(self.launch.rows)
+        several = isinstance(rows, WorldRows)
+        for g, group in enumerate(self.groups.values()):
+            of_group = rows.groups[g] if several else rows
+            of_group.obs = group.at("obs", t + 1)
+            names = ["reward", "terminated", "truncated", "episode_return"]
+            for name in names + ["active"] * several:
+                setattr(of_group, name, group.at(name, t))
+        rows.episode_length = self.episode_length[t].data_ptr()
+        if several:
+            rows.ended = self.ended[t].data_ptr()
+        return rows
+
+
+def _action_dtype(rows: ActorRows) -> torch.dtype:
+    if isinstance(rows.action_space, spaces.Discrete):
+        return torch.int64
+    return torch.int32 if isinstance(rows.action_space, spaces.MultiDiscrete) else torch.float32

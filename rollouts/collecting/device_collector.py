@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DeviceCollector`: rollouts of a GPU's pool, whose policy a kernel computes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from rollouts.checks import whole_number
+from rollouts.collecting.device_arena import DeviceArena, GroupArena
+from rollouts.collecting.device_policy import ActorRows, DevicePolicy
+from rollouts.collecting.device_rollout import DeviceRollout
+from rollouts.collecting.engine import native_of, still_computes
+from rollouts.collecting.multi_agent import by_group
+from rollouts.collecting.wanted import Wanted
+from rollouts.device.device_pool import DevicePool
+from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
+from rollouts.device.rows import RowRing
+from rollouts.device.stepping import DeviceStepping
+from rollouts.errors import SpecError
+from rollouts.returns import Gae, Nstep
+
+if TYPE_CHECKING:
+    from rollouts.policies.protocol import Policy
+
+_ALONE = ""  # the group of environments with one agent
+
+
+class DeviceCollector:
+    """Yields rollouts of `rollout_length` steps of all environments of a GPU's pool.
+
+    What `Collector` and `MultiAgentCollector` are for C++ pools. Environments, policy and returns
+    are kernels: T + 1 launches of the policy and T of the environments make a rollout. Nothing is
+    copied to the host, and `collect` returns before the device has done any of it: what a learner
+    computes with the tensors waits on the same stream.
+
+    Actions are drawn as in a C++ pool: for the same seed, weights and observations the same
+    actions, log-probabilities and values, to the bit. Noise is a pure function of (seed, env_id,
+    episode, step).
+
+    A rollout's tensors are its own as long as somebody holds one of them. What goes wrong on the
+    device (a value that is not finite, say) is raised by `synchronize`.
+
+    Not thread-safe; nobody else steps the environments meanwhile.
+    """
+
+    def __init__(
+        self,
+        env: DeviceStepping,
+        policy: Policy | Mapping[str, Policy],
+        rollout_length: int,
+        *,
+        outputs: Sequence[str] = (),
+        returns: Gae | Nstep | None = None,
+    ) -> None:
+        """Takes a pool that nobody else steps; does not step it yet.
+
+        Args:
+          env: Of `make_vec(..., device="cuda", autoreset_mode="same_step")`.
+          policy: A `TorchPolicy`, `RecurrentTorchPolicy` or `NativePolicy` whose module native code
+            can read; its weights are read where they lie, before each rollout: best on the same
+            device. Of environments with agents: group -> its policy, or one for all.
+          rollout_length: Steps T.
+          outputs: As of `Collector`.
+          returns: As of `Collector`: extras["advantage"] and extras["target"] (T, B), the bits of
+            `rollouts.returns`.
+
+        Raises:
+          SpecError: The pool is none of a GPU or autoresets otherwise, rollout_length is below 1,
+            or the policy cannot be read, does not fit or has no such outputs. EngineError: As
+            `make_vec`.
+        """
+        if not isinstance(env, DevicePool):
+            raise SpecError(
+                f"env is a {type(env).__name__}, expected a pool of a GPU, as make_vec(..., "
+                "device='cuda') makes it: rollouts.Collector takes the others"
+            )
+        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise SpecError(
+                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
+                'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
+            )
+        self.env = env
+        self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
+        rows = _rows_of(env)
+        groups: Any = getattr(env, "groups", None) or {_ALONE: None}
+        self.policies: dict[str, Any] = by_group(policy, groups)
+        self._rows = rows
+        self._wanted = {
+            name: Wanted(outputs, returns, one.action_space) for name, one in rows.items()
+        }
+        self._env_id = {name: _env_ids(env, one) for name, one in rows.items()}
+        self._read_policies()
+        self._must_reset = True
+        self._last_obs: dict[str, Tensor] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        """Collects rollouts for ever."""
+        while True:
+            yield self.collect()
+
+    def reset(self) -> None:
+        """Has the next rollout begin with new episodes."""
+        self._must_reset = True
+
+    def collect(self) -> Any:
+        """Launches T steps of every environment and returns what they will have written.
+
+        Returns:
+          A `DeviceRollout`, or of environments with agents a dict of group -> `DeviceRollout`.
+
+        Raises:
+          SpecError: A policy's module has got another layer that cannot be read.
+          ClosedError: The environments were closed.
+        """
+        if not all(
+            still_computes(one.native, self.policies[name]) for name, one in self._acting.items()
+        ):
+            self._read_policies()
+        versions = {name: policy.policy_version for name, policy in self.policies.items()}
+        for acting in self._acting.values():
+            acting.weights.refresh()
+        if self._must_reset:
+            self._begin()
+        arena = self._ring.take()
+        for name, group in arena.groups.items():
+            group.tensors["obs"][0].copy_(self._last_obs[name])
+        self._run(arena)
+        self._last_obs = {name: one.tensors["obs"][-1] for name, one in arena.groups.items()}
+        found = {
+            name: group.rollout(self._env_id[name], arena.episode_length, versions[name])
+            for name, group in arena.groups.items()
+        }
+        return found[_ALONE] if _ALONE in found else found
+
+    def synchronize(self) -> None:
+        """Waits until the device has done what was launched.
+
+        Raises:
+          EnvError: Something went wrong there since the last time; it names the env_id.
+        """
+        self.env.synchronize()
+
+    def close(self) -> None:
+        """Closes the environments; may be called twice."""
+        self.env.close()
+
+    def _read_policies(self) -> None:
+        env = self.env
+        self._acting: dict[str, DevicePolicy] = {}
+        kept = {}
+        for name, policy in self.policies.items():
+            rows = self._rows[name]
+            try:
+                native = native_of(policy, _obs_space(env, name))
+                self._acting[name] = DevicePolicy(
+                    native, rows, env.device, emulated=env.is_emulated
+                )
+                self._wanted[name].check(policy, native)
+            except SpecError as error:
+                of = f" of group {name!r}" if name else ""
+                raise SpecError(f"the policy{of} cannot be a kernel: {error}") from error
+            keeps_all = getattr(policy, "keeps_states", False)
+            kept[name] = self.rollout_length if keeps_all else 1
+
+        def make(shape: tuple[int, ...]) -> DeviceArena:
+            groups = {
+                name: GroupArena(
+                    acting, self._wanted[name], self.rollout_length, kept[name], env.device
+                )
+                for name, acting in self._acting.items()
+            }
+            return DeviceArena(env, groups, self.rollout_length)
+
+        self._ring = RowRing(env.num_envs, make)
+
+    def _begin(self) -> None:
+        obs, _ = self.env.reset()
+        self._last_obs = dict(obs) if isinstance(obs, dict) else {next(iter(self._rows)): obs}
+        self._must_reset = False
+
+    def _run(self, arena: DeviceArena) -> None:
+        """T + 1 launches of each policy, and between them T of the environments."""
+        env = self.env
+        env.refill(arena.launch)
+        for t in range(self.rollout_length + 1):
+            for name, launches in arena.policy_launches.items():
+                launch = launches[t]
+                self._acting[name].fill(launch)
+                launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
+                self._acting[name].launch(launch)
+            if t < self.rollout_length:
+                arena.launch.rows = arena.env_rows[t]
+                env.step_rows(arena.launch, arena.env_actions[t])
+
+
+def _rows_of(env: DeviceStepping) -> dict[str, ActorRows]:
+    """Whose actions there are to choose, by group."""
+    dtypes = env.obs_dtypes
+    if not isinstance(env, MultiAgentDeviceVectorEnv):
+        space, actions = env.single_observation_space, env.single_action_space
+        return {
+            _ALONE: ActorRows(
+                env.num_envs, 1, 0, 1, False, space.shape or (), dtypes[0], actions
+            )
+        }
+    found, first = {}, 0
+    for (name, group), dtype in zip(env.groups.items(), dtypes, strict=True):
+        found[name] = ActorRows(
+            env.num_envs,
+            group.num_agents,
+            first,
+            len(env.agents),
+            True,
+            group.single_observation_space.shape or (),
+            dtype,
+            group.single_action_space,
+        )
+        first += group.num_agents
+    return found
+
+
+def _obs_space(env: Any, name: str) -> Any:
+    return env.single_observation_spaces[name] if name else env.single_observation_space
+
+
+def _env_ids(env: DeviceStepping, rows: ActorRows) -> Tensor:
+    """(rows,) int32: of agents the environment's times A, and their places."""
+    first = env.env_id_offset * rows.num_agents
+    return torch.arange(first, first + rows.num_rows, dtype=torch.int32, device=env.device)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DevicePolicy`: a native policy as its kernel gets it: instructions, weights and memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rollouts.device.kernel import Kernel, make_kernel
+from rollouts.device.kernel_source import PolicyKernelSource
+from rollouts.device.policy_launch import Head, KernelAgents, KernelPolicy, OutputPlace, PolicyLaunch
+from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
+from rollouts.policies.program import parameters_of
+from rollouts.policies.sources import state_of
+
+_NUM_THREADS = 128  # of a block
+_MAX_BLOCKS = 2048
+_MAX_SCRATCH_BYTES = 2**28
+_COLUMNS = 16  # kColumns of native/include/rollouts/policy/instruction.h
+_HALVES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRows:
+    """Whose actions a policy chooses: all environments', or the agents' of one of their groups.
+
+    Attributes:
+      num_envs: N.
+      num_agents, first_agent, all_agents: A of the group, which of the environment's agents is its
+        first, and how many that has; 1, 0 and 1 without groups.
+      has_groups: Whether there are agents, who may leave before the others.
+      obs_shape, obs_dtype: Of one observation.
+      action_space: Of one.
+    """
+
+    num_envs: int
+    num_agents: int
+    first_agent: int
+    all_agents: int
+    has_groups: bool
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    action_space: gymnasium.Space[Any]
+
+    @property
+    def num_rows(self) -> int:
+        """N * A."""
+        return self.num_envs * self.num_agents
+
+
+class DeviceWeights:
+    """A module's weights as kernels read them, gathered where the module lies, without a copy to
+    the host."""
+
+    def __init__(self, policy: NativePolicy, device: torch.device) -> None:
+        """Finds out where each number goes.
+
+        Raises:
+          SpecError: There are more than 2^24 of them.
+        """
+        self._policy = policy
+        tensors = policy.sources.tensors()
+        count = 1 + sum(one.numel() for one in tensors.values())
+        if count > 2**24:
+            raise SpecError(
+                f"the module has {count} weights, expected at most 2^24 for the native engine on a "
+                "GPU: use engine='torch'"
+            )
+        # each number's place in all of them, 1 and so on, stands for itself; 0 is what is padding
+        labels, first = {}, 1
+        for name, one in tensors.items():
+            labels[name] = np.arange(first, first + one.numel()).reshape(tuple(one.shape))
+            first += one.numel()
+        native = policy.refresh()
+        packed = native.pack(parameters_of(policy.program, labels))
+        zeros = {name: np.zeros_like(label) for name, label in labels.items()}
+        literals = native.pack(parameters_of(policy.program, zeros))
+        order = np.where(packed == literals, 0, packed).astype(np.int64)
+        self._order = torch.from_numpy(order).to(device)
+        self._literals = torch.from_numpy(literals).to(device)
+        self.packed = torch.zeros_like(self._literals)
+        self.initial = torch.zeros(
+            sum(math.prod(shape) for shape in policy.state_shapes), device=device
+        )
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Takes over the weights that the module has now; does not wait for the device.
+
+        Raises:
+          SpecError: A layer was replaced since the module was read.
+        """
+        to = self._order.device
+        parts = [one.detach().reshape(-1).to(to) for one in self._policy.sources.tensors().values()]
+        flat = torch.cat([torch.zeros(1, device=to), *(part.float() for part in parts)])
+        self.packed.copy_(torch.where(self._order == 0, self._literals, flat[self._order]))
+        if self.initial.numel():
+            state = [one.reshape(-1).to(to) for one in state_of(self._policy.sources.module)]
+            self.initial.copy_(torch.cat(state))
+
+
+class DevicePolicy:
+    """Everything of a policy that stays from launch to launch.
+
+    Attributes:
+      rows: Whose actions it chooses.
+      state_shapes: Of what is remembered of one row.
+      head_sizes: Of what the head reads.
+    """
+
+    def __init__(
+        self, policy: NativePolicy, rows: ActorRows, device: torch.device, *, emulated: bool
+    ) -> None:
+        """Compiles the kernel, or takes it from the cache.
+
+        Raises:
+          SpecError: The policy does not fit the environments. EngineError: As `make_kernel`.
+        """
+        layout = policy.refresh().layout()
+        self.rows, self.native = rows, policy
+        self.state_shapes: tuple[tuple[int, ...], ...] = policy.state_shapes
+        num_inputs = layout["num_head_inputs"]
+        places = [OutputPlace(row, size) for row, size in layout["outputs"]]
+        num_states = layout["num_states"]
+        outputs, states = places[: len(places) - num_states], places[len(places) - num_states :]
+        self.head_sizes = [one.size for one in outputs[:num_inputs]]
+        _check_fits(layout, self.head_sizes, [one.size for one in outputs[num_inputs:]], rows)
+
+        self.weights = DeviceWeights(policy, device)
+        self._arrays = {
+            "instructions": _as_bytes(layout["instructions"], device),
+            "nvec": torch.tensor(layout["nvec"] or [0], dtype=torch.int32, device=device),
+            "states": _as_bytes(b"".join(bytes(one) for one in states), device),
+            "params": self.weights.packed,
+            "initial": self.weights.initial,
+        }
+        value = outputs[num_inputs] if len(outputs) > num_inputs else OutputPlace(0, 0)
+        self._told = KernelPolicy(
+            **{name: one.data_ptr() for name, one in self._arrays.items()},
+            head=Head.from_buffer_copy(layout["head"]),
+            num_instructions=layout["num_instructions"],
+            num_rows=layout["num_rows"],
+            num_elements=len(layout["nvec"]),
+            num_states=num_states,
+            obs_size=layout["obs_size"],
+            state_size=layout["state_size"],
+            first=outputs[0],
+            second=outputs[1] if num_inputs == 2 else OutputPlace(0, 0),
+            value=value,
+        )
+        self._scratch_rows = layout["num_rows"] + self.head_sizes[0] + len(layout["nvec"])
+        of_block = 4 * self._scratch_rows * _NUM_THREADS
+        most = max(1, min(_MAX_BLOCKS, _MAX_SCRATCH_BYTES // of_block))
+        self._num_blocks = min(most, -(-rows.num_rows // _NUM_THREADS))
+        self._scratch = torch.zeros(self._num_blocks * of_block // 4, device=device)
+        self._state = torch.zeros(layout["state_size"], rows.num_rows, device=device)
+        space = rows.action_space
+        self._bounds: list[Tensor] = []
+        self.env_action: Tensor | None = None  # of boxes: (N, A, *shape), clipped
+        if isinstance(space, spaces.Box):
+            self._bounds = [
+                torch.from_numpy(np.array(one, np.float32)).to(device)
+                for one in (space.low, space.high)
+            ]
+            agents = (rows.num_agents,) if rows.has_groups else ()
+            shape = (rows.num_envs, *agents, *space.shape)
+            self.env_action = torch.zeros(shape, device=device)
+        self._kernel: Kernel = make_kernel(
+            PolicyKernelSource(rows.obs_dtype), device, emulated=emulated
+        )
+
+    def state_now(self) -> tuple[Tensor, ...]:
+        """What is remembered of each row, (rows, *shape) each."""
+        sizes = [math.prod(shape) for shape in self.state_shapes]
+        parts = self._state.T.split(sizes, 1)
+        return tuple(
+            part.reshape(-1, *shape) for part, shape in zip(parts, self.state_shapes, strict=True)
+        )
+
+    def fill(self, launch: PolicyLaunch) -> None:
+        """Writes into a launch what all launches of this policy have in common."""
+        rows = self.rows
+        launch.num_rows, launch.policy = rows.num_rows, self._told
+        launch.agents = KernelAgents(rows.num_agents, rows.first_agent, rows.all_agents)
+        launch.state, launch.scratch = self._state.data_ptr(), self._scratch.data_ptr()
+        launch.scratch_rows = self._scratch_rows
+        if self.env_action is not None:
+            launch.chosen.env_action = self.env_action.data_ptr()
+            launch.chosen.low, launch.chosen.high = (one.data_ptr() for one in self._bounds)
+
+    def launch(self, launch: PolicyLaunch) -> None:
+        """Puts a launch on the stream."""
+        self._kernel.launch(launch, self._num_blocks, _NUM_THREADS)
+
+
+def _as_bytes(data: bytes, device: torch.device) -> Tensor:
+    # of nothing there is no tensor
+    return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(device)
+
+
+def _check_fits(
+    layout: dict[str, Any], inputs: list[int], values: list[int], rows: ActorRows
+) -> None:
+    """Raises SpecError where a policy does not fit the environments' spaces."""
+    if rows.obs_dtype in _HALVES:
+        raise SpecError(
+            f"observations are {rows.obs_dtype}, expected float32 for the native engine: leave "
+            "obs_dtype out, or use engine='torch'"
+        )
+    size = math.prod(rows.obs_shape)
+    if layout["obs_size"] != size:
+        raise SpecError(
+            f"the policy reads observations of {layout['obs_size']} numbers, and those of the "
+            f"environments have {size}"
+        )
+    if values not in ([], [1]):
+        raise SpecError(f"the policy gives {values[0]} values for an observation, expected 1")
+    space = rows.action_space
+    if isinstance(space, spaces.MultiDiscrete):
+        fits = layout["nvec"] == [int(n) for n in np.ravel(space.nvec)]
+    elif isinstance(space, spaces.Discrete):
+        fits = not layout["nvec"] and inputs == [int(space.n)]
+    else:
+        count = math.prod(space.shape or ())
+        fits = len(inputs) == 2 and inputs[0] == count and inputs[1] in (1, count)
+    if not fits:
+        raise SpecError(
+            f"the policy gives {inputs} numbers for its head, which does not fit actions of {space}"
+        )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DeviceRollout`: T steps of environments of a GPU, as tensors that stay there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRollout:
+    """T steps of B rows, time-major: environments, or the agents of a group.
+
+    What `rollouts.RolloutBatch` is of a C++ pool; rows of agents are those of the first
+    environment, then those of the next. Tensors lie on the device of the environments, and may not
+    be computed yet: they are ready for what follows on the same stream.
+
+    Attributes:
+      obs               (T, B, *obs_shape) obs_dtype
+      action            (T, B, *action_shape): int64, of MultiDiscrete int32, of boxes float32 as
+                        sampled, before clipping
+      reward            (T, B) float32
+      terminated        (T, B) bool
+      truncated         (T, B) bool
+      bootstrap_value   (T, B) float32   V(final_obs) where truncated & ~terminated, else 0
+      log_prob          (T, B) float32
+      value             (T, B) float32   V(obs)
+      last_obs          (B, *obs_shape) obs_dtype   what follows row T - 1
+      last_value        (B,) float32     V(last_obs)
+      env_id            (B,) int32; of agents env_id * A + the agent's place in its group
+      episode_return    (T, B) float64   so far; complete where terminated | truncated
+      episode_length    (T, B) int32     so far; of agents their environment's
+      policy_version    Version of the weights that chose the actions.
+      extras            name -> (T, B, ...)   outputs and returns that were asked for; of agents
+                        "active" bool: who took part in the step
+      policy_state      tuple of (B, ...)     of a policy with memory, before row 0
+    """
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    bootstrap_value: Tensor
+    log_prob: Tensor
+    value: Tensor
+    last_obs: Tensor
+    last_value: Tensor
+    env_id: Tensor
+    episode_return: Tensor
+    episode_length: Tensor
+    policy_version: int
+    extras: dict[str, Tensor] = field(default_factory=dict)
+    policy_state: tuple[Tensor, ...] = ()
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of all rows: T * B."""
+        return self.reward.numel()
