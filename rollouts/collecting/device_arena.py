@@ -68,7 +68,9 @@ class GroupArena:
     def at(self, name: str, t: int) -> int | None:
         """Where row t of a tensor lies; None of one that there is not."""
         tensor = self.tensors.get(name)
-        return None if tensor is None else tensor.data_ptr() + t * tensor.stride(0) * tensor.itemsize
+        return (
+            None if tensor is None else tensor.data_ptr() + t * tensor.stride(0) * tensor.itemsize
+        )
 
     def launches(self, final_obs: Tensor, ended: Tensor) -> list[PolicyLaunch]:
         """One before each step, which tells of the one before, and one behind the last.
@@ -82,6 +84,8 @@ class GroupArena:
     def _launch(self, t: int, final_obs: Tensor, ended: Tensor) -> PolicyLaunch:
         launch = PolicyLaunch()
         launch.obs = self.at("obs", t)
+        if t in (0, self.steps):
+            launch.begins = self.policy.begins.data_ptr()
         if t > 0:
             seen = launch.seen
             for name in ("terminated", "truncated", "active", "bootstrap_value"):
@@ -116,13 +120,12 @@ class GroupArena:
             n=n,
         )
 
-    def rollout(
-        self, env_id: Tensor, episode_length: Tensor, policy_version: int
-    ) -> DeviceRollout:
+    def rollout(self, env_id: Tensor, episode_length: Tensor, policy_version: int) -> DeviceRollout:
         """What was written, as callers get it: (T, N * A, ...)."""
         flat = {
             # rows of agents one after the other
-            name: one.flatten(1, len(self._shape)) for name, one in self.tensors.items()
+            name: one.flatten(1, len(self._shape))
+            for name, one in self.tensors.items()
         }
         agents = self.policy.rows.num_agents
         obs, last_value = flat.pop("obs"), flat.pop("last_value")[0]
@@ -150,13 +153,14 @@ class GroupArena:
         if inputs is None:
             return found
         space = self.policy.rows.action_space
-        parts = inputs.split(self.policy.head_sizes, -1)
+        parts = torch.split(inputs, self.policy.head_sizes, -1)
         for name, part in zip(head_inputs(space), parts, strict=True):
             if name in self.wanted.outputs:
                 if name != "logits":
                     # one standard deviation may serve all dimensions
-                    shape = (*part.shape[:2], math.prod(space.shape or ()))
-                    part = part.expand(shape).unflatten(-1, space.shape or (1,))
+                    shape = space.shape or ()
+                    part = part.expand(*part.shape[:2], math.prod(shape))
+                    part = part.reshape(*part.shape[:2], *shape)
                 found[name] = part
         return found
 
@@ -165,10 +169,9 @@ class GroupArena:
         shapes = self.policy.state_shapes
         if kept is None:
             return ()
-        parts = kept.split([math.prod(shape) for shape in shapes], -1)
+        parts = torch.split(kept, [math.prod(shape) for shape in shapes], -1)
         return tuple(
-            part.reshape(*part.shape[:2], *shape)
-            for part, shape in zip(parts, shapes, strict=True)
+            part.reshape(*part.shape[:2], *shape) for part, shape in zip(parts, shapes, strict=True)
         )
 
 
@@ -207,7 +210,7 @@ class DeviceArena(HeldRows):
         return [self._rows.batch()[4]["final_obs"]]
 
     def _env_rows(self, t: int) -> DeviceRows | WorldRows:
-        rows = type(self.launch.rows).from_buffer_copy(self.launch.rows)
+        rows: DeviceRows | WorldRows = type(self.launch.rows).from_buffer_copy(self.launch.rows)
         several = isinstance(rows, WorldRows)
         for g, group in enumerate(self.groups.values()):
             of_group = rows.groups[g] if several else rows

@@ -13,7 +13,6 @@ from torch import Tensor
 from rollouts.checks import whole_number
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
-from rollouts.collecting.device_rollout import DeviceRollout
 from rollouts.collecting.engine import native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
 from rollouts.collecting.wanted import Wanted
@@ -21,6 +20,7 @@ from rollouts.device.device_pool import DevicePool
 from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
 from rollouts.device.rows import RowRing
 from rollouts.device.stepping import DeviceStepping
+from rollouts.device.vector_env import DeviceVectorEnv
 from rollouts.errors import SpecError
 from rollouts.returns import Gae, Nstep
 
@@ -135,7 +135,7 @@ class DeviceCollector:
             name: group.rollout(self._env_id[name], arena.episode_length, versions[name])
             for name, group in arena.groups.items()
         }
-        return found[_ALONE] if _ALONE in found else found
+        return found.get(_ALONE, found)
 
     def synchronize(self) -> None:
         """Waits until the device has done what was launched.
@@ -201,13 +201,12 @@ class DeviceCollector:
 def _rows_of(env: DeviceStepping) -> dict[str, ActorRows]:
     """Whose actions there are to choose, by group."""
     dtypes = env.obs_dtypes
-    if not isinstance(env, MultiAgentDeviceVectorEnv):
+    if isinstance(env, DeviceVectorEnv):
         space, actions = env.single_observation_space, env.single_action_space
         return {
-            _ALONE: ActorRows(
-                env.num_envs, 1, 0, 1, False, space.shape or (), dtypes[0], actions
-            )
+            _ALONE: ActorRows(env.num_envs, 1, 0, 1, False, space.shape or (), dtypes[0], actions)
         }
+    assert isinstance(env, MultiAgentDeviceVectorEnv)
     found, first = {}, 0
     for (name, group), dtype in zip(env.groups.items(), dtypes, strict=True):
         found[name] = ActorRows(

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from rollouts.device.kernel import Kernel, make_kernel
 from rollouts.device.kernel_source import PolicyKernelSource
-from rollouts.device.policy_launch import Head, KernelAgents, KernelPolicy, OutputPlace, PolicyLaunch
+from rollouts.device.policy_launch import (
+    Head,
+    KernelAgents,
+    KernelPolicy,
+    OutputPlace,
+    PolicyLaunch,
+)
 from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import parameters_of
@@ -163,6 +169,7 @@ class DevicePolicy:
         self._num_blocks = min(most, -(-rows.num_rows // _NUM_THREADS))
         self._scratch = torch.zeros(self._num_blocks * of_block // 4, device=device)
         self._state = torch.zeros(layout["state_size"], rows.num_rows, device=device)
+        self.begins = torch.zeros(rows.num_rows, dtype=torch.bool, device=device)
         space = rows.action_space
         self._bounds: list[Tensor] = []
         self.env_action: Tensor | None = None  # of boxes: (N, A, *shape), clipped
@@ -176,14 +183,6 @@ class DevicePolicy:
             self.env_action = torch.zeros(shape, device=device)
         self._kernel: Kernel = make_kernel(
             PolicyKernelSource(rows.obs_dtype), device, emulated=emulated
-        )
-
-    def state_now(self) -> tuple[Tensor, ...]:
-        """What is remembered of each row, (rows, *shape) each."""
-        sizes = [math.prod(shape) for shape in self.state_shapes]
-        parts = self._state.T.split(sizes, 1)
-        return tuple(
-            part.reshape(-1, *shape) for part, shape in zip(parts, self.state_shapes, strict=True)
         )
 
     def fill(self, launch: PolicyLaunch) -> None:

@@ -205,9 +205,7 @@ def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> tuple[by
         check(nvrtc.nvrtcGetProgramLog(program, log))
         text = log.rstrip(b"\0 ").decode()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise SpecError(
-                f"{source.name} does not compile for a GPU:\n{source.explain(text)}"
-            )
+            raise SpecError(f"{source.name} does not compile for a GPU:\n{source.explain(text)}")
         cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
         check(nvrtc.nvrtcGetCUBIN(program, cubin))
         return bytes(cubin), text

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy's kernel is told: `PolicyLaunch` of native/include/rollouts/policy/policy_kernel.h."""
+"""What a policy's kernel is told, as ctypes has it.
+
+`PolicyLaunch` of native/include/rollouts/policy/policy_kernel.h.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from typing import ClassVar
 
 from rollouts.device.launch_args import ClockColumns, Launch, pointers
 
@@ -103,12 +107,12 @@ class ReturnsRows(ctypes.Structure):
 class PolicyLaunch(Launch):
     """What a launch over rows of a policy does."""
 
-    _fields_ = [
+    _fields_: ClassVar = [
         ("num_rows", ctypes.c_int64),
         ("policy", KernelPolicy),
         ("agents", KernelAgents),
         ("clock", ClockColumns),
-        *pointers("obs", "state", "scratch"),
+        *pointers("obs", "state", "begins", "scratch"),
         ("scratch_rows", ctypes.c_int64),
         ("seen", SeenRows),
         ("chosen", ChosenRows),

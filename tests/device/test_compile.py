@@ -11,7 +11,7 @@ import pytest
 
 from rollouts import EngineError, SpecError, _native
 from rollouts.device import cuda
-from rollouts.device.kernel_source import EnvKernelSource
+from rollouts.device.kernel_source import EnvKernelSource, PolicyKernelSource
 from rollouts.own_env.registrations import env_source
 
 # one per type: ids may share a type
@@ -65,6 +65,17 @@ def test_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
 @pytest.mark.parametrize("env_type", ("CartPole", "TagGridWorld"))
 def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> None:
     assert cuda.compile_cubin(source_of(env_type, obs_dtype), "sm_90").read_bytes()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("obs_dtype", ("float32", "int64"))
+def test_policies_compile_for_a_gpu(obs_dtype: str, arch: str) -> None:
+    source = PolicyKernelSource(obs_dtype)
+    assert b"rollouts_policy" in cuda.compile_cubin(source, arch).read_bytes()
+    usage = cuda.kernel_usage(source, arch)["rollouts_policy"]
+    # a thread keeps its sums in registers
+    assert usage.spill_bytes == 0
+    assert usage.registers <= 128
 
 
 def test_an_error_names_file_and_line() -> None:

@@ -81,6 +81,9 @@ struct PolicyLaunch {
   ClockColumns clock;
   const void* obs;    // (rows, obs_size)
   float* state;       // (state_size, rows)
+  // (rows,): whose episode ended in the last step of a rollout, for the next one, whose weights may
+  // begin otherwise. Written by a rollout's last launch, read by the first; else null.
+  std::uint8_t* begins;
   float* scratch;     // (threads / 16, num_rows + size of an action + elements, 16)
   std::int64_t scratch_rows;
   SeenRows seen;
@@ -149,13 +152,16 @@ class PolicyKernel {
     }
     seen.bootstrap_value[row_] = value;
     // only now: final observations are valued with what the episode left
-    if (terminated || truncated) BeginEpisode();
+    const bool is_over = terminated || truncated;
+    if (is_over) BeginEpisode();
+    if (launch_.begins && !launch_.chosen.log_prob) launch_.begins[row_] = is_over;
   }
 
   ROLLOUTS_HD void Choose() {
     const ChosenRows& chosen = launch_.chosen;
     // after a reset nobody has told of an end
-    if (launch_.clock.elapsed_steps[env_] == 0) BeginEpisode();
+    const bool begins = launch_.begins && launch_.begins[row_] != 0;
+    if (begins || launch_.clock.elapsed_steps[env_] == 0) BeginEpisode();
     if (chosen.policy_state) {
       float* to = chosen.policy_state + row_ * policy_.state_size;
       for (std::int32_t k = 0; k < policy_.state_size; ++k) to[k] = *StateAt(k);
