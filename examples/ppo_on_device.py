@@ -5,16 +5,15 @@
     python examples/ppo_on_device.py --device cpu-emulation           its kernels as loops, slowly
     python examples/ppo_on_device.py --env-id Pendulum-v1 --gamma 0.9 continuous actions
 
-Nothing is copied to the host and nothing waits for the device but after each update, when the
-returns of episodes are read. The network is that of ppo.py, whose environments are stepped by the
-CPU's threads.
+Kernels step the environments, compute the policy and estimate advantages; torch learns. Nothing is
+copied to the host and nothing waits for the device but after each update, when the returns of
+episodes are read. The network is that of ppo.py, whose environments the CPU's threads step.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from tqdm.auto import tqdm
 
 import rollouts
 from rollouts.policy import make_action_head
-from rollouts.returns_torch import gae
+from rollouts.returns import Gae
 
 TARGETS = {"CartPole-v1": 475.0}
 
@@ -58,21 +57,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-@dataclass
-class Rollout:
-    """What T steps of N environments gave, on their device."""
-
-    obs: Tensor  # (T, N, ...), as are the next
-    final_obs: Tensor  # valid where an episode ended
-    action: Tensor
-    log_prob: Tensor  # (T, N), as are the next
-    value: Tensor
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    next_obs: Tensor  # (N, ...) behind the last step
-
-
 class Trainer:
     """Environments, a policy and its optimiser on one device."""
 
@@ -92,47 +76,27 @@ class Trainer:
         agent = Agent(env.single_observation_space, env.single_action_space)
         self.model = agent.to(self.device)
         self.head = make_action_head(env.single_action_space)
+        self.collector = rollouts.DeviceCollector(
+            env,
+            rollouts.TorchPolicy(
+                self.model, env.single_action_space, seed=args.seed, device=self.device
+            ),
+            args.rollout_length,
+            returns=Gae(gamma=args.gamma, gae_lambda=args.gae_lambda),
+        )
         self.generator = torch.Generator(self.device).manual_seed(args.seed)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
         )
-        self.obs = env.reset()[0]
         self._episodes, self._returns = 0, 0.0
         self._mean_return = float("nan")
 
-    @torch.no_grad()
-    def collect(self) -> Rollout:
-        """Steps all environments T times; returns before they are done."""
-        rows: list[tuple[Tensor, ...]] = []
-        for _ in range(self.args.rollout_length):
-            obs = self.obs
-            *params, value = self.model(obs)
-            action, log_prob = self.head.sample(params, self.generator)
-            self.obs, reward, terminated, truncated, info = self.env.step(action)
-            # what is held is not written again: no copies are needed
-            final_obs = info["final_obs"]
-            rows.append((obs, final_obs, action, log_prob, value, reward, terminated, truncated))
-        columns = zip(*rows, strict=True)
-        return Rollout(*(torch.stack(column) for column in columns), next_obs=self.obs)
-
-    def update(self, rollout: Rollout, learning_rate: float) -> None:
+    def update(self, rollout: rollouts.DeviceRollout, learning_rate: float) -> None:
         """Takes the gradient steps of one PPO update (Schulman et al. 2017)."""
         args = self.args
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        with torch.no_grad():
-            bootstrap_value = self.model(rollout.final_obs.flatten(0, 1))[-1]
-            advantage, target = gae(
-                rollout.reward,
-                rollout.value,
-                terminated=rollout.terminated,
-                truncated=rollout.truncated,
-                # rows that did not end are not read, and may hold anything
-                bootstrap_value=bootstrap_value.view_as(rollout.value),
-                last_value=self.model(rollout.next_obs)[-1],
-                gamma=args.gamma,
-                gae_lambda=args.gae_lambda,
-            )
+        advantage, target = rollout.extras["advantage"], rollout.extras["target"]
         time_major = (rollout.obs, rollout.action, rollout.log_prob, advantage, target)
         steps = [one.flatten(0, 1) for one in time_major]
         num_steps = len(steps[0])
@@ -181,7 +145,7 @@ def main() -> int:
     mean_return = float("nan")
     with tqdm(total=args.total_steps, unit=" env-steps", unit_scale=True) as bar:
         while bar.n < args.total_steps:
-            rollout = trainer.collect()
+            rollout = trainer.collector.collect()
             trainer.update(rollout, args.learning_rate * (1 - bar.n / args.total_steps))
             mean_return = trainer.mean_return()
             bar.set_postfix_str(f"return {mean_return:.1f}", refresh=False)

@@ -11,6 +11,7 @@ import torch
 
 import rollouts
 from rollouts import DeviceVectorEnv, EnvError, MultiAgentDeviceVectorEnv
+from rollouts.returns import Gae
 
 pytestmark = [
     pytest.mark.cuda,
@@ -226,3 +227,48 @@ def test_steps_of_worlds_are_captured_in_a_graph() -> None:
         theirs = launched.step(actions)[0]
         assert all(torch.equal(obs[name], theirs[name]) for name in obs), step
     captured.synchronize()
+
+
+@pytest.mark.parametrize("env_id", ("FrozenLake-v1", "simple_tag_v3"))
+def test_a_card_collects_what_the_host_does(env_id: str) -> None:
+    torch.manual_seed(0)
+    found = []
+    for device in ("cuda", "cpu-emulation"):
+        env: Any = rollouts.make_vec(
+            env_id, 300, device=device, seed=1, autoreset_mode="same_step", max_episode_steps=11
+        )
+        groups = getattr(env, "groups", {"": env})
+        policies = {}
+        for name, group in groups.items():
+            space = group.single_observation_space
+            size = int(space.n) if hasattr(space, "n") else int(space.shape[0])
+            torch.manual_seed(size)
+            first = torch.nn.Embedding(size, 8) if hasattr(space, "n") else torch.nn.Linear(size, 8)
+            count = int(group.single_action_space.n)
+            policies[name] = rollouts.TorchPolicy(
+                TwoHeads(first, count), group.single_action_space, device=env.device
+            )
+        collector = rollouts.DeviceCollector(
+            env, policies, 30, returns=Gae(gamma=0.99, gae_lambda=0.95)
+        )
+        rollout = collector.collect()
+        collector.synchronize()
+        found.append(rollout if isinstance(rollout, dict) else {"": rollout})
+    for name, theirs in found[1].items():
+        for field in ("obs", "action", "log_prob", "value", "bootstrap_value"):
+            assert torch.equal(getattr(found[0][name], field).cpu(), getattr(theirs, field)), field
+        advantage = found[0][name].extras["advantage"].cpu()
+        assert torch.equal(advantage, theirs.extras["advantage"])
+
+
+class TwoHeads(torch.nn.Module):
+    """Logits and a value behind a layer."""
+
+    def __init__(self, first: torch.nn.Module, num_actions: int) -> None:
+        super().__init__()
+        self.first = first
+        self.actor, self.critic = torch.nn.Linear(8, num_actions), torch.nn.Linear(8, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = torch.tanh(self.first(obs))
+        return self.actor(hidden), self.critic(hidden)
