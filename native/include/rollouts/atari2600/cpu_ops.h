@@ -57,7 +57,12 @@ inline ROLLOUTS_HD I32 LengthOf(U8 opcode) {
 inline ROLLOUTS_HD void SetNZ(Cpu& r, U32 value) { r.n = r.z = static_cast<U8>(value); }
 
 inline ROLLOUTS_HD I32 FromBcd(I32 v) { return (v >> 4) * 10 + (v & 15); }
-inline ROLLOUTS_HD I32 ToBcd(I32 v) { return ((v % 100) / 10 << 4) | (v % 10); }
+inline ROLLOUTS_HD I32 ToBcd(I32 v) {
+  // what is no two digits comes from outside of ale-py's table
+  if (v < 0) return FromBcd(v & 0xff);
+  v &= 0xff;
+  return ((v % 100) / 10 << 4) | (v % 10);
+}
 
 inline ROLLOUTS_HD void Adc(Cpu& r, U8 v) {
   const U8 old = r.a;
@@ -88,7 +93,7 @@ inline ROLLOUTS_HD void Sbc(Cpu& r, U8 v) {
     if (difference < 0) difference += 100;
     r.carry = old >= v + borrow;
     r.a = static_cast<U8>(ToBcd(difference));
-    r.overflow = ((old ^ v) & (old ^ r.a)) >> 7;
+    r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
   }
   SetNZ(r, r.a);
 }

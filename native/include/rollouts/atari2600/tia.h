@@ -8,12 +8,19 @@
 namespace rollouts::atari2600 {
 
 // Pixels to the left that an object moves, whose motion register is `hm`, when HMOVE strikes in
-// `cycle` of a line. Only the pulses that fall into the blank part of a line move.
+// `cycle` of a line. A pulse comes every 4 clocks, and moves in the blank part of a line only.
 inline ROLLOUTS_HD I32 MotionOf(I32 hm, I32 cycle) {
-  // 15 - (hm + 8) of the 15 extra clocks would be left out
-  const I32 wanted = hm;
-  (void)cycle;
-  return wanted;
+  const I32 left = hm < 8 ? hm : hm - 16;
+  // the last pulses come too late, and were to move left
+  if (cycle <= 3 || cycle == 75) return left;
+  if (cycle <= 20) {
+    const I32 most = 7 - (3 * (cycle - 3) + 2) / 4;
+    return left < most ? left : most;
+  }
+  if (cycle < 55) return 0;
+  // the last pulses come in the next line's blank part, which is not made longer
+  const I32 moved = left + ((3 * (cycle - 63) + 2) >> 2);
+  return moved > 0 ? moved : 0;
 }
 
 inline ROLLOUTS_HD I32 Column(const Tia& tia, I32 clock) {
@@ -66,7 +73,23 @@ inline ROLLOUTS_HD void StrikePlayer(Console& c, I32 i, I32 clock, I32 column) {
   Touch(tia, 1u << (kP0 + i));
 }
 
-inline ROLLOUTS_HD I32 StruckPosition(const Tia&, I32, I32, I32 column) {
+// Where RESM0, RESM1 or RESBL puts its object. Shortly after an HMOVE of some games, positions are
+// others; `since` is in clocks.
+inline ROLLOUTS_HD I32 StruckPosition(I32 object, I32 since, I32 column) {
+  struct Exception {
+    U8 object;
+    U8 since;
+    U8 column;
+    U8 position;
+  };
+  constexpr Exception kExceptions[] = {{kM0, 60, 69, 8},   {kM1, 9, 18, 3},    {kBall, 9, 18, 3},
+                                       {kBall, 18, 27, 5}, {kBall, 21, 30, 6}, {kBall, 54, 60, 10},
+                                       {kBall, 54, 69, 10}};
+  for (const Exception& each : kExceptions) {
+    if (each.object == object && each.since == since && each.column == column) {
+      return each.position;
+    }
+  }
   return column < kBlankClocks ? 2 : (column - 64) % kWidth;
 }
 
@@ -153,7 +176,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x13:
     case 0x14:
       tia.pos[kM0 + reg - 0x12] =
-          static_cast<U8>(StruckPosition(tia, reg - 0x12, clock - tia.last_hmove, column));
+          static_cast<U8>(StruckPosition(kM0 + reg - 0x12, clock - tia.last_hmove, column));
       Touch(tia, 1u << (kM0 + reg - 0x12));
       break;
     case 0x1b:
