@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CPU sees behind an address. A 6507 has 13 address lines: the cartridge is where line 12
+// is high, else line 7 chooses RAM and RIOT or the TIA.
+#pragma once
+
+#include "rollouts/atari2600/cartridge.h"
+#include "rollouts/atari2600/riot.h"
+#include "rollouts/atari2600/tia.h"
+
+namespace rollouts::atari2600 {
+
+// `bus` is the byte that was last on the data bus.
+template <CartridgeKind kKind>
+inline ROLLOUTS_HD U8 Read(Console& c, I32 address, U8 bus, I32 cycles) {
+  if (address & 0x1000) return ReadCartridge<kKind>(c.cartridge, address);
+  if (!(address & 0x80)) return ReadTia(c, address, bus, cycles);
+  if (address & 0x200) return ReadRiot(c.riot, c.inputs, address, cycles);
+  return c.riot.ram[address & 0x7f];
+}
+
+// WSYNC moves `cycles` on.
+template <CartridgeKind kKind>
+inline ROLLOUTS_HD void Write(Console& c, I32 address, U8 value, I32& cycles) {
+  if (address & 0x1000) {
+    WriteCartridge<kKind>(c.cartridge, address, value);
+  } else if (!(address & 0x80)) {
+    WriteTia(c, address, value, cycles);
+  } else if (address & 0x200) {
+    WriteRiot(c.riot, address, value, cycles);
+  } else {
+    c.riot.ram[address & 0x7f] = value;
+  }
+}
+
+}  // namespace rollouts::atari2600

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// An Atari 2600 as plain data: what the chips hold between two accesses. Behaviour is in the other
+// headers of this folder: riot.h, tia_picture.h, tia.h, cartridge.h, cpu.h, frame.h.
+//
+// Written from public documents of the 6507, the TIA and the RIOT, and from comparing with ale-py
+// as a black box: where that differs from the hardware, this is equal to ale-py 0.12.
+#pragma once
+
+#include "rollouts/core/platform.h"
+
+namespace rollouts::atari2600 {
+
+using U8 = std::uint8_t;
+using U16 = std::uint16_t;
+using U32 = std::uint32_t;
+using U64 = std::uint64_t;
+using I32 = std::int32_t;
+
+inline constexpr I32 kWidth = 160;          // pixels of a line that are shown
+inline constexpr I32 kMaxHeight = 250;      // lines of a screen; 210 for most games
+inline constexpr I32 kLineClocks = 228;     // colour clocks of a line
+inline constexpr I32 kBlankClocks = 68;     // of them, before the first pixel
+inline constexpr I32 kLineCycles = 76;      // CPU cycles of a line: 3 clocks each
+inline constexpr I32 kMaxInstructions = 25000;  // after so many, a frame is left unfinished
+inline constexpr I32 kNever = 0x7fffffff;
+
+struct Cpu {
+  U16 pc = 0;
+  U8 a = 0;
+  U8 x = 0;
+  U8 y = 0;
+  U8 sp = 0;
+  U8 n = 0;      // bit 7 is the flag N
+  U8 z = 1;      // the flag Z is set where this is 0
+  U8 carry = 0;  // 0 or 1, as the flags below
+  U8 overflow = 0;
+  U8 decimal = 0;
+  U8 interrupt = 0;
+  I32 cycles = 0;  // since the frame began
+};
+
+// RAM, input and output, timer.
+struct Riot {
+  U8 ram[128] = {};
+  U8 timer = 0;             // as last written
+  U8 shift = 0;             // the timer falls every 1 << shift cycles
+  U8 read_expired = 0;      // it was read after it had expired
+  I32 set_cycle = 0;        // when it was written
+  I32 expired_read_cycle = 0;  // when it was first read after that
+  U8 direction_a = 0;
+  U8 direction_b = 0;
+};
+
+// 160 pixels of a line, the first one in bit 0 of the first word.
+struct Mask {
+  U64 words[3] = {0, 0, 0};
+};
+
+// The objects of the TIA, in the order of Tia::masks.
+enum Object : I32 { kP0, kP1, kM0, kM1, kBall, kPlayfield, kObjects };
+
+struct Tia {
+  // clocks of this frame, 0 where the frame began
+  I32 frame_start = 0;  // of the first line, which may have begun before
+  I32 first_shown = 0;
+  I32 last_shown = 0;   // the clock after it
+  I32 drawn_until = 0;
+  I32 vsync_end = kNever;  // from then on, switching VSYNC off ends the frame
+  I32 last_hmove = 0;      // may be negative: in a frame before
+  I32 dump_end = 0;        // cycle, not clock
+  I32 row = 0;             // that drawn_until is in
+
+  U8 vsync = 0;
+  U8 vblank = 0;
+  U8 nusiz[2] = {};
+  U8 colour[4] = {};  // P0, P1, playfield, background
+  U8 ctrlpf = 0;
+  U8 reflect = 0;  // of CTRLPF, as this line shows it
+  U8 refp[2] = {};
+  U8 pf[3] = {};
+  U8 grp[2] = {};
+  U8 old_grp[2] = {};
+  U8 enam[2] = {};
+  U8 enabl = 0;
+  U8 old_enabl = 0;
+  U8 hm[5] = {};   // the upper four bits, signed: P0, P1, M0, M1, ball
+  U8 vdelp[2] = {};
+  U8 vdelbl = 0;
+  U8 resmp[2] = {};
+  U8 pos[5] = {};  // 0..159: P0, P1, M0, M1, ball
+  U8 skip_first[2] = {};  // RESPx has struck: the first copy is not shown in this line
+  U8 hmove_blank = 0;     // the first 8 pixels of this line are black
+  U8 dump = 0;
+  U8 stale = 0x3f;        // bit of Object: its mask is to be made again
+  U8 line_is_plain = 0;   // the row above was drawn whole, and nothing has changed since
+  U8 frame_done = 0;
+  U16 collisions = 0;     // bit 2i + 1: bit 7 of the i-th collision register, 2i: bit 6
+  Mask masks[kObjects];
+};
+
+enum class CartridgeKind : U8 { kPlain, kF8, kF6, kE0, kFE, kF8SC, kF6SC, kDpc };
+
+// Pitfall II's chip: eight pointers into 2 KiB of graphics and a random number.
+struct Dpc {
+  U8 tops[8] = {};
+  U8 bottoms[8] = {};
+  U16 counters[8] = {};
+  U8 flags[8] = {};  // 0xff inside the window from top to bottom
+  U8 music[8] = {};  // the pointer is a voice's
+  U8 random = 1;
+};
+
+struct Cartridge {
+  const U8* rom = nullptr;  // borrowed, of all environments of the game
+  U32 slices[4] = {};       // offset in rom of each KiB at 0x1000
+  U8 bank = 0;
+  U8 ram[128] = {};
+  Dpc dpc;
+};
+
+// What a player's hands do, and the switches.
+struct Inputs {
+  U8 port_a = 0xff;      // joysticks, low where pushed
+  U8 switches = 0x3f;    // of the console
+  U8 fire[2] = {0x80, 0x80};  // INPT4 and INPT5: high where not pressed
+  I32 paddles[4] = {-1, -1, -1, -1};  // cycles until INPT0..3 go high; -1: never
+};
+
+// What is the same in all frames of a game.
+struct Board {
+  CartridgeKind kind = CartridgeKind::kPlain;
+  U8 pal = 0;
+  U8 hmove_blanks = 1;  // off: HMOVE blackens nothing
+  I32 first_line = 34;
+  I32 height = 210;
+  I32 max_lines = 290;  // a frame ends with the first write to the TIA after these
+};
+
+struct Console {
+  Cpu cpu;
+  Riot riot;
+  Tia tia;
+  Cartridge cartridge;
+  Inputs inputs;
+  Board board;
+  U8 bus = 0;            // what was last on the data bus
+  U8 partial = 0;        // the frame before ran out of instructions
+  U8 odd_lines = 0;      // PAL: the frame before had an odd number of lines
+  U8 shown = 0;          // which of the screens is the newest
+  U8* screens[2] = {nullptr, nullptr};  // borrowed: (height, 160) palette indices
+};
+
+}  // namespace rollouts::atari2600

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the instructions of a 6507 do to its registers. Source: MOS MCS6500 data sheet; "Extra
+// Instructions of the 65XX Series CPU" by Adam Vardy; decimal results that no data sheet tells:
+// ale-py.
+#pragma once
+
+#include "rollouts/atari2600/console.h"
+
+namespace rollouts::atari2600 {
+
+// Cycles of an instruction, without those of page crossings and taken branches.
+inline ROLLOUTS_HD I32 CyclesOf(U8 opcode) {
+  constexpr U8 kCycles[256] = {
+    7, 6, 2, 8, 3, 3, 5, 5, 3, 2, 2, 2, 4, 4, 6, 6,
+    2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
+    6, 6, 2, 8, 3, 3, 5, 5, 4, 2, 2, 2, 4, 4, 6, 6,
+    2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
+    6, 6, 2, 8, 3, 3, 5, 5, 3, 2, 2, 2, 3, 4, 6, 6,
+    2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
+    6, 6, 2, 8, 3, 3, 5, 5, 4, 2, 2, 2, 5, 4, 6, 6,
+    2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
+    2, 6, 2, 6, 3, 3, 3, 3, 2, 2, 2, 2, 4, 4, 4, 4,
+    2, 6, 2, 6, 4, 4, 4, 4, 2, 5, 2, 5, 5, 5, 5, 5,
+    2, 6, 2, 6, 3, 3, 3, 3, 2, 2, 2, 2, 4, 4, 4, 4,
+    2, 5, 2, 5, 4, 4, 4, 4, 2, 4, 2, 4, 4, 4, 4, 4,
+    2, 6, 2, 8, 3, 3, 5, 5, 2, 2, 2, 2, 4, 4, 6, 6,
+    2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
+    2, 6, 2, 8, 3, 3, 5, 5, 2, 2, 2, 2, 4, 4, 6, 6,
+    2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7};
+  return kCycles[opcode];
+}
+
+// Bytes of an instruction.
+inline ROLLOUTS_HD I32 LengthOf(U8 opcode) {
+  if (opcode == 0x20) return 3;
+  if (opcode == 0x00 || opcode == 0x40 || opcode == 0x60) return 1;
+  switch (opcode & 0x1f) {
+    case 0x08:
+    case 0x0a:
+    case 0x12:
+    case 0x18:
+    case 0x1a: return 1;
+    case 0x0c:
+    case 0x0d:
+    case 0x0e:
+    case 0x0f:
+    case 0x19:
+    case 0x1b:
+    case 0x1c:
+    case 0x1d:
+    case 0x1e:
+    case 0x1f: return 3;
+    default: return 2;
+  }
+}
+
+inline ROLLOUTS_HD void SetNZ(Cpu& r, U32 value) { r.n = r.z = static_cast<U8>(value); }
+
+inline ROLLOUTS_HD I32 FromBcd(I32 v) { return (v >> 4) * 10 + (v & 15); }
+inline ROLLOUTS_HD I32 ToBcd(I32 v) {
+  // what is no two digits comes from outside of ale-py's table
+  if (v < 0) return FromBcd(v & 0xff);
+  v &= 0xff;
+  return ((v % 100) / 10 << 4) | (v % 10);
+}
+
+inline ROLLOUTS_HD void Adc(Cpu& r, U8 v) {
+  const U8 old = r.a;
+  if (!r.decimal) {
+    const U32 sum = U32{old} + v + r.carry;
+    r.carry = sum > 0xff;
+    r.a = static_cast<U8>(sum);
+    r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
+  } else {
+    const I32 sum = FromBcd(old) + FromBcd(v) + r.carry;
+    r.carry = sum > 99;
+    r.a = static_cast<U8>(ToBcd(sum));
+    r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
+  }
+  SetNZ(r, r.a);
+}
+
+inline ROLLOUTS_HD void Sbc(Cpu& r, U8 v) {
+  const U8 old = r.a;
+  const I32 borrow = 1 - r.carry;
+  if (!r.decimal) {
+    const I32 difference = old - v - borrow;
+    r.carry = difference >= 0;
+    r.a = static_cast<U8>(difference);
+    r.overflow = ((old ^ v) & (old ^ r.a)) >> 7;
+  } else {
+    I32 difference = FromBcd(old) - FromBcd(v) - borrow;
+    if (difference < 0) difference += 100;
+    r.carry = old >= v + borrow;
+    r.a = static_cast<U8>(ToBcd(difference));
+    r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
+  }
+  SetNZ(r, r.a);
+}
+
+inline ROLLOUTS_HD void Compare(Cpu& r, U8 left, U8 v) {
+  r.carry = left >= v;
+  SetNZ(r, static_cast<U8>(left - v));
+}
+
+inline ROLLOUTS_HD U8 Asl(Cpu& r, U8 v) {
+  r.carry = v >> 7;
+  SetNZ(r, v = static_cast<U8>(v << 1));
+  return v;
+}
+inline ROLLOUTS_HD U8 Lsr(Cpu& r, U8 v) {
+  r.carry = v & 1;
+  SetNZ(r, v >>= 1);
+  return v;
+}
+inline ROLLOUTS_HD U8 Rol(Cpu& r, U8 v) {
+  const U8 out = v >> 7;
+  SetNZ(r, v = static_cast<U8>((v << 1) | r.carry));
+  r.carry = out;
+  return v;
+}
+inline ROLLOUTS_HD U8 Ror(Cpu& r, U8 v) {
+  const U8 out = v & 1;
+  SetNZ(r, v = static_cast<U8>((v >> 1) | (r.carry << 7)));
+  r.carry = out;
+  return v;
+}
+
+// Instructions that read a value.
+inline ROLLOUTS_HD void OpORA(Cpu& r, U8 v) { SetNZ(r, r.a |= v); }
+inline ROLLOUTS_HD void OpAND(Cpu& r, U8 v) { SetNZ(r, r.a &= v); }
+inline ROLLOUTS_HD void OpEOR(Cpu& r, U8 v) { SetNZ(r, r.a ^= v); }
+inline ROLLOUTS_HD void OpADC(Cpu& r, U8 v) { Adc(r, v); }
+inline ROLLOUTS_HD void OpSBC(Cpu& r, U8 v) { Sbc(r, v); }
+inline ROLLOUTS_HD void OpLDA(Cpu& r, U8 v) { SetNZ(r, r.a = v); }
+inline ROLLOUTS_HD void OpLDX(Cpu& r, U8 v) { SetNZ(r, r.x = v); }
+inline ROLLOUTS_HD void OpLDY(Cpu& r, U8 v) { SetNZ(r, r.y = v); }
+inline ROLLOUTS_HD void OpLAX(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = v); }
+inline ROLLOUTS_HD void OpLXA(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.a & v); }
+inline ROLLOUTS_HD void OpANE(Cpu& r, U8 v) { SetNZ(r, r.a = r.x & v); }
+inline ROLLOUTS_HD void OpLAS(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.sp &= v); }
+inline ROLLOUTS_HD void OpCMP(Cpu& r, U8 v) { Compare(r, r.a, v); }
+inline ROLLOUTS_HD void OpCPX(Cpu& r, U8 v) { Compare(r, r.x, v); }
+inline ROLLOUTS_HD void OpCPY(Cpu& r, U8 v) { Compare(r, r.y, v); }
+inline ROLLOUTS_HD void OpNOP(Cpu&, U8) {}
+inline ROLLOUTS_HD void OpBIT(Cpu& r, U8 v) {
+  r.n = v;
+  r.overflow = (v >> 6) & 1;
+  r.z = r.a & v;
+}
+inline ROLLOUTS_HD void OpANC(Cpu& r, U8 v) {
+  SetNZ(r, r.a &= v);
+  r.carry = r.a >> 7;
+}
+inline ROLLOUTS_HD void OpALR(Cpu& r, U8 v) { r.a = Lsr(r, r.a & v); }
+inline ROLLOUTS_HD void OpARR(Cpu& r, U8 v) {
+  r.a = static_cast<U8>(((r.a & v) >> 1) | (r.carry << 7));
+  SetNZ(r, r.a);
+  r.carry = (r.a >> 6) & 1;
+  r.overflow = ((r.a >> 6) ^ (r.a >> 5)) & 1;
+}
+inline ROLLOUTS_HD void OpSBX(Cpu& r, U8 v) {
+  const I32 difference = (r.a & r.x) - v;
+  r.carry = difference >= 0;
+  SetNZ(r, r.x = static_cast<U8>(difference));
+}
+
+// Instructions that write a value.
+inline ROLLOUTS_HD U8 OpSTA(const Cpu& r) { return r.a; }
+inline ROLLOUTS_HD U8 OpSTX(const Cpu& r) { return r.x; }
+inline ROLLOUTS_HD U8 OpSTY(const Cpu& r) { return r.y; }
+inline ROLLOUTS_HD U8 OpSAX(const Cpu& r) { return r.a & r.x; }
+
+// Instructions that read, change and write a value.
+inline ROLLOUTS_HD U8 OpASL(Cpu& r, U8 v) { return Asl(r, v); }
+inline ROLLOUTS_HD U8 OpLSR(Cpu& r, U8 v) { return Lsr(r, v); }
+inline ROLLOUTS_HD U8 OpROL(Cpu& r, U8 v) { return Rol(r, v); }
+inline ROLLOUTS_HD U8 OpROR(Cpu& r, U8 v) { return Ror(r, v); }
+inline ROLLOUTS_HD U8 OpINC(Cpu& r, U8 v) {
+  SetNZ(r, ++v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpDEC(Cpu& r, U8 v) {
+  SetNZ(r, --v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpSLO(Cpu& r, U8 v) {
+  v = Asl(r, v);
+  OpORA(r, v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpRLA(Cpu& r, U8 v) {
+  v = Rol(r, v);
+  OpAND(r, v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpSRE(Cpu& r, U8 v) {
+  v = Lsr(r, v);
+  OpEOR(r, v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpRRA(Cpu& r, U8 v) {
+  v = Ror(r, v);
+  Adc(r, v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpDCP(Cpu& r, U8 v) {
+  Compare(r, r.a, --v);
+  return v;
+}
+inline ROLLOUTS_HD U8 OpISB(Cpu& r, U8 v) {
+  Sbc(r, ++v);
+  return v;
+}
+
+inline ROLLOUTS_HD U8 PackFlags(const Cpu& r) {
+  return static_cast<U8>((r.n & 0x80) | (r.overflow << 6) | 0x30 | (r.decimal << 3) |
+                         (r.interrupt << 2) | ((r.z == 0) << 1) | r.carry);
+}
+inline ROLLOUTS_HD void UnpackFlags(Cpu& r, U8 flags) {
+  r.n = flags & 0x80;
+  r.overflow = (flags >> 6) & 1;
+  r.decimal = (flags >> 3) & 1;
+  r.interrupt = (flags >> 2) & 1;
+  r.z = (flags & 2) ? 0 : 1;
+  r.carry = flags & 1;
+}
+
+}  // namespace rollouts::atari2600

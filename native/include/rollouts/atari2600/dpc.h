@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chip in Pitfall II. Source: D. Crane's patent US 4644495. Its three voices are silent here:
+// a game hears nothing of them.
+#pragma once
+
+#include "rollouts/atari2600/console.h"
+
+namespace rollouts::atari2600 {
+
+inline constexpr U32 kDpcGraphics = 8192;  // offset in the ROM, behind two banks
+
+// Every access to the chip moves its random number on: a shift register of 8 bits.
+inline ROLLOUTS_HD void ShiftDpcRandom(Dpc& dpc) {
+  const I32 r = dpc.random;
+  const I32 in = 1 ^ (r >> 3) ^ (r >> 4) ^ (r >> 5) ^ (r >> 7);
+  dpc.random = static_cast<U8>((r << 1) | (in & 1));
+}
+
+inline ROLLOUTS_HD U8 ReadDpc(Cartridge& cartridge, I32 reg) {
+  Dpc& dpc = cartridge.dpc;
+  const I32 i = reg & 7;
+  ShiftDpcRandom(dpc);
+
+  // the window opens and closes where the pointer's low byte meets its ends
+  const U8 low = static_cast<U8>(dpc.counters[i]);
+  if (low == dpc.tops[i]) dpc.flags[i] = 0xff;
+  if (low == dpc.bottoms[i]) dpc.flags[i] = 0;
+  // the graphics are stored from their end
+  const U8 byte = cartridge.rom[kDpcGraphics + 2047 - (dpc.counters[i] & 0x7ff)];
+  if (!dpc.music[i]) dpc.counters[i] = static_cast<U16>((dpc.counters[i] - 1) & 0x7ff);
+  switch (reg >> 3) {
+    case 0: return i < 4 ? dpc.random : U8{0};
+    case 1: return byte;
+    case 2: return byte & dpc.flags[i];
+    case 7: return dpc.flags[i];
+    default: return 0;
+  }
+}
+
+inline ROLLOUTS_HD void WriteDpc(Cartridge& cartridge, I32 reg, U8 value) {
+  Dpc& dpc = cartridge.dpc;
+  const I32 i = reg & 7;
+  ShiftDpcRandom(dpc);
+  switch ((reg >> 3) & 7) {
+    case 0:
+      dpc.tops[i] = value;
+      dpc.flags[i] = 0;
+      break;
+    case 1: dpc.bottoms[i] = value; break;
+    case 2: dpc.counters[i] = static_cast<U16>((dpc.counters[i] & 0x700) | value); break;
+    case 3:
+      dpc.counters[i] = static_cast<U16>(((value & 7) << 8) | (dpc.counters[i] & 0xff));
+      if (i >= 5) dpc.music[i] = (value >> 4) & 1;
+      break;
+    case 6: dpc.random = 1; break;
+    default: break;
+  }
+}
+
+}  // namespace rollouts::atari2600

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A frame: what ale-py emulates for one action.
+#pragma once
+
+#include "rollouts/atari2600/cpu.h"
+
+namespace rollouts::atari2600 {
+
+inline ROLLOUTS_HD void BeginFrame(Console& c) {
+  Tia& tia = c.tia;
+  c.shown ^= 1;
+  const I32 cycles = c.cpu.cycles;
+  const I32 clock = cycles * 3;
+  const I32 lines = (clock - tia.frame_start) / kLineClocks;
+  // lines go on through the frame's end, which is where clocks start again
+  tia.frame_start = -((clock - tia.frame_start) % kLineClocks);
+  tia.first_shown = tia.frame_start + kLineClocks * c.board.first_line;
+  tia.last_shown = tia.first_shown + kLineClocks * c.board.height;
+  tia.drawn_until = tia.first_shown;
+  tia.last_hmove -= clock;
+  tia.dump_end -= cycles;
+  if (tia.vsync_end != kNever) tia.vsync_end -= clock;
+  c.riot.set_cycle -= cycles;
+  c.riot.expired_read_cycle -= cycles;
+  c.cpu.cycles = 0;
+  tia.line_is_plain = 0;
+
+  // colour loss: where a PAL frame had an odd number of lines, colours are others
+  if (c.board.pal) {
+    c.odd_lines = lines & 1;
+    for (U8& colour : tia.colour) colour = (colour & 0xfe) | c.odd_lines;
+  }
+}
+
+// What was not drawn of an unfinished frame is shown in gray.
+inline ROLLOUTS_HD void GrayRest(Console& c) {
+  U8* const screen = c.screens[c.shown];
+  const I32 size = kWidth * c.board.height;
+  const I32 passed = c.tia.drawn_until - c.tia.first_shown;
+  const I32 line = passed / kLineClocks;
+  const I32 column = passed % kLineClocks - kBlankClocks;
+  for (I32 i = line * kWidth + (column > 0 ? column : 0); i < size; ++i) {
+    screen[i] = (screen[i] & 15) >> 1;
+  }
+}
+
+template <CartridgeKind kKind>
+inline ROLLOUTS_HD void EmulateFrame(Console& c) {
+  if (!c.partial) BeginFrame(c);
+  c.tia.frame_done = 0;
+  Execute<kKind>(c, kMaxInstructions);
+  DrawUntil(c, c.cpu.cycles * 3);
+  const bool partial = !c.tia.frame_done;
+  if (partial && !c.partial) GrayRest(c);
+  c.partial = partial;
+}
+
+inline ROLLOUTS_HD void EmulateFrame(Console& c) {
+  switch (c.board.kind) {
+    case CartridgeKind::kPlain: return EmulateFrame<CartridgeKind::kPlain>(c);
+    case CartridgeKind::kF8: return EmulateFrame<CartridgeKind::kF8>(c);
+    case CartridgeKind::kF6: return EmulateFrame<CartridgeKind::kF6>(c);
+    case CartridgeKind::kE0: return EmulateFrame<CartridgeKind::kE0>(c);
+    case CartridgeKind::kFE: return EmulateFrame<CartridgeKind::kFE>(c);
+    case CartridgeKind::kF8SC: return EmulateFrame<CartridgeKind::kF8SC>(c);
+    case CartridgeKind::kF6SC: return EmulateFrame<CartridgeKind::kF6SC>(c);
+    case CartridgeKind::kDpc: return EmulateFrame<CartridgeKind::kDpc>(c);
+  }
+}
+
+}  // namespace rollouts::atari2600

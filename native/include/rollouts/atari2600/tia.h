@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// The TIA's registers. Source: "Stella Programmer's Guide" by Steve Wright, "Atari 2600 TIA Hardware
+// Notes" by Andrew Towers; where ale-py approximates, its numbers, as measured.
+#pragma once
+
+#include "rollouts/atari2600/tia_picture.h"
+
+namespace rollouts::atari2600 {
+
+// Pixels to the left that an object moves, whose motion register is `hm`, when HMOVE strikes in
+// `cycle` of a line. A pulse comes every 4 clocks, and moves in the blank part of a line only.
+inline ROLLOUTS_HD I32 MotionOf(I32 hm, I32 cycle) {
+  const I32 left = hm < 8 ? hm : hm - 16;
+  // the last pulses come too late, and were to move left
+  if (cycle <= 3 || cycle == 75) return left;
+  if (cycle <= 20) {
+    const I32 most = 7 - (3 * (cycle - 3) + 2) / 4;
+    return left < most ? left : most;
+  }
+  if (cycle < 55) return 0;
+  // the last pulses come in the next line's blank part, which is not made longer
+  const I32 moved = left + ((3 * (cycle - 63) + 2) >> 2);
+  return moved > 0 ? moved : 0;
+}
+
+inline ROLLOUTS_HD I32 Column(const Tia& tia, I32 clock) {
+  return (clock - tia.frame_start) % kLineClocks;
+}
+
+inline ROLLOUTS_HD I32 WriteDelay(I32 reg, I32 column) {
+  constexpr U8 kPlayfieldDelays[4] = {4, 5, 2, 3};
+  switch (reg) {
+    case 0x01:
+    case 0x0b:
+    case 0x0c:
+    case 0x1b:
+    case 0x1c: return 1;
+    case 0x04:
+    case 0x05:
+    case 0x12:
+    case 0x13: return 8;
+    case 0x0d:
+    case 0x0e:
+    case 0x0f: return kPlayfieldDelays[(column / 3) & 3];
+    default: return 0;
+  }
+}
+
+inline ROLLOUTS_HD void Touch(Tia& tia, U32 objects) {
+  tia.stale |= static_cast<U8>(objects);
+  tia.line_is_plain = 0;
+}
+
+inline ROLLOUTS_HD void StrikePlayer(Console& c, I32 i, I32 clock, I32 column) {
+  Tia& tia = c.tia;
+  const I32 at = column < kBlankClocks ? 3 : (column - 63) % kWidth;
+  const I32 mode = tia.nusiz[i] & 7;
+  const I32 size = mode == 5 ? 16 : mode == 7 ? 32 : 8;
+  bool skips = true;
+  U32 copies = CopiesOf(tia.nusiz[i]);
+  for (I32 copy = tia.pos[i]; copies; copies >>= 1, copy += 16) {
+    if (!(copies & 1)) continue;
+    const I32 behind = (at - copy + 2 * kWidth) % kWidth;
+    if (behind < 4) {
+      skips = false;
+    } else if (behind < 4 + size) {
+      // the copy that is being shown goes on for some pixels
+      DrawUntil(c, clock + 11);
+    }
+  }
+  tia.skip_first[i] = skips;
+  tia.pos[i] = static_cast<U8>(at);
+  Touch(tia, 1u << (kP0 + i));
+}
+
+// Where RESM0, RESM1 or RESBL puts its object. Shortly after an HMOVE of some games, positions are
+// others; `since` is in clocks.
+inline ROLLOUTS_HD I32 StruckPosition(I32 object, I32 since, I32 column) {
+  struct Exception {
+    U8 object;
+    U8 since;
+    U8 column;
+    U8 position;
+  };
+  constexpr Exception kExceptions[] = {{kM0, 60, 69, 8},   {kM1, 9, 18, 3},    {kBall, 9, 18, 3},
+                                       {kBall, 18, 27, 5}, {kBall, 21, 30, 6}, {kBall, 54, 60, 10},
+                                       {kBall, 54, 69, 10}};
+  for (const Exception& each : kExceptions) {
+    if (each.object == object && each.since == since && each.column == column) {
+      return each.position;
+    }
+  }
+  return column < kBlankClocks ? 2 : (column - 64) % kWidth;
+}
+
+inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
+  Tia& tia = c.tia;
+  tia.last_hmove = clock;
+  const I32 cycle = column / 3;
+  if (c.board.hmove_blanks && (cycle <= 20 || cycle == 75)) tia.hmove_blank = 1;
+  for (I32 i = 0; i < 5; ++i) {
+    tia.pos[i] = static_cast<U8>((tia.pos[i] - MotionOf(tia.hm[i], cycle) + 2 * kWidth) % kWidth);
+  }
+  tia.skip_first[0] = tia.skip_first[1] = 0;
+  Touch(tia, 0x1f);
+}
+
+// `cycles` is when the instruction that writes ends; WSYNC moves it.
+inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
+  Tia& tia = c.tia;
+  const I32 reg = address & 0x3f;
+  const I32 clock = cycles * 3;
+  // too long a frame ends with any write
+  if ((clock - tia.frame_start) / kLineClocks > c.board.max_lines) tia.frame_done = 1;
+  if (reg == 0x02) {
+    const I32 rest = (clock - tia.frame_start) % kLineClocks / 3;
+    if (rest) cycles += kLineCycles - rest;
+    return;
+  }
+  // sounds and what is no register
+  if (reg >= 0x15 && reg <= 0x1a) return;
+  if (reg > 0x2c) return;
+  const I32 column = Column(tia, clock);
+  DrawUntil(c, clock + WriteDelay(reg, column));
+
+  switch (reg) {
+    case 0x00:
+      if ((value & 2) && !(tia.vsync & 2)) tia.vsync_end = clock + kLineClocks;
+      if (!(value & 2) && clock >= tia.vsync_end) {
+        tia.vsync_end = kNever;
+        tia.frame_done = 1;
+      }
+      tia.vsync = value;
+      break;
+    case 0x01:
+      if (!(tia.vblank & 0x80) && (value & 0x80)) tia.dump = 1;
+      if ((tia.vblank & 0x80) && !(value & 0x80)) {
+        tia.dump = 0;
+        tia.dump_end = cycles;
+      }
+      tia.vblank = value;
+      tia.line_is_plain = 0;
+      break;
+    case 0x04:
+    case 0x05:
+      tia.nusiz[reg - 4] = value;
+      tia.skip_first[reg - 4] = 0;
+      Touch(tia, reg == 4 ? 0x05 : 0x0a);
+      break;
+    case 0x06:
+    case 0x07:
+    case 0x08:
+    case 0x09:
+      tia.colour[reg - 6] = (value & 0xfe) | (c.board.pal & c.odd_lines);
+      tia.line_is_plain = 0;
+      break;
+    case 0x0a:
+      tia.ctrlpf = value;
+      if (column < kBlankClocks + 79) tia.reflect = value & 1;
+      Touch(tia, (1u << kPlayfield) | (1u << kBall));
+      break;
+    case 0x0b:
+    case 0x0c:
+      tia.refp[reg - 0x0b] = (value >> 3) & 1;
+      Touch(tia, 1u << (reg - 0x0b));
+      break;
+    case 0x0d:
+    case 0x0e:
+    case 0x0f:
+      tia.pf[reg - 0x0d] = value;
+      Touch(tia, 1u << kPlayfield);
+      break;
+    case 0x10:
+    case 0x11: StrikePlayer(c, reg - 0x10, clock, column); break;
+    case 0x12:
+    case 0x13:
+    case 0x14:
+      tia.pos[kM0 + reg - 0x12] =
+          static_cast<U8>(StruckPosition(kM0 + reg - 0x12, clock - tia.last_hmove, column));
+      Touch(tia, 1u << (kM0 + reg - 0x12));
+      break;
+    case 0x1b:
+      tia.grp[0] = value;
+      tia.old_grp[1] = tia.grp[1];
+      Touch(tia, 0x03);
+      break;
+    case 0x1c:
+      tia.grp[1] = value;
+      tia.old_grp[0] = tia.grp[0];
+      tia.old_enabl = tia.enabl;
+      Touch(tia, 0x13);
+      break;
+    case 0x1d:
+    case 0x1e:
+      tia.enam[reg - 0x1d] = (value >> 1) & 1;
+      Touch(tia, 1u << (kM0 + reg - 0x1d));
+      break;
+    case 0x1f:
+      tia.enabl = (value >> 1) & 1;
+      Touch(tia, 1u << kBall);
+      break;
+    case 0x20:
+    case 0x21:
+    case 0x22:
+    case 0x23:
+    case 0x24: {
+      const I32 nibble = value >> 4;
+      tia.hm[reg - 0x20] = static_cast<U8>(nibble);
+      break;
+    }
+    case 0x25:
+    case 0x26:
+      tia.vdelp[reg - 0x25] = value & 1;
+      Touch(tia, 1u << (reg - 0x25));
+      break;
+    case 0x27:
+      tia.vdelbl = value & 1;
+      Touch(tia, 1u << kBall);
+      break;
+    case 0x28:
+    case 0x29: {
+      const I32 i = reg - 0x28;
+      const U8 locked = (value >> 1) & 1;
+      if (tia.resmp[i] && !locked) {
+        const I32 mode = tia.nusiz[i] & 7;
+        const I32 middle = mode == 5 ? 8 : mode == 7 ? 16 : 4;
+        tia.pos[kM0 + i] = static_cast<U8>((tia.pos[i] + middle) % kWidth);
+      }
+      tia.resmp[i] = locked;
+      Touch(tia, 1u << (kM0 + i));
+      break;
+    }
+    case 0x2a: Hmove(c, clock, column); break;
+    case 0x2b:
+      for (U8& hm : tia.hm) hm = 0;
+      break;
+    case 0x2c:
+      tia.collisions = 0;
+      tia.line_is_plain = 0;
+      break;
+    default: break;
+  }
+}
+
+// INPT0..3: a capacitor that VBLANK bit 7 empties fills through the paddle.
+inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
+  const I32 needed = c.inputs.paddles[i];
+  if (needed < 0 || c.tia.dump) return 0;
+  return cycles > c.tia.dump_end + needed ? 0x80 : 0;
+}
+
+// `bus` is the byte that was last on the data bus: the TIA drives the upper bits only.
+inline ROLLOUTS_NOINLINE U8 ReadTia(Console& c, I32 address, U8 bus, I32 cycles) {
+  DrawUntil(c, cycles * 3);
+  const I32 reg = address & 0x0f;
+  const U8 noise = bus & 0x3f;
+  if (reg < 8) return static_cast<U8>((((c.tia.collisions >> (2 * reg)) & 3) << 6) | noise);
+  if (reg < 12) return ReadPaddle(c, reg - 8, cycles) | noise;
+  if (reg < 14) return c.inputs.fire[reg - 12] | noise;
+  return noise;
+}
+
+}  // namespace rollouts::atari2600

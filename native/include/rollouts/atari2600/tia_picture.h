@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the TIA shows: masks of its objects, collisions, pixels. Nothing is drawn before a register
+// changes the picture or the frame ends; then DrawUntil draws all that is due.
+#pragma once
+
+#include "rollouts/atari2600/console.h"
+
+namespace rollouts::atari2600 {
+
+// Where the copies of a player or missile are, by NUSIZ: 8 bits, of 16 pixels each, from the first.
+inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
+  constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
+  return kCopies[nusiz & 7];
+}
+
+inline ROLLOUTS_HD U64 LowBits(I32 count) {
+  return count >= 64 ? ~U64{0} : (U64{1} << count) - 1;
+}
+
+// Pixels first .. last - 1.
+inline ROLLOUTS_HD Mask RangeMask(I32 first, I32 last) {
+  Mask mask;
+  for (I32 w = 0; w < 3; ++w) {
+    const I32 from = first - 64 * w;
+    const I32 to = last - 64 * w;
+    if (to <= 0 || from >= 64) continue;
+    mask.words[w] = LowBits(to > 64 ? 64 : to) & ~LowBits(from < 0 ? 0 : from);
+  }
+  return mask;
+}
+
+// Adds a pattern, its first pixel in bit 0, at a position; what passes the line's end comes in at
+// its start.
+inline ROLLOUTS_HD void AddPattern(Mask& mask, U64 pattern, I32 position) {
+  const I32 word = position >> 6;
+  const I32 bit = position & 63;
+  mask.words[word] |= pattern << bit;
+  const U64 carried = bit ? pattern >> (64 - bit) : 0;
+  if (word < 2) {
+    mask.words[word + 1] |= carried;
+    // the third word ends at pixel 160
+    mask.words[0] |= mask.words[2] >> 32;
+  } else {
+    mask.words[0] |= (mask.words[2] >> 32) | (carried << 32);
+  }
+  mask.words[2] &= 0xffffffffu;
+}
+
+inline ROLLOUTS_HD U32 ReverseByte(U32 v) {
+  v = ((v & 0xf0) >> 4) | ((v & 0x0f) << 4);
+  v = ((v & 0xcc) >> 2) | ((v & 0x33) << 2);
+  return ((v & 0xaa) >> 1) | ((v & 0x55) << 1);
+}
+
+// Every bit of a byte twice.
+inline ROLLOUTS_HD U32 DoubleBits(U32 v) {
+  v = (v | (v << 4)) & 0x0f0f;
+  v = (v | (v << 2)) & 0x3333;
+  v = (v | (v << 1)) & 0x5555;
+  return v | (v << 1);
+}
+
+inline ROLLOUTS_HD Mask PlayerMask(const Tia& tia, I32 i) {
+  Mask mask;
+  const U32 graphics = tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
+  if (!graphics) return mask;
+  // GRP's bit 7 is the left pixel
+  const U32 bits = tia.refp[i] ? graphics : ReverseByte(graphics);
+  const I32 mode = tia.nusiz[i] & 7;
+  if (mode == 5 || mode == 7) {
+    // wide players start a pixel late
+    if (tia.skip_first[i]) return mask;
+    U64 wide = DoubleBits(bits);
+    if (mode == 7) wide = DoubleBits(wide & 0xff) | (U64{DoubleBits(wide >> 8)} << 16);
+    AddPattern(mask, wide << 1, tia.pos[i]);
+    return mask;
+  }
+  U32 copies = CopiesOf(tia.nusiz[i]);
+  if (tia.skip_first[i]) copies &= ~U32{1};
+  for (I32 at = tia.pos[i]; copies; copies >>= 1, at += 16) {
+    if (copies & 1) AddPattern(mask, bits, at % kWidth);
+  }
+  return mask;
+}
+
+inline ROLLOUTS_HD Mask MissileMask(const Tia& tia, I32 i) {
+  Mask mask;
+  if (!tia.enam[i] || tia.resmp[i]) return mask;
+  const U64 bits = LowBits(1 << ((tia.nusiz[i] >> 4) & 3));
+  U32 copies = CopiesOf(tia.nusiz[i]);
+  for (I32 at = tia.pos[kM0 + i]; copies; copies >>= 1, at += 16) {
+    if (copies & 1) AddPattern(mask, bits, at % kWidth);
+  }
+  return mask;
+}
+
+inline ROLLOUTS_HD Mask BallMask(const Tia& tia) {
+  Mask mask;
+  if (!(tia.vdelbl ? tia.old_enabl : tia.enabl)) return mask;
+  AddPattern(mask, LowBits(1 << ((tia.ctrlpf >> 4) & 3)), tia.pos[kBall]);
+  return mask;
+}
+
+inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
+  Mask mask;
+  // 20 bits, the left one first: half of PF0, PF1 from its bit 7, PF2 from its bit 0
+  const U32 bits = (tia.pf[0] >> 4) | (ReverseByte(tia.pf[1]) << 4) | (U32{tia.pf[2]} << 12);
+  if (!bits) return mask;
+  U32 right = bits;
+  if (tia.reflect) {
+    right = 0;
+    for (I32 i = 0; i < 20; ++i) right |= ((bits >> i) & 1) << (19 - i);
+  }
+  const U64 all = bits | (U64{right} << 20);
+  // four pixels a bit
+  for (I32 w = 0; w < 3; ++w) {
+    const U32 sixteen = static_cast<U32>(all >> (16 * w)) & 0xffff;
+    const U32 low = DoubleBits(sixteen & 0xff);
+    const U32 high = DoubleBits(sixteen >> 8);
+    mask.words[w] = U64{DoubleBits(low & 0xff)} | (U64{DoubleBits(low >> 8)} << 16) |
+                    (U64{DoubleBits(high & 0xff)} << 32) | (U64{DoubleBits(high >> 8)} << 48);
+  }
+  mask.words[2] &= 0xffffffffu;
+  return mask;
+}
+
+inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
+  if (tia.stale & (1 << kP0)) tia.masks[kP0] = PlayerMask(tia, 0);
+  if (tia.stale & (1 << kP1)) tia.masks[kP1] = PlayerMask(tia, 1);
+  if (tia.stale & (1 << kM0)) tia.masks[kM0] = MissileMask(tia, 0);
+  if (tia.stale & (1 << kM1)) tia.masks[kM1] = MissileMask(tia, 1);
+  if (tia.stale & (1 << kBall)) tia.masks[kBall] = BallMask(tia);
+  if (tia.stale & (1 << kPlayfield)) tia.masks[kPlayfield] = PlayfieldMask(tia);
+  tia.stale = 0;
+}
+
+// Two objects, and which bit of Tia::collisions says that they met.
+struct CollisionPair {
+  U8 a;
+  U8 b;
+  U8 bit;
+};
+
+inline ROLLOUTS_HD void Collide(Tia& tia, const Mask* m) {
+  constexpr CollisionPair kPairs[15] = {
+      {kM0, kP1, 1},        {kM0, kP0, 0},          {kM1, kP0, 3},        {kM1, kP1, 2},
+      {kP0, kPlayfield, 5}, {kP0, kBall, 4},        {kP1, kPlayfield, 7}, {kP1, kBall, 6},
+      {kM0, kPlayfield, 9}, {kM0, kBall, 8},        {kM1, kPlayfield, 11}, {kM1, kBall, 10},
+      {kBall, kPlayfield, 13}, {kP0, kP1, 15},      {kM0, kM1, 14}};
+  U32 present = 0;
+  for (I32 i = 0; i < kObjects; ++i) {
+    if (m[i].words[0] | m[i].words[1] | m[i].words[2]) present |= 1u << i;
+  }
+  if (!(present & (present - 1))) return;
+  for (const CollisionPair& pair : kPairs) {
+    if (!((present >> pair.a) & (present >> pair.b) & 1)) continue;
+    if ((tia.collisions >> pair.bit) & 1) continue;
+    const Mask& a = m[pair.a];
+    const Mask& b = m[pair.b];
+    const U64 both = (a.words[0] & b.words[0]) | (a.words[1] & b.words[1]) |
+                     (a.words[2] & b.words[2]);
+    if (both) tia.collisions |= static_cast<U16>(1u << pair.bit);
+  }
+}
+
+// Sets the pixels of `mask` to a colour, eight at a time.
+inline ROLLOUTS_HD void Paint(U8* row, const Mask& mask, U8 colour) {
+  const U64 colours = U64{colour} * 0x0101010101010101u;
+  for (I32 w = 0; w < 3; ++w) {
+    U64 bits = mask.words[w];
+    for (U8* at = row + 64 * w; bits; bits >>= 8, at += 8) {
+      const U32 byte = bits & 0xff;
+      if (!byte) continue;
+      U64 pixels;
+      if (byte == 0xff) {
+        pixels = colours;
+      } else {
+        // a byte of ones for every bit
+        U64 spread = (byte * 0x0101010101010101u) & 0x8040201008040201u;
+        spread = (((spread + 0x7f7f7f7f7f7f7f7fu) | spread) >> 7) & 0x0101010101010101u;
+        spread *= 0xff;
+        __builtin_memcpy(&pixels, at, 8);
+        pixels = (pixels & ~spread) | (colours & spread);
+      }
+      __builtin_memcpy(at, &pixels, 8);
+    }
+  }
+}
+
+inline ROLLOUTS_HD Mask And(const Mask& a, const Mask& b) {
+  return {{a.words[0] & b.words[0], a.words[1] & b.words[1], a.words[2] & b.words[2]}};
+}
+
+inline ROLLOUTS_HD Mask Or(const Mask& a, const Mask& b) {
+  return {{a.words[0] | b.words[0], a.words[1] | b.words[1], a.words[2] | b.words[2]}};
+}
+
+// From the back to the front.
+inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U8* row) {
+  const Mask one = Or(m[kP1], m[kM1]);
+  const Mask zero = Or(m[kP0], m[kM0]);
+  if (tia.ctrlpf & 4) {
+    Paint(row, one, tia.colour[1]);
+    Paint(row, zero, tia.colour[0]);
+    Paint(row, Or(m[kPlayfield], m[kBall]), tia.colour[2]);
+  } else if (tia.ctrlpf & 2) {
+    // the playfield has the players' colours; its left half hides player 1
+    const Mask left = RangeMask(0, kWidth / 2);
+    const Mask right = RangeMask(kWidth / 2, kWidth);
+    Paint(row, m[kBall], tia.colour[2]);
+    Paint(row, And(m[kPlayfield], right), tia.colour[1]);
+    Paint(row, one, tia.colour[1]);
+    Paint(row, And(m[kPlayfield], left), tia.colour[0]);
+    Paint(row, zero, tia.colour[0]);
+  } else {
+    Paint(row, Or(m[kPlayfield], m[kBall]), tia.colour[2]);
+    Paint(row, one, tia.colour[1]);
+    Paint(row, zero, tia.colour[0]);
+  }
+}
+
+// Draws pixels first .. last - 1 of a line.
+inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
+  const I32 size = last - first;
+  if (tia.vblank & 2) {
+    __builtin_memset(row + first, 0, size);
+    return;
+  }
+  const bool whole = size == kWidth;
+  // the same line once more: its collisions are known, too
+  if (whole && tia.line_is_plain && !tia.hmove_blank) {
+    __builtin_memcpy(row, row - kWidth, kWidth);
+    return;
+  }
+  if (tia.stale) RefreshMasks(tia);
+  __builtin_memset(row + first, tia.colour[3], size);
+  if (whole) {
+    Collide(tia, tia.masks);
+    PaintObjects(tia, tia.masks, row);
+    tia.line_is_plain = !tia.hmove_blank;
+  } else {
+    const Mask range = RangeMask(first, last);
+    Mask cut[kObjects];
+    for (I32 i = 0; i < kObjects; ++i) cut[i] = And(tia.masks[i], range);
+    Collide(tia, cut);
+    PaintObjects(tia, cut, row);
+    tia.line_is_plain = 0;
+  }
+  if (tia.hmove_blank && first < 8) __builtin_memset(row + first, 0, (last < 8 ? last : 8) - first);
+}
+
+inline ROLLOUTS_HD void EndLine(Tia& tia) {
+  tia.hmove_blank = 0;
+  // what a line began with no longer holds
+  for (I32 i = 0; i < 2; ++i) {
+    if (!tia.skip_first[i]) continue;
+    tia.skip_first[i] = 0;
+    tia.stale |= static_cast<U8>(1 << (kP0 + i));
+    tia.line_is_plain = 0;
+  }
+  if (tia.reflect != (tia.ctrlpf & 1)) {
+    tia.reflect = tia.ctrlpf & 1;
+    tia.stale |= 1 << kPlayfield;
+    tia.line_is_plain = 0;
+  }
+}
+
+// Draws what is due at `clock`.
+inline ROLLOUTS_HD void DrawUntil(Console& c, I32 clock) {
+  Tia& tia = c.tia;
+  if (clock > tia.last_shown) clock = tia.last_shown;
+  if (clock <= tia.drawn_until) return;
+  // lines begin at drawn_until - column
+  I32 column = (tia.drawn_until - tia.first_shown) % kLineClocks;
+  I32 y = (tia.drawn_until - tia.first_shown) / kLineClocks;
+  I32 left = clock - tia.drawn_until;
+  tia.drawn_until = clock;
+  U8* row = c.screens[c.shown] + y * kWidth;
+  while (left > 0) {
+    const I32 end = column + left < kLineClocks ? column + left : kLineClocks;
+    const I32 first = column > kBlankClocks ? column - kBlankClocks : 0;
+    if (end > kBlankClocks) {
+      if (y == 0) tia.line_is_plain = 0;
+      DrawSegment(tia, row, first, end - kBlankClocks);
+    }
+    left -= end - column;
+    column = end;
+    if (column == kLineClocks) {
+      EndLine(tia);
+      column = 0;
+      row += kWidth;
+      ++y;
+    }
+  }
+}
+
+}  // namespace rollouts::atari2600
