@@ -13,7 +13,7 @@ ORDER = [
     ("core",),
     ("support", "data"),
     ("engines",),
-    ("envs", "pool", "replay", "device"),
+    ("envs", "atari2600", "pool", "replay", "device"),
     ("policy", "plugin"),
     ("registry",),
     ("bindings",),

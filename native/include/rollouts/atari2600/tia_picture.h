@@ -179,10 +179,10 @@ inline ROLLOUTS_HD void Paint(U8* row, const Mask& mask, U8 colour) {
         U64 spread = (byte * 0x0101010101010101u) & 0x8040201008040201u;
         spread = (((spread + 0x7f7f7f7f7f7f7f7fu) | spread) >> 7) & 0x0101010101010101u;
         spread *= 0xff;
-        __builtin_memcpy(&pixels, at, 8);
+        CopyBytes(&pixels, at, 8);
         pixels = (pixels & ~spread) | (colours & spread);
       }
-      __builtin_memcpy(at, &pixels, 8);
+      CopyBytes(at, &pixels, 8);
     }
   }
 }
@@ -223,17 +223,17 @@ inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U8* row) {
 inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   const I32 size = last - first;
   if (tia.vblank & 2) {
-    __builtin_memset(row + first, 0, size);
+    FillBytes(row + first, 0, size);
     return;
   }
   const bool whole = size == kWidth;
   // the same line once more: its collisions are known, too
   if (whole && tia.line_is_plain && !tia.hmove_blank) {
-    __builtin_memcpy(row, row - kWidth, kWidth);
+    CopyBytes(row, row - kWidth, kWidth);
     return;
   }
   if (tia.stale) RefreshMasks(tia);
-  __builtin_memset(row + first, tia.colour[3], size);
+  FillBytes(row + first, tia.colour[3], size);
   if (whole) {
     Collide(tia, tia.masks);
     PaintObjects(tia, tia.masks, row);
@@ -246,7 +246,7 @@ inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
     PaintObjects(tia, cut, row);
     tia.line_is_plain = 0;
   }
-  if (tia.hmove_blank && first < 8) __builtin_memset(row + first, 0, (last < 8 ? last : 8) - first);
+  if (tia.hmove_blank && first < 8) FillBytes(row + first, 0, (last < 8 ? last : 8) - first);
 }
 
 inline ROLLOUTS_HD void EndLine(Tia& tia) {

@@ -56,6 +56,19 @@ inline constexpr bool kInKernel = true;
 inline constexpr bool kInKernel = false;
 #endif
 
+// A compiler's own copy and fill of memory, which NVRTC knows by another name.
+#if defined(__CUDACC_RTC__)
+__device__ inline void CopyBytes(void* to, const void* from, std::size_t size) { memcpy(to, from, size); }
+__device__ inline void FillBytes(void* to, int byte, std::size_t size) { memset(to, byte, size); }
+#else
+ROLLOUTS_HD inline void CopyBytes(void* to, const void* from, std::size_t size) {
+  __builtin_memcpy(to, from, size);
+}
+ROLLOUTS_HD inline void FillBytes(void* to, int byte, std::size_t size) {
+  __builtin_memset(to, byte, size);
+}
+#endif
+
 // Arithmetic type of the dynamics: double on the CPU, where the Gymnasium
 // references compute in double; float on the GPU, where double is slow.
 // -DROLLOUTS_REAL=float builds the GPU's arithmetic for the host (parity tests).

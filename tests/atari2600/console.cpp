@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our Atari 2600 for a test to call: a console with its ROM and its screens.
+#include <cstring>
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "ale_snapshot.h"
+#include "rollouts/atari2600/frame.h"
+
+namespace {
+
+using namespace rollouts::atari2600;
+
+struct Machine {
+  Console console;
+  std::vector<U8> rom;
+  std::vector<U8> screens[2];
+};
+
+}  // namespace
+
+extern "C" {
+
+Machine* machine_new(const U8* rom, int size) {
+  auto* machine = new Machine;
+  // cartridges are read in banks of 4 KiB: smaller ones are mirrored by their kind
+  machine->rom.assign(rom, rom + size);
+  machine->rom.resize(static_cast<std::size_t>(size) + 16384);
+  for (int i = 0; i < 2; ++i) {
+    machine->screens[i].resize(static_cast<std::size_t>(kWidth) * 256);
+    machine->console.screens[i] = machine->screens[i].data();
+  }
+  machine->console.cartridge.rom = machine->rom.data();
+  return machine;
+}
+
+void machine_delete(Machine* machine) { delete machine; }
+
+// 0, or 1 for a state that was not understood.
+int machine_load(Machine* machine, const char* state, int size) {
+  try {
+    rollouts::ReadAleSnapshot({state, static_cast<std::size_t>(size)}, machine->console);
+    return 0;
+  } catch (const std::exception&) {
+    return 1;
+  }
+}
+
+// What the state does not say of a game: which television, and whether HMOVE blackens pixels.
+void machine_board(Machine* machine, int is_pal, int hmove_blanks) {
+  machine->console.board.pal = static_cast<U8>(is_pal);
+  machine->console.board.hmove_blanks = static_cast<U8>(hmove_blanks);
+  machine->console.board.max_lines = is_pal ? 342 : 290;
+}
+
+// One frame: with low bits of `port_a` where a joystick is pushed, and so on.
+void machine_step(Machine* machine, int port_a, int fire_0, int fire_1, const int* paddles) {
+  Inputs& inputs = machine->console.inputs;
+  inputs.port_a = static_cast<U8>(port_a);
+  inputs.fire[0] = static_cast<U8>(fire_0);
+  inputs.fire[1] = static_cast<U8>(fire_1);
+  for (int i = 0; i < 4; ++i) inputs.paddles[i] = paddles[i];
+  EmulateFrame(machine->console);
+}
+
+void machine_show(const Machine* machine, U8* ram, U8* screen, int screen_size) {
+  std::memcpy(ram, machine->console.riot.ram, sizeof(machine->console.riot.ram));
+  std::memcpy(screen, machine->console.screens[machine->console.shown],
+              static_cast<std::size_t>(screen_size));
+}
+
+}  // extern "C"
