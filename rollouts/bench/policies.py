@@ -144,12 +144,7 @@ def make_body(obs_space: spaces.Space[Any], kind: PolicyKind) -> tuple[nn.Module
 class _Heads(nn.Module):
     def __init__(self, width: int, action_space: spaces.Space[Any]) -> None:
         super().__init__()
-        num_actions = (
-            int(action_space.n)
-            if isinstance(action_space, spaces.Discrete)
-            else int(np.prod(action_space.shape or ()))
-        )
-        self.actor = nn.Linear(width, num_actions)
+        self.actor = nn.Linear(width, _num_outputs(action_space))
         self.critic = nn.Linear(width, 1)
         box = isinstance(action_space, spaces.Box)
         self.action_shape = action_space.shape if box else None
@@ -160,6 +155,15 @@ class _Heads(nn.Module):
         if self.action_shape is None or self.log_std is None:
             return actor, value
         return actor.reshape(-1, *self.action_shape), self.log_std, value
+
+
+def _num_outputs(action_space: spaces.Space[Any]) -> int:
+    """Numbers of the actor's layer: logits, or means of a Box."""
+    if isinstance(action_space, spaces.Discrete):
+        return int(action_space.n)
+    if isinstance(action_space, spaces.MultiDiscrete):
+        return int(np.sum(action_space.nvec))
+    return int(np.prod(action_space.shape or ()))
 
 
 def _vector_body(size: int, hidden: tuple[int, ...]) -> tuple[nn.Module, int]:

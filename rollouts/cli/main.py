@@ -2,7 +2,8 @@
 """The command `rollouts`.
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, the commands
-that begin with `bench` measure, `top` watches a job, `record` films a policy.
+that begin with `bench` measure, `tune-batch` finds the best number of environments, `top` watches a
+job, `record` films a policy.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
+from rollouts.cli import tune_batch as cli_tune_batch
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.specs import OptionValue
@@ -69,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_bench.measure_adapter(args)
         elif args.command == "bench-device":
             cli_bench_device.measure(args)
+        elif args.command == "tune-batch":
+            cli_tune_batch.tune(args)
         elif args.command == "bench":
             cli_bench.measure_stepping(args, command=shlex.join(["rollouts", *given]))
         else:
@@ -159,6 +163,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_bench_device.add_arguments(
         on_device, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
+
+    tuning = commands.add_parser(
+        "tune-batch",
+        help="find the number of environments from which a policy collects fastest",
+        description="Doubles the number of environments while that makes collecting faster and is "
+        "expected to fit in memory; each size in a process of its own. Nothing is learned "
+        "meanwhile.",
+    )
+    cli_tune_batch.add_arguments(
+        tuning, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
 
     filming = commands.add_parser(

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory this process may still take, and how much it has taken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CGROUPS = (
+    # limit and usage of version 2, then of version 1
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
+
+def usable_memory(proc: Path = Path("/proc")) -> int:
+    """Bytes that can be taken without swapping, cut to what the process's cgroup leaves."""
+    free = _kilobytes(proc / "meminfo", "MemAvailable")
+    if free is None:  # not Linux
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit, usage in _CGROUPS:
+        try:
+            left = int(Path(limit).read_text()) - int(Path(usage).read_text())
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+        return max(0, min(free, left))
+    return free
+
+
+def peak_memory(proc: Path = Path("/proc")) -> int:
+    """Bytes of memory that this process has had at most since its program began."""
+    peak = _kilobytes(proc / "self/status", "VmHWM")
+    if peak is not None:
+        return peak
+    import resource
+
+    # not Linux; there ru_maxrss also counts the process that started this one
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    """Bytes that a line `name: 123 kB` tells; None where there is none."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many environments to collect from: `tune_batch` tries sizes and says which are fastest."""
+
+from rollouts.tuning.search import BatchTuning, Trial
+from rollouts.tuning.tune import tune_batch
+
+__all__ = ["BatchTuning", "Trial", "tune_batch"]

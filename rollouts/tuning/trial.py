@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial in a process of its own: `python -m rollouts.tuning.trial`.
+
+A process of its own has its own peak of memory, and takes nobody along when it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rollouts.errors import RolloutsError
+from rollouts.machine.memory import peak_memory, usable_memory
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to collect.
+
+    Attributes:
+      env_id, env_options: The environments; one's own is registered where the id is unpickled.
+      policy: A name that `bench.policy_kinds.read_policy` knows.
+      device: "cpu" for a C++ pool, or what `make_vec` takes.
+      num_envs, rollout_length: The size.
+      num_threads: Of a C++ pool.
+      duration_s, repeats, seed: About how long one repeat takes, and how many there are.
+    """
+
+    env_id: str
+    env_options: dict[str, Any]
+    policy: str
+    device: str
+    num_envs: int
+    rollout_length: int
+    num_threads: int
+    duration_s: float
+    repeats: int
+    seed: int
+
+
+def collect(request: Request) -> dict[str, Any]:
+    """Collects with that size, and returns fields of a `Trial`.
+
+    Raises:
+      SpecError, EngineError: As `make_vec` and the collectors.
+    """
+    from rollouts.pool.make import make_vec
+
+    usable, used = _memory(request.device)
+    arguments: dict[str, Any] = {"seed": request.seed, "autoreset_mode": "same_step"}
+    if request.device == CPU:
+        arguments["num_threads"] = min(request.num_threads, request.num_envs)
+    else:
+        arguments["device"] = request.device
+    with make_vec(request.env_id, request.num_envs, **arguments, **request.env_options) as env:
+        collector, wait = _collector(env, request)
+        # a learner holds one rollout while the next is collected
+        held = [collector.collect(), collector.collect()]
+        wait()
+
+        def run(count: int) -> float:
+            begun = time.perf_counter()
+            for _ in range(count):
+                held[0], held[1] = held[1], collector.collect()
+            wait()
+            return time.perf_counter() - begun
+
+        count = 1
+        while (seconds := run(count)) < request.duration_s / 4:
+            count *= 2
+        count = max(1, round(count * request.duration_s / seconds))
+        steps = count * request.num_envs * request.rollout_length
+        speeds = [steps / run(count) for _ in range(request.repeats)]
+        return {
+            "engine": getattr(collector, "engine", "native"),
+            "env_steps_per_s": speeds,
+            "memory_bytes": used(),
+            "usable_bytes": usable,
+        }
+
+
+def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
+    """A collector, and what waits until the device has done its work."""
+    from rollouts.bench.policies import make_policy
+    from rollouts.bench.policy_kinds import read_policy
+    from rollouts.collecting.collector import Collector
+    from rollouts.collecting.multi_agent import MultiAgentCollector
+    from rollouts.distributed.worker import PolicySpec
+
+    def policy_of(one: Any, num_rows: int) -> Any:
+        spec = PolicySpec(
+            env_id=request.env_id,
+            single_observation_space=one.single_observation_space,
+            single_action_space=one.single_action_space,
+            num_envs=num_rows,
+            env_id_offset=0,
+            worker_id=0,
+            incarnation=0,
+            seed=request.seed,
+        )
+        policy: Any = make_policy(spec, kind=read_policy(request.policy))
+        if request.device.startswith("cuda"):
+            policy.module.to(env.device)
+        return policy
+
+    groups = getattr(env, "groups", None)
+    policy: Any = (
+        {name: policy_of(one, env.num_envs * one.num_agents) for name, one in groups.items()}
+        if groups
+        else policy_of(env, env.num_envs)
+    )
+    if request.device != CPU:
+        from rollouts.collecting.device_collector import DeviceCollector
+
+        return DeviceCollector(env, policy, request.rollout_length), env.synchronize
+    kind = MultiAgentCollector if groups else Collector
+    return kind(env, policy, request.rollout_length), lambda: None
+
+
+def _memory(device: str) -> tuple[int, Callable[[], int]]:
+    """Bytes that are free now, and what says how many were taken."""
+    if not device.startswith("cuda"):
+        return usable_memory(), peak_memory
+    import torch
+
+    from rollouts.device.arguments import read_device
+
+    where, _ = read_device(device)
+    if not torch.cuda.is_available():  # make_vec says so
+        return 0, lambda: 0
+    torch.zeros(1, device=where)  # what a process takes anyway
+    free = torch.cuda.mem_get_info(where)[0]
+    return free, lambda: free - torch.cuda.mem_get_info(where)[0]
+
+
+def main() -> None:
+    """Reads a pickled `Request` from stdin; the last line of stdout is the answer, as JSON."""
+    try:
+        answer = collect(pickle.load(sys.stdin.buffer))
+    except RolloutsError as error:
+        answer = {"error": type(error).__name__, "message": str(error)}
+    except MemoryError:
+        answer = {"failure": "out of memory"}
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError" and "memory" not in str(error):
+            raise
+        answer = {"failure": f"out of memory: {str(error).splitlines()[0]}"}
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts tune-batch` and `tune_batch`: real trials in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rollouts.cli import main as cli
+from rollouts.errors import EngineError, EnvError, SpecError
+from rollouts.machine import memory
+from rollouts.tuning import Trial, tune_batch
+from rollouts.tuning.trial import Request
+from rollouts.tuning.tune import run_trial
+
+QUICK = ["--duration-s", "0.01", "--repeats", "1"]
+
+
+def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    status = cli.main(["tune-batch", *arguments])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    return captured.out
+
+
+def test_table_and_what_follows_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--env-id", "CartPole-v1", "--rollout-length", "16", "--max-num-envs", "16"]
+    lines = shown([*arguments, "--device", "cpu", *QUICK], capsys).splitlines()
+    rows = [line.split() for line in lines[1:3]]
+    assert [row[:2] for row in rows] == [["8", "16"], ["16", "16"]]
+    assert all(row[-1] == "native" and float(row[2]) > 0 for row in rows)
+    assert "T = 16 ended: max_num_envs reached." in lines
+    assert "Device: cpu." in lines
+    assert lines[-2].startswith("Fastest: num_envs ")
+    assert lines[-1].startswith("Smallest within 5 %: num_envs ")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_pool_is_tuned_and_says_so() -> None:
+    found = tune_batch(
+        "CartPole-v1", rollout_lengths=[8], max_num_envs=8, duration_s=0.01, repeats=1
+    )
+    assert found.device == "cpu"
+    assert found.note == "torch finds no GPU: the C++ pool was tuned"
+    assert found.fastest is not None
+    assert found.fastest == found.smallest == found.trials[0]
+
+
+def test_environment_that_runs_on_no_gpu_says_so() -> None:
+    found = tune_batch(
+        "Blackjack-v1",
+        policy="random",
+        rollout_lengths=[8],
+        max_num_envs=8,
+        duration_s=0.01,
+        repeats=1,
+    )
+    assert found.trials[0].engine == "torch"
+    assert found.device == "cpu"
+
+
+def test_agents_on_the_emulated_device_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--env-id", "TagContinuous-v0", "--rollout-length", "4", "--max-num-envs", "8"]
+    text = shown([*arguments, "--device", "cpu-emulation", *QUICK, "--json"], capsys)
+    found = json.loads(text)
+    assert found["device"] == "cpu-emulation"
+    (trial,) = found["trials"]
+    assert trial == found["fastest"] == found["smallest"]
+    assert (trial["num_envs"], trial["rollout_length"]) == (8, 4)
+    assert trial["memory_bytes"] > 50e6
+    assert trial["usable_bytes"] > 100e6
+
+
+def test_agents_in_a_pool() -> None:
+    found = tune_batch(
+        "simple_spread_v3",
+        device="cpu",
+        rollout_lengths=[8],
+        max_num_envs=8,
+        duration_s=0.01,
+        repeats=2,
+    )
+    assert len(found.trials[0].env_steps_per_s) == 2
+    assert found.trials[0].engine == "native"
+
+
+def test_more_environments_take_more_memory() -> None:
+    def trial(num_envs: int) -> Trial:
+        return run_trial(
+            Request(
+                env_id="CartPole-v1",
+                env_options={},
+                policy="random",
+                device="cpu",
+                num_envs=num_envs,
+                rollout_length=512,
+                num_threads=1,
+                duration_s=0.01,
+                repeats=1,
+                seed=0,
+            )
+        )
+
+    small, large = trial(8), trial(2048)
+    # observations alone are 16 bytes a step, of two rollouts that are held
+    assert large.memory_bytes - small.memory_bytes > 2 * 16 * 512 * 2048
+
+
+def test_memory_limit_ends_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--env-id", "CartPole-v1", "--rollout-length", "16", "--device", "cpu"]
+    text = shown([*arguments, "--max-memory-gb", "0.001", *QUICK], capsys)
+    assert "T = 16 ended: the next size would not fit in memory." in text
+    assert "Fastest: num_envs 8, T 16" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env-id", "CartPole-v9"], "CartPole-v9"),
+        (["--env-id", "CartPole-v1", "--policy", "huge"], "policy is 'huge'"),
+        (["--env-id", "CartPole-v1", "--policy", "cnn"], "images (C, H, W)"),
+        (["--env-id", "CartPole-v1", "--device", "tpu"], "device is 'tpu'"),
+        (["--env-id", "CartPole-v1", "--option", "colour=red"], "colour"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["tune-batch", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(EngineError, match="GPU"):
+        tune_batch("CartPole-v1", device="cuda")
+
+
+def test_wrong_numbers() -> None:
+    with pytest.raises(SpecError, match="rollout_lengths is empty"):
+        tune_batch("CartPole-v1", rollout_lengths=())
+    with pytest.raises(SpecError, match="rollout_lengths"):
+        tune_batch("CartPole-v1", rollout_lengths=(0,))
+    with pytest.raises(SpecError, match="duration_s"):
+        tune_batch("CartPole-v1", duration_s=0)
+    with pytest.raises(SpecError, match="max_num_envs"):
+        tune_batch("CartPole-v1", max_num_envs=0)
+
+
+def test_a_process_that_dies_ends_a_trial_not_the_caller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = tmp_path / "deadly.h"
+    assert cli.main(["new-env", str(header)]) == 0
+    begin = "const bool slips ="
+    text = header.read_text().replace("MyEnv", "Deadly")
+    assert begin in text
+    header.write_text(
+        text.replace(begin, f"if (config.length == 13) __builtin_trap();\n    {begin}")
+    )
+    arguments = ["--env-id", "Deadly-v0", "--header", str(header), "--device", "cpu"]
+    small = ["--rollout-length", "4", "--max-num-envs", "8"]
+    assert "Fastest: num_envs 8" in shown([*arguments, *small, *QUICK], capsys)
+    with pytest.raises(EnvError, match="8 environments failed: killed by signal"):
+        tune_batch("Deadly-v0", env_options={"length": 13}, device="cpu", duration_s=0.01)
+
+
+def test_peak_memory_is_this_programs_own() -> None:
+    code = (
+        "from rollouts.machine.memory import peak_memory\n"
+        "before = peak_memory(); held = bytearray(b'1') * 10**8\n"
+        "print(before, peak_memory())"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    before, after = map(int, result.stdout.split())
+    assert after - before > 0.95e8
+    # this process has torch and more
+    assert before < memory.peak_memory()
+
+
+def test_usable_memory_is_cut_to_the_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 800 kB\n")
+    limit, usage = tmp_path / "max", tmp_path / "current"
+    monkeypatch.setattr(memory, "_CGROUPS", ((str(limit), str(usage)),))
+    assert memory.usable_memory(tmp_path) == 800 * 1024
+    usage.write_text("1000\n")
+    limit.write_text("max\n")
+    assert memory.usable_memory(tmp_path) == 800 * 1024
+    limit.write_text("5000\n")
+    assert memory.usable_memory(tmp_path) == 4000
