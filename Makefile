@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-system test-all test-newest-gymnasium lint bench wheel wheels test-wheels clean setup
+.PHONY: demo test test-system test-all test-newest-gymnasium lint bench report soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -70,6 +70,14 @@ bench: $(VENV)/.native $(VENV)/.bench
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --env-id ALE/Breakout-v5 --num-envs 16 --peer envpool --peer ale --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --num-envs 16 --batch-size 8 --peer envpool --peer ale --markdown
 	$(VENV)/bin/rollouts bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Walker2d-v5 --env-id Humanoid-v5 --num-envs 16 --batch-size N N/2 --peer envpool --markdown
+
+# Every comparison beside every peer that installs, as a page in runs/report: make report QUICK=--quick
+report: setup $(VENV)/.bench
+	$(VENV)/bin/rollouts report $(QUICK)
+
+# An hour of everything at once; `rollouts report --soak runs/soak.json` draws it.
+soak: setup
+	$(VENV)/bin/rollouts soak --out runs/soak.json
 
 lint: setup
 	$(PY) -m ruff check --fix .

@@ -57,18 +57,21 @@ def compare(
             env = library.make(settings, spec)
             stack.callback(env.close)
             envs.append(env)
-        batches = {
-            rows: _batches(spec, rows, settings.seed) for rows in {e.batch_size for e in envs}
-        }
         measurements = measure(
             envs,
-            [_translated(env, batches[env.batch_size]) for env in envs],
+            [actions_for(env, spec, settings.seed) for env in envs],
             duration_s=settings.duration_s,
             repeats=settings.repeats,
             on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
         )
     num_agents = sum(group.num_agents for group in spec.groups)
     return Comparison(settings, spec.options, tuple(measurements), num_agents=num_agents)
+
+
+def actions_for(env: OpenEnv, spec: EnvSpec, seed: int) -> list[Any]:
+    """Random batches of actions as an open environment takes them; the same seed, the same ones."""
+    batches = _batches(spec, env.batch_size, seed)
+    return batches if env.translate is None else [env.translate(batch) for batch in batches]
 
 
 def _batches(spec: EnvSpec, rows: int, seed: int) -> list[Any]:
@@ -80,10 +83,6 @@ def _batches(spec: EnvSpec, rows: int, seed: int) -> list[Any]:
     ]
     names = [one.name for one in spec.groups]
     return [dict(zip(names, arrays, strict=True)) for arrays in zip(*groups, strict=True)]
-
-
-def _translated(env: OpenEnv, batches: Sequence[Any]) -> Sequence[Any]:
-    return batches if env.translate is None else [env.translate(batch) for batch in batches]
 
 
 def measure(

@@ -2,8 +2,9 @@
 """The command `rollouts`.
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, the commands
-that begin with `bench` measure, `tune-batch` finds the best number of environments, `top` watches a
-job, `record` films a policy.
+that begin with `bench` measure, `report` measures everything and writes a page, `soak` watches it
+for an hour, `tune-batch` finds the best number of environments, `top` watches a job, `record` films
+a policy.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
+from rollouts.cli import report as cli_report
 from rollouts.cli import tune_batch as cli_tune_batch
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
@@ -73,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_bench_device.measure(args)
         elif args.command == "tune-batch":
             cli_tune_batch.tune(args)
+        elif args.command in cli_report.COMMANDS:
+            cli_report.run(args, given=given)
         elif args.command == "bench":
             cli_bench.measure_stepping(args, command=shlex.join(["rollouts", *given]))
         else:
@@ -184,6 +188,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_record.add_arguments(
         filming, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
+
+    cli_report.add_commands(
+        commands, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
 
     watch = commands.add_parser(

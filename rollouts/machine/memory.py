@@ -41,6 +41,11 @@ def peak_memory(proc: Path = Path("/proc")) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def resident_memory(proc: Path = Path("/proc")) -> int:
+    """Bytes of memory that this process has now; 0 where the system does not tell."""
+    return _kilobytes(proc / "self/status", "VmRSS") or 0
+
+
 def _kilobytes(path: Path, name: str) -> int | None:
     """Bytes that a line `name: 123 kB` tells; None where there is none."""
     try:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make_report`: runs the plan and writes report.md, report.html, report.json and plots."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rollouts.bench.report import describe_machine
+from rollouts.errors import SpecError
+from rollouts.machine.memory import usable_memory
+from rollouts.report.page import Part, blocks, to_html, to_markdown
+from rollouts.report.plan import SECTIONS, Section
+from rollouts.report.plots import draw_ratios, draw_soak
+from rollouts.report.rows import Row
+from rollouts.report.running import run_measure
+from rollouts.report.soak import SECTION as SOAK
+from rollouts.report.soak import read_soak
+from rollouts.support.extras import needs
+
+
+def make_report(
+    folder: Path,
+    *,
+    quick: bool = False,
+    only: Sequence[str] = (),
+    soak: Path | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Row]:
+    """Measures everything in the plan, one command after the other.
+
+    Args:
+      folder: For report.md, report.html, report.json and the plots; made where it is missing.
+      quick: The short measures alone, fewer and shorter turns.
+      only: Names of sections; empty: all.
+      soak: File that `rollouts soak --out` wrote, to show its curves.
+      on_progress: Called with a line before each command.
+
+    Returns:
+      All rows.
+
+    Raises:
+      SpecError: A section of `only` or a soak's file does not exist, or the folder cannot be made.
+      EngineError: matplotlib is missing.
+    """
+    names = [section.name for section in SECTIONS]
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise SpecError(f"there is no section {unknown[0]!r}, expected some of {names}")
+    with needs("examples", "plots of the report"):
+        import matplotlib  # noqa: F401
+    samples = None if soak is None else read_soak(soak)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"{folder} cannot be made ({error}): give another --out") from error
+
+    begun = time.perf_counter()
+    facts = _facts()
+    parts = [
+        _measure(section, folder, quick=quick, report=on_progress or (lambda line: None))
+        for section in SECTIONS
+        if not only or section.name in only
+    ]
+    parts = [part for part in parts if part.outcomes]
+    if samples is not None:
+        draw_soak(samples.values, folder / "soak.png")
+        parts.append(Part(SOAK, [samples.outcome], ["soak.png"]))
+    facts["Took"] = f"{(time.perf_counter() - begun) / 60:.1f} min"
+
+    title = "rollouts beside other libraries" + (", quick" if quick else "")
+    page = list(blocks(title, facts, parts))
+    (folder / "report.md").write_text(to_markdown(page), encoding="utf-8")
+    (folder / "report.html").write_text(to_html(page), encoding="utf-8")
+    rows = [row for part in parts for row in part.rows]
+    found = {
+        part.section.name: {
+            "rows": [asdict(row) for row in part.rows],
+            "problems": part.problems,
+            "commands": [one.command for one in part.outcomes],
+        }
+        for part in parts
+    }
+    told = {"facts": facts, "sections": found}
+    (folder / "report.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+    return rows
+
+
+def _measure(section: Section, folder: Path, *, quick: bool, report: Callable[[str], None]) -> Part:
+    outcomes, plots = [], []
+    for number, measure in enumerate(one for one in section.measures if one.quick == quick):
+        report(f"{section.name}: rollouts {' '.join(measure.arguments)}")
+        plot = f"{section.name}_{number}.png" if section.plot == "lines" else None
+        found = run_measure(measure, None if plot is None else str(folder / plot))
+        if plot is not None and (folder / plot).exists():
+            plots.append(plot)
+        outcomes.append(found)
+    part = Part(section, outcomes, plots)
+    name = f"{section.name}.png"
+    if part.rows and draw_ratios(part.rows, folder / name, title=section.title):
+        plots.append(name)
+    return part
+
+
+def _facts() -> dict[str, str]:
+    machine = describe_machine([])
+    return {
+        "Date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "Machine": f"{machine.cpu_model}, {machine.usable_cpus} usable CPUs, "
+        f"{usable_memory() / 1e9:.0f} GB of memory free",
+        "System": f"{platform.platform()}, Python {platform.python_version()}",
+        "Load before": "unknown" if machine.load_1min is None else f"{machine.load_1min}",
+        "rollouts": machine.versions["rollouts"],
+        "Command": f"rollouts report (process {os.getpid()} measured nothing else)",
+    }
