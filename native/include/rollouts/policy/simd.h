@@ -55,8 +55,9 @@ using Mask = Ints;  // all bits of a lane, or none
 
 #if ROLLOUTS_POLICY_LANES == 16
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-// masked, as GCC 12 warns of what the plain one leaves undefined
-inline Floats Sqrt(Floats x) { return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), x); }
+// masked, as GCC 12 warns of what the plain ones leave undefined
+inline constexpr __mmask16 kAllLanes = 0xFFFF;
+inline Floats Sqrt(Floats x) { return _mm512_maskz_sqrt_ps(kAllLanes, x); }
 inline Floats Splat(float value) { return _mm512_set1_ps(value); }
 #elif ROLLOUTS_POLICY_LANES == 8
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
@@ -114,9 +115,17 @@ ROLLOUTS_HD inline Floats FloatBits(Ints bits) { return __builtin_bit_cast(Float
 ROLLOUTS_HD inline Ints IntBits(Floats x) { return __builtin_bit_cast(Ints, x); }
 ROLLOUTS_HD inline Floats Select(Mask mask, Floats yes, Floats no) { return mask ? yes : no; }
 ROLLOUTS_HD inline Ints SelectInts(Mask mask, Ints yes, Ints no) { return mask ? yes : no; }
-// A NaN in `x` stays one.
+// A NaN in `x` stays one. x86-64's minimum is `limit < x ? limit : x`, but compilers do not see that.
+#if !defined(ROLLOUTS_KERNEL) && ROLLOUTS_POLICY_LANES == 16
+inline Floats AtMost(Floats x, Floats limit) { return _mm512_maskz_min_ps(kAllLanes, limit, x); }
+inline Floats AtLeast(Floats x, Floats limit) { return _mm512_maskz_max_ps(kAllLanes, limit, x); }
+#elif !defined(ROLLOUTS_KERNEL) && ROLLOUTS_POLICY_LANES == 8
+inline Floats AtMost(Floats x, Floats limit) { return _mm256_min_ps(limit, x); }
+inline Floats AtLeast(Floats x, Floats limit) { return _mm256_max_ps(limit, x); }
+#else
 ROLLOUTS_HD inline Floats AtMost(Floats x, Floats limit) { return Select(x > limit, limit, x); }
 ROLLOUTS_HD inline Floats AtLeast(Floats x, Floats limit) { return Select(x < limit, limit, x); }
+#endif
 ROLLOUTS_HD inline Floats Abs(Floats x) { return FloatBits(IntBits(x) & 0x7FFFFFFF); }
 // |x| with the sign of `sign`.
 ROLLOUTS_HD inline Floats WithSign(Floats x, Floats sign) {
