@@ -71,18 +71,18 @@ inline Floats Splat(float value) { return vdupq_n_f32(value); }
 // A machine without the instruction. The product is exact in double; the sum is rounded to odd
 // there, so that rounding it once more, to float, gives what one rounding would have given
 // (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
-typedef std::int64_t Longs __attribute__((vector_size(16)));
+typedef std::int64_t Signs __attribute__((vector_size(16)));
 inline __m128d SumToOdd(__m128d product, __m128d addend) {
   const __m128d sum = product + addend;
   const __m128d back = sum - product;
   const __m128d error = (product - (sum - back)) + (addend - back);
   // an even last bit of an inexact sum moves towards the exact one
-  const Longs above = error > 0.0;
-  const Longs below = error < 0.0;
-  const Longs positive = sum > 0.0;
-  const Longs outward = (above & positive) | (below & ~positive);
-  const Longs bits = (Longs)sum;
-  const Longs step = (outward & 1) | ~outward;
+  const Signs above = error > 0.0;
+  const Signs below = error < 0.0;
+  const Signs positive = sum > 0.0;
+  const Signs outward = (above & positive) | (below & ~positive);
+  const Signs bits = (Signs)sum;
+  const Signs step = (outward & 1) | ~outward;
   return (__m128d)(bits + (step & (above | below) & ((bits & 1) - 1)));
 }
 inline Floats Fma(Floats a, Floats b, Floats c) {
@@ -108,6 +108,34 @@ inline Floats Splat(float value) { return Floats{} + value; }
 
 inline Ints ToInts(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats ToFloats(Ints x) { return __builtin_convertvector(x, Floats); }
+
+// Half as many lanes of twice the bits. A product is that of the low halves.
+inline constexpr int kLongs = kLanes / 2;
+typedef std::uint64_t Longs __attribute__((vector_size(4 * kLanes)));
+#if ROLLOUTS_POLICY_LANES == 16
+inline Longs LowProduct(Longs a, Longs b) {
+  return (Longs)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);
+}
+#elif ROLLOUTS_POLICY_LANES == 8
+inline Longs LowProduct(Longs a, Longs b) {
+  return (Longs)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+#elif defined(__SSE2__)
+inline Longs LowProduct(Longs a, Longs b) { return (Longs)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+#else
+inline Longs LowProduct(Longs a, Longs b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu); }
+#endif
+inline Longs LoadLongs(const std::uint32_t* from) {
+  typedef std::uint32_t Words __attribute__((vector_size(2 * kLanes)));
+  Words words;
+  __builtin_memcpy(&words, from, sizeof(words));
+  return __builtin_convertvector(words, Longs);
+}
+inline void StoreLow(std::uint32_t* to, Longs x) {
+  typedef std::uint32_t Words __attribute__((vector_size(2 * kLanes)));
+  const Words words = __builtin_convertvector(x, Words);
+  __builtin_memcpy(to, &words, sizeof(words));
+}
 
 #endif
 
