@@ -176,7 +176,7 @@ class PolicyRows {
     Gather(*of_.observation, obs, count, scratch_.data());
     const auto steps = policy_.network->instructions();
     rollout_.kernels_.forward(steps.data(), static_cast<std::int32_t>(steps.size()),
-                              policy_.params.data(), scratch_.data());
+                              policy_.params.data(), scratch_.data(), count);
   }
 
   // The values that Forward computed.
