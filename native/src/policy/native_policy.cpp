@@ -87,7 +87,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
     const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, rows - first));
     GatherColumns(obs + first * size, count, size, scratch.data());
     kernels.forward(steps.data(), static_cast<std::int32_t>(steps.size()), policy.params.data(),
-                    scratch.data());
+                    scratch.data(), count);
     // before the next group writes over them
     for (std::size_t o = 0; o < out.size(); ++o) {
       const std::int32_t features = network.output_size(o);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <string>
@@ -43,8 +43,11 @@ class PolicyRows {
 
   // Takes over the rows of some environments.
   void Open(EnvBatch& envs, EnvRange range) {
-    envs_ = &envs;
     first_env_ = range.first;
+    clocks_.clear();
+    for (std::int32_t env = 0; env < range.count; ++env) {
+      clocks_.push_back(&envs.clock(range.first + env));
+    }
     range_ = {range.first * of_.num_agents, range.count * of_.num_agents};
     states_.Open(range_);
   }
@@ -77,31 +80,23 @@ class PolicyRows {
   void See(std::int32_t t, const BatchView& view, std::span<const std::uint8_t> failed) {
     const Seen seen = SeenOf(view);
     const std::int64_t at = At(t);
+    TakeOutcomes(seen, view, at);
     cut_.clear();
     ended_.clear();
-    const auto see = [&](std::int32_t i, std::int32_t env, std::uint8_t active) {
-      const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
-      // who left before waits for the others
-      const std::uint8_t truncated = seen.truncated[i] | (is_over & (active ^ 1));
-      arrays_.reward[at + i] = static_cast<float>(seen.reward[i]);
-      arrays_.terminated[at + i] = seen.terminated[i];
-      arrays_.truncated[at + i] = truncated;
-      arrays_.bootstrap_value[at + i] = 0;
-      arrays_.episode_return[at + i] = seen.episode_return[i];
-      arrays_.episode_length[at + i] = view.episode_length[env];
-      if (!(seen.terminated[i] | truncated)) [[likely]] return;
+    const std::uint8_t* terminated = arrays_.terminated + at;
+    const std::uint8_t* truncated = arrays_.truncated + at;
+    ForRows(0, range_.count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
+      if (!(terminated[i] | truncated[i])) [[likely]] return;
       ended_.push_back(i);
+      const bool is_over = view.terminated[env] | view.truncated[env];
       // a failed environment has no final observation
       const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-      if (!seen.terminated[i] && active && has_final) cut_.push_back(i);
+      // who left before waits for the others
+      const bool active = !seen.active || seen.active[i];
+      if (!terminated[i] && active && has_final) cut_.push_back(i);
       if (!rollout_.settings_.keep_final_obs) return;
       const std::uint8_t* shown = has_final ? seen.final_obs : ObsAt(is_over ? t : t + 1);
       rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
-    };
-    ForRows(0, range_.count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
-      if (!seen.active) return see(i, env, 1);
-      arrays_.active[at + i] = seen.active[i];
-      see(i, env, seen.active[i]);
     });
     if (!cut_.empty() && policy_.has_value()) BootstrapCut(at, seen.final_obs);
     // only now: final observations are valued with what the episode left
@@ -136,6 +131,27 @@ class PolicyRows {
             group.episode_return, group.final_obs,  group.active};
   }
 
+  // An array after the other: that is copying, many rows at once.
+  void TakeOutcomes(const Seen& seen, const BatchView& view, std::int64_t at) const {
+    const std::int32_t count = range_.count;
+    std::copy_n(seen.reward, count, arrays_.reward + at);
+    std::copy_n(seen.terminated, count, arrays_.terminated + at);
+    std::copy_n(seen.truncated, count, arrays_.truncated + at);
+    std::fill_n(arrays_.bootstrap_value + at, count, 0.0f);
+    std::copy_n(seen.episode_return, count, arrays_.episode_return + at);
+    if (!seen.active) {
+      std::copy_n(view.episode_length, count, arrays_.episode_length + at);
+      return;
+    }
+    std::copy_n(seen.active, count, arrays_.active + at);
+    ForRows(0, count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
+      // who left before is truncated where the others' episode ends
+      const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
+      arrays_.truncated[at + i] |= is_over & (seen.active[i] ^ 1);
+      arrays_.episode_length[at + i] = view.episode_length[env];
+    });
+  }
+
   // The place of row t of the first in hand in arrays (T, B).
   std::int64_t At(std::int32_t t) const { return std::int64_t{t} * arrays_.rows + range_.first; }
   std::size_t ObsBytes() const { return static_cast<std::size_t>(obs_bytes_); }
@@ -159,16 +175,15 @@ class PolicyRows {
 
   // By episode and step, so that neither threads nor chunks change an action. No two agents of an
   // environment share a key, so that one policy may act for several groups.
-  NoiseKeys KeysOf(std::int32_t first, std::int32_t count) const {
-    NoiseKeys keys;
+  const NoiseKeys& KeysOf(std::int32_t first, std::int32_t count) {
     ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
-      const EpisodeClock& clock = envs_->clock(first_env_ + env);
-      keys.env_id[i] = clock.env_id * static_cast<std::uint32_t>(of_.all_agents) +
+      const EpisodeClock& clock = *clocks_[static_cast<std::size_t>(env)];
+      keys_.env_id[i] = clock.env_id * static_cast<std::uint32_t>(of_.all_agents) +
                        static_cast<std::uint32_t>(of_.first_agent + agent);
-      keys.episode[i] = clock.next_episode - 1;
-      keys.step[i] = static_cast<std::uint32_t>(clock.elapsed_steps);
+      keys_.episode[i] = clock.next_episode - 1;
+      keys_.step[i] = static_cast<std::uint32_t>(clock.elapsed_steps);
     });
-    return keys;
+    return keys_;
   }
 
   // Runs the network on rows of observations, at most kColumns, whose states are loaded.
@@ -176,7 +191,7 @@ class PolicyRows {
     Gather(*of_.observation, obs, count, scratch_.data());
     const auto steps = policy_.network->instructions();
     rollout_.kernels_.forward(steps.data(), static_cast<std::int32_t>(steps.size()),
-                              policy_.params.data(), scratch_.data());
+                              policy_.params.data(), scratch_.data(), count);
   }
 
   // The values that Forward computed.
@@ -202,15 +217,25 @@ class PolicyRows {
 
   // Throws before an environment is stepped with what came of nan.
   void CheckFinite(std::int32_t count, const float* value, std::int32_t first) const {
+    // all rows at once, without branches: that becomes vector instructions
+    std::uint32_t bad = 0;
     for (std::int32_t i = 0; i < count; ++i) {
-      const bool good = std::isfinite(value[i]) && std::isfinite(outputs_.log_prob[i]);
-      if (good) [[likely]] continue;
-      const bool is_value = !std::isfinite(value[i]);
+      bad |= static_cast<std::uint32_t>(!IsFinite(value[i]));
+      bad |= static_cast<std::uint32_t>(!IsFinite(outputs_.log_prob[i]));
+    }
+    if (bad == 0) [[likely]] return;
+    for (std::int32_t i = 0; i < count; ++i) {
+      const bool is_value = !IsFinite(value[i]);
       const float number = is_value ? value[i] : outputs_.log_prob[i];
+      if (IsFinite(number)) continue;
       throw SpecError(std::string("the policy returned a ") + (is_value ? "value" : "log_prob") +
                       " of " + std::to_string(number) + " for " + NameOf(first + i) +
                       ", expected a finite number: look at its weights and at the observation");
     }
+  }
+  static bool IsFinite(float x) {
+    constexpr std::int32_t kExponent = 0x7F800000;
+    return (std::bit_cast<std::int32_t>(x) & kExponent) != kExponent;
   }
   std::string NameOf(std::int32_t row) const {
     const std::int32_t env = first_env_ + row / of_.num_agents + rollout_.settings_.env_id_offset;
@@ -222,19 +247,24 @@ class PolicyRows {
 
   void WriteActions(std::int32_t first, std::int32_t count, std::int64_t at, std::uint8_t* actions,
                     std::int64_t action_bytes) const {
+    const auto to = [&](std::int32_t env, std::int32_t agent) {
+      return actions + env * action_bytes + of_.first_action + agent * of_.agent_action_bytes;
+    };
+    if (elements_.empty() && IsDiscrete(policy_.head.kind)) {
+      // int64 as Python has actions, int32 as environments take them
+      std::copy_n(outputs_.index, count, reinterpret_cast<std::int64_t*>(arrays_.action) + at);
+      ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
+        std::memcpy(to(env, agent), &outputs_.index[i], sizeof(std::int32_t));
+      });
+      return;
+    }
     ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
-      std::uint8_t* to =
-          actions + env * action_bytes + of_.first_action + agent * of_.agent_action_bytes;
       if (!elements_.empty()) {
-        WriteElements(i, at + i, to);
-      } else if (IsDiscrete(policy_.head.kind)) {
-        // int64 as Python has actions, int32 as environments take them
-        reinterpret_cast<std::int64_t*>(arrays_.action)[at + i] = outputs_.index[i];
-        std::memcpy(to, &outputs_.index[i], sizeof(std::int32_t));
+        WriteElements(i, at + i, to(env, agent));
       } else if (of_.action->dtype == DType::kFloat32) {
-        WriteBox<float>(i, at + i, to);
+        WriteBox<float>(i, at + i, to(env, agent));
       } else {
-        WriteBox<double>(i, at + i, to);
+        WriteBox<double>(i, at + i, to(env, agent));
       }
     });
   }
@@ -331,11 +361,12 @@ class PolicyRows {
   std::vector<std::int32_t> elements_;  // of a MultiDiscrete action, (elements, kColumns)
   Scratch scratch_;                     // the network's rows
   Scratch box_;
+  NoiseKeys keys_;
   HeadOutputs outputs_;
   StateColumns states_;
 
   // in hand
-  EnvBatch* envs_ = nullptr;
+  std::vector<const EpisodeClock*> clocks_;  // of the environments
   std::int32_t first_env_ = 0;
   EnvRange range_;  // of rows
   std::vector<std::int32_t> cut_, ended_;  // in the step in hand

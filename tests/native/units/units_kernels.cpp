@@ -81,6 +81,25 @@ TEST(Kernels, ALayerOfEveryWidthIsTheLoopOverItsInputs) {
   }
 }
 
+TEST(Kernels, FewColumnsHaveTheBitsOfAll) {
+  const Program program{.obs_size = 3,
+                        .ops = {MakeOp(OpKind::kLinear, {0}, 21, {0}), MakeOp(OpKind::kTanh, {1}, 21),
+                                MakeOp(OpKind::kLayerNorm, {2}, 21, {}, {1e-5f}),
+                                MakeOp(OpKind::kAdd, {2, 3}, 21)},
+                        .params = {{"w", 3 * 21}},
+                        .outputs = {4}};
+  const Arrays arrays{Numbers(5).Many(3 * 21)};
+  const Observed obs(3, 6);
+  const Network network(program);
+  Ran all(network, arrays, obs);
+  for (std::int32_t columns = 1; columns <= kColumns; ++columns) {
+    Ran few(network, arrays, obs, columns);
+    for (std::int32_t k = 0; k < 21; ++k) {
+      for (std::int32_t c = 0; c < columns; ++c) CHECK_EQ(few.At(0, k, c), all.At(0, k, c));
+    }
+  }
+}
+
 TEST(Kernels, PaddingOfALayerIsNotStored) {
   for (std::int32_t outputs = 1; outputs <= 20; ++outputs) {
     const Network network({.obs_size = 2,
@@ -91,7 +110,7 @@ TEST(Kernels, PaddingOfALayerIsNotStored) {
     std::vector<float> rows(static_cast<std::size_t>(network.num_rows() + 20) * kColumns, 9.0f);
     const std::vector<float> params = Packed(network, {Numbers(3).Many(2 * outputs)});
     const auto steps = network.instructions();
-    BestKernels().forward(steps.data(), 1, params.data(), rows.data());
+    BestKernels().forward(steps.data(), 1, params.data(), rows.data(), kColumns);
     for (std::size_t i = static_cast<std::size_t>(2 + outputs) * kColumns; i < rows.size(); ++i) {
       CHECK_EQ(rows[i], 9.0f);
     }

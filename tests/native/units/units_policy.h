@@ -31,9 +31,10 @@ inline std::vector<float> Packed(const Network& network, const Arrays& arrays) {
 // The scratch memory after a network ran on one group of columns.
 class Ran {
  public:
-  // `obs` says feature k of a column.
+  // `obs` says feature k of a column; the first `columns` are computed.
   Ran(const Network& network, const Arrays& arrays,
-      const std::function<float(std::int32_t k, std::int32_t column)>& obs)
+      const std::function<float(std::int32_t k, std::int32_t column)>& obs,
+      std::int32_t columns = kColumns)
       : network_(network), rows_(std::int64_t{network.num_rows()} * kColumns) {
     for (std::int32_t k = 0; k < network.program().obs_size; ++k) {
       for (std::int32_t c = 0; c < kColumns; ++c) rows_.data()[k * kColumns + c] = obs(k, c);
@@ -42,7 +43,7 @@ class Ran {
     const std::vector<float> params = Packed(network, arrays);
     const auto steps = network.instructions();
     BestKernels().forward(steps.data(), static_cast<std::int32_t>(steps.size()), params.data(),
-                          rows_.data());
+                          rows_.data(), columns);
   }
 
   // Feature k of output `index`.

@@ -59,18 +59,23 @@ ROLLOUTS_HD inline Floats Expm1OfNegative(Floats x) {
 }
 
 ROLLOUTS_HD inline Floats Tanh(Floats x) {
-  // near 0 an odd polynomial
-  constexpr float kQ[] = {-0.005704520270228386f, 0.020638685673475266f, -0.05373959615826607f,
-                          0.13331441581249237f, -0.3333328068256378f};
-  const Floats square = x * x;
-  const Floats near = Fma(x * square, Polynomial(kQ, square), x);
-  // else (e^2|x| - 1) / (e^2|x| + 1); from 9.02 on that is 1 in float
-  const Floats size = Abs(x);
-  const auto [n, expm1] = ReduceExponent(Select(size < 10.0f, size, Splat(10.0f)) * 2.0f);
-  const Floats power = PowerOfTwo(n);
-  const Floats e = Fma(expm1, power, power - 1.0f);
-  const Floats far = WithSign(e / (e + 2.0f), x);
-  return Select(size >= 0.625f, far, near);
+  // from 9.02 on the result is 1 in float
+  const Floats size = AtMost(Abs(x), Splat(10.0f));
+  // |x| = n ln 2 / 2 + r. The sum is rounded as in Round, and its lowest bits are n + 127
+  constexpr float kRounder = 12582912.0f + 127.0f;
+  const Floats sum = Fma(size, Splat(2.88539008177792681f), Splat(kRounder));
+  // what one float lacks of ln 2 / 2 is nothing beside 1 where n is large
+  const Floats r = Fma(sum - kRounder, Splat(-0.346573590279972655f), size);
+  // (e^2r - 1) / 2 = r + r^2 q(r), and from it (e^2|x| - 1) / 2
+  constexpr float kQ[] = {0.044424064457416534f, 0.13386423885822296f, 0.33333760499954224f,
+                          0.6666617393493652f, 1.0f};
+  const Floats half = Fma(r * r, Polynomial(kQ, r), r);
+  const Floats power = FloatBits(IntBits(sum) << 23);  // 2^n
+  const Floats e = Fma(half, power, Fma(power, Splat(0.5f), Splat(-0.5f)));
+  const Floats y = e / (e + 1.0f);
+  // of a small e, e - e y loses less than the sum does
+  const Floats positive = Select(size < 0.5f, Fma(-e, y, e), y);
+  return FloatBits(IntBits(positive) | (IntBits(x) & static_cast<std::int32_t>(0x80000000)));
 }
 
 ROLLOUTS_HD inline Floats Sigmoid(Floats x) {

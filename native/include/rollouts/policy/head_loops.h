@@ -13,18 +13,41 @@ namespace {
 
 constexpr float kHalfLogTwoPi = 0.918938533204672742f;
 
-// Four random words for each column: a pure function of seed and keys.
-// Flattened: without calls the loop over columns becomes vector instructions.
-ROLLOUTS_FLATTEN void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
-                                std::uint32_t (*words)[kSpan]) {
-  ROLLOUTS_IVDEP
-  for (int i = 0; i < kSpan; ++i) {
-    const PhiloxBlock drawn =
-        Philox4x32(PhiloxBlock{{block, keys.env_id[i], keys.episode[i], keys.step[i]}},
-                   static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
-    for (int w = 0; w < 4; ++w) words[w][i] = drawn.word[w];
+// Four random words for each column, those of Philox4x32: a pure function of seed and keys.
+#if defined(ROLLOUTS_KERNEL)
+void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
+               std::uint32_t (*words)[kSpan]) {
+  const PhiloxBlock drawn =
+      Philox4x32(PhiloxBlock{{block, keys.env_id[0], keys.episode[0], keys.step[0]}},
+                 static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
+  for (int w = 0; w < 4; ++w) words[w][0] = drawn.word[w];
+}
+#else
+void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
+               std::uint32_t (*words)[kSpan]) {
+  for (int i = 0; i < kSpan; i += kLongs) {
+    // low halves are the words: a product and its high half, so nothing is moved between lanes
+    Longs c0 = Longs{} + block, c1 = LoadLongs(keys.env_id + i);
+    Longs c2 = LoadLongs(keys.episode + i), c3 = LoadLongs(keys.step + i);
+    auto key0 = static_cast<std::uint32_t>(seed);
+    auto key1 = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const Longs p0 = LowProduct(c0, Longs{} + 0xD2511F53u);
+      const Longs p1 = LowProduct(c2, Longs{} + 0xCD9E8D57u);
+      c0 = (p1 >> 32) ^ c1 ^ (Longs{} + key0);
+      c1 = p1;
+      c2 = (p0 >> 32) ^ c3 ^ (Longs{} + key1);
+      c3 = p0;
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
+    }
+    StoreLow(words[0] + i, c0);
+    StoreLow(words[1] + i, c1);
+    StoreLow(words[2] + i, c2);
+    StoreLow(words[3] + i, c3);
   }
 }
+#endif
 
 // In [0, 1), of the highest 24 bits of a word.
 Floats UniformOfWords(const std::uint32_t* words) {

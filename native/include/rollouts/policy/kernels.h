@@ -13,10 +13,10 @@ namespace rollouts::policy {
 
 struct Kernels {
   const char* name;
-  // Runs a program on one group of columns. The observation lies in the first rows of `rows`,
-  // which has room for all registers and lies on a 64-byte border.
+  // Runs a program on one group of columns, of which the first `columns` are wanted. The observation
+  // lies in the first rows of `rows`, which has room for all registers and lies on a 64-byte border.
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
-                  float* rows);
+                  float* rows, std::int32_t columns);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };

@@ -10,7 +10,7 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-constexpr int kVectors = kSpan / kLanes;  // that hold one row
+// Functions compute the first kUsed columns: all, or half of them where few rows are there.
 
 // kOutputs rows of outputs of one block: biases, then inputs in their order, each a fused
 // multiply-add. As many sums as registers allow, so that their latency is hidden.
@@ -22,6 +22,7 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
     for (int v = 0; v < kWide; ++v) sum[o][v] = Splat(bias ? bias[o] : 0.0f);
   }
   // each input is loaded once for the tile's outputs, each weight once for its columns
+#pragma GCC unroll 4
   for (int k = 0; k < inputs; ++k) {
     Floats column[kWide];
     for (int v = 0; v < kWide; ++v) column[v] = Load(x + k * kColumns + v * kLanes);
@@ -31,28 +32,42 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
     }
   }
   // the last block of a layer may have outputs that are padding
+  if (left >= kOutputs) {
+    for (int o = 0; o < kOutputs; ++o) {
+      for (int v = 0; v < kWide; ++v) Store(out + o * kColumns + v * kLanes, sum[o][v]);
+    }
+    return;
+  }
   for (int o = 0; o < kOutputs && o < left; ++o) {
     for (int v = 0; v < kWide; ++v) Store(out + o * kColumns + v * kLanes, sum[o][v]);
   }
 }
 
-// A block of kBlock outputs, in tiles that fill the registers of this instruction set.
-template <int kBlock>
+// A block of kBlock outputs, the next kTile of them first: in tiles that fill the registers of this
+// instruction set.
+template <int kUsed, int kBlock, int kDone = 0>
 void LinearBlockOf(const float* weights, const float* bias, const float* x, int inputs, float* out,
                    int left) {
-  // 16 sums of AVX-512's 32 registers, or of a GPU's many, else 4 outputs x 2 vectors: some are left
-  // for operands
+  // 16 sums of AVX-512's 32 registers, or of a GPU's many, else 12: some are left for operands
+  constexpr int kVectors = kUsed / kLanes;
   constexpr int kWide = kVectors < 2 ? kVectors : 2;
-  constexpr int kMost = kLanes == 16 || kInKernel ? 16 : 4;
-  constexpr int kTile = kBlock < kMost ? kBlock : kMost;
-  for (int o = 0; o < kBlock && o < left; o += kTile) {
-    for (int v = 0; v < kVectors; v += kWide) {
-      SumOutputs<kTile, kWide>(weights + o, kBlock, bias ? bias + o : nullptr, x + v * kLanes,
-                               inputs, out + o * kColumns + v * kLanes, left - o);
+  constexpr int kMost = (kLanes == 16 || kInKernel ? 16 : 12) / kWide;
+  // equal ones, rounded up
+  constexpr int kRest = kBlock - kDone;
+  constexpr int kTiles = (kRest + kMost - 1) / kMost;
+  constexpr int kTile = (kRest + kTiles - 1) / kTiles;
+  for (int v = 0; v < kVectors; v += kWide) {
+    SumOutputs<kTile, kWide>(weights, kBlock, bias, x + v * kLanes, inputs, out + v * kLanes, left);
+  }
+  if constexpr (kRest > kTile) {
+    if (left > kTile) {
+      LinearBlockOf<kUsed, kBlock, kDone + kTile>(weights + kTile, bias ? bias + kTile : nullptr, x,
+                                                  inputs, out + kTile * kColumns, left - kTile);
     }
   }
 }
 
+template <int kUsed>
 void Linear(const Instruction& step, const float* params, const float* x, float* out) {
   const float* weights = params + step.weight;
   const float* bias = step.bias < 0 ? nullptr : params + step.bias;
@@ -63,21 +78,22 @@ void Linear(const Instruction& step, const float* params, const float* x, float*
     const float* block_bias = bias ? bias + first : nullptr;
     float* rows = out + first * kColumns;
     if (block == 16) {
-      LinearBlockOf<16>(weights, block_bias, x, step.a_size, rows, left);
+      LinearBlockOf<kUsed, 16>(weights, block_bias, x, step.a_size, rows, left);
     } else if (block == 8) {
-      LinearBlockOf<8>(weights, block_bias, x, step.a_size, rows, left);
+      LinearBlockOf<kUsed, 8>(weights, block_bias, x, step.a_size, rows, left);
     } else {
-      LinearBlockOf<4>(weights, block_bias, x, step.a_size, rows, left);
+      LinearBlockOf<kUsed, 4>(weights, block_bias, x, step.a_size, rows, left);
     }
     weights += static_cast<std::int64_t>(block) * step.a_size;
     first += block;
   }
 }
 
+template <int kUsed>
 void LayerNorm(const Instruction& step, const float* params, const float* x, float* out) {
   const float* gain = step.weight < 0 ? nullptr : params + step.weight;
   const float* bias = step.bias < 0 ? nullptr : params + step.bias;
-  for (int v = 0; v < kSpan; v += kLanes) {
+  for (int v = 0; v < kUsed; v += kLanes) {
     Floats sum = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
     // as torch: squares of differences, divided by the size and not by one less
@@ -97,11 +113,12 @@ void LayerNorm(const Instruction& step, const float* params, const float* x, flo
   }
 }
 
+template <int kUsed>
 void Embedding(const Instruction& step, const float* params, const float* x, float* out) {
   const float* table = params + step.weight;
   const int entries = step.b_size;
   // a row of the table for each column, one by one: they lie apart
-  for (int column = 0; column < kSpan; ++column) {
+  for (int column = 0; column < kUsed; ++column) {
     const int index = static_cast<int>(x[column]);
     // columns without an environment hold 0; the space bounds the others
     const float* row =
@@ -145,19 +162,19 @@ Floats Greater(Floats a, Floats b) { return Select(a > b, Splat(1.0f), Splat(0.0
 Floats GreaterEqual(Floats a, Floats b) { return Select(a >= b, Splat(1.0f), Splat(0.0f)); }
 Floats Equal(Floats a, Floats b) { return Select(a == b, Splat(1.0f), Splat(0.0f)); }
 
-template <Floats (*kFunction)(Floats)>
+template <int kUsed, Floats (*kFunction)(Floats)>
 void Map(const Instruction& step, const float* x, float* out) {
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kSpan; v += kLanes) {
+    for (int v = 0; v < kUsed; v += kLanes) {
       Store(out + k * kColumns + v, kFunction(Load(x + k * kColumns + v)));
     }
   }
 }
 
-template <Floats (*kFunction)(Floats, float, float)>
+template <int kUsed, Floats (*kFunction)(Floats, float, float)>
 void MapWith(const Instruction& step, const float* x, float* out) {
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kSpan; v += kLanes) {
+    for (int v = 0; v < kUsed; v += kLanes) {
       const Floats of = Load(x + k * kColumns + v);
       Store(out + k * kColumns + v, kFunction(of, step.number[0], step.number[1]));
     }
@@ -165,20 +182,21 @@ void MapWith(const Instruction& step, const float* x, float* out) {
 }
 
 // One of the two may have a single feature, which meets each of the other's.
-template <Floats (*kFunction)(Floats, Floats)>
+template <int kUsed, Floats (*kFunction)(Floats, Floats)>
 void Combine(const Instruction& step, const float* rows, float* out) {
   const float* a = rows + step.a * kColumns;
   const float* b = rows + step.b * kColumns;
   const int a_step = step.a_size == 1 ? 0 : kColumns;
   const int b_step = step.b_size == 1 ? 0 : kColumns;
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kSpan; v += kLanes) {
+    for (int v = 0; v < kUsed; v += kLanes) {
       Store(out + k * kColumns + v, kFunction(Load(a + k * a_step + v), Load(b + k * b_step + v)));
     }
   }
 }
 
 // Each of the three may have a single feature.
+template <int kUsed>
 void Where(const Instruction& step, const float* rows, float* out) {
   const float* condition = rows + step.a * kColumns;
   const float* yes = rows + step.b * kColumns;
@@ -187,7 +205,7 @@ void Where(const Instruction& step, const float* rows, float* out) {
   const int yes_step = step.b_size == 1 ? 0 : kColumns;
   const int no_step = step.c_size == 1 ? 0 : kColumns;
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kSpan; v += kLanes) {
+    for (int v = 0; v < kUsed; v += kLanes) {
       const Mask holds = Load(condition + k * condition_step + v) != 0.0f;
       Store(out + k * kColumns + v,
             Select(holds, Load(yes + k * yes_step + v), Load(no + k * no_step + v)));
@@ -195,57 +213,70 @@ void Where(const Instruction& step, const float* rows, float* out) {
   }
 }
 
+template <int kUsed>
 void Constant(const Instruction& step, const float* params, float* out) {
   for (int k = 0; k < step.size; ++k) {
-    for (int v = 0; v < kSpan; v += kLanes) {
+    for (int v = 0; v < kUsed; v += kLanes) {
       Store(out + k * kColumns + v, Splat(params[step.weight + k]));
     }
   }
 }
 
+template <int kUsed>
 void RunOne(const Instruction& step, const float* params, float* rows) {
   const float* x = rows + step.a * kColumns;
   float* out = rows + step.out * kColumns;
   switch (step.kind) {
-    case OpKind::kLinear: return Linear(step, params, x, out);
-    case OpKind::kLayerNorm: return LayerNorm(step, params, x, out);
-    case OpKind::kEmbedding: return Embedding(step, params, x, out);
+    case OpKind::kLinear: return Linear<kUsed>(step, params, x, out);
+    case OpKind::kLayerNorm: return LayerNorm<kUsed>(step, params, x, out);
+    case OpKind::kEmbedding: return Embedding<kUsed>(step, params, x, out);
     case OpKind::kConstant:
-    case OpKind::kLiteral: return Constant(step, params, out);
-    case OpKind::kCopy: return Map<Same>(step, x, out);
-    case OpKind::kTanh: return Map<Tanh>(step, x, out);
-    case OpKind::kRelu: return Map<Relu>(step, x, out);
-    case OpKind::kSigmoid: return Map<Sigmoid>(step, x, out);
-    case OpKind::kSilu: return Map<Silu>(step, x, out);
-    case OpKind::kGelu: return Map<Gelu>(step, x, out);
-    case OpKind::kGeluTanh: return Map<GeluTanh>(step, x, out);
-    case OpKind::kSoftplus: return Map<Softplus>(step, x, out);
-    case OpKind::kExp: return Map<Exp>(step, x, out);
-    case OpKind::kLog: return Map<Log>(step, x, out);
-    case OpKind::kSqrt: return Map<Sqrt>(step, x, out);
-    case OpKind::kSquare: return Map<SquareOf>(step, x, out);
-    case OpKind::kElu: return MapWith<Elu>(step, x, out);
-    case OpKind::kLeakyRelu: return MapWith<LeakyRelu>(step, x, out);
-    case OpKind::kClamp: return MapWith<Clamp>(step, x, out);
-    case OpKind::kScale: return MapWith<Scale>(step, x, out);
-    case OpKind::kAdd: return Combine<Add>(step, rows, out);
-    case OpKind::kSub: return Combine<Subtract>(step, rows, out);
-    case OpKind::kMul: return Combine<Multiply>(step, rows, out);
-    case OpKind::kDiv: return Combine<Divide>(step, rows, out);
-    case OpKind::kMinimum: return Combine<Minimum>(step, rows, out);
-    case OpKind::kMaximum: return Combine<Maximum>(step, rows, out);
-    case OpKind::kGreater: return Combine<Greater>(step, rows, out);
-    case OpKind::kGreaterEqual: return Combine<GreaterEqual>(step, rows, out);
-    case OpKind::kEqual: return Combine<Equal>(step, rows, out);
-    case OpKind::kWhere: return Where(step, rows, out);
+    case OpKind::kLiteral: return Constant<kUsed>(step, params, out);
+    case OpKind::kCopy: return Map<kUsed, Same>(step, x, out);
+    case OpKind::kTanh: return Map<kUsed, Tanh>(step, x, out);
+    case OpKind::kRelu: return Map<kUsed, Relu>(step, x, out);
+    case OpKind::kSigmoid: return Map<kUsed, Sigmoid>(step, x, out);
+    case OpKind::kSilu: return Map<kUsed, Silu>(step, x, out);
+    case OpKind::kGelu: return Map<kUsed, Gelu>(step, x, out);
+    case OpKind::kGeluTanh: return Map<kUsed, GeluTanh>(step, x, out);
+    case OpKind::kSoftplus: return Map<kUsed, Softplus>(step, x, out);
+    case OpKind::kExp: return Map<kUsed, Exp>(step, x, out);
+    case OpKind::kLog: return Map<kUsed, Log>(step, x, out);
+    case OpKind::kSqrt: return Map<kUsed, Sqrt>(step, x, out);
+    case OpKind::kSquare: return Map<kUsed, SquareOf>(step, x, out);
+    case OpKind::kElu: return MapWith<kUsed, Elu>(step, x, out);
+    case OpKind::kLeakyRelu: return MapWith<kUsed, LeakyRelu>(step, x, out);
+    case OpKind::kClamp: return MapWith<kUsed, Clamp>(step, x, out);
+    case OpKind::kScale: return MapWith<kUsed, Scale>(step, x, out);
+    case OpKind::kAdd: return Combine<kUsed, Add>(step, rows, out);
+    case OpKind::kSub: return Combine<kUsed, Subtract>(step, rows, out);
+    case OpKind::kMul: return Combine<kUsed, Multiply>(step, rows, out);
+    case OpKind::kDiv: return Combine<kUsed, Divide>(step, rows, out);
+    case OpKind::kMinimum: return Combine<kUsed, Minimum>(step, rows, out);
+    case OpKind::kMaximum: return Combine<kUsed, Maximum>(step, rows, out);
+    case OpKind::kGreater: return Combine<kUsed, Greater>(step, rows, out);
+    case OpKind::kGreaterEqual: return Combine<kUsed, GreaterEqual>(step, rows, out);
+    case OpKind::kEqual: return Combine<kUsed, Equal>(step, rows, out);
+    case OpKind::kWhere: return Where<kUsed>(step, rows, out);
     case OpKind::kConcat:
     case OpKind::kSlice: return;  // laid out, never run
   }
 }
 
-void Forward(const Instruction* instructions, std::int32_t count, const float* params,
-             float* rows) {
-  for (std::int32_t i = 0; i < count; ++i) RunOne(instructions[i], params, rows);
+template <int kUsed>
+void ForwardOf(const Instruction* instructions, std::int32_t count, const float* params,
+               float* rows, std::int32_t columns) {
+  constexpr int kHalf = kUsed / 2;
+  if constexpr (kUsed == kSpan && kHalf >= kLanes) {
+    if (columns <= kHalf) return ForwardOf<kHalf>(instructions, count, params, rows, columns);
+  }
+  for (std::int32_t i = 0; i < count; ++i) RunOne<kUsed>(instructions[i], params, rows);
+}
+
+// As Kernels::forward.
+void Forward(const Instruction* instructions, std::int32_t count, const float* params, float* rows,
+             std::int32_t columns) {
+  ForwardOf<kSpan>(instructions, count, params, rows, columns);
 }
 
 }  // namespace

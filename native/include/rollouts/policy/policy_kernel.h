@@ -191,7 +191,7 @@ class PolicyKernel {
       *to = static_cast<float>(obs[k]);
     }
     for (std::int32_t k = 0; k < policy_.state_size; ++k, to += kColumns) *to = *StateAt(k);
-    policy::Forward(policy_.instructions, policy_.num_instructions, policy_.params, rows_);
+    policy::Forward(policy_.instructions, policy_.num_instructions, policy_.params, rows_, kSpan);
   }
 
   ROLLOUTS_HD HeadInputs Inputs() const {

@@ -55,8 +55,9 @@ using Mask = Ints;  // all bits of a lane, or none
 
 #if ROLLOUTS_POLICY_LANES == 16
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-// masked, as GCC 12 warns of what the plain one leaves undefined
-inline Floats Sqrt(Floats x) { return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), x); }
+// masked, as GCC 12 warns of what the plain ones leave undefined
+inline constexpr __mmask16 kAllLanes = 0xFFFF;
+inline Floats Sqrt(Floats x) { return _mm512_maskz_sqrt_ps(kAllLanes, x); }
 inline Floats Splat(float value) { return _mm512_set1_ps(value); }
 #elif ROLLOUTS_POLICY_LANES == 8
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
@@ -70,18 +71,18 @@ inline Floats Splat(float value) { return vdupq_n_f32(value); }
 // A machine without the instruction. The product is exact in double; the sum is rounded to odd
 // there, so that rounding it once more, to float, gives what one rounding would have given
 // (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
-typedef std::int64_t Longs __attribute__((vector_size(16)));
+typedef std::int64_t Signs __attribute__((vector_size(16)));
 inline __m128d SumToOdd(__m128d product, __m128d addend) {
   const __m128d sum = product + addend;
   const __m128d back = sum - product;
   const __m128d error = (product - (sum - back)) + (addend - back);
   // an even last bit of an inexact sum moves towards the exact one
-  const Longs above = error > 0.0;
-  const Longs below = error < 0.0;
-  const Longs positive = sum > 0.0;
-  const Longs outward = (above & positive) | (below & ~positive);
-  const Longs bits = (Longs)sum;
-  const Longs step = (outward & 1) | ~outward;
+  const Signs above = error > 0.0;
+  const Signs below = error < 0.0;
+  const Signs positive = sum > 0.0;
+  const Signs outward = (above & positive) | (below & ~positive);
+  const Signs bits = (Signs)sum;
+  const Signs step = (outward & 1) | ~outward;
   return (__m128d)(bits + (step & (above | below) & ((bits & 1) - 1)));
 }
 inline Floats Fma(Floats a, Floats b, Floats c) {
@@ -108,15 +109,51 @@ inline Floats Splat(float value) { return Floats{} + value; }
 inline Ints ToInts(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats ToFloats(Ints x) { return __builtin_convertvector(x, Floats); }
 
+// Half as many lanes of twice the bits. A product is that of the low halves.
+inline constexpr int kLongs = kLanes / 2;
+typedef std::uint64_t Longs __attribute__((vector_size(4 * kLanes)));
+#if ROLLOUTS_POLICY_LANES == 16
+inline Longs LowProduct(Longs a, Longs b) {
+  return (Longs)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);
+}
+#elif ROLLOUTS_POLICY_LANES == 8
+inline Longs LowProduct(Longs a, Longs b) {
+  return (Longs)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+#elif defined(__SSE2__)
+inline Longs LowProduct(Longs a, Longs b) { return (Longs)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+#else
+inline Longs LowProduct(Longs a, Longs b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu); }
+#endif
+inline Longs LoadLongs(const std::uint32_t* from) {
+  typedef std::uint32_t Words __attribute__((vector_size(2 * kLanes)));
+  Words words;
+  __builtin_memcpy(&words, from, sizeof(words));
+  return __builtin_convertvector(words, Longs);
+}
+inline void StoreLow(std::uint32_t* to, Longs x) {
+  typedef std::uint32_t Words __attribute__((vector_size(2 * kLanes)));
+  const Words words = __builtin_convertvector(x, Words);
+  __builtin_memcpy(to, &words, sizeof(words));
+}
+
 #endif
 
 ROLLOUTS_HD inline Floats FloatBits(Ints bits) { return __builtin_bit_cast(Floats, bits); }
 ROLLOUTS_HD inline Ints IntBits(Floats x) { return __builtin_bit_cast(Ints, x); }
 ROLLOUTS_HD inline Floats Select(Mask mask, Floats yes, Floats no) { return mask ? yes : no; }
 ROLLOUTS_HD inline Ints SelectInts(Mask mask, Ints yes, Ints no) { return mask ? yes : no; }
-// A NaN in `x` stays one.
+// A NaN in `x` stays one. x86-64's minimum is `limit < x ? limit : x`, but compilers do not see that.
+#if !defined(ROLLOUTS_KERNEL) && ROLLOUTS_POLICY_LANES == 16
+inline Floats AtMost(Floats x, Floats limit) { return _mm512_maskz_min_ps(kAllLanes, limit, x); }
+inline Floats AtLeast(Floats x, Floats limit) { return _mm512_maskz_max_ps(kAllLanes, limit, x); }
+#elif !defined(ROLLOUTS_KERNEL) && ROLLOUTS_POLICY_LANES == 8
+inline Floats AtMost(Floats x, Floats limit) { return _mm256_min_ps(limit, x); }
+inline Floats AtLeast(Floats x, Floats limit) { return _mm256_max_ps(limit, x); }
+#else
 ROLLOUTS_HD inline Floats AtMost(Floats x, Floats limit) { return Select(x > limit, limit, x); }
 ROLLOUTS_HD inline Floats AtLeast(Floats x, Floats limit) { return Select(x < limit, limit, x); }
+#endif
 ROLLOUTS_HD inline Floats Abs(Floats x) { return FloatBits(IntBits(x) & 0x7FFFFFFF); }
 // |x| with the sign of `sign`.
 ROLLOUTS_HD inline Floats WithSign(Floats x, Floats sign) {
