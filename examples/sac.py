@@ -17,13 +17,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import log, pi, prod
+from math import log, prod
 from threading import Event
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from common.checkpoint import Checkpointed
 from common.evaluation import Evaluation, EvaluationLog, evaluate
@@ -32,16 +30,18 @@ from common.replay_training import ReplayTraining, add_replay_arguments, make_ta
 from common.training import chosen_env_id, run_parser
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import rollouts
 from rollouts.distributed import PolicySpec, QueueLimits
-from rollouts.policy import PolicyOutput
+from rollouts.policy import SquashedGaussianHead
 from rollouts.replay import NStep, ReplayService, TransitionBatch
 from rollouts.replay.sampling import ReplayBatch
 
 CHECKPOINT_KIND = "rollouts examples/sac.py, version 1"
+
+# the tanh of a normal number of mean 0 and this deviation is almost uniformly distributed
+EVEN_LOG_STD = log(0.85)
 
 # what differs from one environment to the next; every value is also an option
 PRESETS: dict[str, dict[str, Any]] = {
@@ -79,7 +79,11 @@ def parse_args(
 
 
 class Actor(nn.Module):
-    """A Gaussian over actions before they are squashed."""
+    """A Gaussian over actions before they are squashed.
+
+    It begins as one whose actions are spread evenly, whatever it observes: the share of them below
+    any number is within 0.01 of that of uniform ones. So they explore until something was learnt.
+    """
 
     def __init__(self, obs_size: int, action_size: int, hidden: int = 256) -> None:
         super().__init__()
@@ -87,6 +91,11 @@ class Actor(nn.Module):
             *(nn.Flatten(), nn.Linear(obs_size, hidden), nn.ReLU()),
             *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 2 * action_size)),
         )
+        nn.init.zeros_(self.layers[-1].weight)
+        with torch.no_grad():
+            self.layers[-1].bias.copy_(
+                torch.tensor([0.0, EVEN_LOG_STD]).repeat_interleave(action_size)
+            )
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Maps obs (B, ...) to mean and log_std (B, A), and to no value at all (B,)."""
@@ -117,82 +126,24 @@ def uniform(*shape: int, bound: float) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
-def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Maps noise (B, A) to an action (B, A) within [-1, 1], and its log density (B,)."""
-    raw = torch.addcmul(mean, log_std.exp(), noise)
-    # log(1 - tanh(raw)^2), without the difference that rounds to 0
-    log_slope = 2 * (log(2) - raw - softplus(-2 * raw))
-    log_prob = -0.5 * noise.square() - log_std - 0.5 * log(2 * pi) - log_slope
-    return raw.tanh(), log_prob.sum(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class SquashedGaussian:
-    """The `ActionHead` of an Actor: actions within the bounds of the space."""
-
-    low: Tensor
-    high: Tensor
-    dtype: Any
-
-    @classmethod
-    def of(cls, space: gymnasium.Space[Any], device: str = "cpu") -> SquashedGaussian:
-        """Makes the head of an action space.
-
-        Raises:
-          ValueError: it is no Box of finite bounds with one row of numbers.
-        """
-        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-            raise ValueError(f"this example needs Box actions (A,), the env has {space}")
-        if not space.is_bounded():
-            raise ValueError(f"this example needs actions with finite bounds, the env has {space}")
-        bounds = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
-        return cls(*bounds, space.dtype)
-
-    def sample(self, params: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draws actions (B, A) and returns them with their log_prob (B,)."""
-        mean, log_std = params
-        noise = torch.empty_like(mean).normal_(generator=generator)
-        action, log_prob = squash(mean, log_std, noise)
-        return self.scaled(action), log_prob - ((self.high - self.low) / 2).log().sum()
-
-    def evaluate(self, params: Any, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Refuses: nothing here learns from the probability of an action that was taken."""
-        raise NotImplementedError("squashed actions are learnt by their value")
-
-    def most_likely(self, params: Any) -> Tensor:
-        """Actions (B, A) without noise, for `rollouts record`."""
-        return self.scaled(params[0].tanh())
-
-    def scaled(self, action: Tensor) -> Tensor:
-        """Maps [-1, 1] to the bounds."""
-        return self.low + (action + 1) / 2 * (self.high - self.low)
-
-    def unit(self, action: Tensor) -> Tensor:
-        """Maps the bounds to [-1, 1]."""
-        return 2 * (action - self.low) / (self.high - self.low) - 1
-
-
-class Explorer(rollouts.TorchPolicy):
-    """Acts uniformly at random until weights arrive that were trained, then by these."""
-
-    def act(self, obs: NDArray[Any]) -> PolicyOutput:
-        """Samples an action for each row of `obs`."""
-        # see Progress.policy_version
-        if self.policy_version > 1:
-            return super().act(obs)
-        head: Any = self.head
-        unit = torch.empty(len(obs), len(head.low)).uniform_(-1, 1, generator=self._generator)
-        zeros = np.zeros(len(obs), np.float32)
-        return PolicyOutput(head.scaled(unit).numpy().astype(head.dtype), zeros, zeros)
-
-
 def make_policy(spec: PolicySpec) -> rollouts.TorchPolicy:
     """Makes a policy in the process that samples with it; its weights arrive before it acts."""
     space = spec.single_action_space
     actor = Actor(*sizes(spec.single_observation_space, space))
-    policy = Explorer(actor, space, seed=spec.seed)
-    policy.head = SquashedGaussian.of(space)
+    policy = rollouts.TorchPolicy(actor, space, seed=spec.seed)
+    policy.head = head_of(space)
     return policy
+
+
+def head_of(space: gymnasium.Space[Any], device: str = "cpu") -> SquashedGaussianHead:
+    """Returns what draws the actions.
+
+    Raises:
+      ValueError: the space is no Box of finite bounds with one row of numbers.
+    """
+    if len(space.shape or ()) != 1:
+        raise ValueError(f"this example needs Box actions (A,), the env has {space}")
+    return SquashedGaussianHead.of(space, device)
 
 
 def sizes(*spaces: gymnasium.Space[Any]) -> tuple[int, ...]:
@@ -213,7 +164,7 @@ class Learner(Checkpointed):
         self.args = args
         spec = rollouts.env_spec(args.env_id)
         spaces = spec.single_observation_space, spec.single_action_space
-        self.head = SquashedGaussian.of(spaces[1], args.device)
+        self.head = head_of(spaces[1], args.device)
         torch.manual_seed(args.seed)
         self.actor = Actor(*sizes(*spaces)).to(args.device)
         self.critics = Critics(*sizes(*spaces)).to(args.device)
@@ -270,7 +221,7 @@ class Learner(Checkpointed):
         """Draws actions (B, A) within [-1, 1] and returns them with their log_prob (B,)."""
         mean, log_std, _ = self.actor(obs)
         noise = torch.empty_like(mean).normal_(generator=self.rng)
-        return squash(mean, log_std, noise)
+        return self.head.squash(mean, log_std, noise)
 
     @torch.no_grad()
     def act_greedily(self, obs: NDArray[Any]) -> NDArray[Any]:

@@ -289,6 +289,89 @@ class GaussianHead:
         return per_dimension.flatten(1).sum(1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SquashedGaussianHead:
+    """Continuous actions within finite bounds, as soft actor-critic draws them: tanh of a Gaussian
+    sample, scaled to the bounds. Assign one to `TorchPolicy.head`.
+
+    Attributes:
+      low, high: (*action_shape) float32, on the device of the module's outputs.
+    """
+
+    low: Tensor
+    high: Tensor
+    dtype: DTypeLike
+    outputs: tuple[str, ...] = ("mean", "log_std")
+
+    @classmethod
+    def of(
+        cls, action_space: gymnasium.Space[Any], device: str | torch.device = "cpu"
+    ) -> SquashedGaussianHead:
+        """Makes the head of an action space.
+
+        Raises:
+          SpecError: It is no Box of floats with finite bounds, low below high.
+        """
+        dtype = np.dtype(action_space.dtype)
+        if not isinstance(action_space, gymnasium.spaces.Box) or dtype.kind != "f":
+            raise SpecError(f"action space is {action_space}, expected a Box of floats")
+        low, high = (
+            torch.as_tensor(bound, dtype=torch.float32, device=device)
+            for bound in (action_space.low, action_space.high)
+        )
+        if not ((high - low).isfinite() & (low < high)).all():
+            raise SpecError(
+                f"action space is {action_space}, expected finite bounds, low below high"
+            )
+        return cls(low, high, dtype)
+
+    def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws actions (B, *action_shape) and returns them with their log_prob (B,)."""
+        mean, log_std = params
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        unit, log_prob = self.squash(mean, log_std, noise)
+        return self.scaled(unit), log_prob - self._log_halves()
+
+    def most_likely(self, params: Sequence[Tensor]) -> Tensor:
+        """Returns the actions (B, *action_shape) that the Gaussian's mean becomes."""
+        return self.scaled(params[0].tanh())
+
+    def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log_prob (B,) of actions, and the entropy (B,) of the Gaussian before its tanh.
+
+        Near a bound, float32 says little of where the sample was: log_prob is then of the nearest
+        action that it can tell from the bound.
+        """
+        mean, log_std = params
+        edge = 1 - torch.finfo(torch.float32).eps
+        raw = self.unit(action).clamp(-edge, edge).atanh()
+        noise = (raw - mean) / log_std.exp()
+        _, log_prob = self.squash(mean, log_std, noise)
+        entropy = (log_std.expand_as(mean) + 0.5 * (1 + log(2 * pi))).flatten(1).sum(1)
+        return log_prob - self._log_halves(), entropy
+
+    def squash(self, mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps noise to actions within [-1, 1], and the log density (B,) that they have there."""
+        raw = torch.addcmul(mean, log_std.exp().expand_as(mean), noise)
+        # log(1 - tanh(raw)^2), without the difference that rounds to 0
+        log_slope = 2 * (log(2) - raw - nn.functional.softplus(-2 * raw))
+        log_prob = -0.5 * noise.square() - log_std - 0.5 * log(2 * pi) - log_slope
+        return raw.tanh(), log_prob.flatten(1).sum(1)
+
+    def scaled(self, unit: Tensor) -> Tensor:
+        """Maps [-1, 1] to the bounds."""
+        scaled = torch.addcmul((self.high + self.low) / 2, unit, (self.high - self.low) / 2)
+        # rounding may have left the bounds
+        return scaled.clamp(self.low, self.high)
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Maps the bounds to [-1, 1]."""
+        return 2 * (action - self.low) / (self.high - self.low) - 1
+
+    def _log_halves(self) -> Tensor:
+        return ((self.high - self.low) / 2).log().sum()
+
+
 def as_tensor(array: Array) -> Tensor:
     """Returns a tensor on the memory of `array`, be it read-only or not."""
     if array.flags.writeable:

@@ -33,8 +33,9 @@ Traps handled:
   * RLlib's vectorised creators lose worker_index; seeds come from `config.debugging(seed=)`.
   * Spaces of module and environment that differ are refused when the runner is made.
   * Episodes own writable memory that no other episode and no pool touches.
-  * Custom connectors, callbacks of episodes and stateful modules see what they see in RLlib:
-    then both runners run RLlib's own loop over the same pool (`slow_reason` says why).
+  * Custom connectors, callbacks of episodes, and stateful modules that torch computes see what
+    they see in RLlib: both runners then run its own loop over the same pool, and `slow_reason`
+    says why.
   * RLlib marks agents that the time limit truncated as terminated, too, so that its learners take
     the value of their last observation for 0, and its wrapper for PettingZoo does not end an
     episode in which some agents terminate while the limit truncates the others. In the bulk
@@ -43,8 +44,9 @@ Traps handled:
 Modules like those that PPO, APPO and IMPALA make of vectors are read as a program, which the
 pool's threads compute between steps: layers of `rollouts.NativePolicy`, one of several actions, or
 a Gaussian whose actions are normalised to symmetric bounds, clipped, or unbounded. Their outputs
-are torch's within 1e-5, and their `forward` is not called meanwhile. A module that draws itself or
-has to know the time step (DQN, SAC), images and infos stay with torch.
+are torch's within 1e-5, and their `forward` is not called meanwhile. Of stateful ones (use_lstm)
+the pool's threads carry the states, and episodes have `state_out` of each step. A module that draws
+itself or has to know the time step (DQN, SAC), images and infos stay with torch.
 
 What differs from RLlib's runner: `episode.infos` are empty unless a learner connector is
 configured; actions are drawn from the same distributions by other random numbers; rewards of

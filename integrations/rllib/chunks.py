@@ -12,6 +12,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
+from .memory import nested
+
 Array = NDArray[Any]
 
 # what a chunk has of its own
@@ -78,7 +80,7 @@ class ChunkFactory:
         chunk.rewards = self._rewards(columns[Columns.REWARDS], lookback)
         chunk.extra_model_outputs = {
             name: other(array, lookback)
-            for name, array in columns.items()
+            for name, array in nested(columns).items()
             if name not in (Columns.ACTIONS, Columns.REWARDS)
         }
         chunk.is_terminated, chunk.is_truncated = terminated, truncated
@@ -90,13 +92,14 @@ class ChunkFactory:
 
 def _filler(
     empty: InfiniteLookbackBuffer,
-) -> Callable[[Array | list[dict[str, Any]], int], InfiniteLookbackBuffer]:
-    """Returns what makes buffers like an empty one that RLlib made, with data in them."""
+) -> Callable[[Any, int], InfiniteLookbackBuffer]:
+    """Returns what makes buffers like an empty one that RLlib made, with data in them: an array,
+    dicts of arrays, or a list of infos."""
     own = ("data", "lookback", "finalized")
     others = [(name, value) for name, value in vars(empty).items() if name not in own]
     new = InfiniteLookbackBuffer.__new__
 
-    def filled(data: Array | list[dict[str, Any]], lookback: int) -> InfiniteLookbackBuffer:
+    def filled(data: Any, lookback: int) -> InfiniteLookbackBuffer:
         buffer = new(InfiniteLookbackBuffer)
         # one by one: an object whose __dict__ was touched takes four times as long
         buffer.data, buffer.lookback = data, lookback

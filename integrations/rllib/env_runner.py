@@ -15,6 +15,7 @@ from gymnasium.wrappers.vector import DictInfoToList
 from numpy.typing import NDArray
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.env.env_runner import ENV_STEP_FAILURE
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -45,7 +46,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     Weights, connectors' states, metrics, checkpoints, fault tolerance and what callbacks see
     are RLlib's own. One native pool steps all environments. Its threads compute the module, too,
-    where native code can read it; torch runs it once per step otherwise.
+    where native code can read it; torch runs it once per step otherwise. A stateful module, such as
+    those with use_lstm, is sampled in bulk by these threads alone.
 
     `config.environment(env=...)` is an id of `rollouts.env_ids()`, with or without "rollouts/",
     or a name given to `register`; env_config goes to `rollouts.make_vec`. Any other
@@ -143,7 +145,9 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._end_threads()
         if can_split(self.module):
             self._threads = InferenceThreads()
-        if not self._module_reason:
+        if self._is_stateful and not self.slow_reason:
+            self._check_memory(bool(self.config.explore))
+        elif not self._module_reason:
             with self._acting():
                 self._choose_engine(bool(self.config.explore))
 
@@ -170,6 +174,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         """Samples in bulk, or by RLlib's own loop where something has to see every step."""
+        if self._is_stateful and not self._find_slow_reason():
+            self._check_memory(explore)
         reason = self._find_slow_reason()
         if bool(reason) != bool(self.slow_reason):
             # the two loops need the pool in different autoreset modes
@@ -245,6 +251,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         """Acts and steps all environments once; False where the environments were made anew."""
         assert self.env is not None
         if random_actions:
+            self._steps.memory.reset()
             extras: dict[str, Array] = {}
             action = for_env = self.env.action_space.sample()
         else:
@@ -265,10 +272,13 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         Returns:
           Steps of all environments; 0 where these were made anew.
         """
-        collect = functools.partial(actor.collect, obs=self._steps.room(num_steps))
+        room = self._steps.room(num_steps)
+        collect = functools.partial(actor.collect, obs=room, memory=self._steps.memory)
         try:
             outcome = self._try_env_step(collect)
             if isinstance(outcome, SpecError):
+                if self._is_stateful:
+                    raise outcome  # torch has no bulk loop for it
                 self._engine.give_up(outcome)
         except BaseException:
             self._needs_initial_reset = True  # environments are somewhere in the rollout
@@ -349,6 +359,17 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         if self._creator is None:
             return f"{self.config.env!r} is not an environment of rollouts"
         return config_reason(self) or connector_reason(self) or self._module_reason
+
+    def _check_memory(self, explore: bool) -> None:
+        """Leaves a stateful module to RLlib's own loop unless the pool's threads compute it."""
+        with self._acting():
+            is_native = self._choose_engine(explore) is not None
+        why = f"the RLModule is stateful, and {self.native_reason}"
+        self._module_reason = "" if is_native else why
+
+    @property
+    def _is_stateful(self) -> bool:
+        return isinstance(self.module, TorchRLModule) and bool(self.module.is_stateful())
 
     @property
     def _keeps_infos(self) -> bool:

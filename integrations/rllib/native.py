@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import tree
 from gymnasium import spaces
 from numpy.typing import NDArray
 from ray.rllib.core.columns import Columns
@@ -25,6 +26,7 @@ from rollouts.policies.native import Head, HeadName, NativePolicy
 
 from ..shared.native_arrays import step_arrays
 from .actions import ActionScaling, Forward, choose, forwards, to_numpy, to_tensor
+from .memory import Memory, columns_of, states_after, with_time
 from .segment import Block
 
 Array = NDArray[Any]
@@ -69,12 +71,15 @@ class NativeActor:
             raise SpecError(f"actions are of a {dist_class.__name__}, expected {known}")
         exploring, exploiting = forwards(module)
         forward = functools.partial(exploring, t=_Untold()) if explore else exploiting
-        self._like = _answer(env, module, forward, explore=explore)
+        # None where nothing is remembered
+        self._state_like = module.get_initial_state() if module.is_stateful() else None
+        self._like = _answer(env, module, forward, self._state_like, explore=explore)
         self._num_inputs = self._like[Columns.ACTION_DIST_INPUTS].shape[1]
         self._explore, self._factor = explore, scaling.factor()
         head = _HEADS[dist_class]
+        make_actor = _Actor if self._state_like is None else _RememberingActor
         self._policy = NativePolicy.from_torch(
-            _Actor(module, forward, self._factor, is_gaussian=head == "gaussian"),
+            make_actor(module, forward, self._factor, is_gaussian=head == "gaussian"),
             env.single_action_space,
             env.single_observation_space,
             head=Head(head, deterministic=not explore),
@@ -93,11 +98,12 @@ class NativeActor:
         """
         self._policy.refresh()
 
-    def collect(self, env: rollouts.VectorEnv, *, obs: Array) -> Block | SpecError:
+    def collect(self, env: rollouts.VectorEnv, *, obs: Array, memory: Memory) -> Block | SpecError:
         """Steps all environments T times.
 
         Args:
           obs: (T + 1, N, ...); the first row is read, the others are written.
+          memory: Of these environments; left alone by a module that has none.
         Returns:
           The steps; or an error of the module's, which is no failure of the environments: these
           are somewhere in the rollout then.
@@ -111,6 +117,8 @@ class NativeActor:
             "last_value": np.empty(num_envs, np.float32),
             "inputs": np.empty((steps, num_envs, self._num_inputs), np.float32),
         }
+        if self._state_like is not None:
+            arrays |= memory.arrays(steps, sum(leaf.numel() for leaf in self._initial()))
         try:
             ended = env.collect(self._policy, arrays, keep_final_obs=True)
         except SpecError as error:
@@ -144,7 +152,14 @@ class NativeActor:
             Columns.ACTION_DIST_INPUTS: inputs,
         }
         typed = {name: array.astype(self._like[name].dtype) for name, array in said.items()}
+        if self._state_like is not None:
+            states = states_after(arrays, self._policy.module_outputs)
+            typed |= columns_of(states, self._state_like)
         return {Columns.REWARDS: arrays["reward"].astype(np.float64), **typed}
+
+    def _initial(self) -> list[Tensor]:
+        leaves: list[Tensor] = tree.flatten(self._state_like)
+        return leaves
 
 
 class _Actor(Wrapped):
@@ -159,13 +174,29 @@ class _Actor(Wrapped):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         floats = obs.float() if obs.is_floating_point() else obs
-        inputs = self._forward({Columns.OBS: floats})[Columns.ACTION_DIST_INPUTS]
+        return self._head(self._forward({Columns.OBS: floats})[Columns.ACTION_DIST_INPUTS])
+
+    def _head(self, inputs: Tensor) -> tuple[Tensor, ...]:
         if not self._is_gaussian:
             return (inputs,)
         mean, log_std = inputs.chunk(2, -1)
         if self._factor is None:
             return mean, log_std
         return mean * self._factor, log_std + self._factor.log()
+
+
+class _RememberingActor(_Actor):
+    """The same of a stateful module: takes and returns its states, too."""
+
+    def initial_state(self) -> tuple[Tensor, ...]:
+        return tuple(tree.flatten(self.module.get_initial_state()))
+
+    def forward(self, obs: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:  # type: ignore[override]
+        floats = obs.float() if obs.is_floating_point() else obs
+        like = self.module.get_initial_state()
+        output = self._forward(with_time({Columns.OBS: floats}, like, state))
+        head = self._head(output[Columns.ACTION_DIST_INPUTS][:, 0])
+        return *head, tuple(tree.flatten(output[Columns.STATE_OUT]))
 
 
 class _Untold:
@@ -176,14 +207,27 @@ class _Untold:
 
 
 def _answer(
-    env: rollouts.VectorEnv, module: TorchRLModule, forward: Forward, *, explore: bool
+    env: rollouts.VectorEnv,
+    module: TorchRLModule,
+    forward: Forward,
+    state_like: Any,
+    *,
+    explore: bool,
 ) -> dict[str, Array]:
     """What the module says of two observations, by torch; SpecError where it says too much."""
     space = env.single_observation_space
     obs = np.zeros((2, *(space.shape or ())), space.dtype)
     try:
         with torch.no_grad():
-            output = forward({Columns.OBS: to_tensor(obs, "cpu")})
+            batch = {Columns.OBS: to_tensor(obs, "cpu")}
+            if state_like is not None:
+                state = tuple(torch.stack([leaf, leaf]) for leaf in tree.flatten(state_like))
+                batch = with_time(batch, state_like, state)
+            output = forward(batch)
+            if state_like is not None:
+                # what it remembers comes with the steps; the rest without the axis of time
+                del output[Columns.STATE_OUT]
+                output = {name: tensor[:, 0] for name, tensor in output.items()}
             choose(output, module, explore=explore)
     except Exception as error:
         raise SpecError(

@@ -22,6 +22,7 @@ from rollouts.batch import StepBatch
 
 from .by_env import ByEnv, Chunks, Ends, done_chunks, going_chunks
 from .chunks import ChunkFactory
+from .memory import Memory
 
 Array = NDArray[Any]
 
@@ -100,6 +101,8 @@ class Segment:
         """Without steps; `begin` comes next."""
         self._num_envs, self._lookback, self._keep_infos = num_envs, lookback, keep_infos
         self._make_chunk = ChunkFactory(obs_space, action_space)
+        # of a stateful module
+        self.memory = Memory(num_envs)
         self._capacity = 0
         self._columns: dict[str, Array] = {}
         self._versions = np.zeros(0, np.int64)
@@ -120,6 +123,7 @@ class Segment:
         """Starts an episode everywhere; what was not taken is forgotten."""
         self._first = self._next = 0
         self._ends.clear()
+        self.memory.reset()
         self._obs[0] = obs
         self._write_infos(0, info)
         self._ids = _new_ids(self._num_envs)

@@ -157,6 +157,8 @@ class RolloutCoordinator:
             make_env=collect.make_env,
             num_torch_threads=collect.num_torch_threads,
             engine=collect.engine,
+            outputs=collect.outputs,
+            returns=collect.returns,
             policies=collect.policies,
         )
         self._weights = self._make_store(config, collect, weights)

@@ -148,6 +148,7 @@ class DevicePolicy:
             "states": _as_bytes(b"".join(bytes(one) for one in states), device),
             "params": self.weights.packed,
             "initial": self.weights.initial,
+            "bounds": torch.from_numpy(layout["bounds"]).to(device),
         }
         value = outputs[num_inputs] if len(outputs) > num_inputs else OutputPlace(0, 0)
         self._told = KernelPolicy(

@@ -15,7 +15,8 @@ from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:
-    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.native import Head, NativePolicy
+    from rollouts.policy import TorchPolicy
 
 Engine = Literal["auto", "native", "torch"]
 T = TypeVar("T")
@@ -96,14 +97,13 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
       SpecError: It is of a class of its own, or its module cannot be read.
     """
     from rollouts.policies.native import NativePolicy
-    from rollouts.policy import CategoricalHead, GaussianHead, MultiCategoricalHead, TorchPolicy
+    from rollouts.policy import TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
 
     if isinstance(policy, NativePolicy):
         return policy
-    known = (CategoricalHead, MultiCategoricalHead, GaussianHead)
-    classes = (TorchPolicy, RecurrentTorchPolicy)
-    if type(policy) not in classes or type(policy.head) not in known:
+    head = _native_head(policy) if type(policy) in (TorchPolicy, RecurrentTorchPolicy) else None
+    if head is None:
         raise SpecError(
             f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
             "not choose"
@@ -113,10 +113,38 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
             f"{type(policy.module).__name__} has memory (initial_state), expected a "
             "RecurrentTorchPolicy of it"
         )
-    native = NativePolicy.from_torch(policy.module, policy.action_space, observation_space)
+    native = NativePolicy.from_torch(
+        policy.module, policy.action_space, observation_space, head=head
+    )
     native.seed_with(policy.noise_seed)
     native.made_of = _parts(policy)
     return native
+
+
+def _native_head(policy: TorchPolicy) -> Head | None:
+    """What native code does in place of the policy's head; None for a head of somebody's own.
+
+    Raises:
+      SpecError: It squashes to other bounds than those of the action space.
+    """
+    from rollouts import policy as heads
+    from rollouts.policies.native import Head
+
+    kinds: dict[type, Head] = {
+        heads.CategoricalHead: Head("categorical"),
+        heads.MultiCategoricalHead: Head("multi_categorical"),
+        heads.GaussianHead: Head("gaussian"),
+        heads.SquashedGaussianHead: Head("tanh_gaussian"),
+    }
+    head: Any = policy.head
+    if isinstance(head, heads.SquashedGaussianHead):
+        own = heads.SquashedGaussianHead.of(policy.action_space)
+        if not (own.low.equal(head.low.cpu()) and own.high.equal(head.high.cpu())):
+            raise SpecError(
+                f"the policy's head squashes actions to {head.low.tolist()} to "
+                f"{head.high.tolist()}, expected the bounds of {policy.action_space}"
+            )
+    return kinds.get(type(head))
 
 
 def still_computes(native: NativePolicy, policy: Any) -> bool:

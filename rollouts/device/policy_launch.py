@@ -33,7 +33,7 @@ class KernelPolicy(ctypes.Structure):
     """What a policy is."""
 
     _fields_ = [
-        *pointers("instructions", "params", "nvec", "states", "initial"),
+        *pointers("instructions", "params", "nvec", "states", "initial", "bounds"),
         ("head", Head),
         ("num_instructions", ctypes.c_int32),
         ("num_rows", ctypes.c_int32),

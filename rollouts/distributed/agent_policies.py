@@ -203,5 +203,7 @@ def build_agent_collector(
         config.rollout_length,
         num_torch_threads=config.num_torch_threads,
         engine=config.engine,
+        outputs=config.outputs,
+        returns=config.returns,
     )
     return AgentCollector(env, AgentPolicies(policies), collector.collect)

@@ -10,6 +10,7 @@ import contextlib
 import logging
 
 from rollouts.checks import whole_number
+from rollouts.collecting.wanted import Wanted
 from rollouts.distributed.agent_policies import policy_names
 from rollouts.distributed.options import (
     CollectOptions,
@@ -72,6 +73,11 @@ def check_inference(
             "inference with num_workers=0, expected at least 1 worker: without Ray the policy is "
             "in this process anyway"
         )
+    if collect.outputs:
+        raise SpecError(
+            "collect.outputs with inference: the policy of an inference actor puts what it likes "
+            "into PolicyOutput.extras; leave one of them out"
+        )
     if collect.make_env is not None:
         raise SpecError(
             "collect.make_env with inference: the inference actor needs the spaces of one of "
@@ -118,6 +124,8 @@ def check_agents(config: WorkerConfig, collect: CollectOptions) -> list[str] | N
     spec = rollouts.env_spec(config.env_id, **config.env_options)
     if not spec.groups:
         raise SpecError(f"{config.env_id} has one agent: use rollouts.RolloutCoordinator")
+    for group in spec.groups:
+        Wanted(collect.outputs, collect.returns, group.single_action_space)
     groups = {group.name: group for group in spec.groups}
     return list(dict.fromkeys(policy_names(groups, collect.policies).values()))
 
@@ -135,6 +143,7 @@ def check_env(config: WorkerConfig, collect: CollectOptions) -> None:
         spec = rollouts.env_spec(config.env_id, **config.env_options)
         if spec.groups:
             raise SpecError(f"{config.env_id} has several agents: use MultiAgentCoordinator")
+        Wanted(collect.outputs, collect.returns, spec.single_action_space)
         space = spec.single_observation_space
         if config.pack_frame_stacks and not space.shape:
             raise SpecError(

@@ -20,6 +20,7 @@ from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.worker import MakeCollector, MakeEnv
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import check_threads
+from rollouts.returns import Gae, Nstep
 from rollouts.support.field_checks import (
     Strategy,
     check_cpus,
@@ -166,6 +167,9 @@ class CollectOptions:
         name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
       engine: Who computes the policy, see `Collector`: "auto", "native" or "torch".
+      outputs: Names of what `extras` have of each step, see `Collector`; not with `inference`.
+      returns: Has fragments come with advantages and targets of the values that their policy had;
+        see `Collector`.
       policies: Of `MultiAgentCoordinator` alone: group -> name of the policy that acts for it. A
         group that is not there has a policy of its own name; groups with one name share it.
     """
@@ -177,11 +181,21 @@ class CollectOptions:
     make_env: MakeEnv | None = None
     make_collector: MakeCollector | None = None
     engine: Engine = "auto"
+    outputs: Sequence[str] = ()
+    returns: Gae | Nstep | None = None
     policies: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
         check_one_of("collect.engine", self.engine, get_args(Engine))
+        if not _are_names(self.outputs):
+            raise SpecError(
+                f"collect.outputs is {self.outputs!r}, expected names such as ('entropy',)"
+            )
+        if not isinstance(self.returns, Gae | Nstep | None):
+            raise SpecError(
+                f"collect.returns is {self.returns!r}, expected rollouts.returns.Gae or Nstep"
+            )
         if self.batch_size is not None:
             whole_number("collect.batch_size", self.batch_size, 1)
         check_threads("collect.num_torch_threads", self.num_torch_threads)
@@ -225,6 +239,10 @@ def _is_names(given: object) -> bool:
     return isinstance(given, Mapping) and all(
         isinstance(name, str) for pair in given.items() for name in pair
     )
+
+
+def _are_names(given: object) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(name, str) for name in given)
 
 
 def _check_function(name: str, function: Callable[..., object] | None) -> None:

@@ -22,6 +22,7 @@ from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
 from rollouts.machine.torch_threads import threads_for
+from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
     import gymnasium
@@ -54,6 +55,8 @@ class WorkerConfig:
     make_env: MakeEnv | None = None  # in place of `make_vec`
     num_torch_threads: int | None = None  # None: see `rollouts.machine.torch_threads.threads_for`
     engine: Engine = "auto"  # see `Collector`
+    outputs: Sequence[str] = ()  # see `Collector`
+    returns: Gae | Nstep | None = None  # see `Collector`
     policies: Mapping[str, str] | None = None  # see `CollectOptions`
 
     @property
@@ -256,6 +259,8 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
             keep_final_obs=config.keep_final_obs,
             num_torch_threads=config.num_torch_threads,
             engine=config.engine,
+            outputs=config.outputs,
+            returns=config.returns,
         )
     except BaseException:
         env.close()

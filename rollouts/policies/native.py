@@ -37,7 +37,8 @@ class Head:
     Attributes:
       kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
         slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise of (mean,
-        log_std), each (B, d); "tanh_gaussian" is its tanh; "epsilon_greedy" takes the greatest of
+        log_std), each (B, d); "tanh_gaussian" is its tanh, scaled to the bounds of the space if
+        these are finite; "epsilon_greedy" takes the greatest of
         the values (B, n), or any with probability `epsilon`.
       deterministic: Takes the likeliest action in place of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
@@ -159,6 +160,7 @@ class NativePolicy:
                 "epsilon": head.epsilon,
                 "seed": noise_seed % 2**64,
                 "nvec": _nvec(self._action_space),
+                "bounds": _bounds(self._action_space, head),
             },
             list(program.state_sizes),
         )
@@ -304,6 +306,23 @@ def _head_of(space: gymnasium.Space[Any]) -> Head:
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return Head("multi_categorical")
     return Head("categorical" if _is_discrete(space) else "gaussian")
+
+
+def _bounds(space: gymnasium.Space[Any], head: Head) -> NDArray[np.float32]:
+    """What a squashed action is scaled to: low and high (2, d); (0,) for -1 to 1.
+
+    Raises:
+      SpecError: An action has no width.
+    """
+    if head.kind != "tanh_gaussian" or not isinstance(space, gymnasium.spaces.Box):
+        return np.zeros(0, np.float32)
+    with np.errstate(over="ignore"):
+        bounds = np.stack([np.ravel(space.low), np.ravel(space.high)]).astype(np.float32)
+    if not np.isfinite(bounds).all():
+        return np.zeros(0, np.float32)
+    if not (bounds[0] < bounds[1]).all():
+        raise SpecError(f"the action space is {space}, expected low below high for each number")
+    return bounds
 
 
 def _nvec(space: gymnasium.Space[Any]) -> list[int]:

@@ -22,6 +22,7 @@ from rollouts import CollectOptions, Inference, MultiAgentCoordinator, PolicyOut
 from rollouts.distributed import Fragment, PolicySpec
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
+from rollouts.returns import Gae
 
 TIMEOUT_S = 300.0
 STEPS = 12
@@ -99,12 +100,15 @@ def data_by_env(num_fragments: int, **changes: Any) -> dict[int, dict[str, np.nd
     ids=lambda n: f"{n} workers",
 )
 def test_data_do_not_depend_on_the_number_of_workers(ray_session: object, num_workers: int) -> None:
-    expected = data_by_env(4)
-    got = data_by_env(4, num_workers=num_workers, num_envs_per_worker=6 // num_workers)
+    collect = CollectOptions(returns=Gae(gamma=0.97, gae_lambda=0.9))
+    expected = data_by_env(4, collect=collect)
+    own = {"num_workers": num_workers, "num_envs_per_worker": 6 // num_workers}
+    got = data_by_env(4, collect=collect, **own)
     assert sorted(got) == sorted(expected) == list(range(6))
     left = 0
     for env, arrays in expected.items():
         left += int((~arrays["runner active"]).sum())
+        assert arrays["runner advantage"].any()
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[env][name], array, err_msg=f"{env} {name}")
     assert left > 0

@@ -26,11 +26,13 @@ from rollouts.distributed import (
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
+from rollouts.returns import Gae
 
 pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300.0
 STEP_S = 0.02  # of CartPole
+GAE = Gae(gamma=0.97, gae_lambda=0.9)
 
 
 class LeaningPolicy:
@@ -109,6 +111,8 @@ def data_by_env(
                 for name in ("obs", "action", "reward", "terminated", "truncated"):
                     array = getattr(fragment.batch, name)[:, column]
                     columns[int(env_id)][name].append(array)
+                for name, array in fragment.batch.extras.items():
+                    columns[int(env_id)][name].append(array[:, column])
     return {
         env_id: {name: np.concatenate(parts) for name, parts in arrays.items()}
         for env_id, arrays in columns.items()
@@ -120,17 +124,19 @@ def data_by_env(
     [
         {"num_workers": 1, "num_envs_per_worker": 6},
         {"num_workers": 3, "num_envs_per_worker": 2},
-        {"num_workers": 1, "num_envs_per_worker": 6, "collect": CollectOptions(batch_size=2)},
+        {"num_workers": 1, "num_envs_per_worker": 6, "batch_size": 2},
     ],
 )
 def test_data_do_not_depend_on_the_number_of_workers(
     ray_session: object, layout: dict[str, Any]
 ) -> None:
-    expected = data_by_env(4, num_workers=0, num_envs_per_worker=6, seed=3)
-    got = data_by_env(4, seed=3, **layout)
+    whole, own = CollectOptions(returns=GAE), {**layout}
+    parts = CollectOptions(returns=GAE, batch_size=own.pop("batch_size", None))
+    expected = data_by_env(4, num_workers=0, num_envs_per_worker=6, seed=3, collect=whole)
+    got = data_by_env(4, seed=3, collect=parts, **own)
     assert sorted(got) == sorted(expected) == list(range(6))
     for env_id, arrays in expected.items():
-        assert arrays["terminated"].any()
+        assert arrays["terminated"].any() and arrays["target"].any()
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
 
@@ -142,7 +148,8 @@ def test_fused_rollouts_do_not_depend_on_the_number_of_workers(
     """Sampled actions, too: their noise is a function of whose they are, not of who draws it."""
     torch.manual_seed(0)
     weights = {name: tensor.numpy() for name, tensor in ActorCritic().state_dict().items()}
-    settings = {"seed": 3, "collect": CollectOptions(engine="native")}
+    collect = CollectOptions(engine="native", outputs=("entropy", "logits"), returns=GAE)
+    settings = {"seed": 3, "collect": collect}
     expected = data_by_env(
         4, make_torch_policy, weights, num_workers=0, num_envs_per_worker=6, **settings
     )
@@ -157,6 +164,7 @@ def test_fused_rollouts_do_not_depend_on_the_number_of_workers(
     assert sorted(got) == sorted(expected) == list(range(6))
     for env_id, arrays in expected.items():
         assert 0 < arrays["action"].mean() < 1
+        assert {"entropy", "logits", "advantage", "target"} <= {*arrays}
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
     # and no two environments draw the same

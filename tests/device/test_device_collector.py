@@ -25,6 +25,7 @@ from rollouts import (
 )
 from rollouts.device import kernel
 from rollouts.device.emulation import HostKernel
+from rollouts.policy import SquashedGaussianHead
 from rollouts.returns import Gae, Nstep
 
 EMULATION = "cpu-emulation"
@@ -179,6 +180,24 @@ def test_rollouts_of_agents_are_those_of_a_cpp_pool(env_id: str, memory: bool) -
     if "num_runners" in options:
         # somebody left early, and waited for the others
         assert not found["runner"].extras["active"].all()
+
+
+def test_squashed_actions_are_those_of_a_cpp_pool() -> None:
+    cpu, device = make_both("simple_spread_v3", 50, max_episode_steps=9, continuous_actions=True)
+    torch.manual_seed(0)
+    ((name, group),) = cpu.groups.items()
+    space = group.single_action_space
+    module = ActorCritic(group.single_observation_space, space)
+    policies = [TorchPolicy(module, space, seed=5) for _ in range(2)]
+    for policy in policies:
+        policy.head = SquashedGaussianHead.of(space)
+    theirs = MultiAgentCollector(cpu, policies[0], 14, engine="native", outputs=("entropy",))
+    mine = DeviceCollector(device, {name: policies[1]}, 14, outputs=("entropy",))
+    for _ in range(2):
+        found = mine.collect()[name]
+        assert_equal(found, theirs.collect()[name])
+        assert found.action.min() >= 0 and 0.9 < found.action.max() <= 1
+        change(module)
 
 
 def test_memory_begins_anew_with_an_episode() -> None:

@@ -44,8 +44,8 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def make_explorer(example: ModuleType, env_id: str) -> Any:
     spec = rollouts.env_spec(env_id)
     spaces = spec.single_observation_space, spec.single_action_space
-    policy = example.Explorer(example.Actor(*example.sizes(*spaces)), spaces[1], seed=5)
-    policy.head = example.SquashedGaussian.of(spaces[1])
+    policy = rollouts.TorchPolicy(example.Actor(*example.sizes(*spaces)), spaces[1], seed=5)
+    policy.head = example.head_of(spaces[1])
     return policy
 
 
@@ -72,7 +72,8 @@ def squashed(mean: Tensor, log_std: Tensor) -> TransformedDistribution:
 def test_densities_are_those_of_torch_distributions(example: ModuleType) -> None:
     torch.manual_seed(1)
     mean, log_std, noise = torch.randn(3, 200, 6, dtype=torch.float64)
-    action, log_prob = example.squash(mean, log_std, noise)
+    head = example.head_of(rollouts.env_spec("HalfCheetah-v5").single_action_space)
+    action, log_prob = head.squash(mean, log_std, noise)
     expected = squashed(mean, log_std)
     torch.testing.assert_close(action, (mean + log_std.exp() * noise).tanh(), rtol=0, atol=1e-12)
     # torch inverts the tanh, which costs digits where it is nearly flat
@@ -81,13 +82,13 @@ def test_densities_are_those_of_torch_distributions(example: ModuleType) -> None
     got = log_prob[inside]
     torch.testing.assert_close(got, expected.log_prob(action)[inside], rtol=1e-9, atol=1e-9)
     # far out the density is still a number
-    _, far = example.squash(torch.full((1, 1), 50.0), torch.zeros(1, 1), torch.zeros(1, 1))
+    _, far = head.squash(torch.full((1, 1), 50.0), torch.zeros(1, 1), torch.zeros(1, 1))
     assert torch.isfinite(far).all()
 
 
 def test_actions_of_the_head_are_within_the_bounds_and_come_back(example: ModuleType) -> None:
     space: Any = rollouts.env_spec("Pendulum-v1").single_action_space
-    head = example.SquashedGaussian.of(space)
+    head = example.head_of(space)
     mean, log_std = torch.zeros(2000, 1), torch.zeros(2000, 1)
     action, log_prob = head.sample((mean, log_std), torch.Generator().manual_seed(1))
     assert action.abs().max() <= 2 and action.abs().max() > 1.5
@@ -182,21 +183,23 @@ def test_updates_are_those_of_the_slow_reference(example: ModuleType) -> None:
             torch.testing.assert_close(got, list(network.parameters()), **close)
 
 
-def test_it_acts_uniformly_until_trained_weights_arrive(example: ModuleType) -> None:
+def test_it_explores_evenly_before_it_learns(example: ModuleType) -> None:
     policy = make_explorer(example, "Pendulum-v1")
-    obs = torch.zeros(4000, 3).numpy()
-    weights = policy.weights()
-    policy.load_weights(weights, 1)
+    obs = torch.randn(4000, 3, generator=torch.Generator().manual_seed(1)).numpy()
     action = torch.from_numpy(policy.act(obs).action)
     assert action.shape == (4000, 1) and action.dtype == torch.float32
     # the quartiles of a uniform torque, within five standard errors
     quartiles = action.quantile(torch.tensor([0.25, 0.5, 0.75]))
     torch.testing.assert_close(quartiles, torch.tensor([-1.0, 0.0, 1.0]), rtol=0, atol=0.16)
-    policy.load_weights(weights, 2)
-    mean, log_std, _ = policy.module(torch.from_numpy(obs[:1]))
-    middle = torch.from_numpy(policy.act(obs).action).quantile(0.5)
-    torch.testing.assert_close(middle, 2 * mean[0, 0].tanh(), rtol=0, atol=0.16)
-    assert log_std.shape == (1, 1)
+
+
+def test_its_workers_collect_in_native_code(example: ModuleType) -> None:
+    for env_id in ("Pendulum-v1", "HalfCheetah-v5"):
+        options: Any = {"seed": 3, "autoreset_mode": "same_step"}
+        with rollouts.make_vec(env_id, 4, **options) as env:
+            policy = make_explorer(example, env_id)
+            batch = Collector(env, policy, 8, keep_final_obs=True, engine="native").collect()
+        assert (batch.action <= policy.action_space.high).all()
 
 
 def test_workers_fill_the_replay_and_a_resumed_run_goes_on(tmp_path: Path) -> None:

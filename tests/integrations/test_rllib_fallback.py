@@ -152,12 +152,12 @@ def test_connector_added_later_takes_effect() -> None:
     assert runner.slow_reason == "" and sum(map(len, chunks)) == 30
 
 
-def test_stateful_module_runs_in_rllib_s_own_loop() -> None:
+def test_a_stateful_module_that_torch_computes_runs_in_rllib_s_own_loop() -> None:
     config = config_of()
     config.rl_module(
         model_config=DefaultModelConfig(use_lstm=True, lstm_cell_size=8, max_seq_len=4)
     )
-    runner = rllib.RolloutsEnvRunner(config=config)
+    runner = ByTorch(config=config)
     chunks = runner.sample(num_timesteps=30)
     assert "stateful" in runner.slow_reason
     assert all("state_out" in chunk.extra_model_outputs for chunk in chunks)

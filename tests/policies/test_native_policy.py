@@ -21,6 +21,7 @@ from rollouts.policies.native import Head, NativePolicy
 
 DISCRETE = gymnasium.spaces.Discrete(3)
 BOX = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+WIDE = gymnasium.spaces.Box(np.float32([-3, 0.1]), np.float32([1, 0.7]))
 
 
 class Layers(nn.Module):
@@ -110,7 +111,7 @@ def test_a_rows_answer_does_not_depend_on_its_batch() -> None:
 
 DIGEST = """
 import hashlib, torch, numpy as np
-from test_native_policy import BOX, DISCRETE, Layers, nn, policy, two_layers
+from test_native_policy import BOX, DISCRETE, WIDE, Head, Layers, nn, policy, two_layers
 torch.manual_seed(0)
 digest = hashlib.sha256()
 obs = np.random.default_rng(0).normal(size=(100, 5)).astype(np.float32)
@@ -120,6 +121,9 @@ for space, outputs in ((DISCRETE, 3), (BOX, 2)):
         module = Layers(two_layers(5, 70, function), 70, outputs, space is BOX)
         for array in policy(module, space).refresh().act(obs, keys):
             digest.update(array.tobytes())
+        if space is BOX:
+            for array in policy(module, WIDE, head=Head("tanh_gaussian")).refresh().act(obs, keys):
+                digest.update(array.tobytes())
 print(digest.hexdigest())
 """
 

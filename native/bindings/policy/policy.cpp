@@ -75,6 +75,23 @@ void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nv
   }
 }
 
+// What a squashed action is scaled to: low and high (2, d), or nothing.
+std::vector<float> ReadBounds(const policy::Head& head, const Floats& bounds,
+                              const policy::Network& network) {
+  if (bounds.size() == 0) return {};
+  if (head.kind != policy::HeadKind::kTanhGaussian) {
+    throw SpecError("bounds are for a tanh_gaussian head");
+  }
+  const py::ssize_t size = network.output_size(0);
+  if (bounds.ndim() != 2 || bounds.shape(0) != 2 || bounds.shape(1) != size) {
+    throw SpecError("bounds have shape " + ShapeString(bounds) + ", expected (2, " +
+                    std::to_string(size) + "): the network says " + std::to_string(size) +
+                    " numbers of an action");
+  }
+  const auto count = static_cast<std::size_t>(size);
+  return policy::SquashingBounds({bounds.data(), count}, {bounds.data() + size, count});
+}
+
 // Kernels read rows by pointer, as many numbers as the network has inputs.
 void CheckRows(const Floats& obs, const policy::Network& network) {
   if (obs.ndim() == 2 && obs.shape(1) == network.input_size()) return;
@@ -141,6 +158,7 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
                     " outputs, expected " + std::to_string(needed) + ", or one more: the value");
   }
   CheckElements(head_, nvec_, *network_);
+  bounds_ = ReadBounds(head_, head["bounds"].cast<Floats>(), *network_);
 }
 
 void PyPolicy::Load(const py::list& params, const py::list& sources, const Floats& initial) {
@@ -152,7 +170,7 @@ void PyPolicy::Load(const py::list& params, const py::list& sources, const Float
   // packed first: weights that are refused leave the old ones in place
   current_ = std::make_shared<const policy::NativePolicy>(
       policy::NativePolicy{network_, network_->Pack(read.spans), head_,
-                           {initial.data(), initial.data() + initial.size()}, nvec_});
+                           {initial.data(), initial.data() + initial.size()}, nvec_, bounds_});
   // the bytes themselves: a module changes its weights in place, so addresses tell nothing
   sources_.clear();
   for (const py::handle source : sources) {
@@ -240,6 +258,7 @@ py::dict PyPolicy::Layout() const {
   layout["num_instructions"] = steps.size();
   layout["head"] = BytesOf(&head_, 1);
   layout["nvec"] = nvec_;
+  layout["bounds"] = py::array_t<float>(static_cast<py::ssize_t>(bounds_.size()), bounds_.data());
   layout["num_rows"] = network_->num_rows();
   layout["obs_size"] = network_->program().obs_size;
   layout["state_size"] = network_->state_size();

@@ -79,6 +79,7 @@ inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
     inputs.second = OutputRows(network, 1, rows);
     inputs.second_size = network.output_size(1);
   }
+  if (!policy.bounds.empty()) inputs.bounds = policy.bounds.data();
   inputs.nvec = policy.nvec.data();
   inputs.num_elements = static_cast<std::int32_t>(policy.nvec.size());
   return inputs;

@@ -2,6 +2,7 @@
 #include "rollouts/policy/native_policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "policy/columns.h"
@@ -70,6 +71,20 @@ void NativePolicy::CheckAction(const SpaceSpec& action) const {
     throw SpecError("the policy's network gives " + std::to_string(network->output_size(1)) +
                     " standard deviations, expected " + std::to_string(wanted) + " or 1");
   }
+}
+
+std::vector<float> SquashingBounds(std::span<const float> low, std::span<const float> high) {
+  std::vector<float> bounds(low.begin(), low.end());
+  bounds.insert(bounds.end(), high.begin(), high.end());
+  const std::size_t size = low.size();
+  bounds.resize(5 * size);
+  for (std::size_t d = 0; d < size; ++d) {
+    const double from = static_cast<double>(low[d]), to = static_cast<double>(high[d]);
+    bounds[2 * size + d] = static_cast<float>((to + from) / 2);
+    bounds[3 * size + d] = static_cast<float>((to - from) / 2);
+    bounds[4 * size + d] = static_cast<float>(std::log((to - from) / 2));
+  }
+  return bounds;
 }
 
 void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,

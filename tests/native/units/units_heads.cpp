@@ -33,7 +33,8 @@ using Feature = std::function<float(std::int32_t k, std::int32_t column)>;
 // What a head chose for one group of columns.
 struct Chosen {
   Chosen(const Head& head, const NoiseKeys& keys, std::int32_t size, const Feature& first,
-         std::int32_t second_size = 0, const Feature& second = {})
+         std::int32_t second_size = 0, const Feature& second = {},
+         const std::vector<float>& bounds = {})
       : one(std::int64_t{size} * kColumns),
         two(std::int64_t{second_size} * kColumns),
         box(std::int64_t{size} * kColumns) {
@@ -42,8 +43,9 @@ struct Chosen {
       for (std::int32_t k = 0; k < second_size; ++k) two.data()[k * kColumns + c] = second(k, c);
     }
     out.box = box.data();
-    const HeadInputs inputs{
+    HeadInputs inputs{
         .first = one.data(), .second = two.data(), .size = size, .second_size = second_size};
+    if (!bounds.empty()) inputs.bounds = bounds.data();
     BestKernels().act(head, inputs, keys, out);
   }
   float At(std::int32_t k, std::int32_t column) { return box.data()[k * kColumns + column]; }
@@ -227,6 +229,26 @@ TEST(TanhGaussianHead, FarSamplesKeepAFiniteDensity) {
     CHECK_EQ(chosen.At(0, 0), mean > 0 ? 1.0f : -1.0f);
     // log(1 - tanh(x)^2) is 2 (log 2 - |x|) there
     CHECK(IsNear(chosen.out.log_prob[0], -0.5 * kLogTwoPi - 2 * (std::log(2.0) - 40)));
+  }
+}
+
+TEST(TanhGaussianHead, IsScaledToItsBounds) {
+  const std::vector<float> low{-3.0f, 0.5f}, high{1.0f, 0.75f};
+  const NoiseKeys keys = Keys(0, 1);
+  const auto choose = [&](const std::vector<float>& bounds) {
+    return Chosen({.kind = HeadKind::kTanhGaussian, .seed = kSeed}, keys, 2,
+                  [](std::int32_t k, std::int32_t c) { return static_cast<float>(4 * k - c); }, 1,
+                  [](std::int32_t, std::int32_t) { return 0.25f; }, bounds);
+  };
+  Chosen unit = choose({}), scaled = choose(SquashingBounds(low, high));
+  for (std::int32_t c = 0; c < kColumns; ++c) {
+    CHECK(IsNear(scaled.At(0, c), -1 + 2 * static_cast<double>(unit.At(0, c))));
+    CHECK(IsNear(scaled.At(1, c), 0.625 + 0.125 * static_cast<double>(unit.At(1, c))));
+    CHECK(scaled.At(0, c) >= low[0] && scaled.At(0, c) <= high[0]);
+    CHECK(scaled.At(1, c) >= low[1] && scaled.At(1, c) <= high[1]);
+    const double wider = std::log(2.0) + std::log(0.125);
+    CHECK(IsNear(scaled.out.log_prob[c], static_cast<double>(unit.out.log_prob[c]) - wider));
+    CHECK_EQ(scaled.out.entropy[c], unit.out.entropy[c]);
   }
 }
 

@@ -199,7 +199,15 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
         const Floats slope = (0.693147180559945309f - sample) - Softplus(-2.0f * sample);
         density = density - 2.0f * slope;
       }
-      Store(out.box + d * kColumns + v, squashed ? Tanh(sample) : sample);
+      Floats action = squashed ? Tanh(sample) : sample;
+      if (in.bounds) {
+        const float* bounds = in.bounds + d;
+        const auto bound = [&](int which) { return Splat(bounds[which * in.size]); };
+        density = density - bound(4);
+        // rounding may have left the bounds
+        action = AtMost(AtLeast(Fma(bound(3), action, bound(2)), bound(0)), bound(1));
+      }
+      Store(out.box + d * kColumns + v, action);
       Store(out.log_prob + v, Load(out.log_prob + v) + density);
       // the Gaussian's also where it is squashed: that one's has no closed form
       Store(out.entropy + v, Load(out.entropy + v) + (log_std + (0.5f + kHalfLogTwoPi)));

@@ -11,7 +11,7 @@ namespace rollouts::policy {
 enum class HeadKind : std::int32_t {
   kCategorical,    // logits (n)
   kGaussian,       // mean, log_std (d)
-  kTanhGaussian,   // mean, log_std (d); the action is tanh of the sample
+  kTanhGaussian,   // mean, log_std (d); the action is tanh of the sample, scaled to its bounds
   kEpsilonGreedy,  // values of the actions (n)
   kMultiCategorical,  // logits (n_0 + n_1 + ...), one action of each n
 };
@@ -46,6 +46,9 @@ struct HeadInputs {
   std::int32_t second_size = 0;  // `size`, or 1 for all
   const std::int32_t* nvec = nullptr;  // of an action with several elements
   std::int32_t num_elements = 0;
+  // (5, size) of a kTanhGaussian: low, high, middle, half of the width and that one's logarithm;
+  // null: -1 to 1.
+  const float* bounds = nullptr;
 };
 
 // One group of columns.

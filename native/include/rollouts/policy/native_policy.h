@@ -20,6 +20,7 @@ struct NativePolicy {
   Head head;
   std::vector<float> initial = {};      // what is remembered when an episode begins: the states
   std::vector<std::int32_t> nvec = {};  // of a kMultiCategorical head: n_0, n_1, ...
+  std::vector<float> bounds = {};       // of a kTanhGaussian head, as HeadInputs has them
 
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
@@ -29,6 +30,9 @@ struct NativePolicy {
   void CheckElements(const SpaceSpec& action) const;
   void CheckAction(const SpaceSpec& action) const;
 };
+
+// Bounds as heads take them, of low and high (d) that are below each other and finite.
+std::vector<float> SquashingBounds(std::span<const float> low, std::span<const float> high);
 
 // What a head chose for rows of observations; one of index and box is null.
 struct Actions {

@@ -25,6 +25,7 @@ struct KernelPolicy {
   const std::int32_t* nvec;
   const OutputPlace* states;  // what the states become
   const float* initial;    // (state_size,)
+  const float* bounds;     // of a squashed action, see HeadInputs; or null
   Head head;
   std::int32_t num_instructions;
   std::int32_t num_rows;      // of the network's scratch memory
@@ -200,6 +201,7 @@ class PolicyKernel {
     inputs.size = policy_.first.size;
     inputs.second = rows_ + std::int64_t{policy_.second.row} * kColumns;
     inputs.second_size = policy_.second.size;
+    inputs.bounds = policy_.bounds;
     inputs.nvec = policy_.nvec;
     inputs.num_elements = policy_.num_elements;
     return inputs;
