@@ -42,6 +42,7 @@ from rollouts.pool.make import make_multi_agent_vec, make_vec
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.register import register_env
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
+from rollouts.pool.statistics import RunningStatistics
 from rollouts.pool.stats import PoolStats
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import AgentGroup, EnvSpec
@@ -153,6 +154,7 @@ __all__ = [
     "RolloutCoordinator",
     "RolloutWorker",
     "RolloutsError",
+    "RunningStatistics",
     "SpecError",
     "StepBatch",
     "TorchPolicy",

@@ -77,7 +77,10 @@ def check_pool(env: Any, *, must: bool) -> None:
     """
     is_native = isinstance(env, VectorEnv | MultiAgentVectorEnv)
     if not is_native or not env.collects_natively:
-        raise SpecError("only native pools with batch_size == num_envs compute policies themselves")
+        raise SpecError(
+            "only native pools with batch_size == num_envs compute policies themselves, and of "
+            "those that normalise the ones with update_statistics = False"
+        )
     if not must and _native.policy_kernels_in_use() == "emulated":
         raise SpecError("this machine has no fused multiply-add, without which torch is faster")
 

@@ -15,6 +15,7 @@ from rollouts.pool.option_types import EnvOptions
 from rollouts.pool.pool_recipe import read_ids
 from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
+from rollouts.pool.wrappers import refuse
 
 
 def make_vec(
@@ -84,6 +85,11 @@ def make_vec(
         from the first episode on, as `reset(options={"model": ...})` takes it.
         EnvPool's names work too: render_width, render_height, render_camera_id.
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
+        Wrappers around environments with one agent, whichever id, computed as Gymnasium's are
+        but in the pool's threads, in this order (`docs/wrappers.md`): rescale_action=True or
+        (low, high); time_aware=True or "fraction"; frame_stack=4; normalize_observation=True
+        or {"epsilon", "clip"}; normalize_reward=True or {"gamma", "epsilon"}; clip_reward=c or
+        (low, high).
 
     Returns:
       The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv and
@@ -108,6 +114,7 @@ def make_vec(
       rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
     if device is not None:
+        refuse(env_options, "wrappers are of pools of threads: leave device out, or scale in torch")
         unused = {
             "batch_size": batch_size not in (None, num_envs),
             "num_threads": num_threads is not None,

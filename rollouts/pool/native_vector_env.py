@@ -32,6 +32,7 @@ from rollouts.pool.options import Options, read_options
 from rollouts.pool.pool_recipe import read_ids, resolve_pool
 from rollouts.pool.reset_options import read_reset_options
 from rollouts.pool.send_recv import SendRecv
+from rollouts.pool.wrappers import Wrappers, read_wrappers
 from rollouts.rendering import FrameSource
 from rollouts.rendering.options import read_mode
 from rollouts.specs import EnvSpec, OptionValue
@@ -47,6 +48,7 @@ class NativeVectorEnv(SendRecv):
     """What VectorEnv and MultiAgentVectorEnv share: construction, seeds, options, close."""
 
     metadata: dict[str, Any]
+    _wrappers: Wrappers
 
     def __init__(
         self,
@@ -80,7 +82,9 @@ class NativeVectorEnv(SendRecv):
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         self.render_mode = read_mode(render_mode)
 
-        recipe = resolve_pool(ids, num_envs, max_episode_steps, options.native)
+        bare = resolve_pool(ids, num_envs, max_episode_steps, options.native)
+        self._wrappers = read_wrappers(options.wrappers)
+        recipe = bare.wrapped(self._wrappers)
         self.env_spec = recipe.specs[ids[0]]
         self._recipe = recipe
         is_flat = flag("flatten_observation", flatten_observation)
@@ -104,7 +108,7 @@ class NativeVectorEnv(SendRecv):
         }
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._final_rows = _native.FinalRows() if same_step else None
-        self._pool = self._start_pool(options, cpus)
+        self._pool = self._start_pool(options, cpus, self._wrappers.native(bare.env_specs()))
         if options.model is not None:
             fields = model_columns(options.model, self._pool, self.num_envs, mask=None)
             self._pool.change(None, {}, fields)
@@ -125,7 +129,9 @@ class NativeVectorEnv(SendRecv):
         """Sets what callers see of the spaces of `env_spec`."""
         raise NotImplementedError
 
-    def _start_pool(self, options: Options, cpus: tuple[int, ...]) -> _native.CpuPool:
+    def _start_pool(
+        self, options: Options, cpus: tuple[int, ...], wrappers: dict[str, Any]
+    ) -> _native.CpuPool:
         seed, on_env_error = self._arguments["seed"], self._arguments["on_env_error"]
         make_pool = _native.CpuPool
         if self._recipe.is_own_model:
@@ -148,6 +154,7 @@ class NativeVectorEnv(SendRecv):
                 autoreset_mode=_AUTORESET.index(self.autoreset_mode),
                 on_env_error=one_of("on_env_error", on_env_error, ("raise", "reset")),
                 pin_cpus=cpus,
+                wrappers=wrappers,
             )
 
     def _send_reset(
@@ -185,8 +192,7 @@ class NativeVectorEnv(SendRecv):
     @property
     def env_specs(self) -> tuple[EnvSpec, ...]:
         """What each environment's id stands for, in env order: N entries."""
-        recipe = self._recipe
-        return tuple(recipe.specs[one] for one, count in recipe.runs for _ in range(count))
+        return self._recipe.env_specs()
 
     @property
     def env_options(self) -> dict[str, OptionValue | Array | None]:

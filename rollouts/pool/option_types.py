@@ -113,6 +113,14 @@ class EnvOptions(TypedDict, total=False):
     healthy_z_range: Range
     impact_cost_range: Range
 
+    # wrappers around environments, whichever they are
+    rescale_action: bool | tuple[npt.ArrayLike, npt.ArrayLike]
+    time_aware: bool | str
+    frame_stack: int | None
+    normalize_observation: bool | Mapping[str, float]
+    normalize_reward: bool | Mapping[str, float]
+    clip_reward: float | tuple[float | None, float | None] | None
+
     # fields of the model that differ from its file
     model: Mapping[str, Any]
 

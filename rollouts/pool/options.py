@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from rollouts.checks import first_value, option_columns
 from rollouts.errors import SpecError
 from rollouts.own_model.options import PortableFunction, split_functions
+from rollouts.pool.wrappers import refuse, split_wrappers
 from rollouts.rendering.options import split_options
 from rollouts.specs import OptionValue
 
@@ -31,17 +32,19 @@ class Options:
       functions: MuJoCo-v0's, which run once per batch.
       frames: What frames look like, by Gymnasium's names.
       model: Fields of MuJoCo's model that differ from its file; None where they are not given.
+      wrappers: What surrounds the environments, see `rollouts.pool.wrappers`.
     """
 
     native: Columns
     functions: dict[str, PortableFunction]
     frames: dict[str, Any]
     model: Any = None
+    wrappers: dict[str, Any] = field(default_factory=dict)
 
     def as_given(self) -> dict[str, Any]:
         """Options that are read to the same again."""
         model = {} if self.model is None else {"model": self.model}
-        return {**self.native, **self.functions, **self.frames, **model}
+        return {**self.native, **self.functions, **self.frames, **model, **self.wrappers}
 
 
 def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) -> Options:
@@ -67,10 +70,14 @@ def first_options(given: Mapping[str, Any], *, own_model: bool) -> dict[str, Opt
 
 
 def _by_reader(given: Mapping[str, Any], num_envs: int | None, own_model: bool) -> Options:
-    frames, others = split_options(given)
+    wrappers, others = split_wrappers(given)
+    frames, others = split_options(others)
     model = others.pop("model", None)
     plain, functions = split_functions(others, own_model)
-    return Options(_without_ranges(plain, num_envs), functions, frames, model)
+    if own_model:
+        why = "MuJoCo-v0's functions tell rewards after the step; wrap it by Gymnasium's wrappers"
+        refuse(wrappers, why)
+    return Options(_without_ranges(plain, num_envs), functions, frames, model, wrappers)
 
 
 def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[str, Any]:

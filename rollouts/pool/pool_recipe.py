@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rollouts.errors import SpecError
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import Columns
 from rollouts.pool.registry import Recipe, describe, resolve
+from rollouts.pool.wrappers import Wrappers
 from rollouts.specs import EnvSpec, OptionValue
 
 Segment = tuple[str, int, int, dict[str, OptionValue | list[OptionValue]]]
@@ -46,6 +47,19 @@ class PoolRecipe:
     def is_own_model(self) -> bool:
         """Whether the environments are MuJoCo-v0's."""
         return OWN_MODEL in self.specs
+
+    def env_specs(self) -> tuple[EnvSpec, ...]:
+        """What each environment's id stands for, in the pool's order."""
+        return tuple(self.specs[one] for one, count in self.runs for _ in range(count))
+
+    def wrapped(self, wrappers: Wrappers) -> PoolRecipe:
+        """The same environments with wrappers around them.
+
+        Raises:
+          SpecError: They do not fit an id.
+        """
+        specs = {one: wrappers.wrap(spec) for one, spec in self.specs.items()}
+        return replace(self, specs=specs)
 
 
 def read_ids(env_id: str | Sequence[str], num_envs: int | None) -> tuple[list[str], int]:

@@ -21,6 +21,7 @@ from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, insta
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import first_options
 from rollouts.pool.unknown_option import did_you_mean, unknown_option
+from rollouts.pool.wrappers import read_wrappers, split_wrappers
 from rollouts.specs import (
     AgentGroup,
     EnvSpec,
@@ -101,7 +102,7 @@ def env_spec(
       env_id: One of `env_ids()`.
       max_episode_steps: Time limit in place of the id's own; 0 means none.
       env_options: As for `make_vec`; of a sequence the first value counts. Those of frames
-        and `model` say nothing about a spec.
+        and `model` say nothing about a spec, wrappers such as frame_stack change its spaces.
 
     Returns:
       Its spaces, limits and options.
@@ -109,8 +110,10 @@ def env_spec(
     Raises:
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
-    options = first_options(env_options, own_model=env_id == OWN_MODEL)
-    return describe(env_id, resolve(env_id, max_episode_steps, options))
+    wrappers, others = split_wrappers(env_options)
+    options = first_options(others, own_model=env_id == OWN_MODEL)
+    spec = describe(env_id, resolve(env_id, max_episode_steps, options))
+    return read_wrappers(wrappers).wrap(spec)
 
 
 def describe(env_id: str, recipe: Recipe) -> EnvSpec:

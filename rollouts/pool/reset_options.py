@@ -62,6 +62,11 @@ def read_reset_options(
         mask = _read_mask(named["reset_mask"], num_envs, batch_size)
     given = {name: value for name, value in named.items() if name != "reset_mask"}
     read = read_options(given, num_envs, own_model=recipe.is_own_model)
+    if read.wrappers:
+        raise SpecError(
+            f"{', '.join(read.wrappers)}: wrappers stay as make_vec was told; make a new "
+            "environment to change them"
+        )
     unknown = sorted({*read.native, *read.functions, *read.frames} - recipe.option_names)
     if unknown:
         expected = ["reset_mask", "model", *sorted(recipe.option_names)]

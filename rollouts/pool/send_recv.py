@@ -16,6 +16,7 @@ from rollouts.checks import add_errors, as_bytes, seconds, whole_number
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.stats import PoolStats
+from rollouts.pool.wrappers import Wrappers
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -38,6 +39,7 @@ class SendRecv:
     _reports_errors: bool
     _last_env_id: Array | None
     _parts: ObservationParts | None
+    _wrappers: Wrappers
 
     def async_reset(self) -> None:
         """Starts a new episode everywhere without waiting; `recv` returns the first obs.
@@ -50,8 +52,12 @@ class SendRecv:
 
     @property
     def collects_natively(self) -> bool:
-        """Whether `collect` is there: a synchronous pool whose rules are native."""
-        return self._synchronous and type(self._pool) is _native.CpuPool
+        """Whether `collect` is there: a synchronous pool whose rules are native, and whose
+        statistics, if it has any, are frozen: those that are updated wait for each batch.
+        """
+        if not self._synchronous or type(self._pool) is not _native.CpuPool:
+            return False
+        return not (self._wrappers.normalizes and self._pool.updates_statistics)
 
     def collect(
         self,
@@ -107,7 +113,8 @@ class SendRecv:
     def _check_collects(self) -> None:
         if not self.collects_natively:
             raise SpecError(
-                "this pool does not collect by itself: expected a synchronous one of native ids"
+                "this pool does not collect by itself: expected a synchronous one of native ids, "
+                "whose statistics are frozen if it normalises (update_statistics = False)"
             )
 
     def send(

@@ -15,12 +15,13 @@ from rollouts.checks import flag
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import read_field
 from rollouts.pool.native_vector_env import NativeVectorEnv
+from rollouts.pool.statistics import KeepsStatistics
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class VectorEnv(NativeVectorEnv, GymnasiumVectorEnv[Array, Array, Array]):
+class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Array, Array]):
     """N environments, of one id or with equal spaces, stepped as a batch by the native pool.
 
     Implements `gymnasium.vector.VectorEnv`; `send`, `recv` and `async_reset` are the

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import rollouts
 from rollouts.pool.option_types import EnvOptions
+from rollouts.pool.wrappers import NAMES as WRAPPERS
 from rollouts.rendering.options import NAMES, PREFIX
 
 
@@ -24,4 +25,5 @@ def test_type_checkers_know_the_options_that_environments_have() -> None:
     names |= set(rollouts.env_spec("MuJoCo-v0", xml_file="hopper.xml").options)
     names |= {"model", "reward", "terminated"}
     names |= {prefix + name for prefix in ("", PREFIX) for name in NAMES}
+    names |= set(WRAPPERS)
     assert EnvOptions.__annotations__.keys() == names

@@ -14,7 +14,7 @@ ORDER = [
     ("support", "data"),
     ("engines",),
     ("envs", "atari2600", "pool", "replay", "device"),
-    ("policy", "plugin"),
+    ("policy", "plugin", "wrappers"),
     ("registry",),
     ("bindings",),
 ]

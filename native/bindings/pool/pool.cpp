@@ -20,6 +20,7 @@
 #include "bindings/pool/pool_options.h"
 #include "bindings/pool/pool_stats.h"
 #include "bindings/pool/wait.h"
+#include "bindings/pool/wrappers.h"
 #include "bindings/pool/xla.h"
 #include "rollouts/registry/registry.h"
 #include "rollouts/support/state.h"
@@ -37,11 +38,11 @@ using DoubleArray = py::array_t<double, py::array::c_style>;
 class PyPool {
  public:
   PyPool(std::vector<Segment> segments, const OptionColumns& env_options,
-         const PoolOptions& options)
+         const Wrappers& wrappers, const PoolOptions& options)
       : segments_(std::move(segments)) {
     const ReleaseGil release;
     // environments may take seconds to make
-    pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options), options);
+    pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options, wrappers), options);
   }
 
   // A computation of XLA may still use the pool; it is told that it was closed.
@@ -319,18 +320,19 @@ void BindPool(py::module_& module) {
                        std::int32_t num_envs, std::int32_t batch_size, std::int32_t num_threads,
                        std::int32_t env_id_offset, std::uint64_t seed,
                        std::int32_t autoreset_mode, std::int32_t on_env_error,
-                       const std::vector<std::int32_t>& pin_cpus) {
+                       const std::vector<std::int32_t>& pin_cpus, const py::dict& wrappers) {
              std::vector<Segment> read = ReadSegments(segments);
              // where there are several, each has its own
              const std::int32_t max_episode_steps = read.at(0).max_episode_steps;
              return std::make_unique<PyPool>(
-                 std::move(read), OptionColumnsFromDict(env_options),
+                 std::move(read), OptionColumnsFromDict(env_options), ReadWrappers(wrappers),
                  MakePoolOptions(num_envs, batch_size, num_threads, env_id_offset, seed,
                                  autoreset_mode, max_episode_steps, on_env_error, pin_cpus));
            }),
            py::kw_only(), py::arg("segments"), py::arg("env_options"), py::arg("num_envs"),
            py::arg("batch_size"), py::arg("num_threads"), py::arg("env_id_offset"),
-           py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"))
+           py::arg("seed"), py::arg("autoreset_mode"), py::arg("on_env_error"), py::arg("pin_cpus"),
+           py::arg("wrappers"))
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
       .def("collect", Collect, py::arg("policies"), py::arg("arrays"), py::arg("keep_final_obs"),
@@ -368,6 +370,19 @@ void BindPool(py::module_& module) {
       .def("end_steps", &PyPool::EndSteps, py::arg("env_id"), py::arg("reward"),
            py::arg("terminated"))
       .def("show_idle", &PyPool::ShowIdle, py::arg("env_id"), py::arg("begin"))
+      .def("read_statistics", [](PyPool& self, const std::string& of, bool fresh) {
+        return ReadStatistics(self.pool(), of, fresh);
+      }, py::arg("of"), py::arg("fresh"))
+      .def("set_statistics", [](PyPool& self, const std::string& of, const py::object& mean,
+                                const py::object& var, double count) {
+        SetStatistics(self.pool(), of, mean, var, count);
+      }, py::arg("of"), py::arg("mean"), py::arg("var"), py::arg("count"))
+      .def("update_statistics", [](PyPool& self, bool updates) {
+        UpdateStatistics(self.pool(), updates);
+      }, py::arg("updates"))
+      .def_property_readonly("updates_statistics", [](PyPool& self) {
+        return self.pool().updates_statistics();
+      })
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)

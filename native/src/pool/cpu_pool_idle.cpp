@@ -2,6 +2,7 @@
 // What is asked of a CpuPool's environments at rest, or done to them; cpu_pool_state.cpp has the rest.
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "rollouts/pool/cpu_pool.h"
 #include "rollouts/support/errors.h"
@@ -108,6 +109,52 @@ void CpuPool::EndSteps(std::span<const std::int32_t> envs, const double* reward,
     clock.episode_return += reward[i];
     if (terminated[i]) clock.ended = true;
   }
+}
+
+RunningMoments& CpuPool::StatisticsIn(StatisticsOf of) {
+  if (RunningMoments* const found = envs_->Statistics(of)) return *found;
+  const bool rewards = of == StatisticsOf::kReward;
+  throw SpecError(std::string("there are no statistics of ") +
+                  (rewards ? "rewards: make_vec(..., normalize_reward=True) keeps them"
+                           : "observations: make_vec(..., normalize_observation=True) keeps them"));
+}
+
+Moments CpuPool::ReadStatistics(StatisticsOf of) {
+  const OpenLock lock(*this, recv_mutex_);
+  return StatisticsIn(of).all();
+}
+
+Moments CpuPool::TakeNewStatistics(StatisticsOf of) {
+  const OpenLock lock(*this, recv_mutex_);
+  return StatisticsIn(of).TakeNew();
+}
+
+void CpuPool::SetStatistics(StatisticsOf of, Moments moments) {
+  const OpenLock recv_lock(*this, recv_mutex_);
+  RunningMoments& statistics = StatisticsIn(of);
+  const MutexLock lock(send_mutex_);
+  if (!envs_->updates_statistics() && ledger_.num_in_flight() != 0) {
+    throw ProtocolError("environments in flight read the frozen statistics; call recv or drain "
+                        "before you set them");
+  }
+  statistics.Set(std::move(moments));
+  envs_->RefreshStatistics();
+}
+
+bool CpuPool::updates_statistics() {
+  const OpenLock lock(*this, send_mutex_);
+  return envs_->updates_statistics();
+}
+
+void CpuPool::UpdateStatistics(bool updates) {
+  const OpenLock recv_lock(*this, recv_mutex_);
+  const MutexLock lock(send_mutex_);
+  if (ledger_.num_in_flight() != 0) {
+    throw ProtocolError(std::to_string(ledger_.num_in_flight()) +
+                        " environments are in flight; call recv or drain before statistics are "
+                        "frozen or updated again");
+  }
+  envs_->UpdateStatistics(updates);
 }
 
 CpuPool::Received CpuPool::ShowIdle(std::span<const std::int32_t> envs, bool begin) {

@@ -88,6 +88,7 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   if (!ready) return {};
   ThrowIfFailed();
   timer.Received();
+  envs_->FinishBatch(buffer->target(), 0, rows, commands_);
 
   const MutexLock lock(send_mutex_);
   Received received{buffers_.HandOut(buffer), 0, rows};
@@ -129,6 +130,8 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   const MutexLock lock(send_mutex_);
   Received received =
       HandOutRows(first, ReadyRows(first, std::min(rows.max, pending)), rows.min);
+  // while they still count as in flight, so that nobody sends them
+  envs_->FinishBatch(received.buffer->target(), received.first, received.rows, commands_);
   MarkReceived(received);
   return received;
 }

@@ -121,6 +121,10 @@ void CpuPool::ForAllEnvs(const EnvTask& task, const Sharing& sharing) {
     EnvBatch* ends = options_.rules.autoreset == AutoresetMode::kDisabled ? envs_.get() : nullptr;
     ledger_.CheckSendAll(all_envs(), ends);
     CheckPush();
+    if (envs_->NeedsBatches()) {
+      throw ProtocolError("statistics are updated batch by batch, so environments cannot be taken "
+                          "through many steps at once");
+    }
     std::fill(commands_.begin(), commands_.end(), Command::kStep);
     ledger_.MarkAllSent();
   }

@@ -8,6 +8,7 @@
 #include "plugin/plugin_batch.h"
 #include "rollouts/pool/mixed_env_batch.h"
 #include "rollouts/support/mutex.h"
+#include "rollouts/wrappers/wrapped_env_batch.h"
 
 namespace rollouts {
 namespace {
@@ -90,8 +91,10 @@ const RegistryEntry& FindEntry(const std::string& id) {
   throw SpecError("unknown environment '" + id + "'; rollouts.env_ids() lists what there is");
 }
 
-std::unique_ptr<EnvBatch> MakeEnvBatch(std::span<const Segment> segments,
-                                       const OptionColumns& options) {
+namespace {
+
+std::unique_ptr<EnvBatch> MakeBareBatch(std::span<const Segment> segments,
+                                        const OptionColumns& options) {
   // the usual case costs no call through another batch
   if (segments.size() == 1) return MakeSegment(segments[0], options, 0);
   std::vector<MixedEnvBatch::Part> parts;
@@ -103,6 +106,17 @@ std::unique_ptr<EnvBatch> MakeEnvBatch(std::span<const Segment> segments,
     first += segment.num_envs;
   }
   return std::make_unique<MixedEnvBatch>(std::move(parts));
+}
+
+}  // namespace
+
+std::unique_ptr<EnvBatch> MakeEnvBatch(std::span<const Segment> segments,
+                                       const OptionColumns& options, const Wrappers& wrappers) {
+  std::unique_ptr<EnvBatch> envs = MakeBareBatch(segments, options);
+  if (!wrappers.any()) return envs;
+  std::int32_t num_envs = 0;
+  for (const Segment& segment : segments) num_envs += segment.num_envs;
+  return std::make_unique<WrappedEnvBatch>(std::move(envs), wrappers, num_envs);
 }
 
 }  // namespace rollouts

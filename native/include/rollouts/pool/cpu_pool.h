@@ -192,6 +192,18 @@ class CpuPool final : private ChunkRunner {
   StepStatsSnapshot stats() const { return stats_.Read(); }
   void ResetStats() { stats_.Reset(); }
 
+  // Running statistics of what wrapped environments told. The first two throw SpecError where
+  // there are none; they and the next wait for a Recv of another thread. Moments have as many
+  // elements as those that are there.
+  Moments ReadStatistics(StatisticsOf of);
+  // What was counted since the last call, for those who gather it from several pools.
+  Moments TakeNewStatistics(StatisticsOf of);
+  // Throws ProtocolError where statistics are frozen and environments in flight read them.
+  void SetStatistics(StatisticsOf of, Moments moments);
+  bool updates_statistics();
+  // Throws ProtocolError while environments are in flight.
+  void UpdateStatistics(bool updates);
+
   // Raw state of an idle light environment, without its episode; for tests.
   std::span<std::uint8_t> StateBytes(std::int32_t env);
 
@@ -251,6 +263,7 @@ class CpuPool final : private ChunkRunner {
   std::int32_t ReadyRows(std::int64_t first, std::int32_t most) const;
   void FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count);
   void ThrowIfFailed();
+  RunningMoments& StatisticsIn(StatisticsOf of) ROLLOUTS_REQUIRES(recv_mutex_);
   // The number of the next row to be received, counted since construction.
   std::int64_t NextReceived() const ROLLOUTS_REQUIRES(send_mutex_) {
     return recv_sequence_.load(std::memory_order_relaxed) * options_.batch_size + recv_row_;

@@ -12,6 +12,7 @@
 #include "rollouts/pool/frame.h"
 #include "rollouts/pool/model_columns.h"
 #include "rollouts/support/errors.h"
+#include "rollouts/support/moments.h"
 #include "rollouts/support/options.h"
 #include "rollouts/support/world_arrays.h"
 
@@ -50,6 +51,9 @@ struct EnvChanges {
   OptionColumns options;
   ModelColumns model;
 };
+
+// Which running statistics of what environments told.
+enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
 // Owns the environments. Run may be called from several threads at once for
 // disjoint environments; everything else only while none is in flight.
@@ -102,6 +106,20 @@ class EnvBatch {
   virtual std::vector<std::string> ModelFields(std::int32_t /*env*/) const {
     throw SpecError(kNoModel);
   }
+
+  // What is done to rows [first, first + count) of a batch together, by whoever receives them and
+  // before anybody sees them; `commands` are indexed by environment.
+  virtual void FinishBatch(const BatchView& /*view*/, std::int64_t /*first*/,
+                           std::int32_t /*count*/, std::span<const Command> /*commands*/) {}
+  // Whether FinishBatch must have every row: environments cannot go ahead of their batch then.
+  virtual bool NeedsBatches() const { return false; }
+
+  // Null where there are none. Those who change them call RefreshStatistics.
+  virtual RunningMoments* Statistics(StatisticsOf /*of*/) { return nullptr; }
+  virtual void RefreshStatistics() {}
+  // Whether batches are counted into them.
+  virtual bool updates_statistics() const { return false; }
+  virtual void UpdateStatistics(bool /*updates*/) {}
 
  protected:
   static constexpr const char* kNoModel =

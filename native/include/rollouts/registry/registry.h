@@ -13,6 +13,7 @@
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/support/options.h"
 #include "rollouts/support/world_arrays.h"
+#include "rollouts/wrappers/wrappers.h"
 
 namespace rollouts {
 
@@ -76,9 +77,10 @@ void RegisterEnv(const OwnEnv& env);
 // Throws SpecError when there is no such id.
 const RegistryEntry& FindEntry(const std::string& id);
 
-// All environments of a pool, in the order of the segments. Columns of `options` have one
-// value or one for each environment of the pool. Throws SpecError where the spaces differ.
+// All environments of a pool, in the order of the segments, with wrappers around them. Columns of
+// `options` have one value or one for each environment of the pool. Throws SpecError where the
+// spaces differ.
 std::unique_ptr<EnvBatch> MakeEnvBatch(std::span<const Segment> segments,
-                                       const OptionColumns& options);
+                                       const OptionColumns& options, const Wrappers& wrappers);
 
 }  // namespace rollouts

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wrappers around a pool's environments and their running statistics, from and to Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "rollouts/pool/cpu_pool.h"
+#include "rollouts/wrappers/wrappers.h"
+
+namespace rollouts {
+
+// Of what `Wrappers.native` of rollouts/pool/wrappers.py returns, which is checked.
+Wrappers ReadWrappers(const pybind11::dict& given);
+
+// (mean, var, count) of "observation" or "reward", float64: `fresh`, those since the last such
+// call.
+pybind11::tuple ReadStatistics(CpuPool& pool, const std::string& of, bool fresh);
+void SetStatistics(CpuPool& pool, const std::string& of, const pybind11::object& mean,
+                   const pybind11::object& var, double count);
+void UpdateStatistics(CpuPool& pool, bool updates);
+
+}  // namespace rollouts

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running means and variances: Gymnasium's RunningMeanStd, always in double.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rollouts {
+
+// Of `count` rows, element by element; the variance is that of the rows themselves (ddof 0).
+struct Moments {
+  std::vector<double> mean;
+  std::vector<double> var;
+  double count = 0;
+};
+
+// Counts `more` into `moments`, in the order of Gymnasium's update_mean_var_count_from_moments.
+void Merge(const Moments& more, Moments& moments);
+
+// What was counted, and of that what was counted since TakeNew was called last. Not thread-safe.
+class RunningMoments {
+ public:
+  explicit RunningMoments(std::int64_t size);
+
+  const Moments& all() const { return all_; }
+  void Add(const Moments& batch);
+
+  // Replaces what was counted; what is new stays new. As many elements as before.
+  void Set(Moments moments) { all_ = std::move(moments); }
+  Moments TakeNew();
+
+ private:
+  Moments all_;
+  Moments new_;
+};
+
+}  // namespace rollouts

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Observations with the time beside them, and stacks of the last ones.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rollouts/core/spec.h"
+#include "rollouts/wrappers/wrappers.h"
+
+namespace rollouts {
+
+// Makes what callers see of what environments show: frames, which are observations with or without
+// the time, and the last few of them. Threads may call it at once for different environments.
+class Frames {
+ public:
+  // Whether these wrappers change what an observation consists of.
+  static bool Needed(const Wrappers& wrappers) {
+    return wrappers.time_aware || wrappers.frame_stack > 0;
+  }
+
+  // `shown`: the space of the environments' own observations.
+  Frames(const SpaceSpec& shown, const Wrappers& wrappers, std::int32_t num_envs);
+
+  // The space of what callers see, without its bounds, which Python knows.
+  const SpaceSpec& space() const { return space_; }
+
+  // Writes the row of an episode's first observation: a stack full of it.
+  void Begin(std::int32_t env, const std::uint8_t* shown, std::uint8_t* out);
+  // Writes the row after a step: the stack goes on by one frame.
+  void GoOn(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed, std::uint8_t* out);
+  // Writes the row again that was written last.
+  void Repeat(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed,
+              std::uint8_t* out) const;
+
+  // What an environment's rows depend on beside what it shows; empty without a stack.
+  std::span<const std::uint8_t> Kept(std::int32_t env) const {
+    return {stacks_.data() + env * stack_bytes(), static_cast<std::size_t>(stack_bytes())};
+  }
+  void SetKept(std::int32_t env, const std::uint8_t* kept) {
+    std::copy_n(kept, stack_bytes(), stacks_.data() + env * stack_bytes());
+  }
+  std::int64_t stack_bytes() const { return depth_ * frame_.bytes(); }
+
+ private:
+  void WriteFrame(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed,
+                  std::uint8_t* out) const;
+
+  const SpaceSpec shown_;
+  const std::optional<TimeAware> time_;
+  const std::int64_t depth_;  // frames of a stack; 0: there is none
+  SpaceSpec frame_;
+  SpaceSpec space_;
+  std::vector<std::uint8_t> stacks_;  // of each environment, the oldest frame first
+};
+
+}  // namespace rollouts

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What surrounds the environments of a pool: changes to actions, observations and rewards that
+// Gymnasium has as wrappers. Python has checked them; rollouts/pool/wrappers.py has their meaning.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace rollouts {
+
+// The environment gets (action - intercept) / gradient, element by element.
+struct RescaleAction {
+  std::vector<float> gradient;
+  std::vector<float> intercept;
+  std::vector<double> low;  // bounds of what callers give
+  std::vector<double> high;
+};
+
+struct ClipReward {
+  double low = 0;
+  double high = 0;
+};
+
+// Elapsed steps as a last element of the observation.
+struct TimeAware {
+  bool fraction = false;  // of the time limit, else their number
+  std::vector<std::int32_t> limits;  // of each environment; positive
+};
+
+struct NormalizeObservation {
+  double epsilon = 0;
+  double clip = 0;
+};
+
+struct NormalizeReward {
+  double gamma = 0;
+  double epsilon = 0;
+};
+
+// In the order in which they are applied to what an environment tells.
+struct Wrappers {
+  std::optional<RescaleAction> rescale_action;
+  std::optional<TimeAware> time_aware;
+  std::int32_t frame_stack = 0;  // 0: observations are not stacked
+  std::optional<NormalizeObservation> normalize_observation;
+  std::optional<NormalizeReward> normalize_reward;
+  std::optional<ClipReward> clip_reward;
+
+  bool any() const {
+    return rescale_action || time_aware || frame_stack > 0 || normalize_observation ||
+           normalize_reward || clip_reward;
+  }
+};
+
+}  // namespace rollouts
