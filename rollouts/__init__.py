@@ -36,6 +36,7 @@ from rollouts.errors import (
     SpecError,
     WorkerError,
 )
+from rollouts.families.minigrid import decode_mission
 from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.pool.gymnasium_ids import register_ids as _register_ids
 from rollouts.pool.make import make_multi_agent_vec, make_vec
@@ -161,6 +162,7 @@ __all__ = [
     "VectorEnv",
     "WeightTransport",
     "WorkerError",
+    "decode_mission",
     "env_ids",
     "env_spec",
     "from_env_fns",

@@ -9,12 +9,13 @@ this one makes the row, as atari.py does. Frames by another program are a new `D
 from __future__ import annotations
 
 from rollouts.errors import SpecError
-from rollouts.families import atari, box2d, dm_control, mujoco_engine
+from rollouts.families import atari, box2d, dm_control, minigrid, mujoco_engine
 from rollouts.families.family import Family
 
 FAMILIES = (
     Family(headers="envs/classic/", drawer="gymnasium"),
     Family(headers="envs/toy_text/"),
+    minigrid.FAMILY,
     Family(headers="envs/multi_agent/", drawer="tag"),
     Family(headers="envs/mpe/", drawer="particles"),
     Family(headers="own/"),  # of users, see rollouts/own_env/

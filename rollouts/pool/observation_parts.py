@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
@@ -25,7 +24,7 @@ class ObservationParts:
         """Lays the parts (name, shape) out one after the other.
 
         Args:
-          flat: Space (D,) of one environment's flat observation, without bounds.
+          flat: Space (D,) of one environment's flat observation, with one bound for all numbers.
           parts: In order; their sizes add up to D.
         """
         self._flat = flat
@@ -63,10 +62,11 @@ class ObservationParts:
         """Of one environment, or of a batch of `rows`; keys in the order of the parts."""
         leading = () if rows is None else (rows,)
         dtype: Any = self._flat.dtype
+        low, high = self._flat.low[0], self._flat.high[0]
         # a plain dict would be sorted
         return spaces.Dict(
             OrderedDict(
-                (name, spaces.Box(-np.inf, np.inf, (*leading, *shape), dtype))
+                (name, spaces.Box(low, high, (*leading, *shape), dtype))
                 for name, _, shape in self._places
             )
         )
@@ -74,7 +74,7 @@ class ObservationParts:
     def split(self, obs: Array) -> dict[str, Array]:
         """(B, D) as {name: (B, *shape)}; views where NumPy can make them.
 
-        A part of shape (rows, columns) is a view, too: each row's elements are neighbours.
+        A part of several dimensions is a view, too: each row's elements are neighbours.
         """
         rows = len(obs)
         return {

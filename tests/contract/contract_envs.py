@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from grid_ids import without_equal_kinds
 from gymnasium import spaces
 from own_envs import has_compiler
 
@@ -18,7 +19,7 @@ SUITE_IDS = ["PendulumSwingup-v1", "StackerStack2-v1"]
 V4_IDS = ["Taxi-v4", "Pusher-v4"]
 OTHER_IDS = [
     i
-    for i in rollouts.env_ids()
+    for i in without_equal_kinds(rollouts.env_ids())
     if not i.startswith("ALE/")
     and i not in dm_control.task_ids()
     and (not i.endswith("-v4") or i in V4_IDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from grid_ids import without_equal_kinds
 
 import rollouts
 from rollouts import DeviceVectorEnv, EnvError, MultiAgentDeviceVectorEnv
@@ -18,7 +19,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 
-LIGHT = [one for one in rollouts.env_ids() if "/" not in one and rollouts.env_spec(one).runs_on_gpu]
+LIGHT = [
+    one
+    for one in without_equal_kinds(rollouts.env_ids())
+    if "/" not in one and rollouts.env_spec(one).runs_on_gpu
+]
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 
 

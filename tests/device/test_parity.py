@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from grid_ids import without_equal_kinds
 
 import rollouts
 from rollouts import DeviceVectorEnv, SpecError, VectorEnv
 
 EMULATION = "cpu-emulation"
 NUM_ENVS = 16
-LIGHT = [one for one in rollouts.env_ids() if "/" not in one and rollouts.env_spec(one).runs_on_gpu]
+LIGHT = [
+    one
+    for one in without_equal_kinds(rollouts.env_ids())
+    if "/" not in one and rollouts.env_spec(one).runs_on_gpu
+]
 # whose states are Reals: 32 bits in kernels, 64 in the C++ pool
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 WHOLE = [one for one in LIGHT if one not in REAL]

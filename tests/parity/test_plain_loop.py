@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from grid_ids import without_equal_kinds
 from gymnasium.vector.utils import batch_space
 
 import rollouts
 from rollouts import _native
 
-LIGHT_IDS = [
+LIGHT_IDS = without_equal_kinds(
     entry["id"]
     for entry in _native.registry()
     if not entry["cpu_only"] and not entry["multi_agent"]
-]
+)
 
 
 # one environment, part of a block, whole blocks and a rest

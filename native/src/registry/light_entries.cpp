@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "entries.h"
 #include "registry_light_includes.inc"
 #include "rollouts/pool/light_env_batch.h"
+#include "rollouts/pool/spec_difference.h"
 
 namespace rollouts {
 
@@ -18,23 +20,11 @@ namespace rollouts {
 
 namespace {
 
-// Names and defaults of its options.
-template <LightEnvironment Env>
-Options LightOptions() {
-  return ListOptions<Env>({});
-}
-
-// No option changes the spaces of a light environment.
-template <LightEnvironment Env>
-EnvSpec LightSpec(const OptionColumns& options) {
-  ReadConfig<Env>(options, 0);  // unknown options are errors here too
-  return Env::kSpec;
-}
-
 template <LightEnvironment Env>
 std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t first_row,
-                                     std::int32_t num_envs) {
-  auto configs = ReadConfigs<Env>(options, first_row, num_envs);
+                                     std::int32_t num_envs,
+                                     const typename Env::Config& defaults) {
+  auto configs = ReadConfigs<Env>(options, first_row, num_envs, defaults);
   // the loader has picked the instruction set of these
   if constexpr (Vectorized<Env>) {
     const auto kernels = BestKernels(configs[0]);
@@ -44,34 +34,68 @@ std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t 
   }
 }
 
+// Throws SpecError where options change the spec: a kernel is compiled with the environment's own.
 template <LightEnvironment Env>
-std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t num_envs) {
-  return BytesOf(ReadConfigs<Env>(options, 0, num_envs));
+std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t num_envs,
+                                      const typename Env::Config& defaults) {
+  const auto configs = ReadConfigs<Env>(options, 0, num_envs, defaults);
+  for (const auto& config : configs) {
+    const std::string difference = SpecDifference(Env::kSpec, SpecUnder<Env>(config));
+    if (difference.empty()) continue;
+    throw SpecError("these options change the " + difference +
+                    ", which a GPU's pool cannot: leave them out, or make a pool without device=");
+  }
+  return BytesOf(configs);
 }
 
-// The states of light environments are Reals, which have names then, or int32s.
+// The states of light environments are Reals, which have names then, or whole numbers.
 template <LightEnvironment Env>
-DeviceLayout LightLayout() {
+DeviceLayout LightLayout(const typename Env::Config& defaults) {
   using State = typename Env::State;
   using Field = std::conditional_t<Watched<Env>, Real, std::int32_t>;
   static_assert(sizeof(State) % sizeof(Field) == 0 && alignof(State) == alignof(Field));
   return {.state_fields = sizeof(State) / sizeof(Field),
           .real_state = Watched<Env>,
           .config_bytes = sizeof(typename Env::Config),
-          .configs = ConfigBytes<Env>,
+          .configs =
+              [defaults](const OptionColumns& options, std::int32_t num_envs) {
+                return ConfigBytes<Env>(options, num_envs, defaults);
+              },
           .worlds = {}};
+}
+
+// `defaults`: of the id's options.
+template <LightEnvironment Env>
+RegistryEntry LightEntry(const char* id, std::int32_t max_episode_steps, double reward_threshold,
+                         const char* header, const char* type,
+                         const typename Env::Config& defaults) {
+  RegistryEntry entry;
+  entry.id = id;
+  entry.max_episode_steps = max_episode_steps;
+  entry.reward_threshold = reward_threshold;
+  entry.header = header;
+  entry.type = type;
+  entry.default_options = [defaults] { return ListOptions<Env>(defaults); };
+  entry.make_spec = [defaults](const OptionColumns& options) {
+    return SpecUnder<Env>(ReadConfig<Env>(options, 0, defaults));
+  };
+  entry.make_batch = [defaults](const OptionColumns& options, std::int32_t first_row,
+                                std::int32_t num_envs) {
+    return LightBatch<Env>(options, first_row, num_envs, defaults);
+  };
+  entry.device = LightLayout<Env>(defaults);
+  return entry;
 }
 
 }  // namespace
 
 std::vector<RegistryEntry> LightEntries() {
-#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
-  RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/false, HEADER,        \
-                #TYPE, LightOptions<TYPE>, LightSpec<TYPE>, LightBatch<TYPE>,           \
-                /*multi_agent=*/false, LightLayout<TYPE>()},
-  return {
+  std::vector<RegistryEntry> entries;
+#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD, ...) \
+  entries.push_back(                                                    \
+      LightEntry<TYPE>(ID, MAX_STEPS, THRESHOLD, HEADER, #TYPE, TYPE::Config{__VA_ARGS__}));
 #include "registry_light_entries.inc"
-  };
+  return entries;
 #undef ROLLOUTS_LIGHT_ENV
 }
 

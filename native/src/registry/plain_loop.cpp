@@ -17,14 +17,15 @@ class PlainLoopOf final : public PlainLoop {
   using Action = typename Env::Action;
   // Python's actions of a Discrete space are int64
   using Given = std::conditional_t<std::is_integral_v<Action>, std::int64_t, Action>;
-  static constexpr std::int64_t kObsSize = Env::kSpec.observation.size();
   static_assert(Env::kSpec.action.size() == 1);
 
  public:
   PlainLoopOf(const typename Env::Config& config, std::int32_t num_envs,
               std::int32_t max_episode_steps, std::uint64_t seed)
-      : PlainLoop(num_envs, Env::kSpec.observation.bytes()),
+      : PlainLoop(num_envs, SpecUnder<Env>(config).observation.bytes()),
         config_(config),
+        spec_(SpecUnder<Env>(config)),
+        obs_bytes_(spec_.observation.bytes()),
         // 0: no limit, or one that no episode reaches
         max_episode_steps_(max_episode_steps > 0 ? max_episode_steps
                                                  : std::numeric_limits<std::int32_t>::max()),
@@ -32,7 +33,7 @@ class PlainLoopOf final : public PlainLoop {
         // Begin gives each its own stream
         envs_(num_envs, One{{}, Rng(seed, 0, 0)}) {}
 
-  const EnvSpec& spec() const override { return Env::kSpec; }
+  const EnvSpec& spec() const override { return spec_; }
 
   void Reset() override {
     for (std::int32_t i = 0; i < num_envs(); ++i) {
@@ -54,8 +55,8 @@ class PlainLoopOf final : public PlainLoop {
       }
       const Action action = static_cast<Action>(given[i]);
       const StepResult result = Env::Step(config_, env.state, &action, env.rng);
-      // a time limit, as the simplest wrapper has it
-      const bool truncated = ++env.elapsed_steps >= max_episode_steps_;
+      // a time limit, as the simplest wrapper has it, or the environment's own
+      const bool truncated = ++env.elapsed_steps >= max_episode_steps_ || result.cuts_off;
       env.ended = result.terminated || truncated;
       Write(i, result.reward, result.terminated, truncated);
     }
@@ -80,13 +81,15 @@ class PlainLoopOf final : public PlainLoop {
   }
 
   void Write(std::int32_t i, double reward, bool terminated, bool truncated) {
-    Env::Observe(config_, envs_[i].state, reinterpret_cast<Obs*>(obs_.data()) + i * kObsSize);
+    Env::Observe(config_, envs_[i].state, reinterpret_cast<Obs*>(obs_.data() + i * obs_bytes_));
     reward_[i] = reward;
     terminated_[i] = terminated;
     truncated_[i] = truncated;
   }
 
   const typename Env::Config config_;
+  const EnvSpec spec_;
+  const std::int64_t obs_bytes_;  // of a row
   const std::int32_t max_episode_steps_;
   const std::uint64_t seed_;
   std::vector<One> envs_;
@@ -94,8 +97,9 @@ class PlainLoopOf final : public PlainLoop {
 
 template <typename Env>
 std::unique_ptr<PlainLoop> Make(const OptionColumns& options, std::int32_t num_envs,
-                                std::int32_t max_episode_steps, std::uint64_t seed) {
-  return std::make_unique<PlainLoopOf<Env>>(ReadConfig<Env>(options, 0), num_envs,
+                                std::int32_t max_episode_steps, std::uint64_t seed,
+                                const typename Env::Config& defaults) {
+  return std::make_unique<PlainLoopOf<Env>>(ReadConfig<Env>(options, 0, defaults), num_envs,
                                             max_episode_steps, seed);
 }
 
@@ -104,8 +108,10 @@ std::unique_ptr<PlainLoop> Make(const OptionColumns& options, std::int32_t num_e
 std::unique_ptr<PlainLoop> MakePlainLoop(const std::string& id, const OptionColumns& options,
                                          std::int32_t num_envs, std::int32_t max_episode_steps,
                                          std::uint64_t seed) {
-#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
-  if (id == ID) return Make<TYPE>(options, num_envs, max_episode_steps, seed);
+#define ROLLOUTS_LIGHT_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD, ...) \
+  if (id == ID) {                                                       \
+    return Make<TYPE>(options, num_envs, max_episode_steps, seed, {__VA_ARGS__}); \
+  }
 #include "registry_light_entries.inc"
 #undef ROLLOUTS_LIGHT_ENV
   throw SpecError("there is no plain loop over '" + id +

@@ -10,6 +10,8 @@
 //   template <class V> static void VisitConfig(Config&, V& visit)   option names
 //   template <class C> static void CheckConfig(const Config&, C& check)   optional: what its
 //       options may be; `check` is a ConfigCheck (support/options.h)
+//   static EnvSpec MakeSpec(const Config&)   optional: the spec under options that change the
+//       observation, whose rows may then be longer than kSpec's. A GPU's pool has kSpec's alone
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)
@@ -68,8 +70,9 @@ struct StepResult {
   double score = 0;
   // Says `terminated` to the learner, of an episode that goes on.
   bool marks_end = false;
-  // Cuts the episode off: where nothing can be thrown, for one that cannot go on.
-  bool failed = false;
+  // Cuts the episode off, at a limit of the environment's own, or because it cannot go on where
+  // nothing can be thrown.
+  bool cuts_off = false;
 
   ROLLOUTS_HD static constexpr StepResult Of(double reward, bool terminated) {
     return StepResult{reward, terminated, reward};
@@ -106,5 +109,15 @@ concept HeavyEnvironment =
       seen.Observe(obs);
       seen.WriteInfo(values);
     };
+
+// The spec of a light environment under its options.
+template <typename Env>
+constexpr EnvSpec SpecUnder(const typename Env::Config& config) {
+  if constexpr (requires { Env::MakeSpec(config); }) {
+    return Env::MakeSpec(config);
+  } else {
+    return Env::kSpec;
+  }
+}
 
 }  // namespace rollouts

@@ -61,7 +61,7 @@ struct InfoSpec {
 struct ObservationPart {
   const char* name = nullptr;
   std::int32_t ndim = 0;
-  std::int32_t shape[2] = {};
+  std::int32_t shape[3] = {};
 };
 
 // Agents of a multi-agent environment (core/multi_agent.h) that have the same spaces.

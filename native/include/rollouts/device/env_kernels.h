@@ -107,7 +107,7 @@ struct DeviceEnv : LightEnv<Env> {
       if (sum != 0) {
         failed = broken = true;
         result = StepResult::Of(0, false);
-        result.failed = true;
+        result.cuts_off = true;
       }
     }
     return result;

@@ -108,7 +108,7 @@ class TeamWorld {
       Report(launch_.fault, clock_.env_id, Fault::kNotFinite);
       broken_ = true;
       result = StepResult::Of(0, false);
-      result.failed = true;
+      result.cuts_off = true;
     }
     return result;
   }

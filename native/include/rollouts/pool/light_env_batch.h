@@ -23,6 +23,7 @@
 #include "rollouts/pool/configs.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/pool/run_or_fail.h"
+#include "rollouts/pool/spec_difference.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/options.h"
 #include "rollouts/support/page_memory.h"
@@ -69,12 +70,17 @@ class LightEnvBatch final : public EnvBatch {
   LightEnvBatch(std::vector<typename Env::Config> configs, std::int32_t num_envs,
                 BlockKernels<Env> kernels = BaselineKernels<Env>())
       : configs_(std::move(configs)),
+        spec_(SpecUnder<Env>(configs_[0])),
         kernels_(kernels),
         num_envs_(static_cast<std::size_t>(num_envs)),
         memory_(num_envs_ * sizeof(Lane)),
-        lanes_(reinterpret_cast<Lane*>(memory_.data())) {}
+        lanes_(reinterpret_cast<Lane*>(memory_.data())) {
+    for (std::size_t env = 0; env < (configs_.same() ? 1 : num_envs_); ++env) {
+      CheckSpec(SpecUnder<Env>(configs_[static_cast<std::int32_t>(env)]));
+    }
+  }
 
-  const EnvSpec& spec() const override { return Env::kSpec; }
+  const EnvSpec& spec() const override { return spec_; }
   void Make(std::int32_t first, std::int32_t count) override {
     for (std::int32_t i = first; i < first + count; ++i) new (lanes_ + i) Lane();
   }
@@ -127,11 +133,20 @@ class LightEnvBatch final : public EnvBatch {
         next[env] = ReadConfig<Env>(given, first_row + env, configs_[env]);
       }
     }
+    for (const auto& config : next) CheckSpec(SpecUnder<Env>(config));
     const auto prepared = std::make_shared<Configs<Env>>(std::move(next));
     return [this, prepared] { configs_ = std::move(*prepared); };
   }
 
  private:
+  // Throws SpecError for another spec than that of all environments here.
+  void CheckSpec(const EnvSpec& other) const {
+    const std::string difference = SpecDifference(spec_, other);
+    if (difference.empty()) return;
+    throw SpecError("these options would change the " + difference +
+                    ", which all environments of a pool share: make a pool for each");
+  }
+
   struct Lane {
     typename Env::State state{};
     EpisodeClock clock;
@@ -255,6 +270,7 @@ class LightEnvBatch final : public EnvBatch {
   }
 
   Configs<Env> configs_;
+  const EnvSpec spec_;
   const BlockKernels<Env> kernels_;
   const std::size_t num_envs_;
   const PageMemory memory_;

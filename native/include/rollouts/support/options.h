@@ -2,9 +2,11 @@
 // Options of an environment by name: between a Python dict and a Config struct.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,6 +39,11 @@ class OptionReader {
   void operator()(const char* name, double& field);
   void operator()(const char* name, std::string& field);
   void operator()(const char* name, Switch& field);
+  // One of `words`, by its number.
+  template <std::size_t kCount>
+  void Word(const char* name, std::int32_t& field, const char* const (&words)[kCount]) {
+    ReadWord(name, field, {words, kCount});
+  }
 
   // Throws SpecError when an option was given that no field took.
   void CheckAllTaken() const;
@@ -44,6 +51,7 @@ class OptionReader {
  private:
   // The value given for this row; null: none.
   const OptionValue* Find(const char* name);
+  void ReadWord(const char* name, std::int32_t& field, std::span<const char* const> words);
   [[noreturn]] static void ThrowType(const char* name, const OptionValue& value,
                                      const char* expected);
 
@@ -60,6 +68,7 @@ class ConfigCheck {
   void Positive(const char* name, double value);     // and finite
   void Probability(const char* name, double value);  // 0 to 1
   void Between(const char* name, double value, double least, double most);
+  void Odd(const char* name, std::int32_t value);
   void OneOf(const char* name, const std::string& value,
              std::initializer_list<const char*> choices);
 };
@@ -79,6 +88,10 @@ class OptionLister {
   void operator()(const char* name, double field);
   void operator()(const char* name, const std::string& field);
   void operator()(const char* name, const Switch& field);
+  template <std::size_t kCount>
+  void Word(const char* name, std::int32_t field, const char* const (&words)[kCount]) {
+    options[name] = std::string(words[field]);
+  }
   Options options;
 };
 
@@ -103,16 +116,17 @@ typename Env::Config ReadConfig(const OptionColumns& given, std::int32_t row,
   return config;
 }
 
-// The Configs of `num_envs` rows that begin at `first_row`: a single one where all of
-// them are equal because every option has one value.
+// The Configs of `num_envs` rows that begin at `first_row`, over an id's `defaults`: a single one
+// where all of them are equal because every option has one value.
 template <typename Env>
 std::vector<typename Env::Config> ReadConfigs(const OptionColumns& given, std::int32_t first_row,
-                                              std::int32_t num_envs) {
+                                              std::int32_t num_envs,
+                                              const typename Env::Config& defaults = {}) {
   std::vector<typename Env::Config> configs;
   const std::int32_t count = DifferByRow(given) ? num_envs : 1;
   configs.reserve(count);
   for (std::int32_t i = 0; i < count; ++i) {
-    configs.push_back(ReadConfig<Env>(given, first_row + i));
+    configs.push_back(ReadConfig<Env>(given, first_row + i, defaults));
   }
   return configs;
 }

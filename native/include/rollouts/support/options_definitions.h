@@ -98,6 +98,22 @@ void OptionReader::operator()(const char* name, Switch& field) {
   }
 }
 
+void OptionReader::ReadWord(const char* name, std::int32_t& field,
+                            std::span<const char* const> words) {
+  std::string given = words[static_cast<std::size_t>(field)];
+  (*this)(name, given);
+  std::string listed;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (given == words[i]) {
+      field = static_cast<std::int32_t>(i);
+      return;
+    }
+    listed += (i ? " or '" : "'") + std::string(words[i]) + "'";
+  }
+  throw SpecError(std::string("option '") + name + "' must be " + listed + ", got '" + given +
+                  "'");
+}
+
 void OptionReader::CheckAllTaken() const {
   for (const auto& [name, values] : given_) {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
@@ -154,6 +170,10 @@ void ConfigCheck::Between(const char* name, double value, double least, double m
   char expected[64];
   std::snprintf(expected, sizeof(expected), "between %g and %g", least, most);
   Require(value >= least && value <= most, name, value, expected);
+}
+
+void ConfigCheck::Odd(const char* name, std::int32_t value) {
+  Require(value % 2 != 0, name, value, "an odd number");
 }
 
 void ConfigCheck::OneOf(const char* name, const std::string& value,

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the agent sees: a square of cells in front of it, turned so that it looks up, with what
+// walls and closed doors hide left out (MiniGridEnv.gen_obs, Grid.process_vis).
+#pragma once
+
+#include "rollouts/envs/minigrid/grid.h"
+
+namespace rollouts::minigrid {
+
+inline constexpr std::int32_t kMaxView = 15;  // cells of a side
+
+// The cells in view, [column * side + row], and which of them are seen: a bit for each column.
+struct View {
+  Cell cells[kMaxView * kMaxView];
+  std::uint32_t seen[kMaxView];
+};
+
+// Cells in front of the agent; beyond the grid are walls.
+ROLLOUTS_HD inline void TakeCells(const Grid& grid, const std::int32_t side, View& view) {
+  const std::int32_t dx = StepX(grid.dir), dy = StepY(grid.dir);
+  // of the cell furthest to the front and to the left
+  const std::int32_t x = grid.x + dx * (side - 1) + dy * (side / 2);
+  const std::int32_t y = grid.y + dy * (side - 1) - dx * (side / 2);
+  // a column further is a step (-dy, dx), a row further a step (-dx, -dy)
+  const std::int32_t right = -dy + dx * grid.width;
+  const std::int32_t back = -dx - dy * grid.width;
+  const std::int32_t first = grid.Index(x, y);
+  for (std::int32_t column = 0; column < side; ++column) {
+    const std::int32_t across = dx ? y + dx * column : x - dy * column;
+    const bool inside = across >= 0 && across < (dx ? grid.height : grid.width);
+    for (std::int32_t row = 0; row < side; ++row) {
+      const std::int32_t along = dx ? x - dx * row : y - dy * row;
+      const bool in_grid = inside && along >= 0 && along < (dx ? grid.width : grid.height);
+      const std::int32_t at = first + column * right + row * back;
+      view.cells[column * side + row] = (in_grid ? grid.cells[at] : kWall) & kShown;
+    }
+  }
+}
+
+// One row's cells become seen from one another, and show some of the row before it: to the right
+// first, then to the left.
+ROLLOUTS_HD inline std::uint32_t SpreadRow(const std::int32_t side, std::uint32_t open,
+                                           std::uint32_t& seen) {
+  const std::uint32_t all = (1u << side) - 1;
+  const std::uint32_t not_last = open & (all >> 1), not_first = open & ~1u;
+  for (std::int32_t i = 1; i < side; ++i) seen |= (seen & not_last) << 1;
+  const std::uint32_t to_right = seen & not_last;
+  for (std::int32_t i = 1; i < side; ++i) seen |= (seen & not_first) >> 1;
+  const std::uint32_t to_left = seen & not_first;
+  return to_right | to_right << 1 | to_left | to_left >> 1;
+}
+
+// Which cells are seen, from the agent's row, the last one, to the first.
+ROLLOUTS_HD inline void FindSeen(const std::int32_t side, View& view) {
+  std::uint32_t seen = 1u << (side / 2);
+  for (std::int32_t row = side - 1; row >= 0; --row) {
+    std::uint32_t open = 0;
+    for (std::int32_t column = 0; column < side; ++column) {
+      open |= static_cast<std::uint32_t>(!IsOpaque(view.cells[column * side + row])) << column;
+    }
+    const std::uint32_t next = SpreadRow(side, open, seen);
+    view.seen[row] = seen;
+    seen = next;
+  }
+}
+
+// `side`: cells of a side, odd.
+ROLLOUTS_HD inline void Look(const Grid& grid, const std::int32_t side, bool see_through,
+                             View& view) {
+  TakeCells(grid, side, view);
+  if (see_through) {
+    for (std::int32_t row = 0; row < side; ++row) view.seen[row] = ~0u;
+  } else {
+    FindSeen(side, view);
+    for (std::int32_t column = 0; column < side; ++column) {
+      for (std::int32_t row = 0; row < side; ++row) {
+        view.cells[column * side + row] &= 0u - (view.seen[row] >> column & 1);
+      }
+    }
+  }
+  // the agent sees what it carries where it stands
+  view.cells[side / 2 * side + side - 1] = grid.carrying & kShown;
+}
+
+}  // namespace rollouts::minigrid
