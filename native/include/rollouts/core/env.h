@@ -68,6 +68,8 @@ struct StepResult {
   double score = 0;
   // Says `terminated` to the learner, of an episode that goes on.
   bool marks_end = false;
+  // The episode's own clock ended it, beside the pool's limit of steps.
+  bool truncated = false;
   // Cuts the episode off: where nothing can be thrown, for one that cannot go on.
   bool failed = false;
 

@@ -92,7 +92,7 @@ ROLLOUTS_HD inline Outcome EndStep(const StepRules& rules, Clock& clock,
   ++clock.elapsed_steps;
   clock.episode_return += result.score;
   const bool truncated =
-      result.failed ||
+      result.failed || result.truncated ||
       (rules.max_episode_steps > 0 && clock.elapsed_steps >= rules.max_episode_steps);
   clock.ended = result.terminated || truncated;
   return {result.reward, result.terminated || result.marks_end, truncated};
