@@ -17,6 +17,7 @@ void BindDevice(pybind11::module_& module);
 void BindFinalRows(pybind11::module_& module);
 void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);
+void BindDoom(pybind11::module_& module);
 void BindMujoco(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindFinalRows(module);
   rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);
+  rollouts::BindDoom(module);
   rollouts::BindMujoco(module);
   rollouts::BindReturns(module);
   rollouts::BindFrameStacks(module);

@@ -65,7 +65,9 @@ py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
   for (std::int32_t i = 0; i < spec.num_parts; ++i) {
     const ObservationPart& part = spec.parts[i];
     const std::vector<std::int32_t> shape(part.shape, part.shape + part.ndim);
-    parts.append(py::make_tuple(part.name, py::tuple(py::cast(shape))));
+    const bool of_bytes = spec.observation.dtype == DType::kUint8;
+    parts.append(py::make_tuple(part.name, py::tuple(py::cast(shape)),
+                                NumpyDType(of_bytes ? part.dtype : spec.observation.dtype)));
   }
   result["observation_parts"] = parts;
   py::list groups;

@@ -16,7 +16,7 @@ def _itself(native_id: str) -> list[str]:
     return [native_id]
 
 
-def _nothing(env_id: str, header: str) -> Mapping[str, str]:
+def _nothing(env_id: str, header: str) -> Mapping[str, str | int]:
     return {}
 
 
@@ -35,6 +35,7 @@ class Family:
       load: Loads the engine, and returns options of the native core that users do not give, such
         as files of the engine, by (id, header). Raises EngineError.
       internal: Names of those options.
+      parts_option: The one that has observations consist of parts, where they do not without it.
       model_file: Path of the MuJoCo model that an environment of such options has.
     """
 
@@ -43,6 +44,7 @@ class Family:
     ids: Callable[[str], list[str]] = _itself
     prefix: str | None = None
     entry: str | None = None
-    load: Callable[[str, str], Mapping[str, str]] = _nothing
+    load: Callable[[str, str], Mapping[str, str | int]] = _nothing
     internal: frozenset[str] = frozenset()
+    parts_option: str | None = None
     model_file: Callable[[Mapping[str, Any]], str] | None = None

@@ -9,7 +9,7 @@ this one makes the row, as atari.py does. Frames by another program are a new `D
 from __future__ import annotations
 
 from rollouts.errors import SpecError
-from rollouts.families import atari, box2d, dm_control, minigrid, mujoco_engine
+from rollouts.families import atari, box2d, dm_control, minigrid, mujoco_engine, vizdoom
 from rollouts.families.family import Family
 
 FAMILIES = (
@@ -21,6 +21,7 @@ FAMILIES = (
     Family(headers="own/"),  # of users, see rollouts/own_env/
     atari.FAMILY,
     box2d.FAMILY,
+    vizdoom.FAMILY,
     mujoco_engine.FAMILY,
     dm_control.FAMILY,
 )

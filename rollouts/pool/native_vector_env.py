@@ -82,12 +82,12 @@ class NativeVectorEnv(SendRecv):
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         self.render_mode = read_mode(render_mode)
 
-        bare = resolve_pool(ids, num_envs, max_episode_steps, options.native)
+        is_flat = flag("flatten_observation", flatten_observation)
+        bare = resolve_pool(ids, num_envs, max_episode_steps, options.native, parts=not is_flat)
         self._wrappers = read_wrappers(options.wrappers)
         recipe = bare.wrapped(self._wrappers)
         self.env_spec = recipe.specs[ids[0]]
         self._recipe = recipe
-        is_flat = flag("flatten_observation", flatten_observation)
         self._parts = None if is_flat else ObservationParts.of_pool(recipe.specs)
         self._set_spaces()
 

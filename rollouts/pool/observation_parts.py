@@ -20,19 +20,31 @@ Array = npt.NDArray[Any]
 class ObservationParts:
     """Where in a flat observation its parts lie."""
 
-    def __init__(self, flat: spaces.Box, parts: tuple[tuple[str, tuple[int, ...]], ...]) -> None:
+    def __init__(
+        self,
+        flat: spaces.Box,
+        parts: tuple[tuple[str, tuple[int, ...]], ...],
+        dtypes: tuple[np.dtype[Any], ...] = (),
+    ) -> None:
         """Lays the parts (name, shape) out one after the other.
 
         Args:
           flat: Space (D,) of one environment's flat observation, with one bound for all numbers.
-          parts: In order; their sizes add up to D.
+          parts: In order; their sizes add up to D, but for what is between parts of bytes.
+          dtypes: Of each part, if not all are the observation's.
         """
         self._flat = flat
-        self._places: list[tuple[str, slice, tuple[int, ...]]] = []
+        self._of_bytes = flat.dtype == np.uint8
+        self._places: list[tuple[str, slice, tuple[int, ...], np.dtype[Any]]] = []
         end = 0
-        for name, shape in parts:
-            first, end = end, end + math.prod(shape)
-            self._places.append((name, slice(first, end), shape))
+        for (name, shape), dtype in zip(
+            parts, dtypes or [np.dtype(flat.dtype)] * len(parts), strict=True
+        ):
+            # as many elements, or bytes
+            width = dtype.itemsize if self._of_bytes else 1
+            first = -(-end // width) * width
+            end = first + math.prod(shape) * width
+            self._places.append((name, slice(first, end), shape, dtype))
 
     @classmethod
     def of_pool(cls, specs: Mapping[str, EnvSpec]) -> ObservationParts:
@@ -56,20 +68,25 @@ class ObservationParts:
                 )
         flat = first.single_observation_space
         assert isinstance(flat, spaces.Box)
-        return cls(flat, first.observation_parts)
+        return cls(flat, first.observation_parts, first.observation_part_dtypes)
 
     def space(self, rows: int | None = None) -> spaces.Dict:
         """Of one environment, or of a batch of `rows`; keys in the order of the parts."""
         leading = () if rows is None else (rows,)
-        dtype: Any = self._flat.dtype
-        low, high = self._flat.low[0], self._flat.high[0]
         # a plain dict would be sorted
         return spaces.Dict(
             OrderedDict(
-                (name, spaces.Box(low, high, (*leading, *shape), dtype))
-                for name, _, shape in self._places
+                (name, self._part_space((*leading, *shape), dtype))
+                for name, _, shape, dtype in self._places
             )
         )
+
+    def _part_space(self, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
+        if dtype == self._flat.dtype:
+            return spaces.Box(self._flat.low.flat[0], self._flat.high.flat[0], shape, dtype)
+        # as ViZDoom's Gymnasium environments have them
+        bounds: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+        return spaces.Box(bounds.min, bounds.max, shape, dtype)
 
     def split(self, obs: Array) -> dict[str, Array]:
         """(B, D) as {name: (B, *shape)}; views where NumPy can make them.
@@ -77,10 +94,13 @@ class ObservationParts:
         A part of several dimensions is a view, too: each row's elements are neighbours.
         """
         rows = len(obs)
-        return {
-            name: obs[:, place] if len(shape) == 1 else obs[:, place].reshape(rows, *shape)
-            for name, place, shape in self._places
-        }
+        result = {}
+        for name, place, shape, dtype in self._places:
+            part = obs[:, place]
+            if self._of_bytes:
+                part = part.view(dtype)
+            result[name] = part if len(shape) == 1 else part.reshape(rows, *shape)
+        return result
 
     def split_row(self, obs: Array) -> dict[str, Any]:
         """(D,) as {name: (*shape,)}."""

@@ -89,7 +89,12 @@ def _checked_id(env_id: object) -> str:
 
 
 def resolve_pool(
-    ids: Sequence[str], num_envs: int, max_episode_steps: int | None, columns: Columns
+    ids: Sequence[str],
+    num_envs: int,
+    max_episode_steps: int | None,
+    columns: Columns,
+    *,
+    parts: bool = False,
 ) -> PoolRecipe:
     """Finds the native recipes of a pool's ids and checks that they can share a pool.
 
@@ -98,6 +103,7 @@ def resolve_pool(
       num_envs: Number of environments N.
       max_episode_steps: Time limit of all in place of each id's own; 0 means none.
       columns: Options of all environments.
+      parts: Whether observations are asked for as dicts of parts.
 
     Raises:
       SpecError: Unknown id or option, or ids whose spaces differ.
@@ -114,7 +120,7 @@ def resolve_pool(
                 name: column[first] if isinstance(column, list) else column
                 for name, column in columns.items()
             }
-            recipes[one] = resolve(one, max_episode_steps, options)
+            recipes[one] = resolve(one, max_episode_steps, options, parts=parts)
         first += count
     specs = {one: describe(one, recipe) for one, recipe in recipes.items()}
     _check_equal_spaces(recipes, specs)

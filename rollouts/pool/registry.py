@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from rollouts import _native
 from rollouts.errors import SpecError
-from rollouts.families import atari
+from rollouts.families import atari, vizdoom
 from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, installed_ids
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import first_options
@@ -48,7 +48,7 @@ class Recipe:
 
     native_id: str
     options: dict[str, OptionValue]
-    internal: Mapping[str, str]
+    internal: Mapping[str, str | int | bool]
     max_episode_steps: int
     entry: Mapping[str, Any]
 
@@ -65,12 +65,13 @@ class Recipe:
 def env_ids() -> list[str]:
     """Every id that `make_vec` takes without options, in the registry's order.
 
-    "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`), and there are those of
-    `multi_agent_ids`.
+    "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`), as "ViZDoom-v0" needs a
+    cfg_file; there are those of `multi_agent_ids`, and ViZDoom's whole games by map and skill, such
+    as "VizdoomFreedoom1E1M1-S3-v0".
 
     Returns:
       Ids; Atari games are listed when the ale-py package is installed, tasks of the DeepMind
-      Control Suite when dm-control is.
+      Control Suite when dm-control is, scenarios of ViZDoom when vizdoom is.
     """
     entries = [entry for entry in _entries().values() if not entry["multi_agent"]]
     ids = [one for each in entries for one in installed_ids(each["id"], each["header"])]
@@ -90,7 +91,8 @@ def is_multi_agent(env_id: object) -> bool:
 
 def is_env_id(env_id: object) -> bool:
     """Whether `make_vec` takes this id."""
-    return env_id == OWN_MODEL or env_id in env_ids() or is_multi_agent(env_id)
+    unlisted = (OWN_MODEL, vizdoom.OWN_CONFIG, *vizdoom.scenarios())
+    return env_id in unlisted or env_id in env_ids() or is_multi_agent(env_id)
 
 
 def env_spec(
@@ -135,7 +137,8 @@ def describe(env_id: str, recipe: Recipe) -> EnvSpec:
         options={name: options[name] for name in recipe.option_names()},
         cpu_only=recipe.entry["cpu_only"],
         header=recipe.entry["header"],
-        observation_parts=tuple(native["observation_parts"]),
+        observation_parts=tuple((name, shape) for name, shape, _ in native["observation_parts"]),
+        observation_part_dtypes=tuple(dtype for _, _, dtype in native["observation_parts"]),
         groups=groups,
     )
 
@@ -145,9 +148,15 @@ def _agents_space(groups: tuple[AgentGroup, ...], attribute: str) -> spaces.Dict
 
 
 def resolve(
-    env_id: str, max_episode_steps: int | None, env_options: Mapping[str, OptionValue]
+    env_id: str,
+    max_episode_steps: int | None,
+    env_options: Mapping[str, OptionValue],
+    *,
+    parts: bool = False,
 ) -> Recipe:
     """Finds the native recipe of an id and checks the options' names.
+
+    With `parts`, observations consist of named ones where they can.
 
     Raises:
       SpecError: Unknown id or option, or a negative time limit.
@@ -164,7 +173,10 @@ def resolve(
     for name in options:
         if name not in known:
             raise unknown_option(env_id, entry["header"], name, known)
-    internal = family_of(entry["header"]).load(env_id, entry["header"])
+    family = family_of(entry["header"])
+    internal: dict[str, str | int | bool] = {**family.load(env_id, entry["header"])}
+    if parts and family.parts_option is not None:
+        internal[family.parts_option] = True
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     return Recipe(entry["id"], options, internal, _time_limit(limit), entry)
 

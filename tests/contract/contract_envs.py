@@ -20,7 +20,7 @@ V4_IDS = ["Taxi-v4", "Pusher-v4"]
 OTHER_IDS = [
     i
     for i in without_equal_kinds(rollouts.env_ids())
-    if not i.startswith("ALE/")
+    if not i.startswith(("ALE/", "Vizdoom"))
     and i not in dm_control.task_ids()
     and (not i.endswith("-v4") or i in V4_IDS)
 ]
@@ -30,7 +30,9 @@ MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
 LIGHT_IDS += ["Vault-v0"] if has_compiler() else []
 # games are slow to start: a few stand for all of them
 ATARI_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
-HEAVY_IDS = ATARI_IDS + MUJOCO_IDS + [i for i in SUITE_IDS if i in rollouts.env_ids()]
+# so are processes; one that gets combinations of buttons, and one that gets amounts
+DOOM_IDS = [i for i in ("VizdoomBasic-v1", "VizdoomDeathmatch-v1") if i in rollouts.env_ids()]
+HEAVY_IDS = ATARI_IDS + DOOM_IDS + MUJOCO_IDS + [i for i in SUITE_IDS if i in rollouts.env_ids()]
 
 
 def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None) -> np.ndarray:

@@ -17,7 +17,7 @@ SUITE_IDS = [i for i in dm_control.task_ids() if i != "WalkerWalk-v1"]
 OTHER_IDS = [
     i
     for i in without_equal_kinds(rollouts.env_ids())
-    if not i.startswith("ALE/") and i not in V4_IDS + SUITE_IDS
+    if not i.startswith(("ALE/", "Vizdoom")) and i not in V4_IDS + SUITE_IDS
 ]
 LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
 MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]

@@ -57,11 +57,13 @@ struct InfoSpec {
   ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
-// A named piece of a flat observation, for who wants a dict of them.
+// A named piece of a flat observation, for who wants a dict of them. Parts of several dtypes lie in an
+// observation of bytes, each at a multiple of its elements' size.
 struct ObservationPart {
   const char* name = nullptr;
   std::int32_t ndim = 0;
   std::int32_t shape[3] = {};
+  DType dtype = DType::kUint8;  // the observation's, unless that is of bytes
 };
 
 // Agents of a multi-agent environment (core/multi_agent.h) that have the same spaces.

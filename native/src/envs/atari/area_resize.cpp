@@ -45,7 +45,7 @@ AreaResize::AreaResize(std::int32_t src_height, std::int32_t src_width, std::int
     throw SpecError("img_height, img_width is " + std::to_string(dst_height) + ", " +
                     std::to_string(dst_width) + ", expected 1 to " + std::to_string(src_height) +
                     ", 1 to " + std::to_string(src_width) +
-                    ", the size of the game's screen: frames are only shrunk");
+                    ", the size of the screen: frames are only shrunk");
   }
 
   // as OpenCV, which has an exact path for whole numbers of source elements

@@ -35,7 +35,7 @@ AtariScreen::AtariScreen(const Options& options, const AlePalette& palette)
       pooled_(static_cast<std::size_t>(options.raw_height) * row_bytes_),
       pooled_dirty_(options.raw_height, 1),
       row_(2 * static_cast<std::size_t>(row_bytes_)),
-      stack_(static_cast<std::size_t>(options.stack_num) * frame_bytes_) {
+      stack_(options.stack_num, static_cast<std::size_t>(frame_bytes_)) {
   // raw screens are kept, so that a row that did not change costs one comparison
   for (Capture* capture : {&earlier_, &last_}) {
     capture->raw.resize(static_cast<std::size_t>(options.raw_height) * options.raw_width);
@@ -44,7 +44,7 @@ AtariScreen::AtariScreen(const Options& options, const AlePalette& palette)
 }
 
 void AtariScreen::Clear() {
-  std::fill(stack_.begin(), stack_.end(), std::uint8_t{0});
+  stack_.Clear();
   std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{1});
   earlier_.fresh = earlier_.valid = false;
   last_.fresh = last_.valid = false;
@@ -84,10 +84,8 @@ void AtariScreen::Push() {
   }
   earlier_.fresh = last_.fresh = false;
 
-  // the ring's next slot is that of the oldest frame
-  const std::uint8_t* const previous = stack_.data() + newest_ * frame_bytes_;
-  newest_ = (newest_ + 1) % options_.stack_num;
-  ResizeChangedRows(empty_ ? nullptr : previous, stack_.data() + newest_ * frame_bytes_);
+  const std::uint8_t* const previous = stack_.newest();
+  ResizeChangedRows(empty_ ? nullptr : previous, stack_.Push());
   empty_ = false;
 }
 
@@ -166,35 +164,27 @@ void AtariScreen::ResizeChangedRows(const std::uint8_t* previous, std::uint8_t* 
   std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{0});
 }
 
-void AtariScreen::Observe(std::uint8_t* obs) const {
-  // oldest first: the slot after the newest one, around the ring
-  const std::size_t oldest = static_cast<std::size_t>((newest_ + 1) % options_.stack_num);
-  const std::size_t bytes = static_cast<std::size_t>(frame_bytes_);
-  const std::size_t tail = options_.stack_num - oldest;
-  std::memcpy(obs, stack_.data() + oldest * bytes, tail * bytes);
-  std::memcpy(obs + tail * bytes, stack_.data(), oldest * bytes);
-}
+void AtariScreen::Observe(std::uint8_t* obs) const { stack_.CopyTo(obs); }
 
 void AtariScreen::Save(StateWriter& writer) const {
   // what was captured serves to compute less, and is not needed
-  writer.Put(newest_);
+  writer.Put(stack_.newest_slot());
   writer.PutBytes(pooled_);
-  writer.PutBytes(stack_);
+  writer.PutBytes(stack_.bytes());
 }
 
 void AtariScreen::Load(StateReader& reader) {
   const auto newest = reader.Get<std::int32_t>();
   const auto pooled = reader.GetBytes(pooled_.size());
-  const auto stack = reader.GetBytes(stack_.size());
+  const auto stack = reader.GetBytes(stack_.bytes().size());
   // of other options, such as another size
-  if (newest < 0 || newest >= options_.stack_num || !reader.rest().empty()) {
+  if (!stack_.Has(newest) || !reader.rest().empty()) {
     throw SpecError("does not fit the screen");
   }
   // what was captured is not of this state
   Clear();
-  newest_ = newest;
   std::copy(pooled.begin(), pooled.end(), pooled_.begin());
-  std::copy(stack.begin(), stack.end(), stack_.begin());
+  stack_.Restore(newest, stack);
   // the newest frame is made of pooled_
   std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{0});
   empty_ = false;

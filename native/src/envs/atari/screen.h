@@ -8,6 +8,7 @@
 
 #include "engines/ale_abi.h"
 #include "rollouts/envs/atari/area_resize.h"
+#include "rollouts/envs/atari/frame_ring.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
@@ -77,9 +78,8 @@ class AtariScreen {
   std::vector<std::uint8_t> pooled_dirty_;  // (raw_height,) differs from the newest frame's
   std::vector<std::uint8_t> row_;          // (2, row_bytes) scratch
 
-  std::vector<std::uint8_t> stack_;  // (stack_num, frame_bytes), a ring
-  std::int32_t newest_ = 0;          // slot of the newest frame
-  bool empty_ = true;                // nothing pushed since Clear
+  FrameRing stack_;
+  bool empty_ = true;  // nothing pushed since Clear
 };
 
 }  // namespace rollouts

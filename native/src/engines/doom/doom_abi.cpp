@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "doom_abi.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+
+#include "doom_symbols.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+namespace {
+
+constexpr int kRgb = 1;     // vizdoom::RGB24
+constexpr int kGray = 8;    // vizdoom::GRAY8
+constexpr int kPlayer = 0;  // vizdoom::PLAYER
+
+// Stands for the shared memory of a game that has none yet. ViZDoom asks there whether it records
+// an episode when it gives up a game that did not start, and would follow a null pointer.
+alignas(std::max_align_t) std::array<std::byte, 4 << 20> no_shared_state;
+
+}  // namespace
+
+bool IsDeltaButton(DoomButton button) { return LoadedDoom().is_delta(button); }
+
+// What ViZDoom throws, as an error of ours.
+template <typename Call>
+auto Doom::Guarded(Call&& call) const {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    const std::string words = LastWords();
+    throw EngineError(std::string("ViZDoom: ") + error.what() +
+                      (words.empty() ? "" : "; the game's last words: " + words));
+  }
+}
+
+Doom::Doom(const DoomSetup& setup) {
+  LoadedDoom().construct(storage_);
+  try {
+    Guarded([&] {
+      Configure(setup);
+      ReadFacts();
+    });
+  } catch (...) {
+    LoadedDoom().destroy(storage_);
+    throw;
+  }
+}
+
+Doom::~Doom() {
+  const DoomSymbols& s = LoadedDoom();
+  try {
+    // here, where it may throw: ViZDoom's destructor would end our process with it
+    s.close(storage_);
+  } catch (...) {
+  }
+  s.destroy(storage_);
+  std::error_code ignored;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+}
+
+void Doom::Configure(const DoomSetup& setup) {
+  const DoomSymbols& s = LoadedDoom();
+  void* const game = storage_;
+  s.load_config(game, setup.config_file);
+  if (s.get_mode(game) != kPlayer) {
+    throw EngineError(setup.config_file + " has another mode than PLAYER, the only one in which a "
+                      "game waits for its actions");
+  }
+  if (!setup.wad_file.empty()) s.set_wad_path(game, setup.wad_file);
+  if (!setup.iwad_file.empty()) s.set_iwad_path(game, setup.iwad_file);
+  if (!setup.map.empty()) s.set_map(game, setup.map);
+  if (!setup.game_args.empty()) s.add_game_args(game, setup.game_args);
+  if (setup.skill >= 0) s.set_skill(game, setup.skill);
+  if (setup.episode_timeout >= 0) s.set_timeout(game, static_cast<unsigned>(setup.episode_timeout));
+  if (setup.screen_resolution >= 0) s.set_resolution(game, setup.screen_resolution);
+  // any other format becomes RGB24, as in vizdoom's Gymnasium environments
+  const bool gray = setup.gray || (!setup.colour && s.get_format(game) == kGray);
+  s.set_format(game, gray ? kGray : kRgb);
+  s.set_window(game, false);
+  s.set_audio(game, false);
+  s.set_notifications(game, false);
+  s.set_depth(game, !setup.only_screen && (setup.depth || s.has_depth(game)));
+  s.set_labels(game, !setup.only_screen && (setup.labels || s.has_labels(game)));
+  s.set_automap(game, !setup.only_screen && (setup.automap || s.has_automap(game)));
+}
+
+void Doom::ReadFacts() {
+  const DoomSymbols& s = LoadedDoom();
+  void* const game = storage_;
+  facts_.height = s.height(game);
+  facts_.width = s.width(game);
+  facts_.channels = s.get_format(game) == kGray ? 1 : 3;
+  facts_.num_variables = static_cast<std::int32_t>(s.num_variables(game));
+  facts_.depth = s.has_depth(game);
+  facts_.labels = s.has_labels(game);
+  facts_.automap = s.has_automap(game);
+  for (const DoomButton button : s.buttons(game)) {
+    (s.is_delta(button) ? facts_.delta_buttons : facts_.binary_buttons).push_back(button);
+  }
+  std::vector<DoomButton> all = facts_.delta_buttons;
+  all.insert(all.end(), facts_.binary_buttons.begin(), facts_.binary_buttons.end());
+  s.set_buttons(game, all);
+}
+
+// The game runs in a folder of its own, for it writes settings and more where it runs.
+void Doom::MakeFolder() {
+  const auto name = "rollouts-doom-" + std::to_string(getpid()) + "-XXXXXX";
+  std::string folder = (std::filesystem::temp_directory_path() / name).string();
+  if (!mkdtemp(folder.data())) {
+    throw EngineError("no folder for a game can be made: " + folder);
+  }
+  folder_ = folder;
+  std::filesystem::create_symlink(LoadedDoom().guardian, folder + "/run");
+  std::filesystem::create_symlink(LoadedDoom().game, folder + "/game");
+}
+
+// The last line that the game printed.
+std::string Doom::LastWords() const {
+  if (folder_.empty()) return "";
+  std::ifstream log(folder_ + "/log");
+  std::string last;
+  for (std::string line; std::getline(log, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+void Doom::Start(std::uint32_t seed) {
+  const DoomSymbols& s = LoadedDoom();
+  Guarded([&] {
+    MakeFolder();
+    s.set_game_path(storage_, folder_ + "/run");
+    s.set_ini_path(storage_, folder_ + "/vizdoom.ini");
+    s.set_seed(storage_, seed);
+    // see no_shared_state
+    void* const shared = no_shared_state.data();
+    auto* const controller = static_cast<std::byte*>(DoomControllerOf(storage_));
+    std::memcpy(controller + s.shared_state_offset, &shared, sizeof(shared));
+    s.init(storage_);
+  });
+  // a layout other than DoomStateLayout's would hardly have these sizes
+  const auto state = Guarded([&] { return s.get_state(storage_); });
+  const auto pixels = static_cast<std::size_t>(facts_.height) * facts_.width;
+  const auto fits = [](const DoomStateLayout::Image& image, bool on, std::size_t size) {
+    return on ? image && image->size() == size : !image;
+  };
+  const bool known =
+      !state || (fits(state->screen, true, pixels * facts_.channels) &&
+                 fits(state->depth, facts_.depth, pixels) &&
+                 fits(state->labels, facts_.labels, pixels) &&
+                 fits(state->automap, facts_.automap, pixels * facts_.channels) && !state->audio &&
+                 state->variables.size() == static_cast<std::size_t>(facts_.num_variables));
+  if (!known) {
+    throw EngineError(std::string("vizdoom::GameState has an unexpected layout: rollouts was tested "
+                                  "with vizdoom") + kTestedDoomVersions);
+  }
+}
+
+void Doom::NewEpisode(std::uint32_t seed) {
+  Guarded([&] {
+    LoadedDoom().set_seed(storage_, seed);
+    LoadedDoom().new_episode(storage_, "");
+  });
+}
+
+double Doom::Act(const std::vector<double>& buttons, std::int32_t frames) {
+  return Guarded([&] {
+    return LoadedDoom().make_action(storage_, buttons, static_cast<unsigned>(frames));
+  });
+}
+
+bool Doom::EpisodeFinished() {
+  return Guarded([&] { return LoadedDoom().episode_finished(storage_); });
+}
+
+bool Doom::TimeoutReached() {
+  return Guarded([&] { return LoadedDoom().timeout_reached(storage_); });
+}
+
+DoomView Doom::View() {
+  const auto state = Guarded([&] { return LoadedDoom().get_state(storage_); });
+  if (!state) return {};
+  const auto pixels = [](const DoomStateLayout::Image& image) {
+    return image ? std::span<const std::uint8_t>(*image) : std::span<const std::uint8_t>();
+  };
+  return {.owner = state,
+          .screen = pixels(state->screen),
+          .depth = pixels(state->depth),
+          .labels = pixels(state->labels),
+          .automap = pixels(state->automap),
+          .variables = state->variables};
+}
+
+}  // namespace rollouts

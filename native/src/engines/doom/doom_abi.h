@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// ViZDoom, reached through the C++ symbols that the vizdoom wheel exports. This file and
+// doom_abi.cpp are the only code that knows its ABI; nothing of ViZDoom is compiled or linked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rollouts {
+
+// The library as a whole. All functions are thread-safe.
+class DoomLibrary {
+ public:
+  // Resolves every symbol in the shared object of the imported `vizdoom` package. `version` is the
+  // package's, for messages. `game` is its executable, `guardian` ours (native/guardian/). Loading
+  // twice is harmless. Throws EngineError when the object is not loaded, lacks a symbol, or lays
+  // out its objects differently from the versions that this was written for.
+  static void Load(const std::string& so_path, const std::string& version, const std::string& game,
+                   const std::string& guardian);
+};
+
+// vizdoom::Button; the value is ViZDoom's.
+using DoomButton = std::int32_t;
+bool IsDeltaButton(DoomButton button);
+
+// What a game is started with. Empty strings and -1: as the config file has it.
+struct DoomSetup {
+  std::string config_file;
+  std::string wad_file;
+  std::string iwad_file;
+  std::string map;
+  std::string game_args;
+  std::int32_t skill = -1;
+  std::int32_t episode_timeout = -1;   // frames; 0: none
+  std::int32_t screen_resolution = -1;  // vizdoom::ScreenResolution
+  bool gray = false;                    // GRAY8, else what the config file says, GRAY8 or RGB24
+  bool colour = false;                  // RGB24
+  bool only_screen = true;              // no depth, labels and automap, whatever the file says
+  bool depth = false;                   // beside what the file says
+  bool labels = false;
+  bool automap = false;
+};
+
+// What a game of such a setup has.
+struct DoomFacts {
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+  std::int32_t channels = 0;  // 1 or 3
+  std::int32_t num_variables = 0;
+  bool depth = false;
+  bool labels = false;
+  bool automap = false;
+  // those with amounts first, as vizdoom's Gymnasium environments have them
+  std::vector<DoomButton> delta_buttons;
+  std::vector<DoomButton> binary_buttons;
+};
+
+// What a game shows between two steps. The spans live as long as the object or a copy of it, whatever
+// the game does. No `owner`: the episode has ended, and nothing is shown.
+struct DoomView {
+  std::shared_ptr<const void> owner;
+  std::span<const std::uint8_t> screen;   // (height, width, channels)
+  std::span<const std::uint8_t> depth;    // (height, width), as are the next two but for colours
+  std::span<const std::uint8_t> labels;
+  std::span<const std::uint8_t> automap;  // (height, width, channels)
+  std::span<const double> variables;
+};
+
+// One game, whose process runs from Start to the object's end. Different objects may be used from
+// different threads at the same time, one object by one thread at a time. No function needs the
+// GIL. Every function throws EngineError when the game's process has ended; Start is then to be
+// called on a new object.
+class Doom {
+ public:
+  // Reads the config file. Throws EngineError when DoomLibrary::Load has not succeeded, or for what
+  // ViZDoom refuses.
+  explicit Doom(const DoomSetup& setup);
+  Doom(const Doom&) = delete;
+  Doom& operator=(const Doom&) = delete;
+  ~Doom();
+
+  const DoomFacts& facts() const { return facts_; }
+
+  // Starts the process, 0.3 s, and the first episode. At most once.
+  void Start(std::uint32_t seed);
+  // A new episode, of which nothing depends on those before.
+  void NewEpisode(std::uint32_t seed);
+  // `frames` frames with these values of the buttons, fewer if the episode ends. The reward.
+  double Act(const std::vector<double>& buttons, std::int32_t frames);
+  bool EpisodeFinished();
+  bool TimeoutReached();
+  DoomView View();
+
+ private:
+  friend class DoomLibrary;
+  void Configure(const DoomSetup& setup);
+  void ReadFacts();
+  void MakeFolder();
+  std::string LastWords() const;
+  template <typename Call>
+  auto Guarded(Call&& call) const;
+
+  static constexpr std::size_t kBytes = 2048;  // vizdoom::DoomGame of 1.3.2 has 336
+  alignas(std::max_align_t) std::byte storage_[kBytes];
+  DoomFacts facts_;
+  std::string folder_;  // the game's own, while it runs
+};
+
+}  // namespace rollouts

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A game's buttons, and what an action does to them (vizdoom/gymnasium_wrapper, 1.3).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engines/doom/doom_abi.h"
+#include "rollouts/core/spec.h"
+
+namespace rollouts {
+
+class DoomActions {
+ public:
+  // Throws SpecError for more combinations than can be told apart.
+  DoomActions(const DoomFacts& facts, std::int32_t max_pressed);
+
+  SpaceSpec space() const;
+  std::int64_t bytes() const { return space().bytes(); }
+
+  // The buttons' values, amounts first, of an action's bytes. False: no action of this space.
+  bool Read(const std::uint8_t* action, std::vector<double>& buttons) const;
+
+ private:
+  void AddCombinations(std::uint64_t pressed, std::int32_t next, std::int32_t left);
+  void PressLargest(const std::vector<float>& numbers, std::vector<double>& buttons) const;
+
+  const std::int32_t num_deltas_;
+  const std::int32_t num_binary_;
+  const std::int32_t max_pressed_;
+  std::vector<std::uint64_t> combinations_;  // of a Discrete space: bit i is button i
+};
+
+}  // namespace rollouts
