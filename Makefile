@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-system test-all test-newest-gymnasium lint bench wheel wheels test-wheels clean setup
+.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -75,6 +75,10 @@ lint: setup
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 	$(PY) -m mypy
+
+# The documentation, in build/site; nothing is fetched meanwhile, and a warning is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 wheel: setup
 	$(PY) -m build --wheel
