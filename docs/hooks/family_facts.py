@@ -93,6 +93,8 @@ FACTS = {
         ("test_mujoco.py", "test_mujoco_v4.py", "test_mujoco_releases.py", "test_model_fields.py"),
         "mujoco",
     ),
+    "minigrid": Facts("MiniGrid", "", "Farama's `minigrid`"),
+    "vizdoom": Facts("ViZDoom", "", "Farama's `vizdoom`"),
     "dm_control": Facts(
         "DeepMind Control Suite",
         "The suite's tasks, stepped by the pool's threads. A model is compiled once and kept in "

@@ -18,7 +18,11 @@ LONG = {
     "how_to/gpu.md",
     "how_to/frames.md",
     "how_to/performance.md",
+    "migration/others.md",
     "migration/rllib.md",
+    "migration/sb3.md",
+    "migration/tianshou.md",
+    "migration/torchrl.md",
 }
 # modules beside the library that a page's blocks import
 NEEDS = {
