@@ -51,7 +51,7 @@ def _section(name: str, body: str) -> str:
     elif name.startswith("Example"):
         shown = f"```python\n{inner}\n```"
     elif re.search(r"\S {2,}\S", inner):
-        shown = f"```text\n{inner}\n```"  # columns
+        shown = f"```plain\n{inner}\n```"  # columns
     else:
         shown = inner
     return f"{shown}\n\n{rest}" if rest else shown
@@ -76,6 +76,6 @@ def _item(lines: list[str]) -> Iterator[str]:
         yield from (*lines, "")
     elif any(re.search(r"\S {3,}\S", line.strip()) for line in more):
         body = textwrap.indent(textwrap.dedent("\n".join(more)), "    ")
-        yield f"{first}\n\n    ```text\n{body}\n    ```\n"
+        yield f"{first}\n\n    ```plain\n{body}\n    ```\n"
     else:
         yield " ".join([first, *(line.strip() for line in more)]).rstrip()

@@ -113,9 +113,9 @@ def _by_header(specs: Sequence[EnvSpec]) -> dict[str, list[EnvSpec]]:
 def _of_header(header: str, specs: Sequence[EnvSpec]) -> Iterator[str]:
     ids = [spec.id for spec in specs]
     shown = ", ".join(f"`{one}`" for one in ids[:6])
-    title = ids[0] if len(ids) == 1 else Path(header).stem.replace("_", " ")
+    title = ", ".join(ids) if len(ids) <= 2 else Path(header).stem.replace("_", " ").capitalize()
     yield f"### {title}"
-    if len(ids) > 1:
+    if len(ids) > 2:
         yield f"Of {shown}{f' and {len(ids) - 6} more' if len(ids) > 6 else ''}."
     yield _rules(header)
     options = {name: help for spec in specs for name, help in spec.option_help.items()}
