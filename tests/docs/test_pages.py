@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from page_blocks import DOCS, NOT_RUN, blocks, missing_output, pages, run_page
+from small_cluster import cluster_of_its_own
 
 # has a test of its own, tests/examples/test_own_environment_page.py
 OWN_TEST = {"own_environment.md"}
@@ -24,6 +26,8 @@ LONG = {
     "migration/tianshou.md",
     "migration/torchrl.md",
 }
+# which have workers in Ray
+RAY = {"tutorials/ray.md", "tutorials/replay_dqn.md", "migration/rllib.md"}
 # modules beside the library that a page's blocks import
 NEEDS = {
     "tutorials/first_pool.md": ("ale_py",),
@@ -53,6 +57,14 @@ def runs_something(page: Path) -> bool:
 RUN = [page for page in pages() if name_of(page) not in OWN_TEST and runs_something(page)]
 
 
+@pytest.fixture(scope="module")
+def ray_address() -> Iterator[str]:
+    """A cluster that the pages of RAY join."""
+    pytest.importorskip("ray")
+    with cluster_of_its_own(num_cpus=4) as address:
+        yield address
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -64,10 +76,14 @@ RUN = [page for page in pages() if name_of(page) not in OWN_TEST and runs_someth
         for page in RUN
     ],
 )
-def test_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+def test_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     for module in NEEDS.get(name_of(page), ()):
         pytest.importorskip(module)
-    result = run_page(page, tmp_path, timeout=600)
+    # a page would start a Ray of its own; here they share one, as users of a cluster do
+    joined = {"RAY_ADDRESS": request.getfixturevalue("ray_address")} if name_of(page) in RAY else {}
+    result = run_page(page, tmp_path, timeout=600, **joined)
     assert result.returncode == 0, f"{page}\n{result.stdout}\n{result.stderr[-4000:]}"
     assert missing_output(page, result.stdout) == [], result.stdout
 

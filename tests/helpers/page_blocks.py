@@ -79,12 +79,16 @@ def script_of(page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_page(page: Path, folder: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Runs a page's blocks in a folder."""
+def run_page(
+    page: Path, folder: Path, timeout: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a page's blocks in a folder, with further variables of the environment."""
     script = folder / "page.py"
     script.write_text(script_of(page))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return run_script(script, cwd=folder, env={**os.environ, "PATH": path}, timeout=timeout)
+    return run_script(
+        script, cwd=folder, env={**os.environ, "PATH": path, **environment}, timeout=timeout
+    )
 
 
 def missing_output(page: Path, stdout: str) -> list[str]:
