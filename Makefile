@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-system test-all test-newest-gymnasium lint bench report soak wheel wheels test-wheels clean setup
+.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench report soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -83,6 +83,10 @@ lint: setup
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 	$(PY) -m mypy
+
+# The documentation, in build/site; nothing is fetched meanwhile, and a warning is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 wheel: setup
 	$(PY) -m build --wheel

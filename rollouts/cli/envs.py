@@ -64,13 +64,13 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
         ]
         if not rows:
             actions, obs = spec.single_action_space, spec.single_observation_space
-            print(line.format(env_id, limit, _space_text(actions), _space_text(obs)), flush=True)
+            print(line.format(env_id, limit, space_text(actions), space_text(obs)), flush=True)
         # groups of agents have a row each
         for index, (agents, actions, group) in enumerate(rows):
             obs = group.single_observation_space
-            text = f"{agents}: {_space_text(actions)}"
+            text = f"{agents}: {space_text(actions)}"
             named = (env_id, limit) if index == 0 else ("", "")
-            print(line.format(*named, text, f"{agents}: {_space_text(obs)}"), flush=True)
+            print(line.format(*named, text, f"{agents}: {space_text(obs)}"), flush=True)
 
 
 def _describe(spec: EnvSpec) -> None:
@@ -80,13 +80,13 @@ def _describe(spec: EnvSpec) -> None:
     for group in spec.groups:
         print(
             f"  {group.num_agents} agents of group {group.name!r}\n"
-            f"    observation space  {_space_text(group.single_observation_space)}\n"
-            f"    action space       {_space_text(group.single_action_space)}"
+            f"    observation space  {space_text(group.single_observation_space)}\n"
+            f"    action space       {space_text(group.single_action_space)}"
         )
     if not spec.groups:
         print(
-            f"  observation space  {_space_text(spec.single_observation_space)}\n"
-            f"  action space       {_space_text(spec.single_action_space)}"
+            f"  observation space  {space_text(spec.single_observation_space)}\n"
+            f"  action space       {space_text(spec.single_action_space)}"
         )
     print(
         f"  time limit         {limit}\n"
@@ -124,7 +124,7 @@ def _report_missing(missing: Counter[str]) -> None:
         print(f"{count} more of these ids are not described: {reason}", file=sys.stderr)
 
 
-def _space_text(space: spaces.Space[Any]) -> str:
+def space_text(space: spaces.Space[Any]) -> str:
     """A space in few characters; bounds only where all elements share them."""
     if not isinstance(space, spaces.Box):
         return str(space)

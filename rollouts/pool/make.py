@@ -87,7 +87,7 @@ def make_vec(
         EnvPool's names work too: render_width, render_height, render_camera_id.
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
         Wrappers around environments with one agent, whichever id, computed as Gymnasium's are
-        but in the pool's threads, in this order (`docs/wrappers.md`): rescale_action=True or
+        but in the pool's threads, in this order (`docs/how_to/wrappers.md`): rescale_action=True or
         (low, high); time_aware=True or "fraction"; frame_stack=4; normalize_observation=True
         or {"epsilon", "clip"}; normalize_reward=True or {"gamma", "epsilon"}; clip_reward=c or
         (low, high).

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rollouts.bench import runner
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.report import Machine, footer, header, si, table, to_json
-from rollouts.cli.envs import _option_to_json, _space_text, _space_to_json
+from rollouts.cli.envs import _option_to_json, _space_to_json, space_text
 from rollouts.errors import SpecError
 
 
@@ -228,7 +228,7 @@ def test_actions_are_the_same_for_one_seed_of_any_size() -> None:
     ],
 )
 def test_a_space_is_told_in_few_characters(space: Any, text: str) -> None:
-    assert _space_text(space) == text
+    assert space_text(space) == text
 
 
 def test_a_space_and_an_option_fit_into_json() -> None:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import psutil
+from processes import HANG_S, environ_with_path
 
 T = TypeVar("T")
 
@@ -27,6 +30,16 @@ NODE_ARGS = {
     "include_log_monitor": False,
     "no_monitor": True,
 }
+IN_A_PROCESS = """
+import sys
+from small_cluster import add_node, start_cluster
+
+cluster = start_cluster()
+add_node(cluster, num_cpus=int(sys.argv[1]))
+print(cluster.address, flush=True)
+input()
+cluster.shutdown()
+"""
 NUM_ATTEMPTS = 10  # 30 s each: a hang limit of five minutes
 
 
@@ -41,6 +54,26 @@ def start_cluster(system_config: Mapping[str, Any] | None = None) -> Any:
 def add_node(cluster: Any, **args: Any) -> Any:
     """Returns a further node; see `Cluster.add_node`."""
     return started(lambda: cluster.add_node(**NODE_ARGS, **args))
+
+
+@contextlib.contextmanager
+def cluster_of_its_own(*, num_cpus: int) -> Iterator[str]:
+    """The address of a cluster in a process of its own, for programs to join.
+
+    Each would need seconds to start its own, and on a busy machine more than Ray waits.
+    """
+    command = [sys.executable, "-c", IN_A_PROCESS, str(num_cpus)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ_with_path(),
+    )
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.communicate("\n", timeout=HANG_S)
+    assert process.returncode == 0
 
 
 def started(start: Callable[[], T]) -> T:

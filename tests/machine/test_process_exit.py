@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from exit_programs import EXIT_CODES, OF_RAY, PROGRAMS
 from processes import environ_with_path
+from small_cluster import cluster_of_its_own
 
 PROGRAM_FILE = Path(__file__).with_name("exit_programs.py")
 HANG_S = 3600
@@ -44,17 +45,6 @@ def exit_codes(
     return codes
 
 
-CLUSTER = """
-from small_cluster import add_node, start_cluster
-
-cluster = start_cluster()
-add_node(cluster, num_cpus=1)
-print(cluster.address, flush=True)
-input()
-cluster.shutdown()
-"""
-
-
 @pytest.fixture(scope="module")
 def ray_address() -> Iterator[str]:
     """A cluster that the programs join: each would need seconds to start its own.
@@ -63,17 +53,8 @@ def ray_address() -> Iterator[str]:
     started here has another address than the one where programs expect their node.
     """
     pytest.importorskip("ray")
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environ_with_path(),
-    )
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
-    process.communicate("\n", timeout=HANG_S)
-    assert process.returncode == 0
+    with cluster_of_its_own(num_cpus=1) as address:
+        yield address
 
 
 @pytest.mark.system

@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 from emulated import EmulatedPython, checked, emulated_python, missing_tools
+from page_blocks import DOCS, script_of
 
 # emulated steps and episodes are tens of times slower, and the wheels take minutes to build
 pytestmark = pytest.mark.wheels
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-README = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL
-)
 STEPS, ASYNC_STEPS = 1000, 10_000
 EPISODES = {"classic_control": 20, "toy_text": 200}  # rarer are some of Blackjack's rewards
 
@@ -48,15 +46,15 @@ def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     return kept | {"PATH": str(folder / "bin")}
 
 
-@pytest.mark.parametrize("index", [0, 1, 2, 3], ids=["step", "send-recv", "options", "env-fns"])
-def test_readme_block_runs_from_the_wheel_without_a_compiler(
-    index: int, without_compiler: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("page", ["tutorials/first_pool", "how_to/own_python_envs"])
+def test_page_runs_from_the_wheel_without_a_compiler(
+    page: str, without_compiler: dict[str, str], tmp_path: Path
 ) -> None:
     for compiler in ("c++", "g++", "gcc", "cc", "clang++"):
         assert shutil.which(compiler, path=without_compiler["PATH"]) is None
-    (tmp_path / "block.py").write_text(README[index])
+    (tmp_path / "page.py").write_text(script_of(DOCS / f"{page}.md"))
     result = subprocess.run(
-        [Path(without_compiler["PATH"]) / "python", "block.py"],
+        [Path(without_compiler["PATH"]) / "python", "page.py"],
         cwd=tmp_path, env=without_compiler, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks of mkdocs: pages that are generated, their place in the navigation, and llms.txt."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+from family_pages import facts_of, family_pages
+
+from rollouts.families.table import FAMILIES
+
+_SECTION = "Environments"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds a page per family to the navigation."""
+    pages = [
+        {facts_of(family).title: f"environments/{family.headers.split('/')[1]}.md"}
+        for family in FAMILIES
+        if family.headers.startswith("envs/")
+    ]
+    for section in config.nav or []:
+        if _SECTION in section:
+            section[_SECTION] = [*section[_SECTION], *pages]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the families' pages and frames."""
+    for name, text, frame in family_pages():
+        files.append(File.generated(config, f"environments/{name}.md", content=text))
+        if frame is not None:
+            files.append(File.generated(config, f"environments/{name}.png", content=frame))
+    # so that pages may link to it; on_post_build has what belongs in there
+    files.append(File.generated(config, "llms.txt", content=""))
+    return files
+
+
+_first_sentences: dict[str, str] = {}
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Remembers how each page begins."""
+    paragraphs = (part.strip() for part in markdown.split("\n\n"))
+    texts = (part for part in paragraphs if re.match(r"[A-Z`*\[]", part))
+    _first_sentences[page.file.src_uri] = " ".join(next(texts, "").split())
+    return markdown
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Writes llms.txt: every page with its first paragraph, for programs that read."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for section in config.nav or []:
+        for title, entry in section.items():
+            lines += [f"## {title}", ""]
+            for name, uri in _pages(title, entry):
+                about = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", _first_sentences.get(uri, ""))
+                lines.append(f"- [{name}]({uri.removesuffix('.md')}.html): {about}")
+            lines.append("")
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines))
+
+
+def _pages(title: str, entry: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(entry, str):
+        yield title, entry
+        return
+    for one in entry:
+        ((name, below),) = one.items()
+        yield from _pages(name, below)

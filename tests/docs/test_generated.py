@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the hooks make of docstrings, and of families that nobody wrote about."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from page_blocks import DOCS
+
+from rollouts.families.family import Family
+
+sys.path.insert(0, str(DOCS / "hooks"))
+from family_facts import FACTS
+from family_pages import _page, facts_of
+
+
+def test_family_without_facts_or_engine_has_a_page_that_says_so() -> None:
+    family = Family(headers="envs/new_games/")
+    name, text, frame = _page(family, [], 3, "new games need the package new-games")
+    assert (name, frame) == ("new_games", None)
+    assert text.startswith("# New games\n")
+    assert "3 entries" in text
+    assert "new games need the package new-games" in text
+
+
+def test_facts_name_oracle_tests_that_exist() -> None:
+    for facts in FACTS.values():
+        for name in facts.oracles:
+            assert (DOCS.parent / "tests" / "oracle" / name).is_file(), name
+
+
+def test_facts_of_a_family_are_found_by_its_folder() -> None:
+    assert facts_of(Family(headers="envs/atari/")).title == "Atari"
+
+
+def test_docstring_sections_become_lists_columns_and_code() -> None:
+    pytest.importorskip("griffe")
+    from docstrings import markdown_of
+
+    text = markdown_of(
+        "Waits.\n\nArgs:\n  first, second: Ids; None:\n    all.\n  third: A number.\n"
+        "Returns:\n  obs     (B,)   float32\n  reward  (B,)   float64\n"
+        "Raises:\n  SpecError: It is wrong.\nExample:\n  wait(1)\n"
+    )
+    assert "- `first, second`: Ids; None: all.\n- `third`: A number." in text
+    assert "```plain\nobs     (B,)   float32\nreward  (B,)   float64\n```" in text
+    assert "**Raises**\n\nSpecError: It is wrong." in text
+    assert "```python\nwait(1)\n```" in text
