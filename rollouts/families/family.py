@@ -16,6 +16,10 @@ def _itself(native_id: str) -> list[str]:
     return [native_id]
 
 
+def _no_warning(env_id: str, columns: Mapping[str, Any]) -> None:
+    pass
+
+
 def _nothing(env_id: str, header: str) -> Mapping[str, str]:
     return {}
 
@@ -35,6 +39,8 @@ class Family:
       load: Loads the engine, and returns options of the native core that users do not give, such
         as files of the engine, by (id, header). Raises EngineError.
       internal: Names of those options.
+      warn: Warns the user of options that are not what they seem, by (id, the pool's options,
+        each a value or a list of them).
       model_file: Path of the MuJoCo model that an environment of such options has.
     """
 
@@ -45,4 +51,5 @@ class Family:
     entry: str | None = None
     load: Callable[[str, str], Mapping[str, str]] = _nothing
     internal: frozenset[str] = frozenset()
+    warn: Callable[[str, Mapping[str, Any]], None] = _no_warning
     model_file: Callable[[Mapping[str, Any]], str] | None = None
