@@ -6,12 +6,8 @@
 
 namespace rollouts::atari2600 {
 
-// The keys that choose a mode, one group after the other: a letter, a number of frames, and how many
-// times if not once. s: SELECT, then one frame without it; r: RESET; n: nothing; f: FIRE.
-struct GameMode {
-  I32 number;
-  const char* keys;
-};
+// What a player's hands have to do with.
+enum class Controls : U8 { kJoystick, kRightJoystick, kPaddles };
 
 struct Game {
   const char* name;  // of ale-py's ROM file, without ".bin"
@@ -20,15 +16,17 @@ struct Game {
   CartridgeKind kind;
   U8 pal;
   U8 hmove_blanks;
-  U8 paddles;      // played with a paddle, else with a joystick
-  U8 second_port;  // at the right port
+  Controls controls;
   I32 first_line;
   I32 height;        // of the screen
+  I32 most_turned;   // greatest resistance of a paddle
   U32 actions;       // bit a: ale-py's minimal set has action a
   U32 difficulties;  // bit d: difficulty d may be chosen
-  I32 num_modes;
-  const GameMode* modes;  // the first one is the default
-  const char* start_keys; // what ends a reset, as GameMode::keys
+  // Every mode's number, a colon, and the keys that choose it and start the game; semicolons between
+  // modes. A key is a letter, a number of frames, and "x" with how many times if not once:
+  // S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r: UP, DOWN, LEFT,
+  // RIGHT; j: UP and FIRE. The first mode is the default.
+  const char* modes;
 };
 
 // FNV-1a of 64 bits.
@@ -38,11 +36,31 @@ inline ROLLOUTS_HD U64 HashRom(const U8* rom, U32 size) {
   return hash;
 }
 
-// The game that a ROM is, null for a ROM that is none of them (or is damaged).
-const Game* FindGame(const U8* rom, U32 size);
+inline constexpr Game kGames[] = {
+#include "rollouts/atari2600/games.inc"
+};
 
-// All of them, by name.
-const Game* Games();
-I32 NumGames();
+// The game that a ROM is, null for a ROM that is none of them (or is damaged).
+inline const Game* FindGame(const U8* rom, U32 size) {
+  const U64 hash = HashRom(rom, size);
+  for (const Game& game : kGames) {
+    if (game.rom_size == size && game.hash == hash) return &game;
+  }
+  return nullptr;
+}
+
+// The keys of a mode, null for a mode that the game does not have.
+inline ROLLOUTS_HD const char* FindKeys(const Game& game, I32 mode) {
+  const char* at = game.modes;
+  while (*at) {
+    I32 number = 0;
+    for (; *at != ':'; ++at) number = number * 10 + (*at - '0');
+    ++at;
+    if (number == mode) return at;
+    while (*at && *at != ';') ++at;
+    if (*at == ';') ++at;
+  }
+  return nullptr;
+}
 
 }  // namespace rollouts::atari2600
