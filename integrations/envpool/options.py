@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ _ATARI_NAMES = {
 # EnvPool's defaults where they are not ours
 _ATARI_DEFAULTS = {"repeat_action_probability": 0.0, "reward_clip": False}
 # ours that EnvPool has not
-_NOT_IN_ENVPOOL = {"maxpool", "life_loss_info", "ram_info"}
+_NOT_IN_ENVPOOL = {"maxpool", "life_loss_info", "ram_info", "engine", "obs_type"}
 _NOT_IN_ENVPOOL |= {"continuous", "continuous_action_threshold"}
 
 _COMMON: dict[str, Any] = {
@@ -175,19 +174,12 @@ def _atari_defaults(ours: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **options,
         **_ATARI_DEFAULTS,
-        "use_inter_area_resize": True,
         "zero_discount_on_life_loss": False,
     }
 
 
 def _our_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    if not chosen["use_inter_area_resize"]:
-        warnings.warn(
-            "use_inter_area_resize=False has no equal here: frames are resized by area, so that "
-            "pixels differ a little from EnvPool's",
-            stacklevel=6,
-        )
-    faces = ("use_inter_area_resize", "zero_discount_on_life_loss")
+    faces = ("zero_discount_on_life_loss",)
     ours = {
         _ATARI_NAMES.get(name, name): value for name, value in chosen.items() if name not in faces
     }

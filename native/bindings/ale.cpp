@@ -2,6 +2,7 @@
 // The ALE engine: loading it, and direct access to an emulator and to the resize
 // for the tests that compare them with their references.
 #include "engines/ale_abi.h"
+#include "engines/ale_rules.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -12,7 +13,7 @@
 #include <string>
 
 #include "bindings/bindings.h"
-#include "rollouts/envs/atari/area_resize.h"
+#include "rollouts/envs/atari/resize.h"
 #include "rollouts/support/errors.h"
 
 namespace py = pybind11;
@@ -48,14 +49,14 @@ Bytes CopyRam(const Ale& ale) {
 }
 
 // (H, W) or (H, W, 3) uint8 to (height, width[, 3]).
-Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width) {
+Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, bool by_area) {
   if (image.ndim() != 2 && image.ndim() != 3) {
     throw SpecError("image has " + std::to_string(image.ndim()) + " axes, expected 2 or 3");
   }
   // a gray image has no axis for its one channel
   const auto channels = static_cast<std::int32_t>(image.ndim() == 3 ? image.shape(2) : 1);
-  AreaResize resize(static_cast<std::int32_t>(image.shape(0)),
-                    static_cast<std::int32_t>(image.shape(1)), height, width, channels);
+  FrameResize resize(static_cast<std::int32_t>(image.shape(0)),
+                    static_cast<std::int32_t>(image.shape(1)), height, width, channels, by_area);
   std::vector<py::ssize_t> shape{height, width};
   if (image.ndim() == 3) shape.push_back(channels);
   Bytes result(shape);
@@ -70,9 +71,14 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width) {
 }  // namespace
 
 void BindAle(py::module_& module) {
-  module.def("load_ale", &AleLibrary::Load, py::arg("so_path"), py::arg("version"),
+  const auto load = [](const std::string& so_path, const std::string& version) {
+    AleLibrary::Load(so_path, version);
+    AleRules::Load(so_path, version);
+  };
+  module.def("load_ale", load, py::arg("so_path"), py::arg("version"),
              "Resolves ALE's symbols in the native module of the imported ale_py.");
-  module.def("area_resize", &ResizeImage, py::arg("image"), py::arg("height"), py::arg("width"),
+  module.def("resize_frame", &ResizeImage, py::arg("image"), py::arg("height"), py::arg("width"),
+             py::arg("by_area") = true,
              "The resize of the Atari environments. For tests.");
   py::class_<AleState>(module, "AleState");
   py::class_<Ale>(module, "AleEmulator", "One ALE without preprocessing. For tests.")

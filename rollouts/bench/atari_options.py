@@ -36,13 +36,14 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
         "grayscale": "gray_scale",
         "reward_clipping": "reward_clip",
     }
-    left_out = {"maxpool", "life_loss_info", "ram_info"}
+    refuse("envpool", options, "obs_type", unless="screen")
+    left_out = {"maxpool", "life_loss_info", "ram_info", "engine", "obs_type"}
     left_out |= {"continuous", "continuous_action_threshold"}
     result = {
         renamed.get(name, name): value for name, value in options.items() if name not in left_out
     }
     result["episodic_life"] = bool(options["episodic_life"])
-    return {**result, "use_inter_area_resize": True}
+    return result
 
 
 def ale_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
@@ -53,9 +54,11 @@ def ale_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionVal
     """
     for name in ("mode", "difficulty"):
         refuse("ale", options, name, unless=-1)
+    refuse("ale", options, "obs_type", unless="screen")
+    refuse("ale", options, "use_inter_area_resize", unless=True)
     if options["episodic_life"] is not False:
         refuse("ale", options, "episodic_life", unless="restart")
-    left_out = ("mode", "difficulty", "ram_info")
+    left_out = ("mode", "difficulty", "ram_info", "engine", "obs_type", "use_inter_area_resize")
     result = {name: value for name, value in options.items() if name not in left_out}
     return {**result, "episodic_life": bool(options["episodic_life"])}
 
@@ -68,6 +71,8 @@ def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any
     """
     refuse("gymnasium", options, "maxpool", unless=True)
     refuse("gymnasium", options, "life_loss_info", unless=False)
+    refuse("gymnasium", options, "obs_type", unless="screen")
+    refuse("gymnasium", options, "use_inter_area_resize", unless=True)
     if options["continuous"]:
         # its wrapper's no-op is a number
         refuse("gymnasium", options, "noop_max", unless=0)

@@ -16,11 +16,15 @@ import importlib.util
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rollouts import _native
 from rollouts.errors import EngineError, SpecError
+from rollouts.families import native_games
 from rollouts.families.family import Family
+from rollouts.support.user_warnings import warn_user
 
 _ENTRY = "ALE/*"  # the id of all games together in native/envs.cmake
 PREFIX = "ALE/"
@@ -29,6 +33,9 @@ PREFIX = "ALE/"
 _FIRST_VERSION = (0, 12)
 _NEXT_VERSION = (0, 13)
 _INSTALL = 'pip install "ale-py>=0.12,<0.13"'
+
+# whether games in which both engines are equal have ours: not before it is the faster one
+_DEFAULT_IS_NATIVE = False
 
 # ROMs that ale-py carries for several players only; its C++ engine ends the process on them
 _MULTI_PLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
@@ -76,6 +83,23 @@ def rom_path(env_id: str) -> Path:
             f"got {found}. Reinstall the ROMs: {_INSTALL} --force-reinstall"
         )
     return path
+
+
+def game_engine(env_id: str) -> str:
+    """What `engine="auto"` is for a game: "native" or "ale"."""
+    return "native" if _DEFAULT_IS_NATIVE and env_id not in native_games.DIFFERENT else "ale"
+
+
+def _warn_of_differences(env_id: str, columns: Mapping[str, Any]) -> None:
+    """Warns of the native engine in a game in which it is known to differ from ALE."""
+    given = columns.get("engine", "auto")
+    difference = native_games.DIFFERENT.get(env_id)
+    if difference and "native" in (given if isinstance(given, list) else [given]):
+        warn_user(
+            f"{env_id} with engine='native' is not equal to ALE: {difference}. engine='auto' or "
+            "'ale' has ALE itself",
+            UserWarning,
+        )
 
 
 @functools.cache
@@ -137,6 +161,7 @@ FAMILY = Family(
     ids=lambda _: ale_game_ids(),
     prefix=PREFIX,
     entry=_ENTRY,
-    load=lambda env_id, _: {"rom_path": str(rom_path(env_id))},
-    internal=frozenset({"rom_path"}),
+    load=lambda env_id, _: {"rom_path": str(rom_path(env_id)), "game_engine": game_engine(env_id)},
+    internal=frozenset({"rom_path", "game_engine"}),
+    warn=_warn_of_differences,
 )

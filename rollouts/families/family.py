@@ -16,6 +16,10 @@ def _itself(native_id: str) -> list[str]:
     return [native_id]
 
 
+def _no_warning(env_id: str, columns: Mapping[str, Any]) -> None:
+    pass
+
+
 def _nothing(env_id: str, header: str) -> Mapping[str, str | int]:
     return {}
 
@@ -36,6 +40,8 @@ class Family:
         as files of the engine, by (id, header). Raises EngineError.
       internal: Names of those options.
       parts_option: The one that has observations consist of parts, where they do not without it.
+      warn: Warns the user of options that are not what they seem, by (id, the pool's options,
+        each a value or a list of them).
       model_file: Path of the MuJoCo model that an environment of such options has.
     """
 
@@ -47,4 +53,5 @@ class Family:
     load: Callable[[str, str], Mapping[str, str | int]] = _nothing
     internal: frozenset[str] = frozenset()
     parts_option: str | None = None
+    warn: Callable[[str, Mapping[str, Any]], None] = _no_warning
     model_file: Callable[[Mapping[str, Any]], str] | None = None

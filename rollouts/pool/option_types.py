@@ -44,6 +44,7 @@ class EnvOptions(TypedDict, total=False):
     ctrl_cost_weight: Column[float]
     difficulty: Column[int]
     enable_wind: Column[bool]
+    engine: Column[str]
     episodic_life: Column[bool] | Column[str]
     exclude_current_positions_from_observation: Column[bool]
     fickle_passenger: Column[bool]
@@ -105,6 +106,7 @@ class EnvOptions(TypedDict, total=False):
     obj_type: Column[str]
     obs_dtype: Column[str]
     obstacle_type: Column[str]
+    obs_type: Column[str]
     pole_half_length: Column[float]
     rainy_probability: Column[float]
     ram_info: Column[bool]
@@ -134,6 +136,7 @@ class EnvOptions(TypedDict, total=False):
     uph_cost_weight: Column[float]
     use_contact_forces: Column[bool]
     use_fire_reset: Column[bool]
+    use_inter_area_resize: Column[bool]
     wind_power: Column[float]
     xml_file: Column[str]
 

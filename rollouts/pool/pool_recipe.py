@@ -12,6 +12,7 @@ import numpy as np
 
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
+from rollouts.families.table import family_of
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import Columns
 from rollouts.pool.registry import Recipe, describe, resolve
@@ -121,6 +122,7 @@ def resolve_pool(
                 for name, column in columns.items()
             }
             recipes[one] = resolve(one, max_episode_steps, options, parts=parts)
+            family_of(recipes[one].entry["header"]).warn(one, columns)
         first += count
     specs = {one: describe(one, recipe) for one, recipe in recipes.items()}
     _check_equal_spaces(recipes, specs)

@@ -32,15 +32,18 @@ MOVES = [
 ]
 
 
-def build(folder: Path) -> ctypes.CDLL:
-    """Compiles the console into a library."""
-    library = folder / "console.so"
-    sources = [str(HERE / name) for name in SOURCES]
+def compile_library(library: Path, names: tuple[str, ...]) -> ctypes.CDLL:
+    sources = [str(HERE / name) for name in names]
     command = [*find_compiler().command, *FLAGS, f"-I{INCLUDE}", f"-I{HERE}", *sources]
     done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, done.stderr
-    found = ctypes.CDLL(str(library))
+    return ctypes.CDLL(str(library))
+
+
+def build(folder: Path) -> ctypes.CDLL:
+    """Compiles the console into a library."""
+    found = compile_library(folder / "console.so", SOURCES)
     found.machine_new.restype = ctypes.c_void_p
     found.machine_new.argtypes = [ctypes.c_char_p, ctypes.c_int]
     found.machine_delete.argtypes = [ctypes.c_void_p]

@@ -159,8 +159,8 @@ def test_atari_options_are_translated_and_defaults_are_envpools() -> None:
     assert obs.shape == (1, 12, 64, 84)
     for channel in range(3):
         np.testing.assert_array_equal(obs[0, 9 + channel], frames[0, 3, :, :, channel])
-    with pytest.warns(UserWarning, match="use_inter_area_resize"):
-        envpool.make_spec("Breakout-v5", use_inter_area_resize=False)
+    bilinear = envpool.make_gym("Breakout-v5", use_inter_area_resize=False, noop_max=1, seed=3)
+    assert bilinear.spec.task.env_options["use_inter_area_resize"] is False
 
 
 def test_episodic_life_ends_episodes_but_not_games() -> None:

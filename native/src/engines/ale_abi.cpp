@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 
+#include "engines/ale_resolver.h"
 #include "rollouts/support/errors.h"
 
 namespace rollouts {
@@ -57,7 +58,6 @@ struct AleSymbols {
 
 namespace {
 
-constexpr const char* kTestedVersions = ">=0.12,<0.13";
 constexpr int kLogErrorsOnly = 2;  // ale::Logger::Error
 constexpr std::int32_t kScreenWidth = 160;
 constexpr std::int32_t kMaxScreenHeight = 300;
@@ -82,33 +82,10 @@ const AleSymbols& Symbols() {
   return *symbols;
 }
 
-std::string Advice(const std::string& version) {
-  return std::string("; ale-py ") + version + " is installed, rollouts was tested with " +
-         kTestedVersions + ": pip install \"ale-py" + kTestedVersions + "\"";
-}
-
-// Looks symbols up and remembers which are missing.
-class Resolver {
- public:
-  explicit Resolver(void* handle) : handle_(handle) {}
-  template <typename Function>
-  void operator()(Function*& function, const std::string& name) {
-    // all are looked up, also behind a missing one: the message counts them
-    function = reinterpret_cast<Function*>(dlsym(handle_, name.c_str()));
-    if (!function) missing_.push_back(name);
-  }
-  const std::vector<std::string>& missing() const { return missing_; }
-
- private:
-  void* handle_;
-  std::vector<std::string> missing_;
-};
-
-void ResolveAll(Resolver& resolve, AleSymbols& s) {
+void ResolveAll(AleResolver& resolve, AleSymbols& s) {
   const std::string ale = "_ZN3ale12ALEInterface";
   const std::string ale_const = "_ZNK3ale12ALEInterface";
-  // names as GCC and Clang mangle them, with libstdc++'s string and path
-  const std::string text = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+  const std::string text = kMangledText;
   resolve(s.construct, ale + "C1Ev");
   resolve(s.destroy, ale + "D1Ev");
   resolve(s.load_rom, ale + "7loadROMENSt10filesystem7__cxx114pathE");
@@ -167,16 +144,16 @@ void CheckLayout(AleSymbols& symbols, std::size_t ale_bytes, std::size_t state_b
   alignas(std::max_align_t) static std::array<std::byte, 4096> probe;
   if (BytesWritten(symbols.construct, probe) > ale_bytes) {
     throw EngineError("ale::ALEInterface is larger than " + std::to_string(ale_bytes) +
-                      " bytes" + Advice(version));
+                      " bytes" + AleAdvice(version));
   }
   symbols.destroy(probe.data());
   if (BytesWritten(symbols.construct_state, probe) > state_bytes) {
     throw EngineError("ale::ALEState is larger than " + std::to_string(state_bytes) + " bytes" +
-                      Advice(version));
+                      AleAdvice(version));
   }
   const auto offset = FindEmptyString(probe.data(), state_bytes);
   // this one is not destroyed: only its string owns memory, and it is empty
-  if (!offset) throw EngineError("ale::ALEState holds no std::string" + Advice(version));
+  if (!offset) throw EngineError("ale::ALEState holds no std::string" + AleAdvice(version));
   symbols.state_string_offset = *offset;
 }
 
@@ -210,13 +187,9 @@ void AleLibrary::Load(const std::string& so_path, const std::string& version) {
 
   // stored only when all of it is known and checked: others read it without the lock
   auto symbols = std::make_unique<AleSymbols>();
-  Resolver resolver(handle);
+  AleResolver resolver(handle);
   ResolveAll(resolver, *symbols);
-  if (!resolver.missing().empty()) {
-    throw EngineError("ale_py does not export " + std::to_string(resolver.missing().size()) +
-                      " C++ symbols that rollouts needs, the first is " +
-                      resolver.missing().front() + Advice(version));
-  }
+  resolver.CheckAllFound(version);
 
   // constructing the probe would print a banner
   symbols->set_log_level(kLogErrorsOnly);
@@ -280,7 +253,7 @@ void Ale::LoadRom(const std::string& rom_path) {
       screen->pixels.size() == static_cast<std::size_t>(screen->height) * kScreenWidth;
   if (!plausible) {
     throw EngineError(std::string("ale::ALEScreen has an unexpected layout: rollouts was tested "
-                                  "with ale-py") + kTestedVersions);
+                                  "with ale-py") + kTestedAleVersions);
   }
   screen_ = AleScreen{screen->pixels.data(), screen->height, screen->width};
 }

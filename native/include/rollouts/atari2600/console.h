@@ -23,6 +23,8 @@ inline constexpr I32 kBlankClocks = 68;     // of them, before the first pixel
 inline constexpr I32 kLineCycles = 76;      // CPU cycles of a line: 3 clocks each
 inline constexpr I32 kMaxInstructions = 25000;  // after so many, a frame is left unfinished
 inline constexpr I32 kNever = 0x7fffffff;
+inline constexpr I32 kEmptyPaddle = -1;  // its INPT is never high
+inline constexpr I32 kFullPaddle = -2;   // is always high
 
 struct Cpu {
   U16 pc = 0;
@@ -123,7 +125,8 @@ struct Inputs {
   U8 port_a = 0xff;      // joysticks, low where pushed
   U8 switches = 0x3f;    // of the console
   U8 fire[2] = {0x80, 0x80};  // INPT4 and INPT5: high where not pressed
-  I32 paddles[4] = {-1, -1, -1, -1};  // cycles until INPT0..3 go high; -1: never
+  // cycles until INPT0..3 go high
+  I32 paddles[4] = {kEmptyPaddle, kEmptyPaddle, kEmptyPaddle, kEmptyPaddle};
 };
 
 // What is the same in all frames of a game.

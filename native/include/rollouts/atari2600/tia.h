@@ -245,7 +245,8 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
 // INPT0..3: a capacitor that VBLANK bit 7 empties fills through the paddle.
 inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
   const I32 needed = c.inputs.paddles[i];
-  if (needed < 0 || c.tia.dump) return 0;
+  if (needed == kFullPaddle) return 0x80;
+  if (needed == kEmptyPaddle || c.tia.dump) return 0;
   return cycles > c.tia.dump_end + needed ? 0x80 : 0;
 }
 

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "emulator.h"
 #include "game.h"
+#include "observation.h"
 #include "rollouts/support/errors.h"
+#include "rollouts/support/options.h"
 #include "rollouts/support/state.h"
-#include "screen.h"
 
 namespace rollouts {
 namespace {
@@ -42,6 +44,8 @@ void CheckConfig(const Atari::Config& config) {
   CheckAtLeast("noop_max", config.noop_max, 0);
   CheckFromZeroToOne("repeat_action_probability", config.repeat_action_probability);
   CheckFromZeroToOne("continuous_action_threshold", config.continuous_action_threshold);
+  ConfigCheck().OneOf("engine", config.engine, {"auto", "native", "ale"});
+  ConfigCheck().OneOf("obs_type", config.obs_type, {"screen", "ram"});
   if (const auto* name = std::get_if<std::string>(&config.episodic_life)) {
     if (*name != "continue" && *name != "restart") {
       throw SpecError("option 'episodic_life' must be a bool, 'continue' or 'restart', got '" +
@@ -53,16 +57,6 @@ void CheckConfig(const Atari::Config& config) {
 void CountUp(std::int32_t& count) {
   // frames without an end: the count stops where it would overflow
   if (count < std::numeric_limits<std::int32_t>::max()) ++count;
-}
-
-AtariScreen::Options ScreenOptions(const Atari::Config& config, const AtariGame& game) {
-  return {.raw_height = game.screen_height(),
-          .raw_width = game.screen_width(),
-          .height = config.img_height,
-          .width = config.img_width,
-          .stack_num = config.stack_num,
-          .grayscale = config.grayscale,
-          .maxpool = config.maxpool};
 }
 
 // ale-py's order, bounds and dtype.
@@ -84,19 +78,26 @@ SpaceSpec DiscreteActions(const std::vector<AleAction>& actions) {
 struct Atari::Engine {
   explicit Engine(const Config& config)
       : game(AtariGame::Get(config.rom_path, config.mode, config.difficulty)),
+        is_native((config.engine == "auto" ? config.game_engine : config.engine) == "native"),
         // a joystick reaches every action
         actions(config.full_action_space || config.continuous ? game->legal_actions()
                                                               : game->minimal_actions()),
-        screen(ScreenOptions(config, *game), game->palette()) {
+        observation(config, *game) {
     fires_at_start = config.use_fire_reset &&
                      std::find(actions.begin(), actions.end(), kAleFire) != actions.end();
   }
 
+  // Takes 70 ms with ALE.
+  void NeedEmulator() {
+    if (!emulator) emulator = is_native ? NewNativeEmulator(game) : NewAleEmulator(game);
+  }
+
   const std::shared_ptr<const AtariGame> game;
+  const bool is_native;
   const std::vector<AleAction>& actions;  // the game's
-  AtariScreen screen;
+  AtariObservation observation;
   bool fires_at_start = false;
-  std::unique_ptr<Ale> ale;  // null before the first Reset
+  std::unique_ptr<AtariEmulator> emulator;  // null before the first Reset
 };
 
 EnvSpec Atari::MakeSpec(const Config& config) {
@@ -104,13 +105,7 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   // loads the game, if nobody has: the actions are the ROM's
   const Engine engine(config);
   EnvSpec spec;
-  spec.observation.dtype = DType::kUint8;
-  spec.observation.ndim = config.grayscale ? 3 : 4;
-  // gray frames have no axis of colours
-  const std::int32_t shape[] = {config.stack_num, config.img_height, config.img_width, 3};
-  std::copy_n(shape, spec.observation.ndim, spec.observation.shape);
-  spec.observation.low[0] = 0;
-  spec.observation.high[0] = 255;
+  spec.observation = AtariObservation::Space(config);
   spec.action = config.continuous ? ContinuousActions() : DiscreteActions(engine.actions);
   spec.step_cost_ns = EnvSpec::CostNs(kFrameCostNs, config.frameskip);
   // in the order of WriteInfo
@@ -140,7 +135,7 @@ Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
 }
 
 void Atari::Reset(Rng& rng, bool forced) {
-  if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
+  engine_->NeedEmulator();
 
   // an episode that ended with a life, not with the game
   if (rng.episode() == 0) frame_number_ = 0;
@@ -155,39 +150,31 @@ void Atari::Reset(Rng& rng, bool forced) {
 }
 
 void Atari::NewGame(Rng& rng) {
-  Ale& ale = *engine_->ale;
-  const AtariGame& game = *engine_->game;
+  AtariEmulator& emulator = *engine_->emulator;
   // drawn first: the number does not depend on the game
   const std::int32_t noops =
       config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
 
-  game.Restart(ale);
+  emulator.Restart();
   pressed_ = kNothing;
   episode_frame_number_ = 0;
-  bool at_start = true;
-  if (engine_->fires_at_start) {
-    EmulateFrame(kFire, rng);
-    at_start = false;
-  }
+  if (engine_->fires_at_start) EmulateFrame(kFire, rng);
   // FIRE was the first of them
   for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
     EmulateFrame(kNothing, rng);
-    at_start = ale.GameOver();
     // no-ops alone may end a game: it starts again, and goes on with what is left of them
-    if (at_start) {
-      game.Restart(ale);
+    if (emulator.GameOver()) {
+      emulator.Restart();
       pressed_ = kNothing;
       episode_frame_number_ = 0;
     }
   }
 
-  engine_->screen.Clear();
-  // a saved state has no screen: that of the start was kept with the game
-  engine_->screen.CaptureLast(at_start ? game.start_screen().data() : ale.screen().pixels);
-  engine_->screen.Push();
-  lives_ = ale.Lives();
+  engine_->observation.Clear();
+  engine_->observation.CaptureLast(emulator);
+  engine_->observation.Push(emulator);
+  lives_ = emulator.Lives();
   game_over_ = false;
-  at_start_ = at_start;
 }
 
 void Atari::ContinueGame(Rng& rng) {
@@ -227,23 +214,22 @@ StepResult Atari::Step(const Action* action, Rng& rng) {
 
 // Emulates up to `frameskip` frames, adds one frame to the stack, returns the reward.
 double Atari::EmulateStep(const AtariPress& press, Rng& rng) {
-  Ale& ale = *engine_->ale;
-  at_start_ = false;
+  AtariEmulator& emulator = *engine_->emulator;
   std::int32_t reward = 0;
   for (std::int32_t frames_left = config_.frameskip; frames_left > 0; --frames_left) {
     reward += EmulateFrame(press, rng);
-    game_over_ = ale.GameOver();
-    const std::int32_t lives = ale.Lives();
+    game_over_ = emulator.GameOver();
+    const std::int32_t lives = emulator.Lives();
     // some games count down to 0 at their end, which game_over_ says
     life_lost_ = lives > 0 && lives < lives_;
     // the frame that ends the step early is not shown, as in the reference
     if (game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_)) break;
     // the last two frames are maximised: sprites flicker in turns
-    if (frames_left == 2) engine_->screen.CaptureEarlier(ale.screen().pixels);
-    if (frames_left == 1) engine_->screen.CaptureLast(ale.screen().pixels);
+    if (frames_left == 2) engine_->observation.CaptureEarlier(emulator);
+    if (frames_left == 1) engine_->observation.CaptureLast(emulator);
   }
-  engine_->screen.Push();
-  lives_ = ale.Lives();
+  engine_->observation.Push(emulator);
+  lives_ = emulator.Lives();
   return reward;
 }
 
@@ -254,24 +240,23 @@ std::int32_t Atari::EmulateFrame(const AtariPress& press, Rng& rng) {
   if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = press;
   CountUp(frame_number_);
   CountUp(episode_frame_number_);
-  return engine_->ale->Act(pressed_.action, pressed_.strength);
+  return engine_->emulator->Act(pressed_);
 }
 
-void Atari::Observe(Obs* obs) const { engine_->screen.Observe(obs); }
+void Atari::Observe(Obs* obs) const { engine_->observation.Observe(obs); }
 
 void Atari::WriteInfo(double* values) const {
   values[0] = lives_;
   values[1] = raw_reward_;
   values[2] = frame_number_;
   values[3] = episode_frame_number_;
-  if (config_.ram_info) std::ranges::copy(engine_->ale->Ram(), values + 4);
+  if (config_.ram_info) std::ranges::copy(engine_->emulator->Ram(), values + 4);
 }
 
 std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const {
-  if (!engine_->ale) throw EngineError("there is no emulator to draw: the reset that was to load it failed");
+  if (!engine_->emulator) throw EngineError("there is no emulator to draw: the reset that was to load it failed");
   const AtariGame& game = *engine_->game;
-  const std::uint8_t* const pixels =
-      at_start_ ? game.start_screen().data() : engine_->ale->screen().pixels;
+  const std::uint8_t* const pixels = engine_->emulator->Screen();
   const std::array<std::int32_t, 2> size = {game.screen_height(), game.screen_width()};
   rgb.resize(3 * static_cast<std::size_t>(size[0]) * size[1]);
   // in the game's own size and colours, whatever is observed
@@ -282,7 +267,7 @@ std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const 
 }
 
 void Atari::SaveState(std::vector<std::uint8_t>& out) const {
-  if (!engine_->ale) throw EngineError("there is no emulator to save: the reset that was to load it failed");
+  if (!engine_->emulator) throw EngineError("there is no emulator to save: the reset that was to load it failed");
   StateWriter writer(out);
   writer.Put(pressed_.action);
   writer.Put(pressed_.strength);
@@ -292,11 +277,11 @@ void Atari::SaveState(std::vector<std::uint8_t>& out) const {
   writer.Put(episode_frame_number_);
   writer.Put(static_cast<std::uint8_t>(game_over_));
   writer.Put(static_cast<std::uint8_t>(life_lost_));
-  // ALE's own bytes, with the state of its generator
-  const std::string emulator = engine_->ale->CloneState()->Serialize();
+  std::vector<std::uint8_t> emulator;
+  engine_->emulator->Save(emulator);
   writer.Put(static_cast<std::uint64_t>(emulator.size()));
-  writer.PutBytes({reinterpret_cast<const std::uint8_t*>(emulator.data()), emulator.size()});
-  engine_->screen.Save(writer);
+  writer.PutBytes(emulator);
+  engine_->observation.Save(writer);
 }
 
 void Atari::LoadState(std::span<const std::uint8_t> state) {
@@ -314,13 +299,12 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   const bool game_over = reader.Get<std::uint8_t>() != 0;
   const bool life_lost = reader.Get<std::uint8_t>() != 0;
   const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
-  // ALE may refuse it, and nothing has changed then
-  const AleState ale_state(std::string(emulator.begin(), emulator.end()));
-
   // a state may be loaded before the first reset
-  if (!engine_->ale) engine_->ale = engine_->game->NewEmulator();
-  engine_->screen.Load(reader);
-  engine_->game->Resume(*engine_->ale, ale_state);
+  engine_->NeedEmulator();
+  // it may be refused, and nothing has changed then
+  const auto saved = engine_->emulator->Read(emulator);
+  engine_->observation.Load(reader);
+  engine_->emulator->Resume(*saved);
   pressed_ = {pressed_action, pressed_strength};
   lives_ = lives;
   raw_reward_ = raw_reward;
@@ -328,7 +312,6 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   episode_frame_number_ = episode_frame_number;
   game_over_ = game_over;
   life_lost_ = life_lost;
-  at_start_ = false;
 }
 
 }  // namespace rollouts

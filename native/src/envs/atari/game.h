@@ -41,6 +41,9 @@ class AtariGame {
   const std::vector<AleAction>& legal_actions() const { return legal_actions_; }
   const AlePalette& palette() const { return palette_; }
   const std::vector<std::uint8_t>& start_screen() const { return start_screen_; }
+  const std::string& rom_path() const { return rom_path_; }
+  std::int32_t mode() const { return mode_; }
+  std::int32_t difficulty() const { return difficulty_; }
   std::int32_t screen_height() const { return screen_height_; }
   std::int32_t screen_width() const { return screen_width_; }
 

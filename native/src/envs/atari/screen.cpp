@@ -31,7 +31,7 @@ AtariScreen::AtariScreen(const Options& options, const AlePalette& palette)
       row_bytes_(options.raw_width * (options.grayscale ? 1 : 3)),
       frame_bytes_(options.height * options.width * (options.grayscale ? 1 : 3)),
       resize_(options.raw_height, options.raw_width, options.height, options.width,
-              options.grayscale ? 1 : 3),
+              options.grayscale ? 1 : 3, options.resize_by_area),
       pooled_(static_cast<std::size_t>(options.raw_height) * row_bytes_),
       pooled_dirty_(options.raw_height, 1),
       row_(2 * static_cast<std::size_t>(row_bytes_)),

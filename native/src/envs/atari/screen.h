@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engines/ale_abi.h"
-#include "rollouts/envs/atari/area_resize.h"
 #include "rollouts/envs/atari/frame_ring.h"
+#include "rollouts/envs/atari/resize.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
@@ -25,6 +25,7 @@ class AtariScreen {
     std::int32_t stack_num = 0;
     bool grayscale = true;
     bool maxpool = true;
+    bool resize_by_area = true;
   };
 
   AtariScreen(const Options& options, const AlePalette& palette);
@@ -70,7 +71,7 @@ class AtariScreen {
   const AlePalette palette_;
   const std::int32_t row_bytes_;    // of a pooled row
   const std::int32_t frame_bytes_;  // of a frame in the stack
-  AreaResize resize_;
+  FrameResize resize_;
 
   Capture earlier_;
   Capture last_;

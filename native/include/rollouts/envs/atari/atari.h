@@ -23,10 +23,18 @@ class Atari {
  public:
   struct Config {
     std::string rom_path;           // set by rollouts/families/atari.py from the id
+    std::string game_engine = "ale";  // set there too: what "auto" is for this game
+    // who emulates: "native" (our own console), "ale" (ale-py's), "auto" (native, for the games in
+    // which it was compared with ale-py frame by frame and equal). All data are the same
+    std::string engine = "auto";
     std::int32_t frameskip = 4;     // frames per step, 1 or more, all with the same action
     std::int32_t stack_num = 4;     // frames in an observation, 1 or more; zeros where there is none
-    std::int32_t img_height = 84;   // pixels of a frame; not above the game's screen (210 for most)
-    std::int32_t img_width = 84;    // pixels of a frame; at most 160
+    // frames ("screen"), or the 128 bytes of the console's memory after each step ("ram"), as
+    // uint8 (stack_num, 128); the options of frames mean nothing then
+    std::string obs_type = "screen";
+    std::int32_t img_height = 84;   // pixels of a frame, 1 to 4096; 210 for most games' own
+    std::int32_t img_width = 84;    // pixels of a frame, 1 to 4096; 160 for a game's own
+    bool use_inter_area_resize = true;  // by area, as OpenCV's INTER_AREA; else bilinear
     bool grayscale = true;          // one channel; else RGB: one more axis of 3
     bool maxpool = true;            // pixelwise maximum of a step's last two frames
     // an episode starts after fewer than noop_max frames of no-op; FIRE counts as one
@@ -64,10 +72,14 @@ class Atari {
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("rom_path", config.rom_path);
+    visit("game_engine", config.game_engine);
+    visit("engine", config.engine);
     visit("frameskip", config.frameskip);
     visit("stack_num", config.stack_num);
+    visit("obs_type", config.obs_type);
     visit("img_height", config.img_height);
     visit("img_width", config.img_width);
+    visit("use_inter_area_resize", config.use_inter_area_resize);
     visit("grayscale", config.grayscale);
     visit("maxpool", config.maxpool);
     visit("noop_max", config.noop_max);
@@ -132,7 +144,6 @@ class Atari {
   bool life_lost_ = false;  // in the last step, with lives left
   std::int32_t frame_number_ = 0;          // stops at its largest value, as does the next
   std::int32_t episode_frame_number_ = 0;
-  bool at_start_ = false;   // nothing was emulated in this game: its start screen shows
 };
 
 }  // namespace rollouts

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// A console with a game in it, as ale-py has it: switched on, reset into a mode, played with its 18
+// actions. A GameConsole is plain data: a copy of it is a snapshot, valid in the same process (in
+// another one: after Attach).
+#pragma once
+
+#include "rollouts/atari2600/frame.h"
+#include "rollouts/atari2600/games.h"
+#include "rollouts/atari2600/mersenne.h"
+
+namespace rollouts::atari2600 {
+
+inline constexpr U32 kSystemSeed = 4753849;  // ale-py's setting system_random_seed
+// resistance of a paddle: the least, and what a frame of turning changes
+inline constexpr I32 kLeastTurned = 27450;
+inline constexpr I32 kTurn = 23000;
+
+struct GameConsole {
+  Console console;
+  const Game* game = nullptr;  // borrowed, as the ROM is
+  Mersenne system_random;      // draws where the timer stands after a reset; seeded the same always
+  Mersenne sticky_random;      // draws whether an action is repeated
+  I32 last_action = 0;  // what was done in the frame before
+  I32 resistances[2] = {};  // of the two paddles at the left port
+  U8 screens[2][kWidth * kMaxHeight] = {};
+};
+
+// Points a copy from elsewhere to its game and ROM: `rom` has game.rom_size bytes and outlives `g`.
+inline ROLLOUTS_HD void Attach(GameConsole& g, const Game& game, const U8* rom) {
+  g.game = &game;
+  g.console.cartridge.rom = rom;
+}
+
+// (128,) bytes.
+inline ROLLOUTS_HD const U8* Ram(const GameConsole& g) { return g.console.riot.ram; }
+
+// (game->height, 160) palette indices.
+inline ROLLOUTS_HD const U8* Screen(const GameConsole& g) { return g.screens[g.console.shown]; }
+
+// One frame with the inputs that are set.
+inline ROLLOUTS_HD void RunFrame(GameConsole& g) {
+  g.console.screens[0] = g.screens[0];
+  g.console.screens[1] = g.screens[1];
+  EmulateFrame(g.console);
+}
+
+// Directions of an action of 0..17.
+struct Push {
+  U8 up, right, left, down, fire;
+};
+
+inline ROLLOUTS_HD Push PushOf(I32 action) {
+  constexpr U8 kPushes[10] = {0, 0, 1, 2, 4, 8, 3, 5, 10, 12};  // up, right, left, down
+  const U8 bits = kPushes[action < 10 ? action : action - 8];
+  return {static_cast<U8>(bits & 1), static_cast<U8>((bits >> 1) & 1),
+          static_cast<U8>((bits >> 2) & 1), static_cast<U8>((bits >> 3) & 1),
+          static_cast<U8>(action == 1 || action >= 10)};
+}
+
+// Cycles until a paddle's capacitor is full.
+inline ROLLOUTS_HD I32 PaddleCycles(I32 resistance) {
+  return static_cast<I32>(1.6 * resistance * 1e-8 * 1.19e6);
+}
+
+inline ROLLOUTS_HD void SetHands(GameConsole& g, I32 action) {
+  Inputs& inputs = g.console.inputs;
+  const Push push = PushOf(action);
+  inputs.port_a = 0xff;
+  inputs.fire[0] = inputs.fire[1] = 0x80;
+  if (g.game->controls == Controls::kPaddles) {
+    if (push.fire) inputs.port_a = 0x7f;
+    inputs.paddles[0] = PaddleCycles(g.resistances[0]);
+    inputs.paddles[1] = PaddleCycles(g.resistances[1]);
+    inputs.paddles[2] = inputs.paddles[3] = kFullPaddle;
+    return;
+  }
+  for (I32& paddle : inputs.paddles) paddle = kEmptyPaddle;
+  const bool right = g.game->controls == Controls::kRightJoystick;
+  const I32 pushed = push.up | push.down << 1 | push.left << 2 | push.right << 3;
+  inputs.port_a = static_cast<U8>(0xff ^ (right ? pushed : pushed << 4));
+  if (push.fire) inputs.fire[right] = 0;
+}
+
+inline ROLLOUTS_HD I32 ParseNumber(const char*& text) {
+  I32 number = 0;
+  for (; *text >= '0' && *text <= '9'; ++text) number = number * 10 + (*text - '0');
+  return number;
+}
+
+inline ROLLOUTS_HD U16 ResetVector(const Console& c) {
+  const Cartridge& cartridge = c.cartridge;
+  const U32 last = c.board.kind == CartridgeKind::kFE ? 4092 : cartridge.slices[3] + 1020;
+  return static_cast<U16>(cartridge.rom[last] | (cartridge.rom[last + 1] << 8));
+}
+
+inline ROLLOUTS_HD void CenterPaddles(GameConsole& g) {
+  g.resistances[0] = g.resistances[1] = (kLeastTurned + g.game->most_turned) / 2;
+}
+
+// Chips as a reset leaves them; RAM stays.
+inline ROLLOUTS_HD void ResetChips(GameConsole& g) {
+  Console& c = g.console;
+  Cartridge& cartridge = c.cartridge;
+  c.cpu = Cpu{};
+  c.tia = Tia{};
+  c.partial = c.odd_lines = c.shown = c.bus = 0;
+  FillBytes(g.screens, 0, sizeof(g.screens));
+
+  const Riot old = c.riot;
+  c.riot = Riot{};
+  CopyBytes(c.riot.ram, old.ram, sizeof(old.ram));
+  c.riot.timer = static_cast<U8>(25 + Draw(g.system_random) % 75);
+  c.riot.shift = 6;
+
+  switch (g.game->kind) {
+    case CartridgeKind::kPlain:
+      for (U32 i = 0; i < 4; ++i) cartridge.slices[i] = (i * 1024) & (g.game->rom_size - 1);
+      break;
+    case CartridgeKind::kE0:
+      for (I32 i = 0; i < 4; ++i) SelectSlice(cartridge, i, 4 + i);
+      break;
+    case CartridgeKind::kF6:
+    case CartridgeKind::kF6SC: SelectBank(cartridge, 0); break;
+    default: SelectBank(cartridge, 1); break;
+  }
+  if (g.game->kind == CartridgeKind::kF8SC || g.game->kind == CartridgeKind::kF6SC) {
+    for (U8& byte : cartridge.ram) byte = static_cast<U8>(Draw(g.system_random));
+  }
+  cartridge.dpc = Dpc{};
+  c.cpu.pc = ResetVector(c);
+}
+
+inline ROLLOUTS_HD void RunFrames(GameConsole& g, I32 frames) {
+  for (I32 i = 0; i < frames; ++i) RunFrame(g);
+}
+
+// Presses the keys of a mode (see Game::modes).
+inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys) {
+  U8& switches = g.console.inputs.switches;
+  const U8 released = switches;
+  while (*keys && *keys != ';') {
+    const char key = *keys++;
+    const I32 frames = ParseNumber(keys);
+    I32 times = 1;
+    if (*keys == 'x') times = ParseNumber(++keys);
+    I32 action = 0;
+    if (key == 'f') action = 1;
+    if (key == 'u') action = 2;
+    if (key == 'r') action = 3;
+    if (key == 'l') action = 4;
+    if (key == 'd') action = 5;
+    if (key == 'j') action = 10;
+    for (; times > 0; --times) {
+      SetHands(g, action);
+      if (key == 'S') switches = released & ~2;
+      if (key == 'R') switches = released & ~1;
+      RunFrames(g, frames);
+      switches = released;
+      if (key == 'S') RunFrame(g);
+    }
+  }
+  SetHands(g, 0);
+}
+
+// What ale-py's loadROM does but for the reset it ends with. `random_seed` is that of the sticky
+// actions.
+inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom, U32 random_seed) {
+  Attach(g, game, rom);
+  Seed(g.system_random, kSystemSeed);
+  Seed(g.sticky_random, random_seed);
+  g.last_action = 0;
+  Console& c = g.console;
+  c.board = Board{};
+  c.board.kind = game.kind;
+  c.board.hmove_blanks = game.hmove_blanks;
+  c.inputs = Inputs{};
+  for (U8& byte : c.riot.ram) byte = static_cast<U8>(Draw(g.system_random));
+  // the chip is reset once before the console is
+  Draw(g.system_random);
+
+  // what found the television's format
+  ResetChips(g);
+  RunFrames(g, 60);
+  c.board.first_line = game.first_line;
+  c.board.height = game.height;
+  c.board.pal = game.pal;
+  c.board.max_lines = game.pal ? 342 : 290;
+  ResetChips(g);
+}
+
+// ale-py's reset_game: `mode` is one of the game's, `difficulty` a bit of game.difficulties. A reset
+// draws random numbers, and RAM is kept: the second one differs from the first, as ale-py's does.
+inline ROLLOUTS_HD void Reset(GameConsole& g, I32 mode, I32 difficulty) {
+  g.console.inputs.switches = static_cast<U8>(0x3f | (difficulty & 3) << 6);
+  CenterPaddles(g);
+  SetHands(g, 0);
+  ResetChips(g);
+  RunFrames(g, 60);
+  PressKeys(g, "R4");
+  if (const char* const keys = FindKeys(*g.game, mode)) PressKeys(g, keys);
+}
+
+// One frame with an action of 0..17. With `repeat_probability`, the action of the frame before is
+// taken instead (sticky actions). A paddle turns by 23000 * strength.
+inline ROLLOUTS_HD void Act(GameConsole& g, I32 action, float repeat_probability,
+                            float strength = 1) {
+  // a number for either player
+  if (DrawUnit(g.sticky_random) < static_cast<double>(repeat_probability)) action = g.last_action;
+  Draw(g.sticky_random);
+  g.last_action = action;
+  const Push push = PushOf(action);
+  if (g.game->controls == Controls::kPaddles) {
+    const I32 turn = static_cast<I32>(kTurn * strength) * (push.left - push.right);
+    I32 turned = g.resistances[0] + turn;
+    if (turned < kLeastTurned) turned = kLeastTurned;
+    if (turned > g.game->most_turned) turned = g.game->most_turned;
+    g.resistances[0] = turned;
+  }
+  SetHands(g, action);
+  RunFrame(g);
+}
+
+// Takes over all of `start` but the random numbers of sticky actions: an episode from a start that
+// was reset once.
+inline ROLLOUTS_HD void Restart(GameConsole& g, const GameConsole& start) {
+  const Mersenne sticky_random = g.sticky_random;
+  g = start;
+  g.sticky_random = sticky_random;
+}
+
+}  // namespace rollouts::atari2600

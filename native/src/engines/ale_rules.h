@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Score, lives and end of a game, as ALE reads them from the console's memory: its class of the game,
+// looking at memory that is not ALE's. Another part of ALE's ABI, see ale_abi.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace rollouts {
+
+// Of one environment. Different objects may be used from different threads at the same time.
+class AleRules {
+ public:
+  // Resolves the symbols in ale_py's module, which AleLibrary::Load has found to be loaded. Loading
+  // twice is harmless. Throws EngineError for a module that lays out its objects differently from
+  // the versions that this was written for.
+  static void Load(const std::string& so_path, const std::string& version);
+
+  // The rules of a ROM, given whole. `ram`: 128 bytes, borrowed, read by each Step.
+  // Throws EngineError when Load has not succeeded, or for a ROM that ALE does not know.
+  AleRules(const std::string& rom_path, std::span<const std::uint8_t> rom, const std::uint8_t* ram);
+  // The same game at the same point, with other memory.
+  AleRules(const AleRules& other, const std::uint8_t* ram);
+  AleRules(const AleRules&) = delete;
+  AleRules& operator=(const AleRules&) = delete;
+  ~AleRules();
+
+  // Looks at the memory; to be called after each frame.
+  void Step();
+  std::int32_t Reward() const;  // of the last frame
+  std::int32_t Lives() const;
+  bool GameOver() const;
+
+  // What is remembered from frame to frame, such as the score. Load throws EngineError for bytes
+  // that ALE cannot read, and leaves this undefined then.
+  std::string Save() const;
+  void Restore(std::string saved);
+
+ private:
+  void AttachMemory(const std::uint8_t* ram);
+
+  static constexpr std::size_t kSystemBytes = 4096;  // ale::stella::System of 0.12 has 876
+  alignas(std::max_align_t) std::byte system_[kSystemBytes];  // reads `ram`, and nothing else
+  void* settings_;  // ale::RomSettings; owned
+};
+
+}  // namespace rollouts

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// An Atari 2600 with a game in it, as the environment sees it: frames, screen, memory, score. Two
+// engines have it, ALE's and ours, and give the same numbers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "game.h"
+#include "rollouts/envs/atari/joystick.h"
+
+namespace rollouts {
+
+class AtariEmulator {
+ public:
+  // What Save wrote, read and found to be whole.
+  class Saved {
+   public:
+    virtual ~Saved() = default;
+  };
+
+  virtual ~AtariEmulator() = default;
+
+  // The state that every episode of the game starts from, whatever was played before.
+  virtual void Restart() = 0;
+
+  // Emulates one frame and returns its reward.
+  virtual std::int32_t Act(const AtariPress& press) = 0;
+  virtual bool GameOver() const = 0;
+  virtual std::int32_t Lives() const = 0;
+
+  // Palette indices, (height, 160); borrowed until the next call.
+  virtual const std::uint8_t* Screen() const = 0;
+  virtual std::span<const std::uint8_t, 128> Ram() const = 0;
+
+  virtual void Save(std::vector<std::uint8_t>& out) const = 0;
+  // Throws an Error for bytes that Save did not write.
+  virtual std::unique_ptr<Saved> Read(std::span<const std::uint8_t> bytes) const = 0;
+  // Goes on from what Read returned.
+  virtual void Resume(const Saved& saved) = 0;
+};
+
+// ALE's. Takes 70 ms but for the first one of a game.
+std::unique_ptr<AtariEmulator> NewAleEmulator(std::shared_ptr<const AtariGame> game);
+
+// Ours. Takes microseconds but for the first one of a game.
+std::unique_ptr<AtariEmulator> NewNativeEmulator(std::shared_ptr<const AtariGame> game);
+
+}  // namespace rollouts

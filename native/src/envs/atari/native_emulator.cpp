@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own Atari 2600 as an engine of the environments.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulator.h"
+#include "engines/ale_rules.h"
+#include "rollouts/atari2600/game_console.h"
+#include "rollouts/support/errors.h"
+#include "rollouts/support/state.h"
+
+namespace rollouts {
+namespace {
+
+using atari2600::GameConsole;
+using atari2600::U8;
+
+constexpr std::int32_t kNumActions = 18;
+// of a console's bytes: the screens behind them have the height of the game
+constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
+
+// What all environments of one game share.
+struct NativeGame {
+  std::vector<U8> rom;
+  const atari2600::Game* game = nullptr;
+  std::unique_ptr<GameConsole> start;
+  std::unique_ptr<AleRules> start_rules;
+};
+
+std::vector<U8> ReadRom(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<U8> rom{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad() || rom.empty()) throw EngineError("ROM file " + path + " cannot be read");
+  return rom;
+}
+
+// As AtariGame's emulator is started: switched on, reset once by that, and once more.
+std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
+  auto native = std::make_shared<NativeGame>();
+  native->rom = ReadRom(game.rom_path());
+  native->game = atari2600::FindGame(native->rom.data(), static_cast<std::uint32_t>(native->rom.size()));
+  if (!native->game) {
+    throw EngineError("ROM file " + game.rom_path() +
+                      " is not a game that engine='native' knows: use engine='ale'");
+  }
+  native->start = std::make_unique<GameConsole>();
+  GameConsole& console = *native->start;
+  PowerOn(console, *native->game, native->rom.data(), /*random_seed=*/0);
+  const char* modes = native->game->modes;
+  const std::int32_t own_mode = atari2600::ParseNumber(modes);
+  Reset(console, own_mode, 0);
+  const bool is_default = game.mode() == AtariGame::kDefault;
+  Reset(console, is_default ? own_mode : game.mode(), std::max(game.difficulty(), 0));
+  native->start_rules = std::make_unique<AleRules>(game.rom_path(), native->rom, Ram(console));
+  return native;
+}
+
+std::shared_ptr<const NativeGame> NativeGameOf(const AtariGame& game) {
+  // never destroyed: at exit, pools may still run and ale_py may be gone
+  static auto& mutex = *new std::mutex;
+  static auto& games = *new std::map<const AtariGame*, std::shared_ptr<const NativeGame>>;
+
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<const NativeGame>& found = games[&game];
+  if (!found) found = Start(game);
+  return found;
+}
+
+class NativeEmulator final : public AtariEmulator {
+ public:
+  explicit NativeEmulator(std::shared_ptr<const AtariGame> game)
+      : game_(std::move(game)), native_(NativeGameOf(*game_)) {
+    const auto& legal = game_->legal_actions();
+    for (AleAction action = 0; action < kNumActions; ++action) {
+      // what a game has no use for is nothing pressed, as in ALE
+      const bool is_legal = std::find(legal.begin(), legal.end(), action) != legal.end();
+      actions_[static_cast<std::size_t>(action)] = is_legal ? action : kAleNoop;
+    }
+    Restart();
+  }
+
+  void Restart() override { GoOn(*native_->start, *native_->start_rules); }
+
+  std::int32_t Act(const AtariPress& press) override {
+    const AleAction action = actions_.at(static_cast<std::size_t>(press.action));
+    atari2600::Act(*console_, action, /*repeat_probability=*/0, press.strength);
+    rules_->Step();
+    return rules_->Reward();
+  }
+  bool GameOver() const override { return rules_->GameOver(); }
+  std::int32_t Lives() const override { return rules_->Lives(); }
+  const std::uint8_t* Screen() const override { return atari2600::Screen(*console_); }
+  std::span<const std::uint8_t, 128> Ram() const override {
+    return std::span<const std::uint8_t, 128>(atari2600::Ram(*console_), 128);
+  }
+
+  void Save(std::vector<std::uint8_t>& out) const override {
+    StateWriter writer(out);
+    const auto copy = std::make_unique<GameConsole>(*console_);
+    // addresses mean nothing elsewhere
+    copy->game = nullptr;
+    copy->console.cartridge.rom = nullptr;
+    copy->console.screens[0] = copy->console.screens[1] = nullptr;
+    writer.PutBytes({reinterpret_cast<const U8*>(copy.get()), kConsoleBytes});
+    for (const auto& screen : copy->screens) writer.PutBytes({screen, ScreenBytes()});
+    const std::string rules = rules_->Save();
+    writer.PutBytes({reinterpret_cast<const U8*>(rules.data()), rules.size()});
+  }
+
+  std::unique_ptr<Saved> Read(std::span<const std::uint8_t> bytes) const override {
+    StateReader reader(bytes);
+    auto saved = std::make_unique<SavedNative>();
+    GameConsole& console = saved->console;
+    std::memcpy(static_cast<void*>(&console), reader.GetBytes(kConsoleBytes).data(), kConsoleBytes);
+    if (console.console.shown > 1) throw SpecError("shows a screen that there is not");
+    atari2600::Attach(console, *native_->game, native_->rom.data());
+    for (auto& screen : console.screens) {
+      std::memcpy(screen, reader.GetBytes(ScreenBytes()).data(), ScreenBytes());
+    }
+    saved->rules = std::make_unique<AleRules>(*native_->start_rules, atari2600::Ram(console));
+    const auto rules = reader.rest();
+    saved->rules->Restore(std::string(rules.begin(), rules.end()));
+    return saved;
+  }
+
+  void Resume(const Saved& saved) override {
+    const auto& native = static_cast<const SavedNative&>(saved);
+    GoOn(native.console, *native.rules);
+  }
+
+ private:
+  struct SavedNative final : Saved {
+    GameConsole console;
+    std::unique_ptr<AleRules> rules;
+  };
+
+  std::size_t ScreenBytes() const {
+    return static_cast<std::size_t>(native_->game->height) * atari2600::kWidth;
+  }
+
+  void GoOn(const GameConsole& console, const AleRules& rules) {
+    *console_ = console;
+    rules_ = std::make_unique<AleRules>(rules, atari2600::Ram(*console_));
+  }
+
+  const std::shared_ptr<const AtariGame> game_;
+  const std::shared_ptr<const NativeGame> native_;
+  std::array<AleAction, kNumActions> actions_{};
+  const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
+  std::unique_ptr<AleRules> rules_;  // of its memory
+};
+
+}  // namespace
+
+std::unique_ptr<AtariEmulator> NewNativeEmulator(std::shared_ptr<const AtariGame> game) {
+  return std::make_unique<NativeEmulator>(std::move(game));
+}
+
+}  // namespace rollouts

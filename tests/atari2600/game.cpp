@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our console with a game in it, for a test to call.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "rollouts/atari2600/game_console.h"
+
+namespace {
+
+using namespace rollouts::atari2600;
+
+struct Player {
+  std::vector<U8> rom;
+  GameConsole console;
+};
+
+}  // namespace
+
+extern "C" {
+
+// Null for a ROM that is no game's.
+Player* game_new(const U8* rom, int size, unsigned seed) {
+  const Game* const game = FindGame(rom, static_cast<U32>(size));
+  if (!game) return nullptr;
+  auto player = std::make_unique<Player>();
+  player->rom.assign(rom, rom + size);
+  PowerOn(player->console, *game, player->rom.data(), seed);
+  return player.release();
+}
+
+Player* game_clone(const Player* player) {
+  auto copy = std::make_unique<Player>(*player);
+  Attach(copy->console, *player->console.game, copy->rom.data());
+  return copy.release();
+}
+
+void game_delete(Player* player) { delete player; }
+
+void game_reset(Player* player, int mode, int difficulty) {
+  Reset(player->console, mode, difficulty);
+}
+
+void game_act(Player* player, int action, float repeat_probability) {
+  Act(player->console, action, repeat_probability);
+}
+
+// Frames of one action, for a measurement.
+void game_run(Player* player, const int* actions, int frames) {
+  for (int i = 0; i < frames; ++i) Act(player->console, actions[i / 4], 0.0f);
+}
+
+const U8* game_ram(const Player* player) { return Ram(player->console); }
+const U8* game_screen(const Player* player) { return Screen(player->console); }
+
+}  // extern "C"
