@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,17 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import Collector, RolloutCoordinator, RunningStatistics, SpecError
+from rollouts import (
+    Collector,
+    RolloutCoordinator,
+    RolloutWorker,
+    RunningStatistics,
+    SpecError,
+)
 from rollouts.distributed import PolicySpec
+from rollouts.distributed.statistics import SharedStatistics
+from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.worker import WorkerConfig
 from rollouts.policy import TorchPolicy
 
 NORMALIZED: dict[str, Any] = {"normalize_observation": {"clip": 10.0}, "normalize_reward": True}
@@ -133,8 +144,29 @@ def test_the_learners_process_shares_statistics() -> None:
     share(num_workers=0, rounds=3)
 
 
+def test_what_travels_between_workers_and_learner_survives_pickling() -> None:
+    with pool(**NORMALIZED) as probe:
+        weights = policy_of(probe).weights()
+    config = WorkerConfig(
+        env_id="Pendulum-v1", worker_id=0, incarnation=0, num_envs=4, rollout_length=8,
+        batch_size=None, num_threads=1, seed=2, env_options=NORMALIZED,
+    )  # fmt: skip
+    workers = [RolloutWorker(replace(config, worker_id=w), make_policy) for w in range(2)]
+    store, shared = WeightStore(), SharedStatistics()
+    for round_ in range(1, 4):
+        store.publish(weights, shared.common)
+        for worker in workers:
+            offer = pickle.loads(pickle.dumps(store.latest))
+            fragment = pickle.loads(pickle.dumps(worker.collect(offer)))
+            shared.add([fragment.info])
+        # two workers of 4 environments, 8 steps in each round
+        assert shared.common["reward"].count == pytest.approx(round_ * 64 + 1e-4, abs=1e-6)
+    for worker in workers:
+        worker.close()
+
+
 @pytest.mark.system
-def test_workers_share_statistics_through_the_coordinator() -> None:
+def test_workers_share_statistics_through_the_coordinator(ray_session: Any) -> None:
     share(num_workers=2, rounds=4)
 
 
