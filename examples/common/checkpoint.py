@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from rollouts import RunningStatistics
+
 FILE_NAME = "checkpoint.pt"
 
 
@@ -17,7 +19,8 @@ class Checkpointed:
     """A learner that names what of it a checkpoint holds.
 
     Attributes:
-      saved: attributes: modules, optimisers, tensors, a torch.Generator, numbers.
+      saved: attributes: modules, optimisers, tensors, a torch.Generator, RunningStatistics,
+        numbers.
     """
 
     saved: tuple[str, ...]
@@ -36,6 +39,8 @@ class Checkpointed:
                 part.data.copy_(state[name])
             elif hasattr(part, "load_state_dict"):
                 part.load_state_dict(state[name])
+            elif isinstance(part, RunningStatistics):
+                setattr(self, name, RunningStatistics.from_state_dict(state[name]))
             else:
                 setattr(self, name, state[name])
 

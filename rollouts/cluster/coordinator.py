@@ -24,6 +24,7 @@ from rollouts.distributed.options import (
     QueueLimits,
 )
 from rollouts.distributed.runner import Runner
+from rollouts.distributed.statistics import SharedStatistics
 from rollouts.distributed.taking import Taken, Taking
 from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import Array, WeightTransport
@@ -32,6 +33,7 @@ from rollouts.distributed.worker import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.own_env.registrations import travelling
+from rollouts.pool.statistics import RunningStatistics
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
 from rollouts.support.moved_keywords import explains_moved
@@ -169,6 +171,7 @@ class RolloutCoordinator:
             placement, num_workers=num_workers, num_threads=num_threads_per_worker
         )
         self._taking = Taking(lag)
+        self._statistics = SharedStatistics()
         self._close_lock = threading.Lock()
         self._runner = self._start(config, make_policy, rules, collect, inference, ray_address)
 
@@ -225,7 +228,9 @@ class RolloutCoordinator:
         Returns:
           The version, counted from weights.first_version: `policy_version` in the batches.
         """
-        version = self._weights.publish(weights)
+        common = self._statistics.common
+        # stores of several agents' policies take none
+        version = self._weights.publish(weights, *([common] if common else []))
         self._runner.published()
         return version
 
@@ -270,7 +275,22 @@ class RolloutCoordinator:
                 raise ClosedError("the coordinator is closed")
             if self._weights.latest is None:
                 raise ProtocolError("no weights yet: call publish_weights() before get()")
-            return self._taking.take(get, num_fragments, timeout_s, lambda: self._weights.version)
+            taken = self._taking.take(get, num_fragments, timeout_s, lambda: self._weights.version)
+            self._statistics.add(fragment.info for fragment in taken)
+            return taken
+
+    @property
+    def statistics(self) -> dict[str, RunningStatistics]:
+        """Of all that was taken, by "observation" and "reward", where workers normalise.
+
+        They travel with the weights: with each new version workers go on from what was common when
+        it was published. Set them before that to go on from a checkpoint.
+        """
+        return self._statistics.common
+
+    @statistics.setter
+    def statistics(self, statistics: Mapping[str, RunningStatistics]) -> None:
+        self._statistics.set(statistics)
 
     def scale_to(self, num_workers: int) -> None:
         """Makes workers 0 to num_workers - 1 those that collect; returns at once.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rollouts.policy import Policy
+    from rollouts.pool.statistics import RunningStatistics
 
 Weights = Mapping[str, Array]
 MakeOffer = Callable[[int, Weights], "WeightOffer"]
@@ -77,6 +78,21 @@ class StoredWeights:
         for part in self.parts:
             stored.update(cast(Mapping[str, Stored], part.fetch()))
         return stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithStatistics:
+    """An offer that running statistics come with, by "observation" and "reward"."""
+
+    offer: WeightOffer
+    statistics: Mapping[str, RunningStatistics]
+
+    @property
+    def version(self) -> int:
+        return self.offer.version
+
+    def fetch(self) -> Weights:
+        return self.offer.fetch()
 
 
 def take_over(policy: Policy, offer: WeightOffer) -> None:
@@ -133,7 +149,11 @@ class WeightStore:
         with self._lock:
             return self._published_bytes
 
-    def publish(self, weights: Mapping[str, Array | Tensor]) -> int:
+    def publish(
+        self,
+        weights: Mapping[str, Array | Tensor],
+        statistics: Mapping[str, RunningStatistics] | None = None,
+    ) -> int:
         """Stores a copy of the weights as the next version and returns its number.
 
         Args:
@@ -141,6 +161,7 @@ class WeightStore:
             any numeric dtypes. The memory of contiguous CPU tensors is copied once, into the store;
             tensors of a GPU are copied to pinned memory first. bfloat16 tensors come back as
             float32 arrays of the same values.
+          statistics: What workers that normalise go on from.
         Raises:
           SpecError: a value is not numeric, or a finite number does not fit the store's dtype.
         """
@@ -157,6 +178,8 @@ class WeightStore:
                 is_plain = all(isinstance(value, np.ndarray) for value in stored.values())
                 self._latest = offer if is_plain else StoredWeights(version, (offer,))
                 num_bytes = sum(map(bytes_of, stored.values()))
+            if statistics:
+                self._latest = WithStatistics(self._latest, dict(statistics))
             self._published_bytes += num_bytes
             return version
 

@@ -17,7 +17,8 @@ import numpy as np
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.frame_stacks import pack
-from rollouts.distributed.weights import WeightOffer, take_over
+from rollouts.distributed.statistics import go_on_from, take_new
+from rollouts.distributed.weights import WeightOffer, WithStatistics, take_over
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
@@ -185,6 +186,9 @@ class RolloutWorker:
         # only a fragment that comes through clears the mark
         self._is_broken = True
         if offer.version > self._version:
+            if isinstance(offer, WithStatistics):
+                go_on_from(self._collector.env, offer.statistics)
+                offer = offer.offer
             take_over(self._collector.policy, offer)
             self._version = offer.version
         start_s = time.perf_counter()
@@ -201,6 +205,7 @@ class RolloutWorker:
             max_policy_version=int(batch.policy_version.max()),
             collect_s=time.perf_counter() - start_s,
             nbytes=payload.nbytes,
+            statistics=take_new(self._collector.env),
         )
         self._seq_no += 1
         self._is_broken = False

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rollouts.batch import MultiAgentRollout
 from rollouts.collecting.frame_stacks import PackedRollout, join
 from rollouts.errors import ProtocolError
+from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
     from rollouts.batch import RolloutBatch
@@ -36,6 +37,8 @@ class FragmentInfo:
     max_policy_version: int
     collect_s: float
     nbytes: int  # of the arrays as they travel: of stacked observations each frame counts once
+    # what the worker's pool counted since its last fragment, where it normalises
+    statistics: Mapping[str, RunningStatistics] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
