@@ -66,7 +66,8 @@ def make_vec(
         metadata["render_fps"]; `render` works with either. Of what nothing draws: None.
       flatten_observation: False: observations of the DeepMind Control Suite's tasks are dicts
         of arrays (B, *shape) by dm_control's names, views of the same batch, and the spaces
-        are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
+        are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows. ViZDoom's observations,
+        else the screen alone, are vizdoom's dict: screen, gamevariables and other buffers.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
         tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
         `env_spec(id).runs_on_gpu` is True.
