@@ -138,6 +138,7 @@ def _load(env_id: str, header: str) -> dict[str, str | int]:
         "scenario_map": scenario.doom_map,
         "scenario_skill": scenario.doom_skill,
         "scenario_buttons": scenario.max_buttons_pressed,
+        "all_parts": False,
     }
 
 

@@ -69,6 +69,7 @@ def make_vec(
         MiniGrid are dicts of arrays (B, *shape) by the names of dm_control and minigrid (whose
         mission is words as numbers: `decode_mission`), views of the same batch, and the spaces
         are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
+        ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
         tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
         `env_spec(id).runs_on_gpu` is True.

@@ -30,7 +30,8 @@ Array = npt.NDArray[Any]
 # (rows of environments, camera) -> their frames
 Draw = Callable[[Sequence[int], int | str | None], list[Array]]
 
-_ATARI_FRAMES_PER_S = 60
+# of the engines that draw themselves, by the option that tells how many frames a step is
+_FRAMES_PER_S = {"frameskip": 60, "frame_skip": 35}  # Atari, ViZDoom
 # what of a model may be an environment's own and is seen
 _VISIBLE = (
     "body_pos",
@@ -146,7 +147,8 @@ class FrameSource:
         """Steps of the first environment in a second of its time, as Gymnasium has them."""
         spec = self._specs[0]
         if self._drawers[0] == "engine":
-            return max(1, round(_ATARI_FRAMES_PER_S / int(spec.options["frameskip"])))
+            skip = next(name for name in _FRAMES_PER_S if name in spec.options)
+            return max(1, round(_FRAMES_PER_S[skip] / int(spec.options[skip])))
         if self._drawers[0] == "box2d":
             return box2d.FRAMES_PER_S
         if self._drawers[0] == "gymnasium":
