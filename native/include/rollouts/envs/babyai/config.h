@@ -112,8 +112,10 @@ void CheckLevel(const BabyAIConfig& config, Check& check) {
   const std::int32_t room_for = inner / 3 * config.num_rows * config.num_cols;
   check.Between("num_dists", config.num_dists, config.level == Level::kPutNextLocal ? 2 : 0,
                 room_for < limit ? room_for : limit);
-  check.Between("objs_per_room", config.objs_per_room,
-                config.level == Level::kMoveTwoAcross ? 2 : 1, inner / 3 < 9 ? inner / 3 : 9);
+  if (config.level == Level::kPutNext || config.level == Level::kMoveTwoAcross) {
+    check.Between("objs_per_room", config.objs_per_room,
+                  config.level == Level::kMoveTwoAcross ? 2 : 1, inner / 3 < 9 ? inner / 3 : 9);
+  }
   check.Between("num_doors", config.num_doors, 2, 4);
   check.Probability("locked_room_prob", config.locked_room_prob);
 }
