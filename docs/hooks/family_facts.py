@@ -94,7 +94,7 @@ FACTS = {
         "mujoco",
     ),
     "minigrid": Facts(
-        "MiniGrid",
+        "MiniGrid and BabyAI",
         "Grid worlds of rooms, doors and keys, as plain data: they need no engine and run on a GPU "
         "too. Missions are numbers, which `rollouts.decode_mission` reads; "
         "`flatten_observation=False` gives minigrid's dict.",

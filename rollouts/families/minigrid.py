@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Missions of MiniGrid, whose words are numbers in observations."""
+"""Missions of MiniGrid and BabyAI, whose words are numbers in observations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.families.family import Family
 from rollouts.support.include_dir import include_dir
 
-FAMILY = Family(headers="envs/minigrid/")
+FAMILIES = (Family(headers="envs/minigrid/"), Family(headers="envs/babyai/"))
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def mission_words() -> tuple[str, ...]:
 
 
 def decode_mission(mission: npt.ArrayLike) -> str:
-    """Says a mission of a MiniGrid environment as minigrid does.
+    """Says a mission of MiniGrid or BabyAI as minigrid does.
 
     Args:
       mission: (W,) whole numbers, one for each word, then zeros: `obs["mission"][i]` with

@@ -15,7 +15,7 @@ from rollouts.families.family import Family
 FAMILIES = (
     Family(headers="envs/classic/", drawer="gymnasium"),
     Family(headers="envs/toy_text/"),
-    minigrid.FAMILY,
+    *minigrid.FAMILIES,
     Family(headers="envs/multi_agent/", drawer="tag"),
     Family(headers="envs/mpe/", drawer="particles"),
     Family(headers="own/"),  # of users, see rollouts/own_env/

@@ -65,10 +65,10 @@ def make_vec(
         than num_threads in synchronous mode). Linux only.
       render_mode: "rgb_array" or None, for wrappers that look at it and at
         metadata["render_fps"]; `render` works with either. Of what nothing draws: None.
-      flatten_observation: False: observations of the DeepMind Control Suite's tasks and of
-        MiniGrid are dicts of arrays (B, *shape) by the names of dm_control and minigrid (whose
-        mission is words as numbers: `decode_mission`), views of the same batch, and the spaces
-        are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
+      flatten_observation: False: observations of the DeepMind Control Suite's tasks, of
+        MiniGrid and of BabyAI are dicts of arrays (B, *shape) by the names of dm_control and
+        minigrid (whose mission is words as numbers: `decode_mission`), views of the same batch,
+        and the spaces are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
         ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
         tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
