@@ -45,7 +45,6 @@ void game_act(Player* player, int action, float repeat_probability) {
   Act(player->console, action, repeat_probability);
 }
 
-
 const U8* game_ram(const Player* player) { return Ram(player->console); }
 const U8* game_screen(const Player* player) { return Screen(player->console); }
 
