@@ -18,7 +18,9 @@ ROMS = sorted(
     if path.stem not in ("combat", "joust", "maze_craze", "warlords")
 )
 # what is known to differ, to be found out
-DIFFERENT = {"alien", "backgammon", "journey_escape", "pitfall2", "qbert", "tic_tac_toe_3d"}
+DIFFERENT = {
+    *("alien", "backgammon", "double_dunk", "journey_escape", "pitfall2", "qbert", "tic_tac_toe_3d")
+}
 # cartridges of every kind, joysticks and paddles, PAL, sticky actions within a reset
 FEW = [
     *("adventure", "blackjack", "breakout", "pong", "seaquest", "montezuma_revenge", "robotank"),
