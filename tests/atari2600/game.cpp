@@ -37,17 +37,12 @@ Player* game_clone(const Player* player) {
 
 void game_delete(Player* player) { delete player; }
 
-void game_reset(Player* player, int mode, int difficulty) {
-  Reset(player->console, mode, difficulty);
+void game_reset(Player* player, int mode, int difficulty, float repeat_probability) {
+  Reset(player->console, mode, difficulty, repeat_probability);
 }
 
 void game_act(Player* player, int action, float repeat_probability) {
   Act(player->console, action, repeat_probability);
-}
-
-// Frames of one action, for a measurement.
-void game_run(Player* player, const int* actions, int frames) {
-  for (int i = 0; i < frames; ++i) Act(player->console, actions[i / 4], 0.0f);
 }
 
 const U8* game_ram(const Player* player) { return Ram(player->console); }

@@ -20,9 +20,8 @@ def build_games(folder: Path) -> ctypes.CDLL:
     found.game_new.restype = found.game_clone.restype = pointer
     found.game_new.argtypes = [ctypes.c_char_p, number, ctypes.c_uint]
     found.game_clone.argtypes = found.game_delete.argtypes = [pointer]
-    found.game_reset.argtypes = [pointer, number, number]
+    found.game_reset.argtypes = [pointer, number, number, ctypes.c_float]
     found.game_act.argtypes = [pointer, number, ctypes.c_float]
-    found.game_run.argtypes = [pointer, pointer, number]
     found.game_ram.restype = found.game_screen.restype = pointer
     found.game_ram.argtypes = found.game_screen.argtypes = [pointer]
     return found
@@ -45,7 +44,7 @@ class Twins:
         assert self.player, rom
         # loadROM has reset the game
         self.mode, self.difficulty = self.ale.getAvailableModes()[0], 0
-        library.game_reset(self.player, self.mode, self.difficulty)
+        library.game_reset(self.player, self.mode, self.difficulty, self.sticky)
 
     def close(self) -> None:
         self.library.game_delete(self.player)
@@ -59,7 +58,7 @@ class Twins:
             self.difficulty = difficulty
             self.ale.setDifficulty(difficulty)
         self.ale.reset_game()
-        self.library.game_reset(self.player, self.mode, self.difficulty)
+        self.library.game_reset(self.player, self.mode, self.difficulty, self.sticky)
 
     def act(self, action: int) -> None:
         """A frame of both."""

@@ -67,11 +67,13 @@ inline ROLLOUTS_HD void SetHands(GameConsole& g, I32 action) {
   const Push push = PushOf(action);
   inputs.port_a = 0xff;
   inputs.fire[0] = inputs.fire[1] = 0x80;
-  if (g.game->controls == Controls::kPaddles) {
-    if (push.fire) inputs.port_a = 0x7f;
-    inputs.paddles[0] = PaddleCycles(g.resistances[0]);
-    inputs.paddles[1] = PaddleCycles(g.resistances[1]);
-    inputs.paddles[2] = inputs.paddles[3] = kFullPaddle;
+  if (g.game->controls >= Controls::kPaddles) {
+    // Pong: the first player has the second paddle, and there are two more
+    const bool swapped = g.game->controls == Controls::kSwappedPaddles;
+    if (push.fire) inputs.port_a = swapped ? 0xbf : 0x7f;
+    inputs.paddles[swapped] = PaddleCycles(g.resistances[0]);
+    inputs.paddles[!swapped] = PaddleCycles(g.resistances[1]);
+    inputs.paddles[2] = inputs.paddles[3] = swapped ? kFullPaddle : kEmptyPaddle;
     return;
   }
   for (I32& paddle : inputs.paddles) paddle = kEmptyPaddle;
@@ -134,8 +136,17 @@ inline ROLLOUTS_HD void RunFrames(GameConsole& g, I32 frames) {
   for (I32 i = 0; i < frames; ++i) RunFrame(g);
 }
 
+// What a sticky action becomes.
+inline ROLLOUTS_HD I32 DrawAction(GameConsole& g, I32 action, float repeat_probability) {
+  // a number for either player
+  if (DrawUnit(g.sticky_random) < static_cast<double>(repeat_probability)) action = g.last_action;
+  Draw(g.sticky_random);
+  g.last_action = action;
+  return action;
+}
+
 // Presses the keys of a mode (see Game::modes).
-inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys) {
+inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat_probability) {
   U8& switches = g.console.inputs.switches;
   const U8 released = switches;
   while (*keys && *keys != ';') {
@@ -150,7 +161,17 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys) {
     if (key == 'l') action = 4;
     if (key == 'd') action = 5;
     if (key == 'j') action = 10;
+    const bool drawn = *keys == '?';
+    if (drawn) ++keys;
+    while (*keys == ' ') ++keys;
     for (; times > 0; --times) {
+      if (drawn) {
+        for (I32 i = 0; i < frames; ++i) {
+          SetHands(g, DrawAction(g, action, repeat_probability));
+          RunFrame(g);
+        }
+        continue;
+      }
       SetHands(g, action);
       if (key == 'S') switches = released & ~2;
       if (key == 'R') switches = released & ~1;
@@ -190,26 +211,26 @@ inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom,
 
 // ale-py's reset_game: `mode` is one of the game's, `difficulty` a bit of game.difficulties. A reset
 // draws random numbers, and RAM is kept: the second one differs from the first, as ale-py's does.
-inline ROLLOUTS_HD void Reset(GameConsole& g, I32 mode, I32 difficulty) {
+// Some modes are chosen with sticky actions.
+inline ROLLOUTS_HD void Reset(GameConsole& g, I32 mode, I32 difficulty,
+                              float repeat_probability) {
   g.console.inputs.switches = static_cast<U8>(0x3f | (difficulty & 3) << 6);
+  g.last_action = 0;
   CenterPaddles(g);
   SetHands(g, 0);
   ResetChips(g);
   RunFrames(g, 60);
-  PressKeys(g, "R4");
-  if (const char* const keys = FindKeys(*g.game, mode)) PressKeys(g, keys);
+  PressKeys(g, "R4", repeat_probability);
+  if (const char* const keys = FindKeys(*g.game, mode)) PressKeys(g, keys, repeat_probability);
 }
 
 // One frame with an action of 0..17. With `repeat_probability`, the action of the frame before is
 // taken instead (sticky actions). A paddle turns by 23000 * strength.
 inline ROLLOUTS_HD void Act(GameConsole& g, I32 action, float repeat_probability,
                             float strength = 1) {
-  // a number for either player
-  if (DrawUnit(g.sticky_random) < static_cast<double>(repeat_probability)) action = g.last_action;
-  Draw(g.sticky_random);
-  g.last_action = action;
+  action = DrawAction(g, action, repeat_probability);
   const Push push = PushOf(action);
-  if (g.game->controls == Controls::kPaddles) {
+  if (g.game->controls >= Controls::kPaddles) {
     const I32 turn = static_cast<I32>(kTurn * strength) * (push.left - push.right);
     I32 turned = g.resistances[0] + turn;
     if (turned < kLeastTurned) turned = kLeastTurned;

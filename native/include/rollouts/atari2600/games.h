@@ -7,7 +7,7 @@
 namespace rollouts::atari2600 {
 
 // What a player's hands have to do with.
-enum class Controls : U8 { kJoystick, kRightJoystick, kPaddles };
+enum class Controls : U8 { kJoystick, kRightJoystick, kPaddles, kSwappedPaddles };
 
 struct Game {
   const char* name;  // of ale-py's ROM file, without ".bin"
@@ -25,7 +25,7 @@ struct Game {
   // Every mode's number, a colon, and the keys that choose it and start the game; semicolons between
   // modes. A key is a letter, a number of frames, and "x" with how many times if not once:
   // S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r: UP, DOWN, LEFT,
-  // RIGHT; j: UP and FIRE. The first mode is the default.
+  // RIGHT; j: UP and FIRE. With "?" behind it, it is a sticky action. The first mode is the default.
   const char* modes;
 };
 
