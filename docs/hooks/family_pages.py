@@ -66,7 +66,8 @@ def _page(
         )
         return name, _joined(parts), None
     drawn = facts.drawn or specs[0].id
-    frame, about_frame = _frame(drawn)
+    nobody = None, "Nothing draws these environments."
+    frame, about_frame = nobody if family.drawer is None else _frame(drawn)
     parts.append(f"![A frame of {drawn}]({name}.png)" if frame else about_frame)
     parts += ["## Ids", _id_table(specs)]
     parts += ["## Options and infos", "Options are keywords of `rollouts.make_vec`."]
@@ -183,8 +184,6 @@ def _frame(env_id: str) -> tuple[bytes | None, str]:
             frames = env.render()
     except (rollouts.RolloutsError, ImportError) as error:
         return None, f"No frame: {_plain(str(error))}."
-    if frames is None:
-        return None, "Nothing draws these environments."
     file = io.BytesIO()
     Image.fromarray(np.asarray(frames[0])).save(file, format="PNG")
     return file.getvalue(), ""

@@ -71,7 +71,9 @@ def cluster_of_its_own(*, num_cpus: int) -> Iterator[str]:
         env=environ_with_path(),
     )
     assert process.stdout is not None
-    yield process.stdout.readline().strip()
+    address = process.stdout.readline().strip()
+    assert address, "the process ended before its cluster was up"
+    yield address
     process.communicate("\n", timeout=HANG_S)
     assert process.returncode == 0
 
