@@ -8,6 +8,7 @@ but ours is imported before a peer is asked for.
 
 from __future__ import annotations
 
+from rollouts.bench.engine_peers import ENGINE_PEERS
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
@@ -16,6 +17,7 @@ from rollouts.bench.runner import compare
 
 PEERS = {
     **LIBRARIES,
+    **ENGINE_PEERS,
     MujocoRollout.name: MujocoRollout(),
     MujocoBatch.name: MujocoBatch(),
     **MULTI_AGENT_PEERS,
