@@ -8,10 +8,10 @@ but ours is imported before a peer is asked for.
 
 from __future__ import annotations
 
-from rollouts.bench.engine_peers import ENGINE_PEERS
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
+from rollouts.bench.other_id import ENGINE_PEERS
 from rollouts.bench.peers import LIBRARIES, OpenEnv, Peer, Rollouts
 from rollouts.bench.runner import compare
 

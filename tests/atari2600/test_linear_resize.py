@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bilinear resize of Atari frames against OpenCV's algorithm written down in plain Python.
 
-tests/oracle/test_atari_observations.py compares growing frames with OpenCV itself, through ale-py.
+test_atari_observations.py compares growing frames with OpenCV itself, through ale-py.
 """
 
 from __future__ import annotations
