@@ -18,7 +18,7 @@ DIFFERENT: dict[str, str] = {
     "ALE/Blackjack-v5": _EARLY,
     "ALE/JourneyEscape-v5": _EARLY,
     "ALE/Klax-v5": "its score is in the cartridge's memory, which its rules do not see",
-    "ALE/MiniatureGolf-v5": "its score at the start cannot be taken over, so that it ends in an error",
+    "ALE/MiniatureGolf-v5": "it ends in an error: its score at the start is not found",
     "ALE/Pitfall2-v5": _EARLY,
     "ALE/Pong-v5": _EARLY,
     "ALE/TicTacToe3D-v5": _EARLY,
