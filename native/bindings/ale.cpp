@@ -95,7 +95,7 @@ void BindAle(py::module_& module) {
         const AlePalette palette = ale.Palette();
         return Bytes(static_cast<py::ssize_t>(palette.gray.size()), palette.gray.data());
       })
-      .def("clone_state", &Ale::CloneState)
+      .def("clone_state", [](Ale& ale) { return ale.CloneState(); })
       .def("restore_state", &Ale::RestoreState, py::arg("state"));
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another of our ids as a peer: one header compiled in two ways, say."""
+"""Ours once more, as a peer: another id (one header compiled in two ways, say) or engine."""
 
 from __future__ import annotations
 
@@ -32,3 +32,26 @@ class OtherId(Rollouts):
                     f"{theirs}"
                 )
         return super().make(settings, dataclasses.replace(own, id=self.name))
+
+
+class OneEngine(Rollouts):
+    """This library once more, with `engine` set: our own Atari 2600, or ALE's."""
+
+    def __init__(self, engine: str) -> None:
+        """`engine`: "native" or "ale"."""
+        self.name = f"rollouts-{engine}"
+        self._engine = engine
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        """Makes it with the same settings. Raises SpecError for ids that have no engines."""
+        if "obs_type" not in spec.options:
+            raise SpecError(
+                f"peer {self.name!r} has no environment {spec.id!r}: measure an 'ALE/...-v5' id, "
+                "or leave this peer out"
+            )
+        options = {**settings.env_options, "engine": self._engine}
+        own = env_spec(spec.id, max_episode_steps=settings.max_episode_steps, **options)
+        return super().make(dataclasses.replace(settings, env_options=options), own)
+
+
+ENGINE_PEERS = {one.name: one for one in (OneEngine("native"), OneEngine("ale"))}

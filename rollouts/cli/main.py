@@ -4,7 +4,7 @@
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, the commands
 that begin with `bench` measure, `report` measures everything and writes a page, `soak` watches it
 for an hour, `tune-batch` finds the best number of environments, `top` watches a job, `record` films
-a policy.
+a policy, `verify-atari` compares our Atari 2600 with ale-py's.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import report as cli_report
 from rollouts.cli import tune_batch as cli_tune_batch
+from rollouts.cli import verify_atari as cli_verify_atari
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.specs import OptionValue
@@ -47,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 1 where `top` found the run dead or `check-env` a fault; 2 for a mistake in
-      the arguments or something not installed.
+      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault or `verify-atari` a
+      difference; 2 for a mistake in the arguments or something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -65,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_new_env.write(args.header, agents=args.agents)
         elif args.command == "check-env":
             return 0 if cli_check_env.check(args) else 1
+        elif args.command == "verify-atari":
+            return 0 if cli_verify_atari.verify(args) else 1
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "bench-replay":
@@ -193,6 +196,13 @@ def _parser() -> argparse.ArgumentParser:
     cli_report.add_commands(
         commands, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
+    verifying = commands.add_parser(
+        "verify-atari",
+        help="compare our own Atari 2600 with ale-py, frame by frame",
+        description="Plays games in both with the same actions and compares memory, screen, "
+        "reward, lives and end of each frame. Exit status: 0, or 1 where a game differs.",
+    )
+    cli_verify_atari.add_arguments(verifying, positive_int=_positive_int)
 
     watch = commands.add_parser(
         "top",

@@ -48,6 +48,9 @@ ATARI_OPTIONS = {
     "mode": -1,
     "difficulty": -1,
     "ram_info": False,
+    "engine": "auto",
+    "obs_type": "screen",
+    "use_inter_area_resize": True,
 }
 
 
@@ -282,6 +285,25 @@ def test_envpool_gets_our_atari_options_in_its_words() -> None:
         "difficulty": -1,
         "use_inter_area_resize": True,
     }
+
+
+def test_each_engine_of_an_atari_game_is_a_peer() -> None:
+    settings = Settings(env_id="ALE/Breakout-v5", num_envs=2, batch_size=2, num_threads=1)
+    made = [
+        PEERS[f"rollouts-{name}"].make(settings, env_spec(settings.env_id))
+        for name in ("native", "ale")
+    ]
+    try:
+        assert [one.options["engine"] for one in made] == ["native", "ale"]
+        for one in made:
+            one.start()
+            one.env.step(np.zeros(2, int))
+    finally:
+        for one in made:
+            one.close()
+    cart_pole = Settings(env_id="CartPole-v1", num_envs=2, batch_size=2, num_threads=1)
+    with pytest.raises(SpecError, match="measure an 'ALE/"):
+        PEERS["rollouts-native"].make(cart_pole, env_spec("CartPole-v1"))
 
 
 def test_gymnasium_gets_our_atari_options_in_its_words() -> None:

@@ -11,9 +11,9 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 # include/rollouts/ and src/ have these folders; those of one row do not include each other
 ORDER = [
     ("core",),
-    ("support", "data"),
+    ("support", "data", "atari2600"),
     ("engines",),
-    ("envs", "atari2600", "pool", "replay", "device"),
+    ("envs", "pool", "replay", "device"),
     ("policy", "plugin", "wrappers"),
     ("registry",),
     ("bindings",),

@@ -301,10 +301,10 @@ void Ale::SetDifficulty(std::uint32_t difficulty) {
   Symbols().set_difficulty(storage_, difficulty);
 }
 
-std::unique_ptr<AleState> Ale::CloneState() {
+std::unique_ptr<AleState> Ale::CloneState(bool include_rng) {
   // the returned object is built right in the allocation (guaranteed elision)
   return std::unique_ptr<AleState>(
-      new AleState(Symbols().clone_state(storage_, /*include_rng=*/true)));
+      new AleState(Symbols().clone_state(storage_, include_rng)));
 }
 void Ale::RestoreState(const AleState& state) {
   RefusedAsError([&] { Symbols().restore_state(storage_, state); });

@@ -107,7 +107,7 @@ class Ale {
 
   // The whole emulator and its random generators, but not its frame buffers:
   // screen() keeps showing the old frame after RestoreState until the next Act.
-  std::unique_ptr<AleState> CloneState();
+  std::unique_ptr<AleState> CloneState(bool include_rng = true);
   // Throws EngineError for a state that ALE cannot restore, and leaves the emulator
   // undefined then.
   void RestoreState(const AleState& state);

@@ -44,6 +44,18 @@ std::vector<U8> ReadRom(const std::string& path) {
   return rom;
 }
 
+// The rules' part of a state of ALE's: it comes before one last flag, and the two ends of a paddle.
+void TakeOverRules(const AtariGame& game, AleRules& rules) {
+  constexpr std::size_t kBytesBehind = 12;
+  const std::string& state = game.start_bytes();
+  const std::size_t size = rules.Save().size();
+  if (state.size() < size + kBytesBehind) throw EngineError("ALE's saved state has no rules");
+  const std::string part = state.substr(state.size() - kBytesBehind - size, size);
+  rules.Restore(part);
+  // what is not the rules' would hardly be the same again
+  if (rules.Save() != part) throw EngineError("ALE's saved state has its rules elsewhere");
+}
+
 // As AtariGame's emulator is started: switched on, reset once by that, and once more.
 std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
   auto native = std::make_shared<NativeGame>();
@@ -58,10 +70,12 @@ std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
   PowerOn(console, *native->game, native->rom.data(), /*random_seed=*/0);
   const char* modes = native->game->modes;
   const std::int32_t own_mode = atari2600::ParseNumber(modes);
-  Reset(console, own_mode, 0);
+  Reset(console, own_mode, 0, /*repeat_probability=*/0);
   const bool is_default = game.mode() == AtariGame::kDefault;
-  Reset(console, is_default ? own_mode : game.mode(), std::max(game.difficulty(), 0));
+  Reset(console, is_default ? own_mode : game.mode(), std::max(game.difficulty(), 0),
+        /*repeat_probability=*/0);
   native->start_rules = std::make_unique<AleRules>(game.rom_path(), native->rom, Ram(console));
+  TakeOverRules(game, *native->start_rules);
   return native;
 }
 
