@@ -99,8 +99,8 @@ FACTS = {
         "too. Missions are numbers, which `rollouts.decode_mission` reads; "
         "`flatten_observation=False` gives minigrid's dict.",
         "Farama's `minigrid` 3.2",
-        "Every step is equal to minigrid's on a grid of ours; grids come from other random numbers, "
-        "with the same distribution.",
+        "Every step is equal to minigrid's on a grid of ours; grids come from other random "
+        "numbers.",
     ),
     "vizdoom": Facts(
         "ViZDoom",

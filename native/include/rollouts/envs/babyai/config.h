@@ -20,7 +20,7 @@ inline constexpr std::int32_t kAction = 1, kAllSentences = 7;
 inline constexpr const char* kSelections[] = {"any", "color", "loc"};
 
 struct BabyAIConfig {
-  minigrid::ShownConfig shown;
+  minigrid::ShownConfig shown{};
   Level level = Level::kGoToRedBall;
   std::int32_t room_size = 8;  // cells of a side of a room, walls included
   std::int32_t num_rows = 3;  // rows of rooms

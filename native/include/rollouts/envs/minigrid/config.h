@@ -45,7 +45,7 @@ inline constexpr const char* kObstacleTypes[] = {"lava", "wall"};
 inline constexpr const char* kObjectTypes[] = {"key", "ball", "box"};
 
 struct MiniGridConfig {
-  ShownConfig shown;
+  ShownConfig shown{};
   Level level = Level::kEmpty;
   std::int32_t size = 8;  // cells of a side of the grid, walls included
   std::int32_t grid_width = 25;  // cells of a row of the grid, walls included, minigrid's width
