@@ -204,7 +204,7 @@ class RolloutCoordinator:
         # only here is Ray needed
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
             from rollouts.cluster.ray_runner import RayRunner
-        # elsewhere it may need a GPU that this process has not, or spaces that are not known here
+        # elsewhere it may need a GPU that is not here, or spaces that are not known yet
         needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
         if collect.make_collector is None and collect.make_env is None and not needs_gpu:
             try_policy(make_policy, config)
@@ -228,9 +228,7 @@ class RolloutCoordinator:
         Returns:
           The version, counted from weights.first_version: `policy_version` in the batches.
         """
-        common = self._statistics.common
-        # stores of several agents' policies take none
-        version = self._weights.publish(weights, *([common] if common else []))
+        version = self._weights.publish(weights, self._statistics.common)
         self._runner.published()
         return version
 
@@ -283,8 +281,7 @@ class RolloutCoordinator:
     def statistics(self) -> dict[str, RunningStatistics]:
         """Of all that was taken, by "observation" and "reward", where workers normalise.
 
-        They travel with the weights: with each new version workers go on from what was common when
-        it was published. Set them before that to go on from a checkpoint.
+        They travel with each new version of the weights; set them to go on from a checkpoint.
         """
         return self._statistics.common
 

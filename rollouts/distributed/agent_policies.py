@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rollouts.policies.protocol import Policy
+    from rollouts.pool.statistics import RunningStatistics
 
 Groups = Mapping[str, AgentGroup]
 
@@ -67,12 +68,15 @@ class PoliciesStore(WeightStore):
             return sum(store.published_bytes for store in self._stores.values())
 
     def publish(  # type: ignore[override]
-        self, weights: Mapping[str, Mapping[str, Array | Tensor]]
+        self,
+        weights: Mapping[str, Mapping[str, Array | Tensor]],
+        statistics: Mapping[str, RunningStatistics] | None = None,
     ) -> int:
         """Stores a copy of some policies' weights; the others keep theirs.
 
         Args:
           weights: policy -> name -> array, see `WeightStore.publish`.
+          statistics: None or empty: environments with several agents keep none.
         Returns:
           The new version, of all policies.
         Raises:
