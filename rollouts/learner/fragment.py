@@ -109,6 +109,10 @@ class Fragment:
         return self.info.collect_s
 
     @property
+    def statistics(self) -> Mapping[str, RunningStatistics]:
+        return self.info.statistics
+
+    @property
     def nbytes(self) -> int:
         return self.info.nbytes
 

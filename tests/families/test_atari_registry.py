@@ -88,7 +88,7 @@ def test_installed_ale_py_is_supported() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"img_height": 300}, "img_height, img_width is 300, 84, expected 1 to 210"),
+        ({"img_height": 4097}, "img_height, img_width is 4097, 84, expected 1 to 4096"),
         ({"frameskip": 0}, "frameskip is 0, expected 1 or more"),
         ({"stack_num": 0}, "stack_num is 0, expected 1 or more"),
         ({"noop_max": -1}, "noop_max is -1, expected 0 or more"),
