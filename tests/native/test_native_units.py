@@ -41,7 +41,10 @@ OBJECTS = {
     ),
     "plugin": (("plugin/plugin_batch", "engines/shared_library"), ("plugin",)),
     "support": (
-        ("support/huge_pages", "support/options", "support/page_memory", "support/state"),
+        (
+            *("support/huge_pages", "support/moments", "support/options", "support/page_memory"),
+            "support/state",
+        ),
         ("core", "options", "steps", "returns", "main"),
     ),
 }
