@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
 #include "doom_symbols.h"
 #include "rollouts/support/errors.h"
@@ -23,6 +24,10 @@ constexpr int kPlayer = 0;  // vizdoom::PLAYER
 // Stands for the shared memory of a game that has none yet. ViZDoom asks there whether it records
 // an episode when it gives up a game that did not start, and would follow a null pointer.
 alignas(std::max_align_t) std::array<std::byte, 4 << 20> no_shared_state;
+
+// One game is started at a time: vizdoom's threads fork, and what other libraries do before a fork,
+// such as OpenBLAS that joins its threads, never ends when two of them do it at once.
+std::mutex starting;
 
 }  // namespace
 
@@ -143,6 +148,7 @@ void Doom::Start(std::uint32_t seed) {
     void* const shared = no_shared_state.data();
     auto* const controller = static_cast<std::byte*>(DoomControllerOf(storage_));
     std::memcpy(controller + s.shared_state_offset, &shared, sizeof(shared));
+    const std::lock_guard lock(starting);
     s.init(storage_);
   });
   // a layout other than DoomStateLayout's would hardly have these sizes
