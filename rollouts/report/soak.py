@@ -116,6 +116,7 @@ class _Everything(contextlib.ExitStack):
         self.kills = 0
         self._random, self._rounds = random.Random(seed), 0
         self._make_vec = make_vec
+        self._policy = _make_policy(spec)
         self._pool = self.enter_context(make_vec(_ENV_ID, 64, seed=seed))
         self._hosted = self.enter_context(from_env_fns([_make_env] * 8, num_processes=2))
         self._coordinator = self.enter_context(
@@ -154,6 +155,7 @@ class _Everything(contextlib.ExitStack):
                 env.send(env.action_space.sample()[: len(info["env_id"])], info["env_id"])
         if self._rounds % _KILL_EVERY == 0:
             self._kill_worker()
+        self._coordinator.publish_weights(self._policy.weights())
         for _ in range(8):
             for fragment in self._coordinator.get_fragments(2, timeout_s=120.0):
                 self._replay.add_batch(fragment)
