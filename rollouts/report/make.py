@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -117,5 +116,5 @@ def _facts() -> dict[str, str]:
         "System": f"{platform.platform()}, Python {platform.python_version()}",
         "Load before": "unknown" if machine.load_1min is None else f"{machine.load_1min}",
         "rollouts": machine.versions["rollouts"],
-        "Command": f"rollouts report (process {os.getpid()} measured nothing else)",
+        "Command": "rollouts report; those of each section stand below it",
     }
