@@ -81,6 +81,9 @@ def become(request: dict[str, Any], status: int) -> None:
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    # Ray read its variables, RAY_AUTH_MODE among them, when the server imported it
+    if raylet := sys.modules.get("ray._raylet"):
+        raylet.Config.initialize("")
 
 
 def main() -> None:
