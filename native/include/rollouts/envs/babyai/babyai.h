@@ -42,7 +42,7 @@ struct BabyAI {
     babyai::CheckLevel(config, check);
   }
 
-  ROLLOUTS_HD static void Reset(const Config& config, State& state, Rng& rng) {
+  ROLLOUTS_NOINLINE static void Reset(const Config& config, State& state, Rng& rng) {
     babyai::Drawing drawing = {config, state.grid, state.task, rng, {}, -1};
     for (std::int32_t i = 0; i < kMostGrids; ++i) {
       if (DrawLevel(drawing)) break;
@@ -59,7 +59,7 @@ struct BabyAI {
     }
   }
 
-  ROLLOUTS_HD static StepResult Step(const Config&, State& state, const Action* action, Rng&) {
+  ROLLOUTS_NOINLINE static StepResult Step(const Config&, State& state, const Action* action, Rng&) {
     StepResult result = minigrid::DoAction(state.grid, *action);
     if (*action == minigrid::kDrop) babyai::NotePlaces(state.grid, state.task);
     const babyai::Verdict verdict = babyai::LookAt(state.grid, state.task, *action);
@@ -86,7 +86,7 @@ struct BabyAI {
   }
 
   // A level with sensible instructions; false: it did not come about.
-  ROLLOUTS_HD static bool DrawLevel(babyai::Drawing& drawing) {
+  ROLLOUTS_NOINLINE static bool DrawLevel(babyai::Drawing& drawing) {
     const Config& config = drawing.config;
     const std::int32_t side = config.room_size - 1;
     minigrid::Clear(drawing.grid, side * config.num_cols + 1, side * config.num_rows + 1);
@@ -102,7 +102,7 @@ struct BabyAI {
     return true;
   }
 
-  ROLLOUTS_HD static bool FillRooms(babyai::Drawing& drawing) {
+  ROLLOUTS_NOINLINE static bool FillRooms(babyai::Drawing& drawing) {
     switch (drawing.config.level) {
       case Level::kGoToRedBallGrey: case Level::kGoToRedBall: case Level::kGoToRedBlueBall:
         return babyai::MakeGoToRedBall(drawing);

@@ -31,23 +31,23 @@ ROLLOUTS_HD inline std::int32_t DrawRoom(Drawing& drawing) {
   return drawing.rooms.Of(column, Draw(drawing.rng, 0, drawing.rooms.rows));
 }
 // minigrid's coin: heads is 0.
-ROLLOUTS_HD inline bool DrawBool(Rng& rng) { return rng.Below(2) == 0; }
+inline ROLLOUTS_NOINLINE bool DrawBool(Rng& rng) { return rng.Below(2) == 0; }
 
-ROLLOUTS_HD inline std::int32_t AddObject(Drawing& drawing, std::int32_t room,
+inline ROLLOUTS_NOINLINE std::int32_t AddObject(Drawing& drawing, std::int32_t room,
                                           std::uint32_t type, std::uint32_t color) {
   return PlaceInRoom(drawing.grid, drawing.rooms, room, MakeCell(type, color), drawing.rng);
 }
 // A door of a drawn wall and colour; what it is in the grid.
-ROLLOUTS_HD inline Cell AddAnyDoor(Drawing& drawing, std::int32_t room, bool locked) {
+inline ROLLOUTS_NOINLINE Cell AddAnyDoor(Drawing& drawing, std::int32_t room, bool locked) {
   const std::int32_t wall = DrawWall(drawing.rooms, room, drawing.rng);
   return AddDoor(drawing.grid, drawing.rooms, room, wall, DrawColor(drawing.rng), locked);
 }
-ROLLOUTS_HD inline bool PutAgent(Drawing& drawing, std::int32_t room) {
+inline ROLLOUTS_NOINLINE bool PutAgent(Drawing& drawing, std::int32_t room) {
   return PlaceAgentInRoom(drawing.grid, drawing.rooms, room, drawing.rng);
 }
 
 // Objects in a room, in any (-1); `differ`: from each other and from all before them.
-ROLLOUTS_HD inline bool AddDistractors(Drawing& drawing, std::int32_t room, std::int32_t count,
+inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room, std::int32_t count,
                                        bool differ) {
   Rooms& rooms = drawing.rooms;
   for (const std::int32_t end = rooms.num_objects + count; rooms.num_objects < end;) {
@@ -64,7 +64,7 @@ ROLLOUTS_HD inline bool AddDistractors(Drawing& drawing, std::int32_t room, std:
 }
 
 // Whether the agent gets to everything through doors, locked ones too, and round all objects.
-ROLLOUTS_HD inline bool AllReachable(const Grid& grid) {
+inline ROLLOUTS_NOINLINE bool AllReachable(const Grid& grid) {
   std::uint8_t seen[minigrid::kMaxCells] = {};
   std::int16_t todo[minigrid::kMaxCells];
   std::int32_t count = 0;
@@ -98,23 +98,23 @@ ROLLOUTS_HD inline Description Like(Cell object) {
 ROLLOUTS_HD inline Description OfType(std::uint32_t type) {
   return {static_cast<std::int32_t>(type), -1, kAnywhere};
 }
-ROLLOUTS_HD inline bool Tell(Drawing& drawing, Kind kind, const Description& what,
+inline ROLLOUTS_NOINLINE bool Tell(Drawing& drawing, Kind kind, const Description& what,
                              bool strict = false) {
   drawing.task.parts[0] = {kind, strict, what, {}};
   return true;
 }
-ROLLOUTS_HD inline bool TellPutNext(Drawing& drawing, Cell what, Cell beside) {
+inline ROLLOUTS_NOINLINE bool TellPutNext(Drawing& drawing, Cell what, Cell beside) {
   drawing.task.parts[0] = {kPutNext, 0, Like(what), Like(beside)};
   return true;
 }
 // An object that was put somewhere, from number `first` on.
-ROLLOUTS_HD inline Cell DrawObject(Drawing& drawing, std::int32_t first) {
+inline ROLLOUTS_NOINLINE Cell DrawObject(Drawing& drawing, std::int32_t first) {
   const std::int32_t number = Draw(drawing.rng, first, drawing.rooms.num_objects);
   return drawing.grid.cells[drawing.rooms.objects[number]];
 }
 
 // A description that some object fits; false: none was found in 101 tries.
-ROLLOUTS_HD inline bool DrawMeant(Drawing& drawing, bool doors, bool others, Description& meant) {
+inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool others, Description& meant) {
   const BabyAIConfig& config = drawing.config;
   Rng& rng = drawing.rng;
   for (std::int32_t i = 0; i < 101; ++i) {
@@ -145,7 +145,7 @@ ROLLOUTS_HD inline std::int32_t DrawBit(std::int32_t bits, Rng& rng) {
   return numbers[Draw(rng, 0, count)];
 }
 
-ROLLOUTS_HD inline bool DrawPart(Drawing& drawing, Instruction& part) {
+inline ROLLOUTS_NOINLINE bool DrawPart(Drawing& drawing, Instruction& part) {
   part = {};
   // in minigrid's order: go to, pick up, open, put next
   part.kind = DrawBit(drawing.config.action_kinds, drawing.rng);
@@ -154,13 +154,13 @@ ROLLOUTS_HD inline bool DrawPart(Drawing& drawing, Instruction& part) {
   return part.kind != kPutNext || DrawMeant(drawing, true, true, part.beside);
 }
 // `both`: a side of two parts.
-ROLLOUTS_HD inline bool DrawSide(Drawing& drawing, std::int32_t side, bool both) {
+inline ROLLOUTS_NOINLINE bool DrawSide(Drawing& drawing, std::int32_t side, bool both) {
   Task& task = drawing.task;
   task.both[side] = both;
   return DrawPart(drawing, task.parts[2 * side]) &&
          (!both || DrawPart(drawing, task.parts[2 * side + 1]));
 }
-ROLLOUTS_HD inline bool DrawSentence(Drawing& drawing) {
+inline ROLLOUTS_NOINLINE bool DrawSentence(Drawing& drawing) {
   // action, and, sequence
   const std::int32_t kind = DrawBit(drawing.config.instr_kinds, drawing.rng);
   if (kind < 2) return DrawSide(drawing, 0, kind == 1);
@@ -174,7 +174,7 @@ ROLLOUTS_HD inline bool DrawSentence(Drawing& drawing) {
 
 // Whether an instruction makes sense: objects to put somewhere are not there yet, and keys that
 // open doors are left alone where objects may be in the way.
-ROLLOUTS_HD inline bool IsSensible(const Drawing& drawing, const Instruction& part) {
+inline ROLLOUTS_NOINLINE bool IsSensible(const Drawing& drawing, const Instruction& part) {
   const Grid& grid = drawing.grid;
   const Rooms& rooms = drawing.rooms;
   const bool puts = part.kind == kPutNext;

@@ -13,7 +13,7 @@ using minigrid::kDoor;
 using minigrid::kKey;
 
 // One room of objects, the agent among them.
-ROLLOUTS_HD inline bool MakeGoToRedBall(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeGoToRedBall(Drawing& d) {
   const BabyAIConfig& config = d.config;
   if (!PutAgent(d, DrawRoom(d))) return false;
   const bool either = config.level == Level::kGoToRedBlueBall;
@@ -35,21 +35,21 @@ ROLLOUTS_HD inline bool MakeGoToRedBall(Drawing& d) {
   }
   return AllReachable(d.grid) && Tell(d, kGoTo, Like(target));
 }
-ROLLOUTS_HD inline bool MakeGoToObj(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeGoToObj(Drawing& d) {
   return PutAgent(d, DrawRoom(d)) && AddDistractors(d, -1, 1, /*differ=*/true) &&
          Tell(d, kGoTo, Like(DrawObject(d, 0)));
 }
-ROLLOUTS_HD inline bool MakeGoToLocal(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeGoToLocal(Drawing& d) {
   return PutAgent(d, DrawRoom(d)) && AddDistractors(d, -1, d.config.num_dists, false) &&
          AllReachable(d.grid) && Tell(d, kGoTo, Like(DrawObject(d, 0)));
 }
 
 // A maze of rooms, objects anywhere.
-ROLLOUTS_HD inline bool FillMaze(Drawing& d, std::int32_t count) {
+inline ROLLOUTS_NOINLINE bool FillMaze(Drawing& d, std::int32_t count) {
   return PutAgent(d, DrawRoom(d)) && ConnectAll(d.grid, d.rooms, d.rng) &&
          AddDistractors(d, -1, count, /*differ=*/false);
 }
-ROLLOUTS_HD inline bool MakeGoTo(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeGoTo(Drawing& d) {
   if (!FillMaze(d, d.config.num_dists) || !AllReachable(d.grid)) return false;
   Tell(d, kGoTo, Like(DrawObject(d, 0)));
   for (std::int32_t at = 0; d.config.doors_open && at < d.grid.width * d.grid.height; ++at) {
@@ -58,12 +58,12 @@ ROLLOUTS_HD inline bool MakeGoTo(Drawing& d) {
   }
   return true;
 }
-ROLLOUTS_HD inline bool MakePickup(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakePickup(Drawing& d) {
   const bool blocked = d.config.level == Level::kUnblockPickup;
   return FillMaze(d, blocked ? 20 : 18) && AllReachable(d.grid) != blocked &&
          Tell(d, kPickUpIt, Like(DrawObject(d, 0)));
 }
-ROLLOUTS_HD inline bool MakeOpen(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeOpen(Drawing& d) {
   if (!FillMaze(d, 18) || !AllReachable(d.grid)) return false;
   // each door is one of both its rooms, so all doors are as likely
   std::int32_t doors[2 * minigrid::kMaxRooms], count = 0;
@@ -77,7 +77,7 @@ ROLLOUTS_HD inline bool MakeOpen(Drawing& d) {
 
 // A room behind a locked door, whose key is anywhere: minigrid compares rooms by `is`, which two
 // numbers never are, so the key may be in the locked room and objects are in all rooms.
-ROLLOUTS_HD inline bool MakeBehindLock(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeBehindLock(Drawing& d) {
   const bool unlock = d.config.level == Level::kUnlock;
   const std::int32_t locked = DrawRoom(d);
   const Cell door = AddAnyDoor(d, locked, /*locked=*/true);
@@ -101,7 +101,7 @@ ROLLOUTS_HD inline bool MakeBehindLock(Drawing& d) {
 }
 
 // The middle room and its four doors.
-ROLLOUTS_HD inline bool MakeDoors(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeDoors(Drawing& d) {
   const Level level = d.config.level;
   const std::int32_t middle = d.rooms.Of(1, 1);
   const bool objects = level != Level::kGoToDoor, acts = level == Level::kActionObjDoor;
@@ -123,7 +123,7 @@ ROLLOUTS_HD inline bool MakeDoors(Drawing& d) {
   return Tell(d, goes ? kGoTo : (is_door ? kOpenIt : kPickUpIt), Like(target));
 }
 
-ROLLOUTS_HD inline bool MakeOpenDoor(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeOpenDoor(Drawing& d) {
   const std::int32_t middle = d.rooms.Of(1, 1);
   std::int32_t colors[minigrid::kNumColors];
   minigrid::Shuffle(colors, minigrid::kNumColors, d.rng);
@@ -141,13 +141,13 @@ ROLLOUTS_HD inline bool MakeOpenDoor(Drawing& d) {
 }
 
 // One door, or two in their order.
-ROLLOUTS_HD inline void TellDoors(Drawing& d, Order order, Cell first, Cell second,
+inline ROLLOUTS_NOINLINE void TellDoors(Drawing& d, Order order, Cell first, Cell second,
                                   bool strict_second) {
   d.task.order = order;
   d.task.parts[0] = {kOpenIt, d.config.strict, Like(first), {}};
   d.task.parts[2] = {kOpenIt, strict_second, Like(second), {}};
 }
-ROLLOUTS_HD inline bool MakeOpenDoors(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeOpenDoors(Drawing& d) {
   const std::int32_t middle = d.rooms.Of(1, 1);
   std::int32_t colors[minigrid::kNumColors];
   minigrid::Shuffle(colors, minigrid::kNumColors, d.rng);
@@ -173,7 +173,7 @@ ROLLOUTS_HD inline bool MakeOpenDoors(Drawing& d) {
   return true;
 }
 
-ROLLOUTS_HD inline bool MakePickupDist(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakePickupDist(Drawing& d) {
   if (!AddDistractors(d, -1, 5, /*differ=*/true) || !PutAgent(d, 0)) return false;
   Description meant = Like(DrawObject(d, 0));
   // by type, by colour or by both
@@ -182,7 +182,7 @@ ROLLOUTS_HD inline bool MakePickupDist(Drawing& d) {
   if (by == 1) meant.type = 0;
   return Tell(d, kPickUpIt, meant, d.config.strict);
 }
-ROLLOUTS_HD inline bool MakePickupAbove(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakePickupAbove(Drawing& d) {
   const std::uint32_t type = DrawType(d.rng), color = DrawColor(d.rng);
   if (AddObject(d, d.rooms.Of(1, 0), type, color) < 0) return false;
   const std::int32_t middle = d.rooms.Of(1, 1);
@@ -191,7 +191,7 @@ ROLLOUTS_HD inline bool MakePickupAbove(Drawing& d) {
          Tell(d, kPickUpIt, Like(MakeCell(type, color)));
 }
 
-ROLLOUTS_HD inline bool MakePutNextLocal(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakePutNextLocal(Drawing& d) {
   const std::int32_t count = d.config.num_dists;
   if (!PutAgent(d, DrawRoom(d)) || !AddDistractors(d, -1, count, /*differ=*/true)) return false;
   if (!AllReachable(d.grid)) return false;
@@ -202,7 +202,7 @@ ROLLOUTS_HD inline bool MakePutNextLocal(Drawing& d) {
   return TellPutNext(d, d.grid.cells[objects[first]], d.grid.cells[objects[second]]);
 }
 // Two rooms without the wall between them.
-ROLLOUTS_HD inline bool MakePutNext(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakePutNext(Drawing& d) {
   const std::int32_t each = d.config.objs_per_room;
   if (!PutAgent(d, 0) || !AddDistractors(d, 0, each, true) || !AddDistractors(d, 1, each, true)) {
     return false;
@@ -222,7 +222,7 @@ ROLLOUTS_HD inline bool MakePutNext(Drawing& d) {
   return true;
 }
 
-ROLLOUTS_HD inline bool MakeUnlockLocal(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeUnlockLocal(Drawing& d) {
   const std::int32_t middle = d.rooms.Of(1, 1);
   const std::uint32_t color = minigrid::ColorOf(AddAnyDoor(d, middle, /*locked=*/true));
   const bool boxed = d.config.level == Level::kKeyInBox;
@@ -232,7 +232,7 @@ ROLLOUTS_HD inline bool MakeUnlockLocal(Drawing& d) {
   if (d.config.distractors && !AddDistractors(d, middle, 3, /*differ=*/true)) return false;
   return PutAgent(d, middle) && Tell(d, kOpenIt, OfType(kDoor));
 }
-ROLLOUTS_HD inline bool MakeUnlockPickup(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeUnlockPickup(Drawing& d) {
   const std::uint32_t box = DrawColor(d.rng);
   if (AddObject(d, 1, kBox, box) < 0) return false;
   const std::uint32_t color = DrawColor(d.rng);
@@ -246,7 +246,7 @@ ROLLOUTS_HD inline bool MakeUnlockPickup(Drawing& d) {
   return PutAgent(d, 0) &&
          Tell(d, kPickUpIt, blocked ? OfType(kBox) : Like(MakeCell(kBox, box)));
 }
-ROLLOUTS_HD inline bool MakeUnlockToUnlock(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeUnlockToUnlock(Drawing& d) {
   std::int32_t colors[minigrid::kNumColors];
   minigrid::Shuffle(colors, minigrid::kNumColors, d.rng);
   const auto first = static_cast<std::uint32_t>(colors[0]);
@@ -257,13 +257,13 @@ ROLLOUTS_HD inline bool MakeUnlockToUnlock(Drawing& d) {
   return AddObject(d, 1, kKey, second) >= 0 && AddObject(d, 0, kBall, DrawColor(d.rng)) >= 0 &&
          PutAgent(d, 1) && Tell(d, kPickUpIt, OfType(kBall));
 }
-ROLLOUTS_HD inline bool MakeFindObj(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeFindObj(Drawing& d) {
   const std::int32_t room = DrawRoom(d);
   const std::uint32_t type = DrawType(d.rng);
   return AddObject(d, room, type, DrawColor(d.rng)) >= 0 && PutAgent(d, d.rooms.Of(1, 1)) &&
          ConnectAll(d.grid, d.rooms, d.rng) && Tell(d, kPickUpIt, OfType(type));
 }
-ROLLOUTS_HD inline bool MakeKeyCorridor(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeKeyCorridor(Drawing& d) {
   const std::int32_t rows = d.config.num_rows;
   for (std::int32_t j = 1; j < rows; ++j) RemoveWall(d.grid, d.rooms, d.rooms.Of(1, j), 3);
   const std::int32_t locked = d.rooms.Of(2, Draw(d.rng, 0, rows));
@@ -274,13 +274,13 @@ ROLLOUTS_HD inline bool MakeKeyCorridor(Drawing& d) {
   return PutAgent(d, d.rooms.Of(1, rows / 2)) && ConnectAll(d.grid, d.rooms, d.rng) &&
          Tell(d, kPickUpIt, OfType(kBall));
 }
-ROLLOUTS_HD inline bool MakeOneRoom(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeOneRoom(Drawing& d) {
   return AddObject(d, 0, kBall, DrawColor(d.rng)) >= 0 && PutAgent(d, DrawRoom(d)) &&
          Tell(d, kPickUpIt, OfType(kBall));
 }
 
 // A locked room, and its key in another one.
-ROLLOUTS_HD inline bool AddLockedRoom(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool AddLockedRoom(Drawing& d) {
   std::int32_t wall = 0;
   do {
     d.locked_room = DrawRoom(d);
@@ -294,7 +294,7 @@ ROLLOUTS_HD inline bool AddLockedRoom(Drawing& d) {
   } while (key_room == d.locked_room);
   return AddObject(d, key_room, kKey, color) >= 0;
 }
-ROLLOUTS_HD inline bool MakeAnySentence(Drawing& d) {
+inline ROLLOUTS_NOINLINE bool MakeAnySentence(Drawing& d) {
   if (d.rng.Uniform() < d.config.locked_room_prob && !AddLockedRoom(d)) return false;
   if (!ConnectAll(d.grid, d.rooms, d.rng)) return false;
   if (!AddDistractors(d, -1, d.config.num_dists, /*differ=*/false)) return false;

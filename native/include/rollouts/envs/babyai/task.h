@@ -58,7 +58,7 @@ ROLLOUTS_HD inline bool HasPart(const Task& task, std::int32_t part) {
 }
 
 // Whether an object at a cell is meant.
-ROLLOUTS_HD inline bool Fits(const Grid& grid, const Rooms& rooms, const Description& meant,
+inline ROLLOUTS_NOINLINE bool Fits(const Grid& grid, const Rooms& rooms, const Description& meant,
                              std::int32_t at) {
   const Cell cell = grid.cells[at];
   if (minigrid::IsEmpty(cell)) return false;
@@ -79,7 +79,7 @@ ROLLOUTS_HD inline bool Fits(const Grid& grid, const Rooms& rooms, const Descrip
     default: return ahead < 0;
   }
 }
-ROLLOUTS_HD inline std::int32_t CountFits(const Grid& grid, const Rooms& rooms,
+inline ROLLOUTS_NOINLINE std::int32_t CountFits(const Grid& grid, const Rooms& rooms,
                                           const Description& meant) {
   std::int32_t count = 0;
   for (std::int32_t at = 0; at < grid.width * grid.height; ++at) {
@@ -89,7 +89,7 @@ ROLLOUTS_HD inline std::int32_t CountFits(const Grid& grid, const Rooms& rooms,
 }
 
 // Such as "a red ball on your left".
-ROLLOUTS_HD inline void SayMeant(Grid& grid, const Rooms& rooms, const Description& meant) {
+inline ROLLOUTS_NOINLINE void SayMeant(Grid& grid, const Rooms& rooms, const Description& meant) {
   Say(grid, CountFits(grid, rooms, meant) > 1 ? Word::kA : Word::kThe);
   if (meant.color >= 0) Say(grid, minigrid::ColorWord(static_cast<std::uint32_t>(meant.color)));
   Say(grid, minigrid::TypeWord(static_cast<std::uint32_t>(meant.type)));
@@ -101,7 +101,7 @@ ROLLOUTS_HD inline void SayMeant(Grid& grid, const Rooms& rooms, const Descripti
     default: break;
   }
 }
-ROLLOUTS_HD inline void SayPart(Grid& grid, const Rooms& rooms, const Instruction& part) {
+inline ROLLOUTS_NOINLINE void SayPart(Grid& grid, const Rooms& rooms, const Instruction& part) {
   switch (part.kind) {
     case kGoTo: Say(grid, Word::kGo, Word::kTo); break;
     case kPickUpIt: Say(grid, Word::kPick, Word::kUp); break;
@@ -113,7 +113,7 @@ ROLLOUTS_HD inline void SayPart(Grid& grid, const Rooms& rooms, const Instructio
   Say(grid, Word::kNext, Word::kTo);
   SayMeant(grid, rooms, part.beside);
 }
-ROLLOUTS_HD inline void SayTask(Grid& grid, const Rooms& rooms, const Task& task) {
+inline ROLLOUTS_NOINLINE void SayTask(Grid& grid, const Rooms& rooms, const Task& task) {
   for (std::int32_t part = 0; part < Task::kMaxParts; ++part) {
     if (!HasPart(task, part)) continue;
     if (part == 2 && task.order == kBefore) Say(grid, Word::kComma, Word::kThen);
@@ -124,13 +124,13 @@ ROLLOUTS_HD inline void SayTask(Grid& grid, const Rooms& rooms, const Task& task
 }
 
 // Notes where marked objects are.
-ROLLOUTS_HD inline void NotePlaces(const Grid& grid, Task& task) {
+inline ROLLOUTS_NOINLINE void NotePlaces(const Grid& grid, Task& task) {
   for (std::int32_t at = 0; at < grid.width * grid.height; ++at) {
     task.places[at] = static_cast<std::uint8_t>(minigrid::MarksOf(grid.cells[at]));
   }
 }
 // Marks the objects that are meant; nothing has been done yet.
-ROLLOUTS_HD inline void MarkObjects(Grid& grid, const Rooms& rooms, Task& task) {
+inline ROLLOUTS_NOINLINE void MarkObjects(Grid& grid, const Rooms& rooms, Task& task) {
   for (std::int32_t part = 0; part < Task::kMaxParts; ++part) {
     task.done[part] = task.carried[part] = 0;
     if (!HasPart(task, part)) continue;
@@ -146,7 +146,7 @@ ROLLOUTS_HD inline void MarkObjects(Grid& grid, const Rooms& rooms, Task& task) 
   NotePlaces(grid, task);
 }
 
-ROLLOUTS_HD inline Verdict LookAtPart(const Grid& grid, Task& task, std::int32_t part,
+inline ROLLOUTS_NOINLINE Verdict LookAtPart(const Grid& grid, Task& task, std::int32_t part,
                                       std::int32_t action) {
   const Instruction& told = task.parts[part];
   const std::uint32_t mark = 1u << MarkOf(part, false);
@@ -180,7 +180,7 @@ ROLLOUTS_HD inline Verdict LookAtPart(const Grid& grid, Task& task, std::int32_t
   return Verdict::kGoesOn;
 }
 
-ROLLOUTS_HD inline Verdict LookAtSide(const Grid& grid, Task& task, std::int32_t side,
+inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::int32_t side,
                                       std::int32_t action) {
   const std::int32_t first = 2 * side;
   if (!task.both[side]) return LookAtPart(grid, task, first, action);
@@ -193,7 +193,7 @@ ROLLOUTS_HD inline Verdict LookAtSide(const Grid& grid, Task& task, std::int32_t
 }
 
 // What a step has come to.
-ROLLOUTS_HD inline Verdict LookAt(const Grid& grid, Task& task, std::int32_t action) {
+inline ROLLOUTS_NOINLINE Verdict LookAt(const Grid& grid, Task& task, std::int32_t action) {
   if (task.order == kOne) return LookAtSide(grid, task, 0, action);
   const std::int32_t first = task.order == kBefore ? 0 : 1;
   if (!task.first_done) {

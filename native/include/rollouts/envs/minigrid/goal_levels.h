@@ -10,10 +10,10 @@
 
 namespace rollouts::minigrid {
 
-ROLLOUTS_HD inline void SayReachGoal(Grid& grid) {
+inline ROLLOUTS_NOINLINE void SayReachGoal(Grid& grid) {
   Say(grid, Word::kGet, Word::kTo, Word::kThe, Word::kGreen, Word::kGoal, Word::kSquare);
 }
-ROLLOUTS_HD inline void SayCross(Grid& grid, bool lava) {
+inline ROLLOUTS_NOINLINE void SayCross(Grid& grid, bool lava) {
   if (lava) {
     Say(grid, Word::kAvoid, Word::kThe, Word::kLava, Word::kAnd);
   } else {
@@ -23,7 +23,7 @@ ROLLOUTS_HD inline void SayCross(Grid& grid, bool lava) {
 }
 
 // The agent where the options say, or anywhere.
-ROLLOUTS_HD inline bool StartAgent(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool StartAgent(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   if (config.random_start) return PlaceAgent(grid, Whole(grid), rng);
   grid.x = config.agent_start_x;
   grid.y = config.agent_start_y;
@@ -31,14 +31,14 @@ ROLLOUTS_HD inline bool StartAgent(const MiniGridConfig& config, Grid& grid, Rng
   return true;
 }
 
-ROLLOUTS_HD inline bool MakeEmpty(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeEmpty(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   grid.At(grid.width - 2, grid.height - 2) = kGoal;
   SayReachGoal(grid);
   return StartAgent(config, grid, rng);
 }
 
-ROLLOUTS_HD inline bool MakeObstacles(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeObstacles(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   if (!MakeEmpty(config, grid, rng)) return false;
   const bool fits = config.n_obstacles <= config.size / 2.0 + 1;
   grid.num_items = fits ? config.n_obstacles : config.size / 2;
@@ -50,7 +50,7 @@ ROLLOUTS_HD inline bool MakeObstacles(const MiniGridConfig& config, Grid& grid, 
 }
 
 // Each obstacle moves to a free cell beside it, where one is found.
-ROLLOUTS_HD inline void MoveObstacles(Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE void MoveObstacles(Grid& grid, Rng& rng) {
   for (std::int32_t i = 0; i < grid.num_items; ++i) {
     const std::int32_t from = grid.items[i];
     const Area around = {from % grid.width - 1, from / grid.width - 1, 3, 3};
@@ -63,7 +63,7 @@ ROLLOUTS_HD inline void MoveObstacles(Grid& grid, Rng& rng) {
   }
 }
 
-ROLLOUTS_HD inline bool MakeDoorKey(const MiniGridConfig&, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeDoorKey(const MiniGridConfig&, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   grid.At(grid.width - 2, grid.height - 2) = kGoal;
   const std::int32_t split = Draw(rng, 2, grid.width - 2);
@@ -76,7 +76,7 @@ ROLLOUTS_HD inline bool MakeDoorKey(const MiniGridConfig&, Grid& grid, Rng& rng)
   return Place(grid, MakeCell(kKey, kYellow), left, rng) >= 0;
 }
 
-ROLLOUTS_HD inline bool MakeFourRooms(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeFourRooms(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   const std::int32_t width = grid.width / 2, height = grid.height / 2;
   for (std::int32_t j = 0; j < 2; ++j) {
@@ -109,7 +109,7 @@ ROLLOUTS_HD inline bool MakeFourRooms(const MiniGridConfig& config, Grid& grid, 
 }
 
 // Sorts a few numbers.
-ROLLOUTS_HD inline void Sort(std::int32_t* numbers, std::int32_t count) {
+inline ROLLOUTS_NOINLINE void Sort(std::int32_t* numbers, std::int32_t count) {
   for (std::int32_t i = 1; i < count; ++i) {
     for (std::int32_t j = i; j > 0 && numbers[j] < numbers[j - 1]; --j) {
       const std::int32_t kept = numbers[j];
@@ -124,7 +124,7 @@ struct Rivers {
   std::int32_t columns[kMaxSide], rows[kMaxSide];
   std::int32_t num_columns = 0, num_rows = 0;  // without the walls
 };
-ROLLOUTS_HD inline Rivers DrawRivers(std::int32_t count, std::int32_t size, Rng& rng) {
+inline ROLLOUTS_NOINLINE Rivers DrawRivers(std::int32_t count, std::int32_t size, Rng& rng) {
   // every second column, then every second row
   const std::int32_t each = (size - 3) / 2;
   std::int32_t order[kMaxSide];
@@ -144,7 +144,7 @@ ROLLOUTS_HD inline Rivers DrawRivers(std::int32_t count, std::int32_t size, Rng&
   return rivers;
 }
 
-ROLLOUTS_HD inline bool MakeCrossing(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeCrossing(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   grid.x = grid.y = 1;
   grid.dir = 0;
@@ -176,7 +176,7 @@ ROLLOUTS_HD inline bool MakeCrossing(const MiniGridConfig& config, Grid& grid, R
   return true;
 }
 
-ROLLOUTS_HD inline bool MakeLavaGap(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeLavaGap(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   grid.x = grid.y = 1;
   grid.dir = 0;
@@ -189,7 +189,7 @@ ROLLOUTS_HD inline bool MakeLavaGap(const MiniGridConfig& config, Grid& grid, Rn
   return true;
 }
 
-ROLLOUTS_HD inline bool MakeDistShift(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeDistShift(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   grid.At(grid.width - 2, 1) = kGoal;
   Row(grid, 3, 1, grid.width - 6, kLava);
@@ -199,12 +199,12 @@ ROLLOUTS_HD inline bool MakeDistShift(const MiniGridConfig& config, Grid& grid, 
 }
 
 // A cell of the inside of one of the six rooms beside the hallway.
-ROLLOUTS_HD inline std::int32_t DrawCell(const Grid& grid, const Area& room, Rng& rng) {
+inline ROLLOUTS_NOINLINE std::int32_t DrawCell(const Grid& grid, const Area& room, Rng& rng) {
   const std::int32_t x = Draw(rng, room.x + 1, room.x + room.width - 1);
   return grid.Index(x, Draw(rng, room.y + 1, room.y + room.height - 1));
 }
 
-ROLLOUTS_HD inline bool MakeLockedRoom(const MiniGridConfig&, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeLockedRoom(const MiniGridConfig&, Grid& grid, Rng& rng) {
   const std::int32_t left = grid.width / 2 - 2, right = grid.width / 2 + 2;
   const std::int32_t height = grid.height / 3;
   Enclose(grid, Whole(grid));

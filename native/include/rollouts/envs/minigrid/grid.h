@@ -47,17 +47,17 @@ struct Area {
 };
 
 // Uniform in {low, ..., high - 1}.
-ROLLOUTS_HD inline std::int32_t Draw(Rng& rng, std::int32_t low, std::int32_t high) {
+inline ROLLOUTS_NOINLINE std::int32_t Draw(Rng& rng, std::int32_t low, std::int32_t high) {
   return low + static_cast<std::int32_t>(rng.Below(static_cast<std::uint32_t>(high - low)));
 }
-ROLLOUTS_HD inline std::uint32_t DrawColor(Rng& rng) { return rng.Below(kNumColors); }
+inline ROLLOUTS_NOINLINE std::uint32_t DrawColor(Rng& rng) { return rng.Below(kNumColors); }
 // A key, a ball or a box; without boxes a key or a ball.
 ROLLOUTS_HD inline std::uint32_t DrawType(Rng& rng, bool boxes = true) {
   return kKey + rng.Below(boxes ? 3 : 2);
 }
 
 // Puts the numbers 0 to count - 1 in random order.
-ROLLOUTS_HD inline void Shuffle(std::int32_t* order, std::int32_t count, Rng& rng) {
+inline ROLLOUTS_NOINLINE void Shuffle(std::int32_t* order, std::int32_t count, Rng& rng) {
   for (std::int32_t i = 0; i < count; ++i) order[i] = i;
   for (std::int32_t i = 0; i + 1 < count; ++i) {
     const std::int32_t other = Draw(rng, i, count);
@@ -68,7 +68,7 @@ ROLLOUTS_HD inline void Shuffle(std::int32_t* order, std::int32_t count, Rng& rn
 }
 
 // An empty grid with nobody in it.
-ROLLOUTS_HD inline void Clear(Grid& grid, std::int32_t width, std::int32_t height) {
+inline ROLLOUTS_NOINLINE void Clear(Grid& grid, std::int32_t width, std::int32_t height) {
   grid.width = width;
   grid.height = height;
   grid.x = grid.y = -1;
@@ -82,16 +82,16 @@ ROLLOUTS_HD inline void Clear(Grid& grid, std::int32_t width, std::int32_t heigh
   for (std::int32_t i = 0; i < width * height; ++i) grid.cells[i] = kEmpty;
 }
 
-ROLLOUTS_HD inline void Row(Grid& grid, std::int32_t x, std::int32_t y, std::int32_t length,
+inline ROLLOUTS_NOINLINE void Row(Grid& grid, std::int32_t x, std::int32_t y, std::int32_t length,
                             Cell cell = kWall) {
   for (std::int32_t i = 0; i < length; ++i) grid.At(x + i, y) = cell;
 }
-ROLLOUTS_HD inline void Column(Grid& grid, std::int32_t x, std::int32_t y, std::int32_t length,
+inline ROLLOUTS_NOINLINE void Column(Grid& grid, std::int32_t x, std::int32_t y, std::int32_t length,
                                Cell cell = kWall) {
   for (std::int32_t j = 0; j < length; ++j) grid.At(x, y + j) = cell;
 }
 // Walls around an area.
-ROLLOUTS_HD inline void Enclose(Grid& grid, const Area& area) {
+inline ROLLOUTS_NOINLINE void Enclose(Grid& grid, const Area& area) {
   Row(grid, area.x, area.y, area.width);
   Row(grid, area.x, area.y + area.height - 1, area.width);
   Column(grid, area.x, area.y, area.height);
@@ -101,7 +101,7 @@ ROLLOUTS_HD inline Area Whole(const Grid& grid) { return {0, 0, grid.width, grid
 
 // A free cell of an area that `reject(x, y)` lets pass, each as likely; -1: none was found.
 template <typename Reject>
-ROLLOUTS_HD inline std::int32_t FindFree(const Grid& grid, const Area& area, Rng& rng,
+inline ROLLOUTS_NOINLINE std::int32_t FindFree(const Grid& grid, const Area& area, Rng& rng,
                                          std::int32_t tries, Reject&& reject) {
   const std::int32_t left = area.x > 0 ? area.x : 0;
   const std::int32_t top = area.y > 0 ? area.y : 0;
@@ -116,19 +116,19 @@ ROLLOUTS_HD inline std::int32_t FindFree(const Grid& grid, const Area& area, Rng
   }
   return -1;
 }
-ROLLOUTS_HD inline std::int32_t FindFree(const Grid& grid, const Area& area, Rng& rng) {
+inline ROLLOUTS_NOINLINE std::int32_t FindFree(const Grid& grid, const Area& area, Rng& rng) {
   return FindFree(grid, area, rng, kManyTries, [](std::int32_t, std::int32_t) { return false; });
 }
 
 // Puts an object on a free cell. Where it lies, or -1.
-ROLLOUTS_HD inline std::int32_t Place(Grid& grid, Cell object, const Area& area, Rng& rng) {
+inline ROLLOUTS_NOINLINE std::int32_t Place(Grid& grid, Cell object, const Area& area, Rng& rng) {
   const std::int32_t at = FindFree(grid, area, rng);
   if (at >= 0) grid.cells[at] = object;
   return at;
 }
 
 // Puts the agent on a free cell, looking anywhere. False: there is none.
-ROLLOUTS_HD inline bool PlaceAgent(Grid& grid, const Area& area, Rng& rng,
+inline ROLLOUTS_NOINLINE bool PlaceAgent(Grid& grid, const Area& area, Rng& rng,
                                    std::int32_t tries = kManyTries) {
   grid.x = grid.y = -1;
   const std::int32_t at =
@@ -141,7 +141,7 @@ ROLLOUTS_HD inline bool PlaceAgent(Grid& grid, const Area& area, Rng& rng,
 }
 
 // Opens, closes or empties what is in front of the agent.
-ROLLOUTS_HD inline void Toggle(Grid& grid, Cell& front) {
+inline ROLLOUTS_NOINLINE void Toggle(Grid& grid, Cell& front) {
   if (TypeOf(front) == kBox) {
     front = ContentOf(front);
     return;
@@ -155,7 +155,7 @@ ROLLOUTS_HD inline void Toggle(Grid& grid, Cell& front) {
 }
 
 // A step by the rules that all levels share.
-ROLLOUTS_HD inline StepResult DoAction(Grid& grid, std::int32_t action) {
+inline ROLLOUTS_NOINLINE StepResult DoAction(Grid& grid, std::int32_t action) {
   ++grid.steps;
   Cell& front = grid.cells[grid.Front()];
   StepResult result;

@@ -42,7 +42,7 @@ struct MiniGridOf {
     minigrid::CheckLevel(config, check);
   }
 
-  ROLLOUTS_HD static void Reset(const Config& config, State& state, Rng& rng) {
+  ROLLOUTS_NOINLINE static void Reset(const Config& config, State& state, Rng& rng) {
     for (std::int32_t i = 0; i < kMostGrids; ++i) {
       minigrid::Clear(state, WidthOf(config), HeightOf(config));
       if (Make(config, state, rng)) break;
@@ -50,7 +50,7 @@ struct MiniGridOf {
     state.max_steps = MaxSteps(config);
   }
 
-  ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
+  ROLLOUTS_NOINLINE static StepResult Step(const Config& config, State& state, const Action* action,
                                      Rng& rng) {
     StepResult result =
         config.level == Level::kObstacles ? StepAmongObstacles(state, *action, rng)

@@ -9,12 +9,12 @@
 namespace rollouts::minigrid {
 
 // Whether the agent is beside a cell, not across a corner.
-ROLLOUTS_HD inline bool IsBeside(const Grid& grid, std::int32_t cell) {
+inline ROLLOUTS_NOINLINE bool IsBeside(const Grid& grid, std::int32_t cell) {
   const std::int32_t dx = grid.x - cell % grid.width, dy = grid.y - cell / grid.width;
   return dx * dx + dy * dy == 1;
 }
 
-ROLLOUTS_HD inline bool MakeFetch(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeFetch(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   Cell objects[kMaxItems];
   for (std::int32_t i = 0; i < config.num_objs; ++i) {
@@ -32,14 +32,14 @@ ROLLOUTS_HD inline bool MakeFetch(const MiniGridConfig& config, Grid& grid, Rng&
   SayObject(grid, target);
   return true;
 }
-ROLLOUTS_HD inline void EndFetch(const Grid& grid, StepResult& result) {
+inline ROLLOUTS_NOINLINE void EndFetch(const Grid& grid, StepResult& result) {
   if (IsEmpty(grid.carrying)) return;
   const bool right = grid.carrying == static_cast<Cell>(grid.items[0]);
   result.terminated = true;
   result.reward = right ? grid.Reward() : 0;
 }
 
-ROLLOUTS_HD inline bool MakeGoToDoor(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeGoToDoor(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   const std::int32_t width = Draw(rng, 5, config.size + 1);
   const std::int32_t height = Draw(rng, 5, config.size + 1);
   Enclose(grid, {0, 0, width, height});
@@ -63,7 +63,7 @@ ROLLOUTS_HD inline bool MakeGoToDoor(const MiniGridConfig& config, Grid& grid, R
 
 // Objects of which no two are alike, at `places`; false: no cell was free.
 template <typename Reject>
-ROLLOUTS_HD inline bool PlaceUnlike(Grid& grid, std::int32_t count, Cell* objects,
+inline ROLLOUTS_NOINLINE bool PlaceUnlike(Grid& grid, std::int32_t count, Cell* objects,
                                     std::int32_t* places, Rng& rng, Reject&& reject) {
   for (std::int32_t made = 0; made < count;) {
     const std::uint32_t type = DrawType(rng);
@@ -82,7 +82,7 @@ ROLLOUTS_HD inline bool PlaceUnlike(Grid& grid, std::int32_t count, Cell* object
   return true;
 }
 
-ROLLOUTS_HD inline bool MakeGoToObject(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeGoToObject(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   Cell objects[kMaxItems];
   std::int32_t places[kMaxItems];
@@ -99,14 +99,14 @@ ROLLOUTS_HD inline bool MakeGoToObject(const MiniGridConfig& config, Grid& grid,
 }
 
 // Both end where the agent says that it is done, or opens something.
-ROLLOUTS_HD inline void EndGoTo(const Grid& grid, std::int32_t action, StepResult& result) {
+inline ROLLOUTS_NOINLINE void EndGoTo(const Grid& grid, std::int32_t action, StepResult& result) {
   if (action == kToggle) result.terminated = true;
   if (action != kDone) return;
   if (IsBeside(grid, grid.items[0])) result.reward = grid.Reward();
   result.terminated = true;
 }
 
-ROLLOUTS_HD inline bool MakePutNear(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakePutNear(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   Cell objects[kMaxItems];
   std::int32_t places[kMaxItems];
@@ -132,7 +132,7 @@ ROLLOUTS_HD inline bool MakePutNear(const MiniGridConfig& config, Grid& grid, Rn
   return true;
 }
 // `carried`: before the step.
-ROLLOUTS_HD inline void EndPutNear(const Grid& grid, std::int32_t action, Cell carried,
+inline ROLLOUTS_NOINLINE void EndPutNear(const Grid& grid, std::int32_t action, Cell carried,
                                    StepResult& result) {
   const bool carries = !IsEmpty(grid.carrying);
   if (action == kPickUp && carries && grid.carrying != static_cast<Cell>(grid.items[0])) {

@@ -60,7 +60,7 @@ ROLLOUTS_HD inline void WriteCell(Cell cell, std::uint8_t* to) {
 }
 
 // What the agent sees.
-ROLLOUTS_HD inline void WriteView(const ShownConfig& config, const Grid& grid,
+inline ROLLOUTS_NOINLINE void WriteView(const ShownConfig& config, const Grid& grid,
                                   const std::int32_t side, std::uint8_t* image) {
   View view;
   Look(grid, side, config.see_through_walls, view);
@@ -78,7 +78,7 @@ ROLLOUTS_HD inline void WriteView(const ShownConfig& config, const Grid& grid,
 }
 
 // The whole grid, column after column, the agent in it.
-ROLLOUTS_HD inline void WriteGrid(const Grid& grid, std::uint8_t* image) {
+inline ROLLOUTS_NOINLINE void WriteGrid(const Grid& grid, std::uint8_t* image) {
   for (std::int32_t i = 0; i < grid.width; ++i) {
     for (std::int32_t j = 0; j < grid.height; ++j) {
       WriteCell(grid.At(i, j) & kShown, image + 3 * (i * grid.height + j));
@@ -89,7 +89,7 @@ ROLLOUTS_HD inline void WriteGrid(const Grid& grid, std::uint8_t* image) {
 }
 
 // Column, row and type of each cell, -1 where it is empty; then direction and words.
-ROLLOUTS_HD inline void WriteSymbols(const Grid& grid, std::int32_t num_words, std::int64_t* to) {
+inline ROLLOUTS_NOINLINE void WriteSymbols(const Grid& grid, std::int32_t num_words, std::int64_t* to) {
   for (std::int32_t i = 0; i < grid.width; ++i) {
     for (std::int32_t j = 0; j < grid.height; ++j, to += 3) {
       const Cell cell = grid.At(i, j);
@@ -104,7 +104,7 @@ ROLLOUTS_HD inline void WriteSymbols(const Grid& grid, std::int32_t num_words, s
 }
 
 // The letters of the mission, one-hot.
-ROLLOUTS_HD inline void WriteLetters(const Grid& grid, std::uint8_t* to) {
+inline ROLLOUTS_NOINLINE void WriteLetters(const Grid& grid, std::uint8_t* to) {
   for (std::int32_t i = 0; i < kMaxLetters * kLetters; ++i) to[i] = 0;
   std::int32_t at = 0;
   for (std::int32_t w = 0; w < grid.num_words; ++w) {
@@ -117,7 +117,7 @@ ROLLOUTS_HD inline void WriteLetters(const Grid& grid, std::uint8_t* to) {
   }
 }
 
-ROLLOUTS_HD inline void Observe(const ShownConfig& config, const Grid& grid,
+inline ROLLOUTS_NOINLINE void Observe(const ShownConfig& config, const Grid& grid,
                                 const std::int32_t num_words, std::uint8_t* obs) {
   if (config.observation == kSymbolic) {
     // rows are of 64-bit numbers then

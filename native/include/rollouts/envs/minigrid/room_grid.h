@@ -40,7 +40,7 @@ struct Rooms {
 };
 
 // Walls without doors, the agent in the middle.
-ROLLOUTS_HD inline void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t size,
+inline ROLLOUTS_NOINLINE void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t size,
                                   std::int32_t columns, std::int32_t rows, Rng& rng) {
   rooms.size = size;
   rooms.columns = columns;
@@ -72,7 +72,7 @@ ROLLOUTS_HD inline void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t size,
 }
 
 // A door of a colour in a wall; what it is in the grid.
-ROLLOUTS_HD inline Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t room, std::int32_t wall,
+inline ROLLOUTS_NOINLINE Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t room, std::int32_t wall,
                                 std::uint32_t color, bool locked) {
   rooms.locked[room] = locked;
   rooms.ways[room][wall] = Rooms::kDoorway;
@@ -83,7 +83,7 @@ ROLLOUTS_HD inline Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t room, std
 }
 
 // A wall of a room that may have a door and has none.
-ROLLOUTS_HD inline std::int32_t DrawWall(const Rooms& rooms, std::int32_t room, Rng& rng) {
+inline ROLLOUTS_NOINLINE std::int32_t DrawWall(const Rooms& rooms, std::int32_t room, Rng& rng) {
   std::int32_t wall = 0;
   do {
     wall = Draw(rng, 0, 4);
@@ -92,7 +92,7 @@ ROLLOUTS_HD inline std::int32_t DrawWall(const Rooms& rooms, std::int32_t room, 
 }
 
 // Puts an object into a room, not beside the agent. Where it lies, or -1.
-ROLLOUTS_HD inline std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std::int32_t room,
+inline ROLLOUTS_NOINLINE std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std::int32_t room,
                                             Cell object, Rng& rng) {
   const auto next_to_agent = [&](std::int32_t x, std::int32_t y) {
     const std::int32_t dx = x > grid.x ? x - grid.x : grid.x - x;
@@ -107,7 +107,7 @@ ROLLOUTS_HD inline std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std::int32
 }
 
 // Takes a wall of a room away.
-ROLLOUTS_HD inline void RemoveWall(Grid& grid, Rooms& rooms, std::int32_t room,
+inline ROLLOUTS_NOINLINE void RemoveWall(Grid& grid, Rooms& rooms, std::int32_t room,
                                    std::int32_t wall) {
   const Area area = rooms.AreaOf(room);
   const std::int32_t inner = rooms.size - 2;
@@ -122,7 +122,7 @@ ROLLOUTS_HD inline void RemoveWall(Grid& grid, Rooms& rooms, std::int32_t room,
 }
 
 // Puts the agent into a room, not in front of an object.
-ROLLOUTS_HD inline bool PlaceAgentInRoom(Grid& grid, const Rooms& rooms, std::int32_t room,
+inline ROLLOUTS_NOINLINE bool PlaceAgentInRoom(Grid& grid, const Rooms& rooms, std::int32_t room,
                                          Rng& rng) {
   for (std::int32_t i = 0; i < kManyTries; ++i) {
     if (!PlaceAgent(grid, rooms.AreaOf(room), rng, kRoomTries)) return false;
@@ -133,7 +133,7 @@ ROLLOUTS_HD inline bool PlaceAgentInRoom(Grid& grid, const Rooms& rooms, std::in
 }
 
 // Whether all rooms are connected, by doors of any kind.
-ROLLOUTS_HD inline bool AllConnected(const Rooms& rooms, std::int32_t start) {
+inline ROLLOUTS_NOINLINE bool AllConnected(const Rooms& rooms, std::int32_t start) {
   std::uint32_t reached = 1u << start;
   for (std::uint32_t before = 0; before != reached;) {
     before = reached;
@@ -150,7 +150,7 @@ ROLLOUTS_HD inline bool AllConnected(const Rooms& rooms, std::int32_t start) {
 
 // Adds doors until all rooms are connected with the agent's; `but`: no door has this colour. False:
 // that did not come about.
-ROLLOUTS_HD inline bool ConnectAll(Grid& grid, Rooms& rooms, Rng& rng, std::int32_t but = -1) {
+inline ROLLOUTS_NOINLINE bool ConnectAll(Grid& grid, Rooms& rooms, Rng& rng, std::int32_t but = -1) {
   const std::int32_t start = rooms.At(grid.x, grid.y);
   for (std::int32_t i = 0; i <= 5000; ++i) {
     if (AllConnected(rooms, start)) return true;

@@ -9,13 +9,13 @@
 
 namespace rollouts::minigrid {
 
-ROLLOUTS_HD inline void SayPickUp(Grid& grid, Cell object) {
+inline ROLLOUTS_NOINLINE void SayPickUp(Grid& grid, Cell object) {
   Say(grid, Word::kPick, Word::kUp, Word::kThe);
   SayObject(grid, object);
 }
 
 // Unlock, UnlockPickup and BlockedUnlockPickup: two rooms, a locked door between them.
-ROLLOUTS_HD inline bool MakeUnlock(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeUnlock(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Rooms rooms;
   MakeRooms(grid, rooms, 6, 2, 1, rng);
   const bool picks_up = config.level != Level::kUnlock;
@@ -35,7 +35,7 @@ ROLLOUTS_HD inline bool MakeUnlock(const MiniGridConfig& config, Grid& grid, Rng
   return PlaceAgentInRoom(grid, rooms, 0, rng);
 }
 
-ROLLOUTS_HD inline bool MakeKeyCorridor(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeKeyCorridor(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Rooms rooms;
   MakeRooms(grid, rooms, config.room_size, 3, config.num_rows, rng);
   for (std::int32_t j = 1; j < config.num_rows; ++j) RemoveWall(grid, rooms, rooms.Of(1, j), 3);
@@ -52,14 +52,14 @@ ROLLOUTS_HD inline bool MakeKeyCorridor(const MiniGridConfig& config, Grid& grid
 }
 
 // A locked door of a maze, with a ball before it where doors are blocked.
-ROLLOUTS_HD inline void AddMazeDoor(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
+inline ROLLOUTS_NOINLINE void AddMazeDoor(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
                                     std::int32_t room, std::int32_t wall, std::uint32_t color) {
   AddDoor(grid, rooms, room, wall, color, /*locked=*/true);
   if (!config.blocked) return;
   const std::int32_t before = StepX(wall) + StepY(wall) * grid.width;
   grid.cells[rooms.doors[room][wall] - before] = MakeCell(kBall, kGreen);
 }
-ROLLOUTS_HD inline bool AddMazeKey(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
+inline ROLLOUTS_NOINLINE bool AddMazeKey(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
                                    std::int32_t room, std::uint32_t color, Rng& rng) {
   const Cell key = config.key_in_box ? BoxWithKey(kGrey, color) : MakeCell(kKey, color);
   return PlaceInRoom(grid, rooms, room, key, rng) >= 0;
@@ -67,7 +67,7 @@ ROLLOUTS_HD inline bool AddMazeKey(const MiniGridConfig& config, Grid& grid, Roo
 
 // A room beside the middle one, its doors to the left and to the right and their keys. Version 0
 // draws a key before the next door, whose ball may then lie upon it.
-ROLLOUTS_HD inline bool MakeSideRoom(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
+inline ROLLOUTS_NOINLINE bool MakeSideRoom(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
                                      std::int32_t side, const std::int32_t* colors, Rng& rng) {
   const std::int32_t room = rooms.Neighbour(rooms.Of(1, 1), side);
   const bool keys_last = config.level == Level::kMazeV1;
@@ -83,7 +83,7 @@ ROLLOUTS_HD inline bool MakeSideRoom(const MiniGridConfig& config, Grid& grid, R
   return true;
 }
 
-ROLLOUTS_HD inline bool MakeMaze(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeMaze(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   const bool small = config.level == Level::kMaze1Dl;
   Rooms rooms;
   MakeRooms(grid, rooms, 6, small ? 2 : 3, small ? 1 : 3, rng);
@@ -112,12 +112,12 @@ ROLLOUTS_HD inline bool MakeMaze(const MiniGridConfig& config, Grid& grid, Rng& 
 }
 
 // The end of all of them but Unlock.
-ROLLOUTS_HD inline void EndPickUp(const Grid& grid, std::int32_t action, StepResult& result) {
+inline ROLLOUTS_NOINLINE void EndPickUp(const Grid& grid, std::int32_t action, StepResult& result) {
   if (action != kPickUp || !(MarksOf(grid.carrying) & 1)) return;
   result.reward = grid.Reward();
   result.terminated = true;
 }
-ROLLOUTS_HD inline void EndUnlock(const Grid& grid, std::int32_t action, StepResult& result) {
+inline ROLLOUTS_NOINLINE void EndUnlock(const Grid& grid, std::int32_t action, StepResult& result) {
   if (action != kToggle || !IsOpenDoor(grid.cells[grid.items[0]])) return;
   result.reward = grid.Reward();
   result.terminated = true;

@@ -16,7 +16,7 @@ struct View {
 };
 
 // Cells in front of the agent; beyond the grid are walls.
-ROLLOUTS_HD inline void TakeCells(const Grid& grid, const std::int32_t side, View& view) {
+inline ROLLOUTS_NOINLINE void TakeCells(const Grid& grid, const std::int32_t side, View& view) {
   const std::int32_t dx = StepX(grid.dir), dy = StepY(grid.dir);
   // of the cell furthest to the front and to the left
   const std::int32_t x = grid.x + dx * (side - 1) + dy * (side / 2);
@@ -51,7 +51,7 @@ ROLLOUTS_HD inline std::uint32_t SpreadRow(const std::int32_t side, std::uint32_
 }
 
 // Which cells are seen, from the agent's row, the last one, to the first.
-ROLLOUTS_HD inline void FindSeen(const std::int32_t side, View& view) {
+inline ROLLOUTS_NOINLINE void FindSeen(const std::int32_t side, View& view) {
   std::uint32_t seen = 1u << (side / 2);
   for (std::int32_t row = side - 1; row >= 0; --row) {
     std::uint32_t open = 0;
@@ -65,7 +65,7 @@ ROLLOUTS_HD inline void FindSeen(const std::int32_t side, View& view) {
 }
 
 // `side`: cells of a side, odd.
-ROLLOUTS_HD inline void Look(const Grid& grid, const std::int32_t side, bool see_through,
+inline ROLLOUTS_NOINLINE void Look(const Grid& grid, const std::int32_t side, bool see_through,
                              View& view) {
   TakeCells(grid, side, view);
   if (see_through) {

@@ -15,7 +15,7 @@ struct EnteredRoom {
 };
 
 // Where a room of a size lies, entered by a door.
-ROLLOUTS_HD inline Area DrawArea(const EnteredRoom& room, bool first, std::int32_t width,
+inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std::int32_t width,
                                  std::int32_t height, Rng& rng) {
   const std::int32_t x = room.door_x, y = room.door_y;
   if (first) return {x, y, width, height};
@@ -28,7 +28,7 @@ ROLLOUTS_HD inline Area DrawArea(const EnteredRoom& room, bool first, std::int32
 }
 
 // Whether it is in the grid, and apart from all rooms but the last.
-ROLLOUTS_HD inline bool Fits(const Area& area, const MiniGridConfig& config,
+inline ROLLOUTS_NOINLINE bool Fits(const Area& area, const MiniGridConfig& config,
                              const EnteredRoom* rooms, std::int32_t count) {
   if (area.x < 0 || area.y < 0) return false;
   if (area.x + area.width > config.grid_width) return false;
@@ -43,7 +43,7 @@ ROLLOUTS_HD inline bool Fits(const Area& area, const MiniGridConfig& config,
 }
 
 // A door in a wall of a room that is not the one it was entered by; the next room's way in.
-ROLLOUTS_HD inline EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng) {
+inline ROLLOUTS_NOINLINE EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng) {
   const Area& area = room.area;
   std::int32_t wall = Draw(rng, 0, 3);
   wall += wall >= room.wall;
@@ -60,7 +60,7 @@ ROLLOUTS_HD inline EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng) {
 }
 
 // One attempt at a chain of rooms; how many came about.
-ROLLOUTS_HD inline std::int32_t DrawRooms(const MiniGridConfig& config, std::int32_t wanted,
+inline ROLLOUTS_NOINLINE std::int32_t DrawRooms(const MiniGridConfig& config, std::int32_t wanted,
                                           EnteredRoom* rooms, Rng& rng) {
   std::int32_t count = 0;
   EnteredRoom next = {};
@@ -79,7 +79,7 @@ ROLLOUTS_HD inline std::int32_t DrawRooms(const MiniGridConfig& config, std::int
   return count;
 }
 
-ROLLOUTS_HD inline bool MakeMultiRoom(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeMultiRoom(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   const std::int32_t wanted = Draw(rng, config.min_num_rooms, config.max_num_rooms + 1);
   EnteredRoom rooms[8], tried[8];
   std::int32_t count = 0;
@@ -109,7 +109,7 @@ ROLLOUTS_HD inline bool MakeMultiRoom(const MiniGridConfig& config, Grid& grid, 
          Place(grid, kGoal, rooms[count - 1].area, rng) >= 0;
 }
 
-ROLLOUTS_HD inline bool MakeMemory(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeMemory(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   const std::int32_t middle = grid.height / 2;
   const std::int32_t end =
@@ -140,14 +140,14 @@ ROLLOUTS_HD inline bool MakeMemory(const MiniGridConfig& config, Grid& grid, Rng
       Word::kThe, Word::kEnd, Word::kOf, Word::kThe, Word::kHallway);
   return true;
 }
-ROLLOUTS_HD inline void EndMemory(const Grid& grid, StepResult& result) {
+inline ROLLOUTS_NOINLINE void EndMemory(const Grid& grid, StepResult& result) {
   const std::int32_t at = grid.Index(grid.x, grid.y);
   if (at != grid.items[0] && at != grid.items[1]) return;
   result.reward = at == grid.items[0] ? grid.Reward() : 0;
   result.terminated = true;
 }
 
-ROLLOUTS_HD inline bool MakeRedBlueDoors(const MiniGridConfig& config, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakeRedBlueDoors(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   const std::int32_t size = config.size;
   const Area room = {size / 2, 0, size, size};
   Enclose(grid, Whole(grid));
@@ -162,7 +162,7 @@ ROLLOUTS_HD inline bool MakeRedBlueDoors(const MiniGridConfig& config, Grid& gri
   return true;
 }
 // `red`, `blue`: whether the doors were open before the step.
-ROLLOUTS_HD inline void EndRedBlueDoors(const Grid& grid, bool red, bool blue,
+inline ROLLOUTS_NOINLINE void EndRedBlueDoors(const Grid& grid, bool red, bool blue,
                                         StepResult& result) {
   if (IsOpenDoor(grid.cells[grid.items[1]])) {
     result.reward = red ? grid.Reward() : 0;
@@ -173,7 +173,7 @@ ROLLOUTS_HD inline void EndRedBlueDoors(const Grid& grid, bool red, bool blue,
   }
 }
 
-ROLLOUTS_HD inline bool MakePlayground(const MiniGridConfig&, Grid& grid, Rng& rng) {
+inline ROLLOUTS_NOINLINE bool MakePlayground(const MiniGridConfig&, Grid& grid, Rng& rng) {
   Enclose(grid, Whole(grid));
   const std::int32_t width = grid.width / 3, height = grid.height / 3;
   for (std::int32_t j = 0; j < 3; ++j) {

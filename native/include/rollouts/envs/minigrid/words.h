@@ -64,11 +64,11 @@ ROLLOUTS_HD inline Word TypeWord(std::uint32_t type) {
 
 // Adds words to a mission.
 template <typename... Words>
-ROLLOUTS_HD inline void Say(auto& grid, Words... words) {
+inline ROLLOUTS_NOINLINE void Say(auto& grid, Words... words) {
   (grid.Say(static_cast<std::int32_t>(words)), ...);
 }
 // Such as "red ball".
-ROLLOUTS_HD inline void SayObject(auto& grid, Cell object) {
+inline ROLLOUTS_NOINLINE void SayObject(auto& grid, Cell object) {
   Say(grid, ColorWord(ColorOf(object)), TypeWord(TypeOf(object)));
 }
 
