@@ -47,7 +47,8 @@ def add_arguments(
     """Adds the arguments of the command; the types are those of the other commands."""
     add = parser.add_argument
     add("--env-id", required=True, metavar="ID",
-        help="of MuJoCo, Box2D, Atari, classic control or several agents")  # fmt: skip
+        help="of MuJoCo, Box2D, Atari, ViZDoom, MiniGrid, BabyAI, classic control or several "
+             "agents")  # fmt: skip
     add("--policy", default=RANDOM, metavar="random|CHECKPOINT",
         help="random actions, or a checkpoint of an example, its run's directory, or a file with "
         "the state_dict of a policy's module (of one agent); default: random")  # fmt: skip

@@ -14,7 +14,10 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.families.family import Family
 from rollouts.support.include_dir import include_dir
 
-FAMILIES = (Family(headers="envs/minigrid/"), Family(headers="envs/babyai/"))
+FAMILIES = (
+    Family(headers="envs/minigrid/", drawer="grids"),
+    Family(headers="envs/babyai/", drawer="grids"),
+)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.families import dm_control
 from rollouts.families.family import Drawer
 from rollouts.families.table import family_of
-from rollouts.rendering import box2d
+from rollouts.rendering import box2d, grids
 from rollouts.rendering.classic import ClassicRenderer
 from rollouts.rendering.mujoco_scene import MujocoScene
 from rollouts.rendering.opengl import gl_thread
@@ -120,6 +120,7 @@ class FrameSource:
             "particles": self._draw_worlds,
             "tag": self._draw_worlds,
             "box2d": self._draw_box2d,
+            "grids": self._draw_grids,
             None: self._refuse,
         }
         for drawer, draw in draws.items():
@@ -151,6 +152,8 @@ class FrameSource:
             return max(1, round(_FRAMES_PER_S[skip] / int(spec.options[skip])))
         if self._drawers[0] == "box2d":
             return box2d.FRAMES_PER_S
+        if self._drawers[0] == "grids":
+            return grids.FRAMES_PER_S
         if self._drawers[0] == "gymnasium":
             return self._classic(spec.id).frames_per_s
         if spec.groups:
@@ -195,20 +198,17 @@ class FrameSource:
     def _refuse(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         raise SpecError(
             f"{self._specs[envs[0]].id} (env_id {envs[0] + self._first}) cannot be rendered: "
-            "frames are drawn of MuJoCo, Box2D, Atari, classic control and several agents' "
-            "environments"
+            "frames are drawn of MuJoCo, Box2D, Atari, ViZDoom, MiniGrid, BabyAI, classic control "
+            "and several agents' environments"
         )
 
     def _draw_classic(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)
         states = self._pool.save_states(self._ids(envs))
-        columns = self._pool.env_options()
-        frames: list[Array] = []
-        for env, state in zip(envs, states, strict=True):
-            spec = self._specs[env]
-            options = {name: columns[name][env] for name in spec.options}
-            frames.append(self._classic(spec.id).draw(state, options))
-        return frames
+        return [
+            self._classic(self._specs[env].id).draw(state, options)
+            for env, state, options in zip(envs, states, self._options(envs), strict=True)
+        ]
 
     def _classic(self, env_id: str) -> ClassicRenderer:
         if env_id not in self._renderers:
@@ -217,19 +217,21 @@ class FrameSource:
 
     def _draw_worlds(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)
-        columns = self._pool.env_options()
-        frames: list[Array] = []
-        for env in envs:
-            spec = self._specs[env]
-            options = {name: columns[name][env] for name in spec.options}
-            frames.append(self._worlds.draw(env + self._first, spec, options))
-        return frames
+        return [
+            self._worlds.draw(env + self._first, self._specs[env], options)
+            for env, options in zip(envs, self._options(envs), strict=True)
+        ]
 
     def _draw_box2d(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)
         states = self._pool.save_states(self._ids(envs))
         headers = [self._specs[env].header for env in envs]
         return [box2d.draw(header, state) for header, state in zip(headers, states, strict=True)]
+
+    def _draw_grids(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
+        _refuse_camera(camera)
+        states = self._pool.save_states(self._ids(envs))
+        return list(map(grids.draw, states, self._options(envs)))
 
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         # states are copied here: the pool may go on while OpenGL draws
@@ -263,6 +265,11 @@ class FrameSource:
             scene.look_as(look)
             frames.append(scene.draw(env, state, camera))
         return frames
+
+    def _options(self, envs: Sequence[int]) -> list[dict[str, Any]]:
+        """Each environment's own, by name."""
+        columns = self._pool.env_options()
+        return [{name: columns[name][env] for name in self._specs[env].options} for env in envs]
 
     def _ids(self, envs: Sequence[int]) -> Array:
         return np.asarray(envs, np.int64) + self._first

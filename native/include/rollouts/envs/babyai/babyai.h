@@ -59,7 +59,8 @@ struct BabyAI {
     }
   }
 
-  ROLLOUTS_NOINLINE static StepResult Step(const Config&, State& state, const Action* action, Rng&) {
+  ROLLOUTS_NOINLINE static StepResult Step(const Config&, State& state, const Action* action,
+                                           Rng&) {
     StepResult result = minigrid::DoAction(state.grid, *action);
     if (*action == minigrid::kDrop) babyai::NotePlaces(state.grid, state.task);
     const babyai::Verdict verdict = babyai::LookAt(state.grid, state.task, *action);

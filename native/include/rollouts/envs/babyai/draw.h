@@ -34,7 +34,7 @@ ROLLOUTS_HD inline std::int32_t DrawRoom(Drawing& drawing) {
 inline ROLLOUTS_NOINLINE bool DrawBool(Rng& rng) { return rng.Below(2) == 0; }
 
 inline ROLLOUTS_NOINLINE std::int32_t AddObject(Drawing& drawing, std::int32_t room,
-                                          std::uint32_t type, std::uint32_t color) {
+                                                std::uint32_t type, std::uint32_t color) {
   return PlaceInRoom(drawing.grid, drawing.rooms, room, MakeCell(type, color), drawing.rng);
 }
 // A door of a drawn wall and colour; what it is in the grid.
@@ -47,8 +47,8 @@ inline ROLLOUTS_NOINLINE bool PutAgent(Drawing& drawing, std::int32_t room) {
 }
 
 // Objects in a room, in any (-1); `differ`: from each other and from all before them.
-inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room, std::int32_t count,
-                                       bool differ) {
+inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room,
+                                             std::int32_t count, bool differ) {
   Rooms& rooms = drawing.rooms;
   for (const std::int32_t end = rooms.num_objects + count; rooms.num_objects < end;) {
     const std::uint32_t color = DrawColor(drawing.rng);
@@ -99,7 +99,7 @@ ROLLOUTS_HD inline Description OfType(std::uint32_t type) {
   return {static_cast<std::int32_t>(type), -1, kAnywhere};
 }
 inline ROLLOUTS_NOINLINE bool Tell(Drawing& drawing, Kind kind, const Description& what,
-                             bool strict = false) {
+                                   bool strict = false) {
   drawing.task.parts[0] = {kind, strict, what, {}};
   return true;
 }
@@ -114,7 +114,8 @@ inline ROLLOUTS_NOINLINE Cell DrawObject(Drawing& drawing, std::int32_t first) {
 }
 
 // A description that some object fits; false: none was found in 101 tries.
-inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool others, Description& meant) {
+inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool others,
+                                        Description& meant) {
   const BabyAIConfig& config = drawing.config;
   Rng& rng = drawing.rng;
   for (std::int32_t i = 0; i < 101; ++i) {

@@ -142,7 +142,7 @@ inline ROLLOUTS_NOINLINE bool MakeOpenDoor(Drawing& d) {
 
 // One door, or two in their order.
 inline ROLLOUTS_NOINLINE void TellDoors(Drawing& d, Order order, Cell first, Cell second,
-                                  bool strict_second) {
+                                        bool strict_second) {
   d.task.order = order;
   d.task.parts[0] = {kOpenIt, d.config.strict, Like(first), {}};
   d.task.parts[2] = {kOpenIt, strict_second, Like(second), {}};

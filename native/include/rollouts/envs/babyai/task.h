@@ -59,7 +59,7 @@ ROLLOUTS_HD inline bool HasPart(const Task& task, std::int32_t part) {
 
 // Whether an object at a cell is meant.
 inline ROLLOUTS_NOINLINE bool Fits(const Grid& grid, const Rooms& rooms, const Description& meant,
-                             std::int32_t at) {
+                                   std::int32_t at) {
   const Cell cell = grid.cells[at];
   if (minigrid::IsEmpty(cell)) return false;
   if (meant.type && static_cast<std::uint32_t>(meant.type) != minigrid::TypeOf(cell)) return false;
@@ -80,7 +80,7 @@ inline ROLLOUTS_NOINLINE bool Fits(const Grid& grid, const Rooms& rooms, const D
   }
 }
 inline ROLLOUTS_NOINLINE std::int32_t CountFits(const Grid& grid, const Rooms& rooms,
-                                          const Description& meant) {
+                                                const Description& meant) {
   std::int32_t count = 0;
   for (std::int32_t at = 0; at < grid.width * grid.height; ++at) {
     count += Fits(grid, rooms, meant, at);
@@ -147,7 +147,7 @@ inline ROLLOUTS_NOINLINE void MarkObjects(Grid& grid, const Rooms& rooms, Task& 
 }
 
 inline ROLLOUTS_NOINLINE Verdict LookAtPart(const Grid& grid, Task& task, std::int32_t part,
-                                      std::int32_t action) {
+                                            std::int32_t action) {
   const Instruction& told = task.parts[part];
   const std::uint32_t mark = 1u << MarkOf(part, false);
   const std::int32_t front = grid.Front();
@@ -181,7 +181,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtPart(const Grid& grid, Task& task, std::i
 }
 
 inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::int32_t side,
-                                      std::int32_t action) {
+                                            std::int32_t action) {
   const std::int32_t first = 2 * side;
   if (!task.both[side]) return LookAtPart(grid, task, first, action);
   // who fails in one of two has not failed

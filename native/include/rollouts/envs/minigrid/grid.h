@@ -83,11 +83,11 @@ inline ROLLOUTS_NOINLINE void Clear(Grid& grid, std::int32_t width, std::int32_t
 }
 
 inline ROLLOUTS_NOINLINE void Row(Grid& grid, std::int32_t x, std::int32_t y, std::int32_t length,
-                            Cell cell = kWall) {
+                                  Cell cell = kWall) {
   for (std::int32_t i = 0; i < length; ++i) grid.At(x + i, y) = cell;
 }
-inline ROLLOUTS_NOINLINE void Column(Grid& grid, std::int32_t x, std::int32_t y, std::int32_t length,
-                               Cell cell = kWall) {
+inline ROLLOUTS_NOINLINE void Column(Grid& grid, std::int32_t x, std::int32_t y,
+                                     std::int32_t length, Cell cell = kWall) {
   for (std::int32_t j = 0; j < length; ++j) grid.At(x, y + j) = cell;
 }
 // Walls around an area.
@@ -102,7 +102,7 @@ ROLLOUTS_HD inline Area Whole(const Grid& grid) { return {0, 0, grid.width, grid
 // A free cell of an area that `reject(x, y)` lets pass, each as likely; -1: none was found.
 template <typename Reject>
 inline ROLLOUTS_NOINLINE std::int32_t FindFree(const Grid& grid, const Area& area, Rng& rng,
-                                         std::int32_t tries, Reject&& reject) {
+                                               std::int32_t tries, Reject&& reject) {
   const std::int32_t left = area.x > 0 ? area.x : 0;
   const std::int32_t top = area.y > 0 ? area.y : 0;
   const std::int32_t right = left + area.width < grid.width ? left + area.width : grid.width;
@@ -129,7 +129,7 @@ inline ROLLOUTS_NOINLINE std::int32_t Place(Grid& grid, Cell object, const Area&
 
 // Puts the agent on a free cell, looking anywhere. False: there is none.
 inline ROLLOUTS_NOINLINE bool PlaceAgent(Grid& grid, const Area& area, Rng& rng,
-                                   std::int32_t tries = kManyTries) {
+                                         std::int32_t tries = kManyTries) {
   grid.x = grid.y = -1;
   const std::int32_t at =
       FindFree(grid, area, rng, tries, [](std::int32_t, std::int32_t) { return false; });

@@ -51,7 +51,7 @@ struct MiniGridOf {
   }
 
   ROLLOUTS_NOINLINE static StepResult Step(const Config& config, State& state, const Action* action,
-                                     Rng& rng) {
+                                           Rng& rng) {
     StepResult result =
         config.level == Level::kObstacles ? StepAmongObstacles(state, *action, rng)
                                           : StepLevel(config.level, state, *action);

@@ -64,7 +64,7 @@ inline ROLLOUTS_NOINLINE bool MakeGoToDoor(const MiniGridConfig& config, Grid& g
 // Objects of which no two are alike, at `places`; false: no cell was free.
 template <typename Reject>
 inline ROLLOUTS_NOINLINE bool PlaceUnlike(Grid& grid, std::int32_t count, Cell* objects,
-                                    std::int32_t* places, Rng& rng, Reject&& reject) {
+                                          std::int32_t* places, Rng& rng, Reject&& reject) {
   for (std::int32_t made = 0; made < count;) {
     const std::uint32_t type = DrawType(rng);
     const Cell object = MakeCell(type, DrawColor(rng));
@@ -133,7 +133,7 @@ inline ROLLOUTS_NOINLINE bool MakePutNear(const MiniGridConfig& config, Grid& gr
 }
 // `carried`: before the step.
 inline ROLLOUTS_NOINLINE void EndPutNear(const Grid& grid, std::int32_t action, Cell carried,
-                                   StepResult& result) {
+                                         StepResult& result) {
   const bool carries = !IsEmpty(grid.carrying);
   if (action == kPickUp && carries && grid.carrying != static_cast<Cell>(grid.items[0])) {
     result.terminated = true;

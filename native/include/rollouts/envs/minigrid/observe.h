@@ -61,7 +61,7 @@ ROLLOUTS_HD inline void WriteCell(Cell cell, std::uint8_t* to) {
 
 // What the agent sees.
 inline ROLLOUTS_NOINLINE void WriteView(const ShownConfig& config, const Grid& grid,
-                                  const std::int32_t side, std::uint8_t* image) {
+                                        const std::int32_t side, std::uint8_t* image) {
   View view;
   Look(grid, side, config.see_through_walls, view);
   if (config.observation != kOneHot) {
@@ -89,7 +89,8 @@ inline ROLLOUTS_NOINLINE void WriteGrid(const Grid& grid, std::uint8_t* image) {
 }
 
 // Column, row and type of each cell, -1 where it is empty; then direction and words.
-inline ROLLOUTS_NOINLINE void WriteSymbols(const Grid& grid, std::int32_t num_words, std::int64_t* to) {
+inline ROLLOUTS_NOINLINE void WriteSymbols(const Grid& grid, std::int32_t num_words,
+                                           std::int64_t* to) {
   for (std::int32_t i = 0; i < grid.width; ++i) {
     for (std::int32_t j = 0; j < grid.height; ++j, to += 3) {
       const Cell cell = grid.At(i, j);
@@ -118,7 +119,7 @@ inline ROLLOUTS_NOINLINE void WriteLetters(const Grid& grid, std::uint8_t* to) {
 }
 
 inline ROLLOUTS_NOINLINE void Observe(const ShownConfig& config, const Grid& grid,
-                                const std::int32_t num_words, std::uint8_t* obs) {
+                                      const std::int32_t num_words, std::uint8_t* obs) {
   if (config.observation == kSymbolic) {
     // rows are of 64-bit numbers then
     WriteSymbols(grid, num_words, reinterpret_cast<std::int64_t*>(obs));

@@ -41,7 +41,7 @@ struct Rooms {
 
 // Walls without doors, the agent in the middle.
 inline ROLLOUTS_NOINLINE void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t size,
-                                  std::int32_t columns, std::int32_t rows, Rng& rng) {
+                                        std::int32_t columns, std::int32_t rows, Rng& rng) {
   rooms.size = size;
   rooms.columns = columns;
   rooms.rows = rows;
@@ -72,8 +72,8 @@ inline ROLLOUTS_NOINLINE void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t s
 }
 
 // A door of a colour in a wall; what it is in the grid.
-inline ROLLOUTS_NOINLINE Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t room, std::int32_t wall,
-                                std::uint32_t color, bool locked) {
+inline ROLLOUTS_NOINLINE Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t room,
+                                      std::int32_t wall, std::uint32_t color, bool locked) {
   rooms.locked[room] = locked;
   rooms.ways[room][wall] = Rooms::kDoorway;
   rooms.ways[rooms.Neighbour(room, wall)][(wall + 2) % 4] = Rooms::kDoorway;
@@ -93,7 +93,7 @@ inline ROLLOUTS_NOINLINE std::int32_t DrawWall(const Rooms& rooms, std::int32_t 
 
 // Puts an object into a room, not beside the agent. Where it lies, or -1.
 inline ROLLOUTS_NOINLINE std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std::int32_t room,
-                                            Cell object, Rng& rng) {
+                                                  Cell object, Rng& rng) {
   const auto next_to_agent = [&](std::int32_t x, std::int32_t y) {
     const std::int32_t dx = x > grid.x ? x - grid.x : grid.x - x;
     const std::int32_t dy = y > grid.y ? y - grid.y : grid.y - y;
@@ -108,7 +108,7 @@ inline ROLLOUTS_NOINLINE std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std:
 
 // Takes a wall of a room away.
 inline ROLLOUTS_NOINLINE void RemoveWall(Grid& grid, Rooms& rooms, std::int32_t room,
-                                   std::int32_t wall) {
+                                         std::int32_t wall) {
   const Area area = rooms.AreaOf(room);
   const std::int32_t inner = rooms.size - 2;
   switch (wall) {
@@ -123,7 +123,7 @@ inline ROLLOUTS_NOINLINE void RemoveWall(Grid& grid, Rooms& rooms, std::int32_t 
 
 // Puts the agent into a room, not in front of an object.
 inline ROLLOUTS_NOINLINE bool PlaceAgentInRoom(Grid& grid, const Rooms& rooms, std::int32_t room,
-                                         Rng& rng) {
+                                               Rng& rng) {
   for (std::int32_t i = 0; i < kManyTries; ++i) {
     if (!PlaceAgent(grid, rooms.AreaOf(room), rng, kRoomTries)) return false;
     const std::uint32_t front = TypeOf(grid.cells[grid.Front()]);
@@ -150,7 +150,8 @@ inline ROLLOUTS_NOINLINE bool AllConnected(const Rooms& rooms, std::int32_t star
 
 // Adds doors until all rooms are connected with the agent's; `but`: no door has this colour. False:
 // that did not come about.
-inline ROLLOUTS_NOINLINE bool ConnectAll(Grid& grid, Rooms& rooms, Rng& rng, std::int32_t but = -1) {
+inline ROLLOUTS_NOINLINE bool ConnectAll(Grid& grid, Rooms& rooms, Rng& rng,
+                                         std::int32_t but = -1) {
   const std::int32_t start = rooms.At(grid.x, grid.y);
   for (std::int32_t i = 0; i <= 5000; ++i) {
     if (AllConnected(rooms, start)) return true;

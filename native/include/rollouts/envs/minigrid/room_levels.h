@@ -60,7 +60,7 @@ inline ROLLOUTS_NOINLINE void AddMazeDoor(const MiniGridConfig& config, Grid& gr
   grid.cells[rooms.doors[room][wall] - before] = MakeCell(kBall, kGreen);
 }
 inline ROLLOUTS_NOINLINE bool AddMazeKey(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
-                                   std::int32_t room, std::uint32_t color, Rng& rng) {
+                                         std::int32_t room, std::uint32_t color, Rng& rng) {
   const Cell key = config.key_in_box ? BoxWithKey(kGrey, color) : MakeCell(kKey, color);
   return PlaceInRoom(grid, rooms, room, key, rng) >= 0;
 }

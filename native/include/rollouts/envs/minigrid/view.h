@@ -66,7 +66,7 @@ inline ROLLOUTS_NOINLINE void FindSeen(const std::int32_t side, View& view) {
 
 // `side`: cells of a side, odd.
 inline ROLLOUTS_NOINLINE void Look(const Grid& grid, const std::int32_t side, bool see_through,
-                             View& view) {
+                                   View& view) {
   TakeCells(grid, side, view);
   if (see_through) {
     for (std::int32_t row = 0; row < side; ++row) view.seen[row] = ~0u;

@@ -16,7 +16,7 @@ struct EnteredRoom {
 
 // Where a room of a size lies, entered by a door.
 inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std::int32_t width,
-                                 std::int32_t height, Rng& rng) {
+                                       std::int32_t height, Rng& rng) {
   const std::int32_t x = room.door_x, y = room.door_y;
   if (first) return {x, y, width, height};
   switch (room.wall) {
@@ -29,7 +29,7 @@ inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std:
 
 // Whether it is in the grid, and apart from all rooms but the last.
 inline ROLLOUTS_NOINLINE bool Fits(const Area& area, const MiniGridConfig& config,
-                             const EnteredRoom* rooms, std::int32_t count) {
+                                   const EnteredRoom* rooms, std::int32_t count) {
   if (area.x < 0 || area.y < 0) return false;
   if (area.x + area.width > config.grid_width) return false;
   if (area.y + area.height >= config.grid_height) return false;
@@ -61,7 +61,7 @@ inline ROLLOUTS_NOINLINE EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng)
 
 // One attempt at a chain of rooms; how many came about.
 inline ROLLOUTS_NOINLINE std::int32_t DrawRooms(const MiniGridConfig& config, std::int32_t wanted,
-                                          EnteredRoom* rooms, Rng& rng) {
+                                                EnteredRoom* rooms, Rng& rng) {
   std::int32_t count = 0;
   EnteredRoom next = {};
   next.door_x = Draw(rng, 0, config.grid_width - 2);
@@ -163,7 +163,7 @@ inline ROLLOUTS_NOINLINE bool MakeRedBlueDoors(const MiniGridConfig& config, Gri
 }
 // `red`, `blue`: whether the doors were open before the step.
 inline ROLLOUTS_NOINLINE void EndRedBlueDoors(const Grid& grid, bool red, bool blue,
-                                        StepResult& result) {
+                                              StepResult& result) {
   if (IsOpenDoor(grid.cells[grid.items[1]])) {
     result.reward = red ? grid.Reward() : 0;
     result.terminated = true;
