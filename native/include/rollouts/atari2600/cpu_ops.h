@@ -10,7 +10,7 @@ namespace rollouts::atari2600 {
 
 // Cycles of an instruction, without those of page crossings and taken branches.
 inline ROLLOUTS_HD I32 CyclesOf(U8 opcode) {
-  constexpr U8 kCycles[256] = {
+  static constexpr U8 kCycles[256] = {
     7, 6, 2, 8, 3, 3, 5, 5, 3, 2, 2, 2, 4, 4, 6, 6,
     2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
     6, 6, 2, 8, 3, 3, 5, 5, 4, 2, 2, 2, 4, 4, 6, 6,

@@ -42,7 +42,7 @@ inline ROLLOUTS_HD U8 ReadRiot(Riot& riot, const Inputs& inputs, I32 address, I3
 }
 
 inline ROLLOUTS_HD void WriteRiot(Riot& riot, I32 address, U8 value, I32 cycles) {
-  constexpr U8 kShifts[4] = {0, 3, 6, 10};
+  static constexpr U8 kShifts[4] = {0, 3, 6, 10};
   // the timer, at intervals of 1, 8, 64 and 1024 cycles
   if ((address & 0x14) == 0x14) {
     riot.timer = value;

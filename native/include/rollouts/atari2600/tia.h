@@ -28,7 +28,7 @@ inline ROLLOUTS_HD I32 Column(const Tia& tia, I32 clock) {
 }
 
 inline ROLLOUTS_HD I32 WriteDelay(I32 reg, I32 column) {
-  constexpr U8 kPlayfieldDelays[4] = {4, 5, 2, 3};
+  static constexpr U8 kPlayfieldDelays[4] = {4, 5, 2, 3};
   switch (reg) {
     case 0x01:
     case 0x0b:
@@ -82,7 +82,7 @@ inline ROLLOUTS_HD I32 StruckPosition(I32 object, I32 since, I32 column) {
     U8 column;
     U8 position;
   };
-  constexpr Exception kExceptions[] = {{kM0, 60, 69, 8},   {kM1, 9, 18, 3},    {kBall, 9, 18, 3},
+  static constexpr Exception kExceptions[] = {{kM0, 60, 69, 8},   {kM1, 9, 18, 3},    {kBall, 9, 18, 3},
                                        {kBall, 18, 27, 5}, {kBall, 21, 30, 6}, {kBall, 54, 60, 10},
                                        {kBall, 54, 69, 10}};
   for (const Exception& each : kExceptions) {

@@ -9,7 +9,7 @@ namespace rollouts::atari2600 {
 
 // Where the copies of a player or missile are, by NUSIZ: 8 bits, of 16 pixels each, from the first.
 inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
-  constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
+  static constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
   return kCopies[nusiz & 7];
 }
 
@@ -142,7 +142,7 @@ struct CollisionPair {
 };
 
 inline ROLLOUTS_HD void Collide(Tia& tia, const Mask* m) {
-  constexpr CollisionPair kPairs[15] = {
+  static constexpr CollisionPair kPairs[15] = {
       {kM0, kP1, 1},        {kM0, kP0, 0},          {kM1, kP0, 3},        {kM1, kP1, 2},
       {kP0, kPlayfield, 5}, {kP0, kBall, 4},        {kP1, kPlayfield, 7}, {kP1, kBall, 6},
       {kM0, kPlayfield, 9}, {kM0, kBall, 8},        {kM1, kPlayfield, 11}, {kM1, kBall, 10},
