@@ -25,10 +25,10 @@ import rollouts
 from common.checkpoint import program_of, read_training
 from common.plotting import save_training_curves
 from common.progress import Progress, report
+from common.sinks import add_sink_arguments, make_sinks
 from rollouts.checkpoint import Checkpoint, save_checkpoint
-from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.distributed import PolicySpec, QueueLimits, WeightTransport
-from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
+from rollouts.metrics import MetricsReporter
 
 R = TypeVar("R", bound="Run")
 
@@ -79,7 +79,7 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     add("--torch-threads", type=int, default=1, help="threads of the learner")
     add("--ray-address", help="cluster to join; by default Ray is started here")
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
-    add("--prometheus", action="store_true", help="metrics through Ray too, which needs workers")
+    add_sink_arguments(parser)
     add("--resume", type=Path, help="a run directory, or a checkpoint in one")
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     return parser
@@ -232,11 +232,7 @@ class Run:
         self, stats: Callable[[], dict[str, Any]], writer: SummaryWriter
     ) -> MetricsReporter:
         """Returns what reports `stats` while the training goes on."""
-        # `rollouts top` shows the status file
-        board = TensorBoardSink(writer, first_step=self.progress.env_steps)
-        sinks: list[Sink] = [StatusFileSink(self.dir), board]
-        if self.args.prometheus:
-            sinks.append(RayMetricsSink(run=self.dir.name))
+        sinks = make_sinks(self.args, self.dir, writer, first_step=self.progress.env_steps)
         return MetricsReporter(stats, sinks)
 
     def is_finished(self) -> bool:
