@@ -223,6 +223,41 @@ def test_several_agents_have_their_groups(
     assert [line.split(":")[0] for line in lines[1:]] == [g.name for g in groups for _ in range(2)]
 
 
+def test_agents_play_as_their_policies(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env_id = "simple_spread_v3"
+    (group,) = rollouts.env_spec(env_id).groups
+    net = network(18, 5)
+    weights = {f"{group.name}/body.{name}": value for name, value in net.state_dict().items()}
+    save(here / "run", net, env_id=env_id, weights=weights)
+    arguments = ("run", "--episodes", 5, "--num-envs", 2, "--seed", 7, "--deterministic")
+    found = evaluate(capsys, *arguments)["groups"][group.name]
+
+    played: list[list[Any]] = [[], []]
+    with rollouts.make_multi_agent_vec(env_id, 2, seed=7, autoreset_mode="same_step") as env:
+        obs, _ = env.reset()
+        totals = np.zeros((2, group.num_agents))
+        while len(played[0]) < 3:
+            with torch.inference_mode():
+                actions = net(torch.from_numpy(np.asarray(obs))).argmax(-1).numpy()
+            obs, reward, _, _, info = env.step(actions)
+            totals += np.asarray(reward)
+            for row in np.flatnonzero(info["ended"]):
+                played[row].append(totals[row].copy())
+                totals[row] = 0
+    # agent by agent of an environment, each with its episodes
+    expected = [
+        total
+        for row, count in ((0, 3), (1, 2))
+        for agent in range(group.num_agents)
+        for total in [episode[agent] for episode in played[row][:count]]
+    ]
+    np.testing.assert_allclose(found["returns"], expected, rtol=1e-6)
+    pytest.importorskip("imageio")
+    film = ["record", "--env-id", env_id, "--policy", "run", "--out", "film.gif", "--seed", "7"]
+    assert cli.main(film) == 0
+    assert (here / "film.gif").stat().st_size > 1000
+
+
 def test_an_episode_is_filmed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("imageio")
     options = {"max_episode_steps": 9, "normalize_observation": True}

@@ -63,7 +63,9 @@ class PolicyRows {
       states_.Load(first, scratch_.data());
       Forward(ObsAt(t) + first * obs_bytes_, count);
       states_.Keep(first, scratch_.data());
-      if (arrays_.action_mask) MaskLogits(policy_, MaskAt(t) + first * MaskSize(), count, scratch_.data());
+      if (arrays_.action_mask) {
+        MaskLogits(policy_, MaskAt(t) + first * MaskSize(), count, scratch_.data());
+      }
       rollout_.kernels_.act(policy_.head, HeadInputsOf(policy_, scratch_.data()),
                             KeysOf(first, count), outputs_);
       const std::int64_t at = At(t) + first;

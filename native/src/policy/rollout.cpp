@@ -57,7 +57,7 @@ std::int32_t MaskInfoOf(const EnvSpec& spec) {
 void CheckMasks(const EnvSpec& spec, const NativePolicy& policy) {
   const std::int32_t info = MaskInfoOf(spec);
   if (info < 0 || spec.num_groups > 0) {
-    throw SpecError("the environments' infos have no action_mask, by which actions were to be masked");
+    throw SpecError("the environments' infos have no action_mask, by which actions would be masked");
   }
   if (policy.head.kind != HeadKind::kCategorical &&
       policy.head.kind != HeadKind::kMultiCategorical) {
