@@ -29,7 +29,7 @@ from common.replay_training import (
     make_table,
     run,
 )
-from common.training import chosen_env_id, run_parser
+from common.training import chosen_env_id, run_parser, spec_of
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ class Learner(Checkpointed):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        spec = rollouts.env_spec(args.env_id)
+        spec = spec_of(args)
         torch.manual_seed(args.seed)
         spaces = spec.single_observation_space, spec.single_action_space
         self.online, self.target = QNetwork(*spaces), QNetwork(*spaces).to(args.device)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from common.checkpoint import Checkpointed
-from common.training import chosen_env_id, run, run_parser
+from common.training import chosen_env_id, run, run_parser, spec_of
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class Learner(Checkpointed):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        spec = rollouts.env_spec(args.env_id)
+        spec = spec_of(args)
         torch.manual_seed(args.seed)
         self.model = Agent(spec.single_observation_space, spec.single_action_space)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)

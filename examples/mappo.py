@@ -5,7 +5,8 @@
     python examples/mappo.py --critic own     each agent's critic sees what the agent sees
     python examples/mappo.py --env-id TagContinuous-v0 --critic own
     python examples/mappo.py --gif            films an episode at the end
-    python examples/mappo.py --total-steps 0 --weights runs/mappo/policies.pt --gif
+    python examples/mappo.py --total-steps 0 --weights runs/mappo --gif
+    rollouts eval runs/mappo                  returns of the agents of each group
 
 With --num-envs 128 --num-minibatches 1 --total-steps 14000000 --seed 1 --eval-episodes 20000 the
 return of an agent in simple_spread_v3 goes from -27 to -10 (-9.3 by the likeliest actions): -130
@@ -39,6 +40,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import rollouts
+from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from rollouts.distributed import PolicySpec
 from rollouts.policy import TorchPolicy
 from rollouts.returns import gae
 
@@ -95,6 +98,13 @@ def num_logits(space: spaces.Space[Any]) -> int:
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     raise SystemExit(f"mappo.py has no head for {space}: leave continuous_actions out")
+
+
+def make_policy(spec: PolicySpec, *, hidden: int) -> TorchPolicy:
+    """Makes the policy of a group; `rollouts eval` calls it."""
+    obs_size = int(np.prod(spec.single_observation_space.shape or ()))
+    space = spec.single_action_space
+    return TorchPolicy(Actor(obs_size, num_logits(space), hidden), space, seed=spec.seed)
 
 
 class Group:
@@ -218,7 +228,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
     add("--num-threads", type=int, default=None, help="threads that step")
     add("--seed", type=int, default=0)
-    add("--weights", type=Path, help="policies.pt of a run, to begin with")
+    add("--weights", type=Path, help="a run, or its checkpoint, to begin with")
     add("--eval-episodes", type=int, default=0, help="of simple_spread_v3, scored at the end")
     add("--gif", action="store_true", help="film an episode at the end; needs the extra render")
     add("--run-dir", type=Path, default=Path("runs/mappo"), help="where pictures and weights go")
@@ -251,6 +261,25 @@ def draw(path: Path, history: dict[str, list[tuple[int, float]]], title: str) ->
     figure.savefig(path, dpi=120)
 
 
+def save(args: argparse.Namespace, groups: dict[str, Group], env_steps: int) -> None:
+    """Writes the checkpoint of the groups' policies."""
+    checkpoint = Checkpoint(
+        env_id=args.env_id,
+        env_options=OPTIONS.get(args.env_id, {}),
+        program="examples/mappo.py",
+        program_options={"hidden": args.hidden},
+        weights={
+            f"{name}/{key}": value
+            for name, group in groups.items()
+            for key, value in group.actor.state_dict().items()
+        },
+        policy_version=1 + max(group.policy.policy_version for group in groups.values()),
+        env_steps=env_steps,
+        seed=args.seed,
+    )
+    save_checkpoint(args.run_dir, checkpoint)
+
+
 def main() -> int:
     """Trains; returns 0."""
     args = parse_args()
@@ -270,9 +299,10 @@ def main() -> int:
     )
     groups = {name: Group(group, joint_size, args) for name, group in env.groups.items()}
     if args.weights:
-        saved = torch.load(args.weights, weights_only=True)
+        saved = load_checkpoint(args.weights).weights
         for name, group in groups.items():
-            group.actor.load_state_dict(saved[name])
+            own = {key: value for key, value in saved.items() if key.startswith(f"{name}/")}
+            group.actor.load_state_dict({k.removeprefix(f"{name}/"): v for k, v in own.items()})
     collector = rollouts.MultiAgentCollector(
         env, {name: group.policy for name, group in groups.items()}, args.rollout_length
     )
@@ -309,8 +339,7 @@ def main() -> int:
     if num_updates:
         title = f"MAPPO on {args.env_id}, {args.num_envs} environments, {args.critic} critic"
         draw(args.run_dir / "training.png", history, title)
-        weights = {name: group.actor.state_dict() for name, group in groups.items()}
-        torch.save(weights, args.run_dir / "policies.pt")
+        save(args, groups, num_updates * per_update)
         print(
             f"{seconds:.1f} s, {100 * collecting / seconds:.0f} % of it to collect; picture and "
             f"weights in {args.run_dir}"

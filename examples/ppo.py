@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from common.checkpoint import Checkpointed
 from common.plotting import save_frames
-from common.training import Training, chosen_env_id, run, run_parser
+from common.training import Training, chosen_env_id, run, run_parser, spec_of
 from torch import Tensor, nn
 
 import rollouts
@@ -150,7 +150,7 @@ class Learner(Checkpointed):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        spec = rollouts.env_spec(args.env_id)
+        spec = spec_of(args)
         torch.manual_seed(args.seed)
         self.model = Agent(spec.single_observation_space, spec.single_action_space)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 import rollouts
+from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.policy import make_action_head
 from rollouts.returns import Gae
 
@@ -51,6 +53,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
     add("--seed", type=int, default=1, help="of environments, weights and actions")
+    add("--run-dir", type=Path, help="where a checkpoint for `rollouts eval` goes")
     args = parser.parse_args(argv)
     if args.target_return is None:
         args.target_return = TARGETS.get(args.env_id)
@@ -122,6 +125,19 @@ class Trainer:
         value_loss = 0.25 * (value - target).square().mean()
         return policy_loss + value_loss - self.args.entropy_coef * entropy.mean()
 
+    def save(self, env_steps: int) -> None:
+        """Writes the checkpoint; the network is that of ppo.py, whose make_policy makes it."""
+        self.args.run_dir.mkdir(parents=True, exist_ok=True)
+        checkpoint = Checkpoint(
+            env_id=self.args.env_id,
+            program="examples/ppo.py",
+            weights=self.model.state_dict(),
+            policy_version=2,
+            env_steps=env_steps,
+            seed=self.args.seed,
+        )
+        save_checkpoint(self.args.run_dir, checkpoint)
+
     def mean_return(self) -> float:
         """Of the last hundred episodes or some more; NaN before there were so many. Waits."""
         self.env.synchronize()
@@ -153,6 +169,8 @@ def main() -> int:
             if args.target_return is not None and mean_return >= args.target_return:
                 break
         env_steps = bar.n
+    if args.run_dir is not None:
+        trainer.save(env_steps)
     print(f"mean return {mean_return:.1f} after {env_steps} env-steps on {trainer.device}")
     if args.target_return is None or mean_return >= args.target_return:
         return 0

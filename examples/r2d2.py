@@ -31,12 +31,11 @@ from common.replay_training import (
     make_table,
     run,
 )
-from common.training import run_parser
+from common.training import run_parser, spec_of
 from numpy.typing import NDArray
 from ppo import layer
 from torch import Tensor, nn
 
-import rollouts
 from rollouts.distributed import PolicySpec
 from rollouts.recurrent import RecurrentTorchPolicy, State
 from rollouts.replay import SequenceBatch, Sequences
@@ -136,7 +135,7 @@ class Learner(Checkpointed):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        space: Any = rollouts.env_spec(args.env_id).single_action_space
+        space: Any = spec_of(args).single_action_space
         torch.manual_seed(args.seed)
         options = network_options(args)
         self.online, self.target = QNetwork(space, **options), QNetwork(space, **options)

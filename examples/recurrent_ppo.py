@@ -22,7 +22,7 @@ from typing import Any
 import gymnasium
 import torch
 from common.checkpoint import Checkpointed
-from common.training import run, run_parser
+from common.training import run, run_parser, spec_of
 from ppo import layer
 from torch import Tensor, nn
 
@@ -135,7 +135,7 @@ class Learner(Checkpointed):
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         torch.manual_seed(args.seed)
-        self.policy = make_policy(rollouts.env_spec(args.env_id), **agent_options(args))
+        self.policy = make_policy(spec_of(args), **agent_options(args))
         self.model: Agent = self.policy.module.to(args.device)  # type: ignore[assignment]
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
         self.rng = torch.Generator().manual_seed(args.seed)

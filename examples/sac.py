@@ -27,7 +27,7 @@ from common.checkpoint import Checkpointed
 from common.evaluation import Evaluation, EvaluationLog, evaluate
 from common.plotting import save_training_curves
 from common.replay_training import ReplayTraining, add_replay_arguments, make_table, run
-from common.training import chosen_env_id, run_parser
+from common.training import chosen_env_id, run_parser, spec_of
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -162,7 +162,7 @@ class Learner(Checkpointed):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        spec = rollouts.env_spec(args.env_id)
+        spec = spec_of(args)
         spaces = spec.single_observation_space, spec.single_action_space
         self.head = head_of(spaces[1], args.device)
         torch.manual_seed(args.seed)
@@ -248,8 +248,10 @@ class SacTraining(ReplayTraining):
 
     learner: Learner
 
-    def __init__(self, args: argparse.Namespace, learner: Any, **options: Any) -> None:
-        super().__init__(args, learner, **options)
+    def __init__(
+        self, args: argparse.Namespace, learner: Any, make_policy: Any, **options: Any
+    ) -> None:
+        super().__init__(args, learner, make_policy, **options)
         self.evaluations = EvaluationLog(self.dir, until=self.progress.env_steps)
 
     def loop(
@@ -272,7 +274,13 @@ class SacTraining(ReplayTraining):
         """Measures and keeps how good the policy is."""
         args, learner = self.args, self.learner
         options = {"num_episodes": args.eval_episodes, "seed": args.seed}
-        returns = evaluate(learner.act_greedily, args.env_id, **options)
+        returns = evaluate(
+            learner.act_greedily,
+            args.env_id,
+            env_options=dict(args.option),
+            statistics=self.statistics,
+            **options,
+        )
         self.evaluations.add(
             Evaluation(
                 library="rollouts",

@@ -155,8 +155,13 @@ class RolloutsVecEnv(IVecEnv):
         return 1
 
     def has_action_masks(self) -> bool:
-        """False: our environments allow every action at all times."""
-        return False
+        """Whether infos say which actions are allowed, as Taxi's do."""
+        return "action_mask" in getattr(self.env, "info_names", ())
+
+    def get_action_masks(self) -> Array:
+        """Which actions (N, A) the last observations allow, for use_action_masks of a config."""
+        masks: Array = self.env.action_masks()
+        return masks
 
     def seed(self, seed: int) -> None:
         """Begins every random stream anew; the next call must be `reset`."""

@@ -27,6 +27,8 @@ with needs("torch", "TorchPolicy"):
     from torch import Tensor, nn
 
     from rollouts.machine.torch_device import read_device
+    from rollouts.policies.masks import check_masks
+    from rollouts.policies.masks import mask_logits as mask_logits
 
 
 class TorchPolicy:
@@ -80,12 +82,20 @@ class TorchPolicy:
         self._generator.manual_seed(self.noise_seed)
 
     @torch.inference_mode()
-    def act(self, obs: Array) -> PolicyOutput:
-        """Samples an action for each row of `obs`, in one forward pass."""
+    def act(self, obs: Array, action_mask: Array | None = None) -> PolicyOutput:
+        """Samples an action for each row of `obs`, in one forward pass.
+
+        Args:
+          obs: (B, *obs_shape).
+          action_mask: (B, A) bool, which actions may be chosen; of MultiDiscrete actions A is the
+            sum of nvec. None: all.
+        Raises:
+          SpecError: A row allows nothing, or masks are not of the module's logits.
+        """
         outputs = self.module(self._to_tensor(obs))
         check_module_outputs(outputs, output_names(self.head), len(obs))
         *params, value = outputs
-        return self._sample(params, value)
+        return self._sample(params, value, action_mask)
 
     @torch.inference_mode()
     def value(self, obs: Array) -> NDArray[np.float32]:
@@ -107,7 +117,13 @@ class TorchPolicy:
         self.module.load_state_dict(state)
         self.policy_version = version
 
-    def _sample(self, params: Sequence[Tensor], value: Tensor) -> PolicyOutput:
+    def _sample(
+        self, params: Sequence[Tensor], value: Tensor, action_mask: Array | None = None
+    ) -> PolicyOutput:
+        if action_mask is not None:
+            mask = as_tensor(np.asarray(action_mask, np.bool_)).to(self._device)
+            check_masks(mask, self.action_space)
+            params = [mask_logits(params[0], mask), *params[1:]]
         action, log_prob = self.head.sample(params, self._generator)
         return PolicyOutput(
             action.cpu().numpy().astype(self.head.dtype, copy=False),

@@ -62,7 +62,7 @@ class RecurrentTorchPolicy(TorchPolicy):
         self.keeps_states = keep_states
         self._states: State = ()
 
-    def act(self, obs: Array) -> PolicyOutput:
+    def act(self, obs: Array, action_mask: Array | None = None) -> PolicyOutput:
         """Refuses: whose observations these are decides what the policy remembers.
 
         Raises:
@@ -75,13 +75,19 @@ class RecurrentTorchPolicy(TorchPolicy):
         raise ProtocolError(_WHOSE.format("value"))
 
     @torch.inference_mode()
-    def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
-        """Samples an action for each row of `obs`; see `RecurrentPolicy`."""
+    def act_rows(
+        self,
+        obs: Array,
+        rows: Rows,
+        begins: NDArray[np.bool_],
+        action_mask: Array | None = None,
+    ) -> PolicyOutput:
+        """Samples an action for each row of `obs`; see `RecurrentPolicy`, and `TorchPolicy.act`."""
         before = self._state_of(rows, begins)
         *outputs, state = self._outputs(obs, before)
         *params, value = outputs
         self._keep(rows, state)
-        output = self._sample(params, value)
+        output = self._sample(params, value, action_mask)
         if self.keeps_states:
             kept = {f"policy_state.{i}": s.cpu().numpy().copy() for i, s in enumerate(before)}
             output.extras.update(kept)

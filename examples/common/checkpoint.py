@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of the examples: written whole or not at all, read without executing anything."""
+"""What examples keep in a checkpoint (`rollouts.checkpoint`) beside the policy, to go on with."""
 
 from __future__ import annotations
 
-import os
-import tempfile
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rollouts import RunningStatistics
-
-FILE_NAME = "checkpoint.pt"
+from rollouts import RunningStatistics, SpecError
+from rollouts.checkpoint import load_checkpoint
 
 
 class Checkpointed:
@@ -53,57 +52,40 @@ def _state_of(part: Any) -> Any:
     return part.state_dict() if hasattr(part, "state_dict") else part
 
 
-def save_checkpoint(path: Path, kind: str, state: dict[str, Any]) -> None:
-    """Replaces `path` by a file with `state`; whenever this stops, `path` is the old or the new.
+def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:
+    """Returns what a program kept in a checkpoint to go on with.
 
     Args:
-      path: the file; its directory exists.
-      kind: which program this is for, and in which version.
-      state: tensors, numbers, strings, and lists and dicts of them.
-    """
-    # in the same directory, because only within a file system is a rename atomic
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            torch.save({"kind": kind, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def load_checkpoint(path: Path, kind: str, **expected: str) -> dict[str, Any]:
-    """Reads a file of `save_checkpoint`.
-
-    Args:
-      path: the file, or the directory it is in.
-      kind: what `save_checkpoint` was told.
-      expected: entries that must have these values, such as env_id.
+      path: the checkpoint, or the directory of its run.
+      kind: which program, in which version.
+      expected: attributes that the checkpoint must have, such as env_id.
     Raises:
-      ValueError: the file is damaged, of another program, or of another environment.
-      FileNotFoundError: there is none.
+      SpecError, a ValueError: there is none, it is damaged, of another program or environment.
     """
-    path = path / FILE_NAME if path.is_dir() else path
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}: give a run directory or its {FILE_NAME}")
-    try:
-        # weights_only: pickled code in a foreign file is refused instead of executed
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises a dozen types for damaged files
-        reason = (str(error).splitlines() or [""])[0]
-        raise ValueError(
-            f"{path} is not a readable checkpoint ({type(error).__name__}: {reason}): "
-            "expected a file written by this program; it may be damaged"
-        ) from error
-    if not isinstance(state, dict) or state.get("kind") != kind:
-        found = state.get("kind") if isinstance(state, dict) else type(state).__name__
-        raise ValueError(f"{path} holds {found!r}, expected {kind!r}: is it of another program?")
+    checkpoint = load_checkpoint(path)
+    found = checkpoint.training.get("kind")
+    if found != kind:
+        raise SpecError(f"{path} holds {found!r}, expected {kind!r}: is it of another program?")
     for name, value in expected.items():
-        if state.get(name) != value:
-            raise ValueError(
-                f"{path} has {name} = {state.get(name)!r}, expected {value!r}: "
+        if getattr(checkpoint, name) != value:
+            raise SpecError(
+                f"{path} has {name} = {getattr(checkpoint, name)!r}, expected {value!r}: "
                 "resume with the arguments of the first run"
             )
-    return state
+    return {**checkpoint.training, "statistics": dict(checkpoint.statistics)}
+
+
+def program_of(make_policy: Callable[..., Any]) -> dict[str, Any]:
+    """What a checkpoint says of how its policy is made: `program` and `program_options`.
+
+    Args:
+      make_policy: a function of a program, or a functools.partial of one.
+    """
+    function = getattr(make_policy, "func", make_policy)
+    path = Path(inspect.getfile(function)).resolve()
+    home = Path(__file__).resolve().parents[2]
+    shown = path.relative_to(home) if path.is_relative_to(home) else path
+    return {
+        "program": shown.as_posix(),
+        "program_options": getattr(make_policy, "keywords", {}),
+    }

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,13 @@ class Evaluation:
 
 
 def evaluate(
-    act: Callable[[NDArray[Any]], NDArray[Any]], env_id: str, *, num_episodes: int, seed: int
+    act: Callable[[NDArray[Any]], NDArray[Any]],
+    env_id: str,
+    *,
+    num_episodes: int,
+    seed: int,
+    env_options: Mapping[str, Any] | None = None,
+    statistics: Mapping[str, rollouts.RunningStatistics] | None = None,
 ) -> NDArray[np.float64]:
     """Plays one episode in each of `num_episodes` environments.
 
@@ -39,17 +45,25 @@ def evaluate(
       env_id: of the environments.
       num_episodes: B.
       seed: of the first states; the same seed always gives the same ones.
+      env_options: of the environments.
+      statistics: by which wrappers among these scale, see `RolloutCoordinator.statistics`.
     Returns:
       (B,) the returns.
     """
     total = np.zeros(num_episodes)
     playing = np.ones(num_episodes, np.bool_)
-    with rollouts.make_vec(env_id, num_episodes, num_threads=1, seed=seed) as env:
+    options = dict(env_options or {})
+    with rollouts.make_vec(env_id, num_episodes, num_threads=1, seed=seed, **options) as env:
+        for kind, counted in (statistics or {}).items():
+            setattr(env, f"{kind}_statistics", counted)
+            env.update_statistics = False
         obs, _ = env.reset()
         while playing.any():
-            obs, reward, terminated, truncated, _ = env.step(act(obs))
-            total += reward * playing
-            playing &= ~(terminated | truncated)
+            obs, _, terminated, truncated, info = env.step(act(obs))
+            # not `reward`, which a wrapper may have scaled
+            ended = terminated | truncated
+            total += info["episode_return"] * (playing & ended)
+            playing &= ~ended
     return total
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import rollouts
 from common.progress import report
-from common.training import Run, Trained, make_run
+from common.training import Run, Trained, make_run, spec_of
 from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits, WeightTransport
 from rollouts.replay import (
     ReplayService,
@@ -176,9 +176,10 @@ def run(
     """
     make_training = training_type or ReplayTraining
     training = make_run(
-        args, lambda: make_training(args, make_learner(args), kind=kind, counts=counts)
+        args,
+        lambda: make_training(args, make_learner(args), make_policy, kind=kind, counts=counts),
     )
-    spec = rollouts.env_spec(args.env_id)
+    spec = spec_of(args)
     # a resumed run plays other episodes than the ones it was already trained with
     seeds = np.random.SeedSequence((args.seed, training.progress.updates)).generate_state(2)
 
@@ -187,6 +188,7 @@ def run(
             rollouts.RolloutCoordinator(
                 args.env_id,
                 make_policy,
+                env_options=dict(args.option),
                 num_workers=args.num_workers,
                 num_envs_per_worker=args.num_envs,
                 rollout_length=args.rollout_length,
@@ -229,11 +231,12 @@ class ReplayTraining(Run):
         self,
         args: argparse.Namespace,
         learner: ReplayLearner,
+        make_policy: Callable[[PolicySpec], rollouts.Policy],
         *,
         kind: str,
         counts: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(args, learner, kind=kind)
+        super().__init__(args, learner, make_policy, kind=kind)
         self.learner = learner
         self.num_updates = 0  # of this process
         self.began_at = replace(self.progress)
@@ -255,6 +258,7 @@ class ReplayTraining(Run):
         before = self.first_stats["steps"]["inserted"] - progress.env_steps
         start = time.perf_counter() - progress.seconds
         next_save = progress.seconds + args.checkpoint_interval_s
+        self.share_statistics(coordinator)
         coordinator.publish_weights(self.learner.policy.weights())
 
         def stats() -> dict[str, Any]:
@@ -267,6 +271,7 @@ class ReplayTraining(Run):
                 policy_lag, logs = self.learn(sample, replay)
                 coordinator.publish_weights(self.learner.policy.weights())
 
+                self.statistics = coordinator.statistics
                 ended, self.stats = replay.take_episodes(), replay.stats()
                 inserted = self.stats["steps"]["inserted"] - before - progress.env_steps
                 counts = slice(None) if self._counts is None else self._counts[ended.env_id]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import time
@@ -21,12 +22,13 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import rollouts
-from common.checkpoint import FILE_NAME, load_checkpoint, save_checkpoint
+from common.checkpoint import program_of, read_training
 from common.plotting import save_training_curves
 from common.progress import Progress, report
-from rollouts.cluster.ray_metrics import RayMetricsSink
+from common.sinks import add_sink_arguments, make_sinks
+from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.distributed import PolicySpec, QueueLimits, WeightTransport
-from rollouts.metrics import MetricsReporter, Sink, StatusFileSink, TensorBoardSink
+from rollouts.metrics import MetricsReporter
 
 R = TypeVar("R", bound="Run")
 
@@ -68,6 +70,8 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--env-id", default="CartPole-v1", help="any id that `rollouts envs` lists")
+    add("--option", action="append", default=[], type=env_option, metavar="KEY=VALUE",
+        help="of the environment or a wrapper, such as normalize_observation=true")  # fmt: skip
     add("--num-workers", type=int, default=2, help="Ray workers; 0 samples in this process")
     add("--num-threads", type=int, default=1, help="threads that step environments, per worker")
     add("--seed", type=int, default=1, help="of environments, sampling and initial weights")
@@ -75,10 +79,26 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     add("--torch-threads", type=int, default=1, help="threads of the learner")
     add("--ray-address", help="cluster to join; by default Ray is started here")
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
-    add("--prometheus", action="store_true", help="metrics through Ray too, which needs workers")
+    add_sink_arguments(parser)
     add("--resume", type=Path, help="a run directory, or a checkpoint in one")
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     return parser
+
+
+def env_option(text: str) -> tuple[str, Any]:
+    """Reads KEY=VALUE, the value as in JSON, else as text."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def spec_of(args: argparse.Namespace) -> rollouts.EnvSpec:
+    """Returns the spec of --env-id with each --option."""
+    return rollouts.env_spec(args.env_id, **dict(args.option))
 
 
 def chosen_env_id(argv: list[str] | None, default: str) -> str:
@@ -115,7 +135,8 @@ def run(
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
     """
     training = make_run(
-        args, lambda: (training_type or Training)(args, make_learner(args), kind=kind)
+        args,
+        lambda: (training_type or Training)(args, make_learner(args), make_policy, kind=kind),
     )
     # a resumed run plays other episodes than the ones it was already trained with
     seeds = np.random.SeedSequence((args.seed, training.progress.updates))
@@ -124,6 +145,7 @@ def run(
         with rollouts.RolloutCoordinator(
             args.env_id,
             make_policy,
+            env_options=dict(args.option),
             num_workers=args.num_workers,
             num_envs_per_worker=args.num_envs,
             rollout_length=args.rollout_length,
@@ -151,14 +173,26 @@ def make_run(args: argparse.Namespace, make: Callable[[], R]) -> R:
 class Run:
     """How far a training is, what a checkpoint of it has, and the directory of its outputs."""
 
-    def __init__(self, args: argparse.Namespace, trained: Trained, *, kind: str) -> None:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        trained: Trained,
+        make_policy: Callable[[PolicySpec], rollouts.Policy],
+        *,
+        kind: str,
+    ) -> None:
         self.args, self.trained, self.kind = args, trained, kind
+        self.made_by = program_of(make_policy)
         self.progress = Progress()
+        self.statistics: dict[str, rollouts.RunningStatistics] = {}  # of wrappers that normalise
         self.stats: dict[str, Any] = {}  # of the coordinator, at the end of this process's training
         if args.resume:
-            state = load_checkpoint(args.resume, kind, env_id=args.env_id)
+            state = read_training(
+                args.resume, kind, env_id=args.env_id, env_options=dict(args.option)
+            )
             trained.load_state(state["learner"])
             self.progress = Progress(**state["progress"])
+            self.statistics = state["statistics"]
         self.dir = run_dir(args)
         self.dir.mkdir(parents=True, exist_ok=True)
 
@@ -198,11 +232,7 @@ class Run:
         self, stats: Callable[[], dict[str, Any]], writer: SummaryWriter
     ) -> MetricsReporter:
         """Returns what reports `stats` while the training goes on."""
-        # `rollouts top` shows the status file
-        board = TensorBoardSink(writer, first_step=self.progress.env_steps)
-        sinks: list[Sink] = [StatusFileSink(self.dir), board]
-        if self.args.prometheus:
-            sinks.append(RayMetricsSink(run=self.dir.name))
+        sinks = make_sinks(self.args, self.dir, writer, first_step=self.progress.env_steps)
         return MetricsReporter(stats, sinks)
 
     def is_finished(self) -> bool:
@@ -212,8 +242,28 @@ class Run:
 
     def save(self) -> None:
         """Writes the checkpoint."""
-        state = {"learner": self.trained.state(), "progress": asdict(self.progress)}
-        save_checkpoint(self.dir / FILE_NAME, self.kind, {**state, "env_id": self.args.env_id})
+        training = {
+            "kind": self.kind,
+            "learner": self.trained.state(),
+            "progress": asdict(self.progress),
+        }
+        checkpoint = Checkpoint(
+            env_id=self.args.env_id,
+            env_options=dict(self.args.option),
+            statistics=self.statistics,
+            weights=self.trained.policy.module.state_dict(),
+            policy_version=self.progress.policy_version,
+            env_steps=self.progress.env_steps,
+            seed=self.args.seed,
+            training=training,
+            **self.made_by,
+        )
+        save_checkpoint(self.dir, checkpoint)
+
+    def share_statistics(self, coordinator: rollouts.RolloutCoordinator) -> None:
+        """Has workers that normalise go on from what a resumed run had counted."""
+        if self.statistics:
+            coordinator.statistics = self.statistics
 
     def draw(self, title: str) -> None:
         """Writes the PNG of the training."""
@@ -244,8 +294,15 @@ class Run:
 class Training(Run):
     """A run that learns from rollouts as they come."""
 
-    def __init__(self, args: argparse.Namespace, learner: Learner, *, kind: str) -> None:
-        super().__init__(args, learner, kind=kind)
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        learner: Learner,
+        make_policy: Callable[[PolicySpec], rollouts.Policy],
+        *,
+        kind: str,
+    ) -> None:
+        super().__init__(args, learner, make_policy, kind=kind)
         self.learner = learner
         self.lags: Counter[int] = Counter()  # env-steps by policy lag, of this process
         self.last_batch: rollouts.RolloutBatch | None = None
@@ -260,11 +317,13 @@ class Training(Run):
         asked = time.perf_counter()
         start: float | None = None
         next_save = progress.seconds + args.checkpoint_interval_s
+        self.share_statistics(coordinator)
         version = coordinator.publish_weights(learner.policy.weights())
         with bar, writer, self.make_reporter(coordinator.stats, writer):
             while not (self.is_finished() or stop.is_set()):
                 # the workers go on with the weights they have while these lines learn
                 batch = coordinator.get(num_fragments=fragments_per_update)
+                self.statistics = coordinator.statistics
                 if start is None:  # training begins where its first rollout is there
                     self.waited_s = time.perf_counter() - asked
                     start = time.perf_counter() - progress.seconds

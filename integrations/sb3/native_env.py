@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -64,6 +65,16 @@ class NativeEnv:
     def set_state(self, state: bytes) -> None:
         """Puts a saved state into it; the next step goes on from there."""
         self._pool.set_state([self.env_id], [state])
+
+    @property
+    def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
+        """Called, which actions (A,) its last observation allows; MaskablePPO asks so.
+
+        Only of environments whose infos have action_mask.
+        """
+        if "action_mask" not in self._pool.info_names:
+            raise AttributeError("these environments report no action_mask")
+        return lambda: self._pool.action_masks()[self._index]
 
     def get_wrapper_attr(self, name: str) -> Any:
         """The attribute `name`, under the name that `gymnasium.Env` gives this."""

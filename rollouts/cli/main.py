@@ -3,8 +3,9 @@
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, the commands
 that begin with `bench` measure, `report` measures everything and writes a page, `soak` watches it
-for an hour, `tune-batch` finds the best number of environments, `top` watches a job, `record` films
-a policy, `verify-atari` compares our Atari 2600 with ale-py's.
+for an hour, `tune-batch` finds the best number of environments, `top` watches a job, `eval` plays
+episodes with the policy of a checkpoint, `record` films one, `verify-atari` compares our Atari 2600
+with ale-py's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
+from rollouts.cli import evaluate as cli_evaluate
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import report as cli_report
@@ -68,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0 if cli_check_env.check(args) else 1
         elif args.command == "verify-atari":
             return 0 if cli_verify_atari.verify(args) else 1
+        elif args.command == "eval":
+            cli_evaluate.run(args)
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "bench-replay":
@@ -182,6 +186,14 @@ def _parser() -> argparse.ArgumentParser:
     cli_tune_batch.add_arguments(
         tuning, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
+
+    evaluating = commands.add_parser(
+        "eval",
+        help="play episodes with the policy of a checkpoint",
+        description="Plays the same number of episodes in each environment, however long they "
+        "are, and prints mean, standard deviation, least and greatest of returns and lengths.",
+    )
+    cli_evaluate.add_arguments(evaluating, positive_int=_positive_int, option=_option)
 
     filming = commands.add_parser(
         "record",

@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rollouts.checkpoint import Checkpoint
 from rollouts.cli.bench import show_progress
-from rollouts.cli.record_actors import Actor, RandomActor, RandomAgents, load_actor
+from rollouts.cli.checkpoint_policy import load_policy, read_policy
+from rollouts.cli.record_actors import (
+    Actor,
+    PolicyActor,
+    PolicyAgents,
+    RandomActor,
+    RandomAgents,
+)
 from rollouts.errors import SpecError
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.registry import is_multi_agent
@@ -51,10 +59,10 @@ def add_arguments(
              "agents")  # fmt: skip
     add("--policy", default=RANDOM, metavar="random|CHECKPOINT",
         help="random actions, or a checkpoint of an example, its run's directory, or a file with "
-        "the state_dict of a policy's module (of one agent); default: random")  # fmt: skip
+        "the state_dict of a policy's module; default: random")  # fmt: skip
     add("--network", type=Path, metavar="FILE",
         help="Python file whose make_policy(spec) makes the checkpoint's policy; default: the "
-        "program in ./examples that wrote it")  # fmt: skip
+        "program that it names")  # fmt: skip
     add("--sample", action="store_true",
         help="draw actions as in training instead of taking the most likely one")  # fmt: skip
     add("--out", type=Path, required=True, metavar="FILE", help="ends in .mp4 or .gif")
@@ -72,8 +80,8 @@ def add_arguments(
     add("--seed", type=int, default=0, help="of the environment and the policy; default: 0")
 
 
-def record(args: argparse.Namespace) -> None:
-    """Plays, writes the video and prints what became of it.
+def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
+    """Plays, writes the video and prints, unless it shall be quiet, what became of it.
 
     Raises:
       SpecError, EngineError: Unknown id, nothing can be written or drawn, a checkpoint of
@@ -81,7 +89,10 @@ def record(args: argparse.Namespace) -> None:
     """
     # mistakes are found before anything is loaded
     check_path(args.out)
+    checkpoint = _checkpoint(args)
     options = _options(args)
+    if checkpoint is not None and checkpoint.env_id == args.env_id:
+        options = {**checkpoint.env_options, **options}
     kind = MultiAgentVectorEnv if is_multi_agent(args.env_id) else VectorEnv
     with kind(
         args.env_id,
@@ -99,13 +110,14 @@ def record(args: argparse.Namespace) -> None:
                 "say with --max-steps how long they shall be"
             )
         pace = args.fps or env.metadata["render_fps"]
-        actor = _actor(args, env)
+        actor = _actor(args, env, checkpoint)
         with VideoWriter(args.out, pace) as video, _progress() as show:
             episodes = []
             for number in range(1, args.num_episodes + 1):
                 head = f"episode {number}/{args.num_episodes}"
                 episodes.append(_play(env, actor, video, args.max_steps, head, show))
-    _report(video, episodes)
+    if not quiet:
+        _report(video, episodes)
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
@@ -121,24 +133,32 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _actor(args: argparse.Namespace, env: VectorEnv | MultiAgentVectorEnv) -> Actor:
-    if isinstance(env, MultiAgentVectorEnv):
-        if args.policy != RANDOM:
-            raise SpecError(
-                f"--policy is {args.policy!r}, but {args.env_id} has several agents, whose "
-                "policies are not read from checkpoints: leave --policy out, or see "
-                "examples/mappo.py --gif"
-            )
-        return RandomAgents(env.action_space, args.seed)
+def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     if args.policy == RANDOM:
+        return None
+    return read_policy(Path(args.policy), args.env_id)
+
+
+def _actor(
+    args: argparse.Namespace, env: VectorEnv | MultiAgentVectorEnv, checkpoint: Checkpoint | None
+) -> Any:
+    how: dict[str, Any] = {"network": args.network, "samples": args.sample, "seed": args.seed}
+    if isinstance(env, MultiAgentVectorEnv):
+        if checkpoint is None:
+            return RandomAgents(env.action_space, args.seed)
+        return PolicyAgents(
+            {
+                name: load_policy(
+                    checkpoint, Path(args.policy), env.env_spec, group=group, num_envs=1, **how
+                )
+                for name, group in env.groups.items()
+            }
+        )
+    if checkpoint is None:
         return RandomActor(env.single_action_space, args.seed)
-    return load_actor(
-        Path(args.policy),
-        env.env_spec,
-        network=args.network,
-        samples=args.sample,
-        seed=args.seed,
-    )
+    checkpoint.freeze_statistics(env)
+    policy = load_policy(checkpoint, Path(args.policy), env.env_spec, num_envs=1, **how)
+    return PolicyActor(policy, env.single_action_space)
 
 
 def _play(

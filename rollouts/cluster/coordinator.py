@@ -161,6 +161,7 @@ class RolloutCoordinator:
             engine=collect.engine,
             outputs=collect.outputs,
             returns=collect.returns,
+            mask_actions=collect.mask_actions,
             policies=collect.policies,
         )
         self._weights = self._make_store(config, collect, weights)

@@ -17,10 +17,11 @@ from rollouts.collecting.arena import Arena, Row, Rows
 from rollouts.collecting.batched_env import BatchedEnv, check_env
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import Engine, choose_engine, still_computes
+from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.prefetch import Poll, Prefetch
-from rollouts.collecting.steps import finite_bounds, select
+from rollouts.collecting.steps import cut_off, finite_bounds, least_advanced, select
 from rollouts.collecting.wanted import Wanted
 from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
@@ -70,6 +71,7 @@ class Collector:
         prefetch: int = 0,
         outputs: Sequence[str] = (),
         returns: Gae | Nstep | None = None,
+        mask_actions: bool = False,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -94,6 +96,8 @@ class Collector:
             are drawn from, and what says it: "logits", or of Box actions "mean" and "log_std".
           returns: Has batches come with extras["advantage"] and extras["target"] (T, B) float32,
             the bits of `rollouts.returns`, in the pass that collects where that is native.
+          mask_actions: Has the policy choose among the actions that info["action_mask"] allows;
+            extras["action_mask"] (T, B, A) bool are those it chose by, log_prob that among them.
 
         Raises:
           SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
@@ -119,8 +123,10 @@ class Collector:
         self._writes_in_place = isinstance(env, VectorEnv) and not self._is_async
         # environments of an asynchronous pool may be up to T + 1 steps into the next rollout
         self._arena_steps = (2 if self._is_async else 1) * rollout_length + int(self._is_async)
+        self._masks = ActionMasks(env, policy) if mask_actions else None
+        self._source: Any = self._masks or env  # of batches
         self._calls = make_policy_calls(
-            policy, num_envs=env.num_envs, rollout_length=rollout_length
+            policy, num_envs=env.num_envs, rollout_length=rollout_length, masks=self._masks
         )
         self._wanted_engine = engine
         self._states = NativeStates((), env.num_envs, rollout_length, keep_all=False)
@@ -225,7 +231,7 @@ class Collector:
             self.env.async_reset()
             self._must_reset, self._is_resetting = False, True
         if self._is_resetting:
-            self._arena.obs[0] = deadline.recv(self.env).obs
+            self._arena.obs[0] = deadline.recv(self._source).obs
             self._is_resetting = False
 
     def _collect_native(
@@ -258,12 +264,14 @@ class Collector:
         arrays = arena.native_arrays(env.single_action_space, version)
         arrays["last_value"] = np.empty(env.num_envs, np.float32)
         arrays |= self._states.arrays() | wanted.arrays(arena.shape)
+        arrays |= self._masks.arrays(self.rollout_length) if self._masks else {}
         final_obs = env.collect(
             policy, arrays, keep_final_obs=keep, poll=poll, returns=wanted.returns
         )
         if final_obs is not None:
             arena.keep_final(final_obs)
         arena.extras = self._states.extras() | wanted.extras(arrays)
+        arena.extras |= self._masks.take_over(arrays) if self._masks else {}
         return self._hand_out(arrays["last_value"], self._states.before())
 
     def _collect_sync(self, deadline: Deadline) -> None:
@@ -274,7 +282,7 @@ class Collector:
             if not self._is_sent:
                 self._send_sync(t)
                 self._is_sent = True
-            step = deadline.recv(self.env)
+            step = deadline.recv(self._source)
             if not self._writes_in_place:
                 arena.obs[t + 1] = step.obs
             self._write_outcome(t, None, step)
@@ -297,12 +305,14 @@ class Collector:
             self._must_reset = False
         self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
         while not self._has_rollout().all():
-            self._act_on_waiting(self._rows_to_run_ahead())
+            # those who wait and would let the pool fill a batch run ahead
+            missing = self.env.batch_size - (self.env.num_envs - self._waiting.sum())
+            self._act_on_waiting(least_advanced(self._waiting, self._next_row, missing))
             self._recv_and_act(deadline)
 
     def _recv_and_act(self, deadline: Deadline) -> None:
         """Files one batch under each environment's own time and sends on those not yet at T."""
-        arena, step = self._arena, deadline.recv(self.env)
+        arena, step = self._arena, deadline.recv(self._source)
         rows = step.env_id.astype(np.intp) - self.env.env_id_offset
         now = self._next_row[rows]
         arena.obs[now, rows] = step.obs
@@ -327,15 +337,6 @@ class Collector:
         """Tells (N,) which environments have T steps and the observation after them."""
         return self._next_row > self.rollout_length
 
-    def _rows_to_run_ahead(self) -> NDArray[np.intp]:
-        """Picks waiting environments, the least advanced first, to let the pool fill a batch."""
-        waiting = np.flatnonzero(self._waiting)
-        missing = self.env.batch_size - (self.env.num_envs - len(waiting))
-        if missing <= 0:
-            return waiting[:0]
-        order = np.argsort(self._next_row[waiting], kind="stable")
-        return waiting[order[:missing]]
-
     def _act_on_waiting(self, rows: NDArray[np.intp]) -> None:
         if rows.size:
             self._act_on(rows, self._arena.obs[self._next_row[rows] - 1, rows])
@@ -357,9 +358,7 @@ class Collector:
 
     def _bootstrap(self, step: StepBatch, rows: Rows) -> NDArray[np.float32] | None:
         """Values (B,) the final observations of truncated episodes; None where there are none."""
-        cut = step.truncated & ~step.terminated
-        if "_env_error" in step.info:
-            cut &= ~step.info["_env_error"]  # a failed environment has no final observation
+        cut = cut_off(step)
         if not cut.any():
             return None
         assert step.final_obs is not None

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.collecting.masks import NAME, ActionMasks
 from rollouts.policies.checks import check_output, check_value
 
 if TYPE_CHECKING:
@@ -53,22 +56,40 @@ class PolicyCalls(Protocol):
         ...
 
 
-def make_policy_calls(policy: Policy, *, num_envs: int, rollout_length: int) -> PolicyCalls:
+def make_policy_calls(
+    policy: Policy, *, num_envs: int, rollout_length: int, masks: ActionMasks | None = None
+) -> PolicyCalls:
     """Picks by whether the policy has the methods of `rollouts.policy.RecurrentPolicy`."""
     if hasattr(policy, "act_rows"):
-        return _RecurrentCalls(cast("RecurrentPolicy", policy), num_envs, rollout_length)
-    return _PlainCalls(policy)
+        return _RecurrentCalls(cast("RecurrentPolicy", policy), num_envs, rollout_length, masks)
+    return _PlainCalls(policy, masks)
+
+
+def _masked(act: Callable[..., PolicyOutput], masks: ActionMasks | None, rows: Rows) -> Any:
+    """What calls `act` with its further arguments, and with the masks of `rows` if there are any.
+
+    The masks come back among the extras.
+    """
+    if masks is None:
+        return act
+    mask = masks.now.copy() if rows is None else masks.now[rows]
+
+    def masked(*given: Any) -> PolicyOutput:
+        output = act(*given, action_mask=mask)
+        return replace(output, extras={**output.extras, NAME: mask})
+
+    return masked
 
 
 class _PlainCalls:
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, masks: ActionMasks | None) -> None:
+        self._policy, self._masks = policy, masks
 
     def reset(self) -> None:
         """Nothing is remembered."""
 
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
-        output = self._policy.act(obs)
+        output: PolicyOutput = _masked(self._policy.act, self._masks, rows)(obs)
         check_output(output, len(obs))
         return output
 
@@ -94,8 +115,14 @@ class _RecurrentCalls:
     # an environment of an asynchronous pool may open the next rollout, and the one after it
     _ROLLOUTS = 3
 
-    def __init__(self, policy: RecurrentPolicy, num_envs: int, rollout_length: int) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        policy: RecurrentPolicy,
+        num_envs: int,
+        rollout_length: int,
+        masks: ActionMasks | None,
+    ) -> None:
+        self._policy, self._masks = policy, masks
         self._num_envs = num_envs
         self._rollout_length = rollout_length
         self.reset()
@@ -107,7 +134,8 @@ class _RecurrentCalls:
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
         begins = self._begins if rows is None else self._begins[rows]
         self._keep_states(rows, begins, np.broadcast_to(at, begins.shape))
-        output = self._policy.act_rows(obs, rows, begins)
+        act = _masked(self._policy.act_rows, self._masks, rows)
+        output: PolicyOutput = act(obs, rows, begins)
         check_output(output, len(obs))
         return output
 

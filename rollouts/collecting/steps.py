@@ -14,6 +14,21 @@ from rollouts.batch import StepBatch
 Array = NDArray[Any]
 
 
+def cut_off(step: StepBatch) -> NDArray[np.bool_]:
+    """Tells (B,) where an episode was truncated alone and has a final observation."""
+    cut = step.truncated & ~step.terminated
+    # a failed environment has no final observation
+    return cut & ~step.info["_env_error"] if "_env_error" in step.info else cut
+
+
+def least_advanced(
+    waiting: NDArray[np.bool_], next_row: NDArray[np.intp], count: int
+) -> NDArray[np.intp]:
+    """Picks at most `count` of the environments that wait (N,), those of the least rows first."""
+    rows = np.flatnonzero(waiting)
+    return rows[np.argsort(next_row[rows], kind="stable")[: max(count, 0)]]
+
+
 def select(step: StepBatch, mask: NDArray[np.bool_]) -> StepBatch:
     """Returns the rows of a step where `mask` (B,) holds."""
     return StepBatch(

@@ -113,7 +113,7 @@ def check_agents(config: WorkerConfig, collect: CollectOptions) -> list[str] | N
     Raises:
       SpecError: environments with one agent, or options that are for these alone.
     """
-    own = ("batch_size", "pack_frame_stacks", "keep_final_obs")
+    own = ("batch_size", "pack_frame_stacks", "keep_final_obs", "mask_actions")
     wrong = [name for name in own if getattr(collect, name)]
     if wrong:
         raise SpecError(f"collect.{wrong[0]} is for environments with one agent: leave it out")

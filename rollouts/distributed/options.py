@@ -170,6 +170,8 @@ class CollectOptions:
       outputs: Names of what `extras` have of each step, see `Collector`; not with `inference`.
       returns: Has fragments come with advantages and targets of the values that their policy had;
         see `Collector`.
+      mask_actions: Has policies choose among what info["action_mask"] allows, see `Collector`; not
+        with `inference`.
       policies: Of `MultiAgentCoordinator` alone: group -> name of the policy that acts for it. A
         group that is not there has a policy of its own name; groups with one name share it.
     """
@@ -183,6 +185,7 @@ class CollectOptions:
     engine: Engine = "auto"
     outputs: Sequence[str] = ()
     returns: Gae | Nstep | None = None
+    mask_actions: bool = False
     policies: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -202,6 +205,7 @@ class CollectOptions:
         if self.pack_frame_stacks is not None:
             flag("collect.pack_frame_stacks", self.pack_frame_stacks)
         flag("collect.keep_final_obs", self.keep_final_obs)
+        flag("collect.mask_actions", self.mask_actions)
         if self.policies is not None and not _is_names(self.policies):
             raise SpecError(
                 f"collect.policies is {self.policies!r}, expected a dict of group -> policy's name"

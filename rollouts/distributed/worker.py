@@ -52,7 +52,8 @@ class WorkerConfig:
     numa_nodes: int | None = None  # of each machine; None: wherever the kernel likes
     # None: where the environment has an option stack_num above 1
     pack_frame_stacks: bool | None = False
-    keep_final_obs: bool = False  # see `Collector`
+    keep_final_obs: bool = False  # see `Collector`, as are the next
+    mask_actions: bool = False
     make_env: MakeEnv | None = None  # in place of `make_vec`
     num_torch_threads: int | None = None  # None: see `rollouts.machine.torch_threads.threads_for`
     engine: Engine = "auto"  # see `Collector`
@@ -266,6 +267,7 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
             engine=config.engine,
             outputs=config.outputs,
             returns=config.returns,
+            mask_actions=config.mask_actions,
         )
     except BaseException:
         env.close()

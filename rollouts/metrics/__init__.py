@@ -6,18 +6,21 @@
         ...  # train
 
 `table.py` lists the metrics and where in the stats each is found. `rollouts top` shows what
-StatusFileSink wrote. Ray's Prometheus endpoint is fed by
-`rollouts.cluster.ray_metrics.RayMetricsSink`.
+StatusFileSink wrote. WandbSink and MLflowSink are for these services. Ray's Prometheus endpoint is
+fed by `rollouts.cluster.ray_metrics.RayMetricsSink`.
 """
 
+from rollouts.metrics.mlflow import MLflowSink
 from rollouts.metrics.reporter import MetricsReporter, Sink
 from rollouts.metrics.sample import Reading, Sample
 from rollouts.metrics.status import StatusFileSink
 from rollouts.metrics.table import METRICS, Metric
 from rollouts.metrics.tensorboard import TensorBoardSink
+from rollouts.metrics.wandb import WandbSink
 
 __all__ = [
     "METRICS",
+    "MLflowSink",
     "Metric",
     "MetricsReporter",
     "Reading",
@@ -25,4 +28,5 @@ __all__ = [
     "Sink",
     "StatusFileSink",
     "TensorBoardSink",
+    "WandbSink",
 ]

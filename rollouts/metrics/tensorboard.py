@@ -8,13 +8,12 @@ from typing import Any
 
 from rollouts.errors import EngineError
 from rollouts.metrics.sample import Sample
+from rollouts.metrics.scalars import scalars, step_of
 
 
 class TensorBoardSink:
-    """Writes a scalar per metric: gauges as they are, counters as they are and per second.
+    """Writes each sample, with the tags of `rollouts.metrics.scalars`.
 
-    The tag is the metric's name without its prefix, as in `rollouts/env_steps_per_s` or
-    `rollouts/worker_env_steps_per_s/3`; numbers that the table does not know go to `stats/<path>`.
     The horizontal axis is rollouts_env_steps_total.
     """
 
@@ -33,16 +32,9 @@ class TensorBoardSink:
 
     def write(self, sample: Sample) -> None:
         """Writes one sample."""
-        step = self._first_step + int(sample.value("rollouts_env_steps_total") or 0)
-        for reading in sample.readings:
-            name = reading.metric.name.removeprefix("rollouts_")
-            end = "" if reading.label is None else f"/{reading.label}"
-            self._writer.add_scalar(f"rollouts/{name}{end}", reading.value, step)
-            if reading.per_s is not None:
-                rate = f"rollouts/{name.removesuffix('_total')}_per_s{end}"
-                self._writer.add_scalar(rate, reading.per_s, step)
-        for path, value in sample.other.items():
-            self._writer.add_scalar("/".join(("stats", *path)), value, step)
+        step = step_of(sample, self._first_step)
+        for name, value in scalars(sample).items():
+            self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Writes what is buffered."""

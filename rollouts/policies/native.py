@@ -187,15 +187,22 @@ class NativePolicy:
         """
         return FrozenPolicy(self.refresh().snapshot())
 
-    def act(self, obs: Array) -> PolicyOutput:
-        """Chooses an action for each row of `obs`; noise differs from call to call."""
+    def act(self, obs: Array, action_mask: Array | None = None) -> PolicyOutput:
+        """Chooses an action for each row of `obs`; noise differs from call to call.
+
+        Args:
+          obs: (B, *obs_shape).
+          action_mask: As `TorchPolicy.act`.
+        Raises:
+          SpecError: A row allows nothing, or masks are not of these logits.
+        """
         self._refuse_memory("act")
         rows = self._rows(obs)
         keys = np.empty((3, len(rows)), np.uint32)
         keys[0] = np.arange(len(rows))
         keys[1], keys[2] = _NO_EPISODE, self._calls % 2**32
         self._calls += 1
-        action, log_prob, entropy, *outputs = self.refresh().act(rows, keys)
+        action, log_prob, entropy, *outputs = self.refresh().act(rows, keys, action_mask)
         extras = {name: self._extra(name, entropy, outputs) for name in self.extra_outputs}
         value = self._value(outputs, len(rows))
         return PolicyOutput(self._as_space(action), log_prob, value, extras)

@@ -113,6 +113,7 @@ class NativeVectorEnv(SendRecv):
             fields = model_columns(options.model, self._pool, self.num_envs, mask=None)
             self._pool.change(None, {}, fields)
         self._info_names: tuple[str, ...] = self._pool.info_names
+        self._last_masks: Array | None = None  # of the batch that was received last
         self._reports_errors = on_env_error == "reset"
         self._last_env_id: Array | None = None
         self._frames = FrameSource(

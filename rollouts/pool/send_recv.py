@@ -14,6 +14,7 @@ from rollouts import _native
 from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import add_errors, as_bytes, seconds, whole_number
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.pool.action_masks import TellsMasks
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.stats import PoolStats
 from rollouts.pool.wrappers import Wrappers
@@ -26,7 +27,7 @@ Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class SendRecv:
+class SendRecv(TellsMasks):
     """Sends actions to a native pool and receives batches; VectorEnv sets the attributes."""
 
     num_envs: int
@@ -88,6 +89,7 @@ class SendRecv:
             entropy          (T, B) float32           nats of what actions are drawn from; of a
                                                       "tanh_gaussian" before its tanh, 0 of
                                                       "epsilon_greedy"
+            action_mask      (T + 1, B, A) bool       what may be chosen; row 0 is read
             advantage, target  (T, B) float32         of each environment's T steps, by `returns`
             of a policy with memory, whose states have s features together:
             state            (B, s) float32           read where begins does not hold; written as
@@ -186,6 +188,7 @@ class SendRecv:
         if not self._synchronous:
             self._last_env_id = arrays[ENV_ID].copy()
         info = self._own_infos(arrays)
+        self._note_masks(arrays)
         if self._reports_errors:
             add_errors(info, arrays[ENV_ID], self._pool.take_failures())
         batch = StepBatch._make((*arrays[:NUM_STEP_ARRAYS], info))
@@ -329,6 +332,7 @@ class SendRecv:
         # in a loop: a dict of them to merge costs a quarter of a light environment's step
         for index, name in enumerate(self._info_names, NUM_STEP_ARRAYS):
             info[name] = arrays[index]
+        self._note_masks(arrays)
         if not self._synchronous and len(env_id):
             # a copy, because a view would keep the whole batch's buffer from being reused
             self._last_env_id = env_id.copy()

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import pytest
 import torch
 
 import rollouts
+from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.cli import main as cli
-from rollouts.cli.record_actors import load_actor
+from rollouts.cli.checkpoint_policy import load_policy, read_policy
+from rollouts.cli.record_actors import PolicyActor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ["--width", "96", "--height", "64", "--max-steps", "12"]
@@ -31,20 +34,22 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Path:
     return EXAMPLES
 
 
-def save_policy(path: Path, program: str, name: str, env_id: str, network: str) -> Any:
+def save_policy(path: Path, program: str, env_id: str, network: str) -> Any:
     """Writes a checkpoint as the example does, and returns its network."""
     spec = rollouts.env_spec(env_id)
     torch.manual_seed(0)
     module = importlib.import_module(program)
     made = getattr(module, network)(spec.single_observation_space, spec.single_action_space)
-    state = {
-        "kind": module.CHECKPOINT_KIND,
-        "env_id": env_id,
-        "learner": {name: made.state_dict(), "optimizer": {}},
-        "progress": {"updates": 7},
-    }
-    torch.save(state, path)
+    weights, program = made.state_dict(), f"examples/{program}.py"
+    save_checkpoint(path, Checkpoint(env_id=env_id, weights=weights, program=program))
     return made
+
+
+def load_actor(path: Path, env_id: str, *, network: Path | None, samples: bool) -> PolicyActor:
+    spec = rollouts.env_spec(env_id)
+    how: Any = {"network": network, "samples": samples, "seed": 0, "num_envs": 1}
+    policy = load_policy(read_policy(path, env_id), path, spec, **how)
+    return PolicyActor(policy, spec.single_action_space)
 
 
 def test_a_mujoco_task_is_filmed_by_the_command(tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_a_checkpoint_of_an_example_plays(
     tmp_path: Path, examples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # a directory is that of a run
-    agent = save_policy(tmp_path / "checkpoint.pt", "ppo", "model", "Hopper-v5", "Agent")
+    agent = save_policy(tmp_path / "checkpoint.pt", "ppo", "Hopper-v5", "Agent")
     out = tmp_path / "run.mp4"
     command = ["record", "--env-id", "Hopper-v5", *SMALL, "--seed", "5", "--out", str(out)]
     assert cli.main([*command, "--policy", str(tmp_path)]) == 0
@@ -175,28 +180,25 @@ def test_a_checkpoint_of_an_example_plays(
 
 def test_values_of_actions_play_greedily(tmp_path: Path, examples: Path) -> None:
     path = tmp_path / "dqn.pt"
-    network = save_policy(path, "dqn", "online", "CartPole-v1", "QNetwork")
-    spec = rollouts.env_spec("CartPole-v1")
-    actor = load_actor(path, spec, network=None, samples=False, seed=0)
+    network = save_policy(path, "dqn", "CartPole-v1", "QNetwork")
+    actor = load_actor(path, "CartPole-v1", network=None, samples=False)
     obs = np.random.default_rng(0).normal(size=(40, 1, 4)).astype(np.float32)
     for each in obs:
         expected = network.values(torch.from_numpy(each)).argmax(-1).numpy()
         np.testing.assert_array_equal(actor.act(each, False), expected)
     # in training this one environment would explore in two of five steps
-    drawing = load_actor(path, spec, network=None, samples=True, seed=0)
+    drawing = load_actor(path, "CartPole-v1", network=None, samples=True)
     greedy = [int(actor.act(each, False)[0]) for each in obs]
     assert [int(drawing.act(each, False)[0]) for each in obs] != greedy
 
 
 def test_half_precision_weights_play(tmp_path: Path, examples: Path) -> None:
     path = tmp_path / "dqn.pt"
-    save_policy(path, "dqn", "online", "CartPole-v1", "QNetwork")
-    state = torch.load(path, weights_only=True)
-    for name, weight in state["learner"]["online"].items():
-        state["learner"]["online"][name] = weight.to(torch.bfloat16)
-    torch.save(state, path)
-    spec = rollouts.env_spec("CartPole-v1")
-    actor = load_actor(path, spec, network=None, samples=False, seed=0)
+    save_policy(path, "dqn", "CartPole-v1", "QNetwork")
+    saved = load_checkpoint(path)
+    narrow = {name: weight.to(torch.bfloat16) for name, weight in saved.weights.items()}
+    save_checkpoint(path, replace(saved, weights=narrow))
+    actor = load_actor(path, "CartPole-v1", network=None, samples=False)
     assert actor.act(np.zeros((1, 4), np.float32), True).shape == (1,)
 
 
@@ -223,8 +225,7 @@ def test_a_network_of_the_users_own_with_memory(
     )
     weights = tmp_path / "weights.pt"
     torch.save({"step": torch.ones(1)}, weights)
-    spec = rollouts.env_spec("Hopper-v5")
-    actor = load_actor(weights, spec, network=program, samples=False, seed=0)
+    actor = load_actor(weights, "Hopper-v5", network=program, samples=False)
     obs = np.zeros((1, 11))
     seen = [actor.act(obs, begins)[0, 0] for begins in (True, False, False, True)]
     np.testing.assert_allclose(seen, [0.1, 0.2, 0.3, 0.1], rtol=1e-6)
@@ -239,18 +240,18 @@ def test_what_a_checkpoint_cannot_be_is_refused(
     tmp_path: Path, examples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = tmp_path / "good.pt"
-    save_policy(good, "ppo", "model", "Hopper-v5", "Agent")
+    save_policy(good, "ppo", "Hopper-v5", "Agent")
     evil, unknown = tmp_path / "evil.pt", tmp_path / "unknown.pt"
     torch.save({"kind": Malice()}, evil)
-    torch.save({"kind": "another", "learner": {"model": {"x": torch.ones(1)}}}, unknown)
+    save_checkpoint(unknown, replace(load_checkpoint(good), program="/etc/another.py"))
     empty = tmp_path / "empty.pt"
     torch.save({"kind": "rollouts examples/ppo.py, version 1"}, empty)
     cases = [
         ("Ant-v5", good, "trained in Hopper-v5, are not those of the network"),
         ("Ant-v5", evil, "is not a readable checkpoint"),
-        ("Ant-v5", unknown, "written by an unknown program: say with --network"),
-        ("Ant-v5", empty, "has no weights"),
-        ("Ant-v5", tmp_path / "none.pt", "no policy at"),
+        ("Ant-v5", unknown, "names '/etc/another.py', which is no file in this directory: run"),
+        ("Ant-v5", empty, "is no checkpoint of rollouts: it has kind, expected format"),
+        ("Ant-v5", tmp_path / "none.pt", "no checkpoint at"),
     ]
     for env_id, policy, message in cases:
         command = ["record", "--env-id", env_id, "--out", str(tmp_path / "run.mp4")]
@@ -272,7 +273,7 @@ def test_what_a_checkpoint_cannot_be_is_refused(
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--camera", "7"], "has no camera 7"),
         (["--env-id", "NChain-v0", "--out", "run.mp4"], "cannot be rendered"),
         (["--env-id", "simple_v3", "--out", "run.mp4", "--width", "96"], "no options width"),
-        (["--env-id", "simple_v3", "--out", "run.mp4", "--policy", "x"], "has several agents"),
+        (["--env-id", "simple_v3", "--out", "run.mp4", "--policy", "x"], "no checkpoint at x"),
         (["--env-id", "Hopper-v5", "--out", "run.mp4", "--option", "seed=1"], "no option 'seed'"),
         (
             ["--env-id", "Hopper-v5", "--out", "run.mp4", "--option", "max_episode_steps=0"],

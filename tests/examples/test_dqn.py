@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from warm_python import run_in_new_python, run_script
 
 import rollouts
+from rollouts.checkpoint import load_checkpoint
 from rollouts.distributed import PolicySpec
 
 pytestmark = pytest.mark.system
@@ -61,7 +61,7 @@ def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) ->
     assert summary and int(summary[1].replace(",", "")) >= 3_000
     # inserts may run ahead by 9 216 samples: (3 000 - 1 000) * 8 less those is 26 batches of 256,
     # of which some are still in the queue
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] >= 20
+    assert load_checkpoint(tmp_path).training["learner"]["updates"] >= 20
 
 
 def mean_return(result: subprocess.CompletedProcess[str]) -> float:
@@ -75,11 +75,11 @@ def test_a_resumed_run_goes_on_with_what_the_replay_held(tmp_path: Path) -> None
     options = (*IN_PROCESS, "--target-return", 1000, "--run-dir", tmp_path, "--save-replay")
     first = dqn(*options, "--total-steps", 4_000)
     assert first.returncode == 1, first.stderr
-    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    before = load_checkpoint(tmp_path).training
     total_steps = before["progress"]["env_steps"] + 1
     second = dqn(*options, "--total-steps", total_steps, "--resume", tmp_path)
     assert second.returncode == 1, second.stderr
-    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    after = load_checkpoint(tmp_path).training
     assert after["learner"]["updates"] > before["learner"]["updates"]
     # an empty replay would have waited for 1 000 items before the first update
     assert 4_000 <= total_steps <= after["progress"]["env_steps"] < total_steps + 1_000

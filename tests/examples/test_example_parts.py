@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from rollouts.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
 from rollouts.distributed import PolicySpec
 from rollouts.replay import Sequences, Transitions
 
@@ -79,6 +80,11 @@ def test_throughput_is_that_of_ten_updates(common: Any) -> None:
     assert rates[11] == sum(range(3, 13)) / 10
 
 
+def save(directory: Path, **parts: Any) -> None:
+    given = {"weights": {}, "program": "x.py", "training": {"kind": "ppo 1"}, **parts}
+    save_checkpoint(directory, Checkpoint(env_id="CartPole-v1", **given))
+
+
 class Learner:
     """All kinds of parts that a checkpoint holds."""
 
@@ -110,13 +116,12 @@ def test_a_learner_goes_back_to_its_state(learner: Any) -> None:
 
 
 def test_a_checkpoint_is_read_back(common: Any, learner: Any, tmp_path: Path) -> None:
-    path = tmp_path / common.checkpoint.FILE_NAME
-    state = {"env_id": "CartPole-v1", "learner": learner(1).state()}
-    common.checkpoint.save_checkpoint(path, "ppo 1", state)
-    for where in (path, tmp_path):
-        found = common.checkpoint.load_checkpoint(where, "ppo 1", env_id="CartPole-v1")
-        assert torch.equal(found["learner"]["tensor"], state["learner"]["tensor"])
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    state = learner(1).state()
+    save(tmp_path, training={"kind": "ppo 1", "learner": state})
+    for where in (tmp_path / FILE_NAME, tmp_path):
+        found = common.checkpoint.read_training(where, "ppo 1", env_id="CartPole-v1")
+        assert torch.equal(found["learner"]["tensor"], state["tensor"])
+    assert [each.name for each in tmp_path.iterdir()] == [FILE_NAME]
 
 
 @pytest.mark.parametrize(
@@ -124,44 +129,15 @@ def test_a_checkpoint_is_read_back(common: Any, learner: Any, tmp_path: Path) ->
     [
         ("dqn 1", {}, "holds 'ppo 1', expected 'dqn 1': is it of another program"),
         ("ppo 1", {"env_id": "Ant-v5"}, "has env_id = 'CartPole-v1', expected 'Ant-v5': resume"),
-        ("ppo 1", {"other": "x"}, "has other = None, expected 'x'"),
+        ("ppo 1", {"seed": 2}, "has seed = 0, expected 2"),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(
-    common: Any, tmp_path: Path, kind: str, expected: dict[str, str], message: str
+    common: Any, tmp_path: Path, kind: str, expected: dict[str, Any], message: str
 ) -> None:
-    path = tmp_path / "c.pt"
-    common.checkpoint.save_checkpoint(path, "ppo 1", {"env_id": "CartPole-v1"})
+    save(tmp_path)
     with pytest.raises(ValueError, match=message):
-        common.checkpoint.load_checkpoint(path, kind, **expected)
-
-
-def test_what_is_no_checkpoint_is_named(common: Any, tmp_path: Path) -> None:
-    load = common.checkpoint.load_checkpoint
-    with pytest.raises(FileNotFoundError, match=r"give a run directory or its checkpoint\.pt"):
-        load(tmp_path, "ppo 1")
-    (tmp_path / "damaged.pt").write_bytes(b"PK damaged")
-    with pytest.raises(ValueError, match="is not a readable checkpoint"):
-        load(tmp_path / "damaged.pt", "ppo 1")
-    torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(ValueError, match="holds 'list', expected 'ppo 1'"):
-        load(tmp_path / "list.pt", "ppo 1")
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
-    common: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "c.pt"
-    common.checkpoint.save_checkpoint(path, "ppo 1", {"n": 1})
-
-    class Unpicklable:
-        def __reduce__(self) -> Any:
-            raise RuntimeError("no bytes")
-
-    with pytest.raises(RuntimeError, match="no bytes"):
-        common.checkpoint.save_checkpoint(path, "ppo 1", {"n": Unpicklable()})
-    assert common.checkpoint.load_checkpoint(path, "ppo 1")["n"] == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["c.pt"]
+        common.checkpoint.read_training(tmp_path, kind, **expected)
 
 
 @settings(max_examples=30)

@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from warm_python import run_in_new_python, run_script
+
+from rollouts.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.system
 
@@ -56,9 +57,9 @@ def test_continuous_actions_take_the_same_path(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     options = ("--num-workers", 0, "--target-return", 1000, "--run-dir", tmp_path)
     impala(*options, "--total-steps", 1024)
-    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    before = load_checkpoint(tmp_path).training
     result = impala(*options, "--total-steps", 2048, "--resume", tmp_path)
-    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    after = load_checkpoint(tmp_path).training
     assert result.returncode == 1, result.stderr
     assert [state["progress"]["updates"] for state in (before, after)] == [2, 4]
     # one gradient step per update; Adam counts those of the first run too

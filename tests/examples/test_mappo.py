@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -41,6 +43,15 @@ def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) 
     assert num_frames / 2 < len(frames) <= num_frames
     assert (frames[0] != frames[-1]).any()
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+    told = subprocess.run(
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--episodes", "3", "--json"],
+        cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    found = json.loads(told.stdout)
+    for group in rollouts.env_spec(env_id, **found["env_options"]).groups:
+        assert len(found["groups"][group.name]["returns"]) == 3 * group.num_agents
+    again = mappo(*options, "--total-steps", 0, "--weights", tmp_path)
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from warm_python import Script, run_in_new_python, run_script
 
+from rollouts.checkpoint import load_checkpoint, save_checkpoint
 from rollouts.metrics.status import FILE_NAME, read_status
 
 pytestmark = pytest.mark.system
@@ -53,8 +55,7 @@ def started_ppo(*args: object) -> Iterator[Script]:
 
 
 def env_steps(run_dir: Path) -> int:
-    state = torch.load(run_dir / "checkpoint.pt", weights_only=True)
-    return int(state["progress"]["env_steps"])
+    return load_checkpoint(run_dir).env_steps
 
 
 def ray_workers(ancestor: int, number: int) -> list[psutil.Process]:
@@ -117,9 +118,9 @@ def test_a_missed_target_is_a_failure(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     options = (*IN_PROCESS, "--target-return", "1000", "--run-dir", tmp_path)
     run_ppo(*options, "--total-steps", 4096)
-    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    before = load_checkpoint(tmp_path).training
     run_ppo(*options, "--total-steps", 8192, "--resume", tmp_path)
-    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    after = load_checkpoint(tmp_path).training
     steps = [state["progress"]["env_steps"] for state in (before, after)]
     updates = [state["progress"]["updates"] for state in (before, after)]
     assert steps == [4096, 8192] and updates == [2, 4]
@@ -146,11 +147,11 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
         assert process.wait(LIMIT_S) == -signal.SIGKILL
     _, alive = psutil.wait_procs(workers, timeout=LIMIT_S)
     assert not alive
-    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    before = load_checkpoint(tmp_path).training
     total = before["progress"]["env_steps"] + 4 * 512
     result = run_ppo(*options, "--total-steps", total, "--resume", tmp_path)
     assert result.returncode == 1, result.stderr
-    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    after = load_checkpoint(tmp_path).training
     updates, history = after["progress"]["updates"], after["progress"]["history"]
     assert updates == before["progress"]["updates"] + 4
     assert history[: updates - 4] == before["progress"]["history"]
@@ -205,13 +206,16 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"kind": "something else"}, "another program"), ({"env_id": "Pendulum-v1"}, "env_id")],
+    [
+        ({"training": {"kind": "something else"}}, "another program"),
+        ({"env_id": "Pendulum-v1"}, "env_id"),
+        ({"env_options": {"gravity": 5.0}}, "env_options = {'gravity': 5.0}, expected {}"),
+    ],
 )
 def test_a_checkpoint_of_something_else_is_refused(
-    change: dict[str, str], message: str, finished_run: Path, tmp_path: Path
+    change: dict[str, Any], message: str, finished_run: Path, tmp_path: Path
 ) -> None:
-    state = torch.load(finished_run / "checkpoint.pt", weights_only=True)
-    torch.save({**state, **change}, tmp_path / "checkpoint.pt")
+    save_checkpoint(tmp_path, replace(load_checkpoint(finished_run), **change))
     result = run_ppo(*EASY, "--resume", tmp_path)
     assert result.returncode == 1 and message in result.stderr
     assert "Traceback" not in result.stderr

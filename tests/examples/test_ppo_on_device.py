@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +17,17 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "ppo_on_device.py"
 pytestmark = pytest.mark.system
 
 
-def test_it_solves_cart_pole() -> None:
+def test_it_solves_cart_pole(tmp_path: Path) -> None:
     arguments = ["--device", "cpu-emulation", "--num-envs", "128", "--total-steps", "1500000"]
-    done = run_script(SCRIPT, *arguments, timeout=600)
+    done = run_script(SCRIPT, *arguments, "--run-dir", tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "env-steps on cpu" in done.stdout
+    # the CPU's threads play it as well
+    told = subprocess.run(
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 400
 
 
 def test_a_missed_target_is_said() -> None:

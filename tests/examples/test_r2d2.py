@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import rollouts
+from rollouts.checkpoint import load_checkpoint
 from rollouts.collecting.collector import Collector
 from rollouts.replay import ReplayBuffer, SequenceBatch, Sequences, TableConfig
 
@@ -138,7 +139,7 @@ def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) ->
     replay, summary = result.stdout.splitlines()
     assert re.match(r"replay: .* samples per insert, 0 shard restarts$", replay)
     assert summary.startswith("CartPole-v1: ")
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["updates"] > 0
+    assert load_checkpoint(tmp_path).training["learner"]["updates"] > 0
 
 
 @pytest.mark.slow  # a minute of CPU time and more

@@ -11,6 +11,8 @@ import pytest
 import torch
 from warm_python import run_in_new_python, run_script
 
+from rollouts.checkpoint import load_checkpoint
+
 pytestmark = pytest.mark.system
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "recurrent_ppo.py"
@@ -39,7 +41,7 @@ def test_workers_of_ray_take_the_same_path(tmp_path: Path) -> None:
     result = recurrent_ppo(*options)
     assert result.returncode == 1, result.stderr
     assert "CartPole-v1: mean return " in result.stdout and "0 worker restarts" in result.stdout
-    progress = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["progress"]
+    progress = load_checkpoint(tmp_path).training["progress"]
     # each update takes the rollouts of both workers
     assert (progress["updates"], progress["env_steps"]) == (4, 2048)
 
@@ -47,9 +49,9 @@ def test_workers_of_ray_take_the_same_path(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     options = ("--num-workers", 0, "--num-envs", 16, "--run-dir", tmp_path)
     recurrent_ppo(*options, "--total-steps", 1024)
-    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    before = load_checkpoint(tmp_path).training
     result = recurrent_ppo(*options, "--total-steps", 2048, "--resume", tmp_path)
-    after = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    after = load_checkpoint(tmp_path).training
     assert result.returncode == 1, result.stderr
     assert [state["progress"]["updates"] for state in (before, after)] == [2, 4]
     adam = [state["learner"]["optimizer"]["state"][0]["step"] for state in (before, after)]
@@ -60,7 +62,7 @@ def test_without_memory_nothing_is_learnt_about_the_past(tmp_path: Path) -> None
     def cell_after(total_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         options = ("--no-memory", "--num-workers", 0, "--total-steps", total_steps)
         assert recurrent_ppo(*options, "--run-dir", tmp_path).returncode == 1
-        model = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["learner"]["model"]
+        model = load_checkpoint(tmp_path).training["learner"]["model"]
         return model["cell.weight_ih"], model["cell.weight_hh"]
 
     inputs, memory = zip(cell_after(256), cell_after(512), strict=True)

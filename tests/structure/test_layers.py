@@ -17,7 +17,7 @@ PACKAGE = Path(rollouts.__file__).parent
 ORDER = [
     *("errors", "support", "batch", "specs", "checks", "machine", "metrics"),
     *("families", "mujoco", "own_model", "own_env", "rendering", "pool", "device", "env_fns"),
-    *("policies", "policy", "recurrent", "returns", "returns_torch"),
+    *("checkpoint", "policies", "policy", "recurrent", "returns", "returns_torch"),
     *("collecting", "learner", "learner_shards", "device_queue", "replay"),
     *("distributed", "cluster", "bench", "report", "tuning", "cli", "__main__"),
 ]
@@ -32,7 +32,16 @@ LAZY = {
     ("rollouts.replay.service", "rollouts.cluster.replay_shards"),
 }
 DOCUMENTED = [
-    *("errors", "policy", "recurrent", "returns", "returns_torch", "mujoco", "own_model"),
+    *(
+        "errors",
+        "checkpoint",
+        "policy",
+        "recurrent",
+        "returns",
+        "returns_torch",
+        "mujoco",
+        "own_model",
+    ),
     *("metrics", "replay", "distributed", "device_queue", "learner_shards", "env_fns", *DOORS),
 ]
 

@@ -210,7 +210,8 @@ py::tuple PyPolicy::Evaluate(const Floats& obs) const {
 }
 
 py::tuple PyPolicy::Act(const Floats& obs,
-                        const py::array_t<std::uint32_t, py::array::c_style>& keys) const {
+                        const py::array_t<std::uint32_t, py::array::c_style>& keys,
+                        const py::object& mask) const {
   const auto policy = current();
   CheckRows(obs, *network_);
   const py::ssize_t rows = obs.shape(0);
@@ -223,6 +224,19 @@ py::tuple PyPolicy::Act(const Floats& obs,
   py::array action;
   // of index and box the head writes one; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
+  py::array_t<bool, py::array::c_style> allowed;  // held while it is read
+  if (!mask.is_none()) {
+    const bool is_categorical = head_.kind == policy::HeadKind::kCategorical ||
+                                head_.kind == policy::HeadKind::kMultiCategorical;
+    allowed = mask.cast<py::array_t<bool, py::array::c_style>>();
+    if (!is_categorical || allowed.ndim() != 2 || allowed.shape(0) != rows ||
+        allowed.shape(1) != network_->output_size(0)) {
+      throw SpecError("action_mask has shape " + ShapeString(allowed) + ", expected (" +
+                      std::to_string(rows) + ", " + std::to_string(network_->output_size(0)) +
+                      ") for logits of a categorical or multi_categorical head");
+    }
+    actions.mask = reinterpret_cast<const std::uint8_t*>(allowed.data());
+  }
   if (policy::IsDiscrete(head_.kind)) {
     std::vector<py::ssize_t> shape{rows};
     if (!nvec_.empty()) shape.push_back(static_cast<py::ssize_t>(nvec_.size()));
@@ -285,7 +299,8 @@ void BindPolicy(py::module_& module) {
       .def("evaluate", &PyPolicy::Evaluate, py::arg("obs"))
       .def("layout", &PyPolicy::Layout)
       .def("pack", &PyPolicy::Pack, py::arg("params"))
-      .def("act", &PyPolicy::Act, py::arg("obs"), py::arg("keys"));
+      .def("act", &PyPolicy::Act, py::arg("obs"), py::arg("keys"),
+           py::arg("mask") = py::none());
   module.def("policy_kernels", [] { return policy::KernelNames(); },
              "Names of the kernels that this machine can run, the widest first.");
   module.def("policy_kernels_in_use", [] { return std::string(policy::BestKernels().name); });

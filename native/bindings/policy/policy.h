@@ -38,9 +38,11 @@ class PyPolicy {
   // (action, log_prob, entropy, *outputs): action (B,) or (B, elements) int64 or (B, d)
   // float32, the next two (B,).
   // `keys` (3, B) uint32: the env_id, episode and step that each row's noise is drawn for.
+  // `mask` (B, A) bool says what may be chosen; None: anything.
   pybind11::tuple Act(
       const pybind11::array_t<float, pybind11::array::c_style>& obs,
-      const pybind11::array_t<std::uint32_t, pybind11::array::c_style>& keys) const;
+      const pybind11::array_t<std::uint32_t, pybind11::array::c_style>& keys,
+      const pybind11::object& mask) const;
 
   // All that a kernel of another device runs, but for the weights: the instructions and the head
   // as bytes, and where the outputs and the states lie.

@@ -108,6 +108,10 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
                     : nullptr,
       .entropy = arrays.contains("entropy") ? reinterpret_cast<float*>(cells("entropy", f32))
                                             : nullptr};
+  if (arrays.contains("action_mask")) {
+    memory.action_mask = MemoryOf(arrays, "action_mask", boolean, steps + 1, rows,
+                                  policy.network->output_size(0));
+  }
   if (arrays.contains("advantage")) {
     memory.advantage = reinterpret_cast<float*>(cells("advantage", f32));
     memory.target = reinterpret_cast<float*>(cells("target", f32));

@@ -85,4 +85,9 @@ inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
   return inputs;
 }
 
+// Leaves no probability to actions that `mask` (count, A) does not allow. Throws SpecError where it
+// allows none.
+void MaskLogits(const NativePolicy& policy, const std::uint8_t* mask, std::int32_t count,
+                float* rows);
+
 }  // namespace rollouts::policy

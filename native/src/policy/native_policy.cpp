@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "policy/columns.h"
@@ -87,6 +88,27 @@ std::vector<float> SquashingBounds(std::span<const float> low, std::span<const f
   return bounds;
 }
 
+void MaskLogits(const NativePolicy& policy, const std::uint8_t* mask, std::int32_t count,
+                float* rows) {
+  const std::int32_t size = policy.network->output_size(0);
+  float* const logits = rows + std::int64_t{policy.network->output_row(0)} * kColumns;
+  const auto whole = std::span(&size, 1);
+  const std::span<const std::int32_t> elements =
+      policy.nvec.empty() ? whole : std::span<const std::int32_t>(policy.nvec);
+  for (std::int32_t i = 0; i < count; ++i, mask += size) {
+    std::int32_t first = 0;
+    for (const std::int32_t n : elements) {
+      bool any = false;
+      for (std::int32_t a = first; a < first + n; ++a) {
+        any |= mask[a] != 0;
+        if (mask[a] == 0) logits[a * kColumns + i] = -std::numeric_limits<float>::infinity();
+      }
+      if (!any) throw SpecError("action_mask allows no action, expected at least one");
+      first += n;
+    }
+  }
+}
+
 void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
               std::span<float* const> out, const std::uint32_t* keys, const Actions* actions) {
   const Network& network = *policy.network;
@@ -103,6 +125,9 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
     GatherColumns(obs + first * size, count, size, scratch.data());
     kernels.forward(steps.data(), static_cast<std::int32_t>(steps.size()), policy.params.data(),
                     scratch.data(), count);
+    if (actions && actions->mask) {
+      MaskLogits(policy, actions->mask + first * network.output_size(0), count, scratch.data());
+    }
     // before the next group writes over them
     for (std::size_t o = 0; o < out.size(); ++o) {
       const std::int32_t features = network.output_size(o);

@@ -63,6 +63,9 @@ class PolicyRows {
       states_.Load(first, scratch_.data());
       Forward(ObsAt(t) + first * obs_bytes_, count);
       states_.Keep(first, scratch_.data());
+      if (arrays_.action_mask) {
+        MaskLogits(policy_, MaskAt(t) + first * MaskSize(), count, scratch_.data());
+      }
       rollout_.kernels_.act(policy_.head, HeadInputsOf(policy_, scratch_.data()),
                             KeysOf(first, count), outputs_);
       const std::int64_t at = At(t) + first;
@@ -81,6 +84,7 @@ class PolicyRows {
     const Seen seen = SeenOf(view);
     const std::int64_t at = At(t);
     TakeOutcomes(seen, view, at);
+    if (arrays_.action_mask) TakeMasks(view, failed, MaskAt(t + 1));
     cut_.clear();
     ended_.clear();
     const std::uint8_t* terminated = arrays_.terminated + at;
@@ -151,6 +155,26 @@ class PolicyRows {
       arrays_.episode_length[at + i] = view.episode_length[env];
     });
   }
+
+  // What the observations after a step allow: where an episode began, that one's infos say it.
+  void TakeMasks(const BatchView& view, std::span<const std::uint8_t> failed,
+                 std::uint8_t* to) const {
+    const auto* own = static_cast<const std::uint8_t*>(view.infos[rollout_.mask_info_]);
+    const auto* begun = static_cast<const std::uint8_t*>(view.begun_infos[rollout_.mask_info_]);
+    const std::int64_t size = MaskSize();
+    for (std::int32_t env = 0; env < range_.count; ++env, to += size) {
+      const bool ended = view.terminated[env] | view.truncated[env];
+      const std::uint8_t* from = (ended && begun ? begun : own) + env * size;
+      // a failed environment says nothing
+      if (failed[static_cast<std::size_t>(env)]) {
+        std::fill_n(to, size, std::uint8_t{1});
+      } else {
+        for (std::int64_t a = 0; a < size; ++a) to[a] = from[a] != 0;
+      }
+    }
+  }
+  std::int64_t MaskSize() const { return policy_.network->output_size(0); }
+  std::uint8_t* MaskAt(std::int32_t t) const { return arrays_.action_mask + At(t) * MaskSize(); }
 
   // The place of row t of the first in hand in arrays (T, B).
   std::int64_t At(std::int32_t t) const { return std::int64_t{t} * arrays_.rows + range_.first; }

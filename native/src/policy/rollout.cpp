@@ -2,6 +2,7 @@
 #include "rollouts/policy/rollout.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -45,6 +46,31 @@ std::int64_t CostNs(const EnvSpec& spec, std::int32_t num_envs,
   return parts[0].arrays.steps * of_step;
 }
 
+std::int32_t MaskInfoOf(const EnvSpec& spec) {
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) {
+    if (std::strcmp(spec.infos[i].name, "action_mask") == 0) return i;
+  }
+  return -1;
+}
+
+// Throws where infos do not say which of a policy's actions may be taken.
+void CheckMasks(const EnvSpec& spec, const NativePolicy& policy) {
+  const std::int32_t info = MaskInfoOf(spec);
+  if (info < 0 || spec.num_groups > 0) {
+    throw SpecError("the environments' infos have no action_mask, by which actions would be masked");
+  }
+  if (policy.head.kind != HeadKind::kCategorical &&
+      policy.head.kind != HeadKind::kMultiCategorical) {
+    throw SpecError("actions of a categorical or a multi_categorical head can be masked alone");
+  }
+  const std::int32_t size = policy.network->output_size(0);
+  if (spec.infos[info].dtype != DType::kInt8 || spec.infos[info].size() != size) {
+    throw SpecError("the environments' action_mask has " + std::to_string(spec.infos[info].size()) +
+                    " values, expected int8 and one for each of the policy's " +
+                    std::to_string(size) + " logits");
+  }
+}
+
 // Throws where a policy, or the arrays that it writes, are not for these rows.
 void CheckPart(const PolicyRollout& part, std::int32_t steps, std::int64_t rows,
                const SpaceSpec& observation, const SpaceSpec& action) {
@@ -68,7 +94,9 @@ void CheckParts(const EnvSpec& spec, std::int32_t num_envs, std::span<const Poli
   }
   const std::int32_t steps = parts[0].arrays.steps;
   if (spec.num_groups == 0) {
-    return CheckPart(parts[0], steps, num_envs, spec.observation, spec.action);
+    CheckPart(parts[0], steps, num_envs, spec.observation, spec.action);
+    if (parts[0].arrays.action_mask) CheckMasks(spec, parts[0].policy);
+    return;
   }
   for (std::size_t g = 0; g < num_parts; ++g) {
     const GroupSpec& group = spec.groups[g];
@@ -85,6 +113,7 @@ void CheckParts(const EnvSpec& spec, std::int32_t num_envs, std::span<const Poli
 
 Rollout::Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Settings settings)
     : spec_(spec),
+      mask_info_(MaskInfoOf(spec)),
       settings_(std::move(settings)),
       kernels_(BestKernels()),
       thread_(std::this_thread::get_id()),

@@ -40,6 +40,7 @@ struct Actions {
   float* box = nullptr;           // (rows, d)
   float* log_prob = nullptr;      // (rows,)
   float* entropy = nullptr;
+  const std::uint8_t* mask = nullptr;  // (rows, A): nonzero for what may be chosen; null: anything
 };
 
 // The outputs of a policy's network, states among them, for rows of observations with the states

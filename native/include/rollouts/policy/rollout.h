@@ -52,6 +52,9 @@ struct RolloutArrays {
   // null where nobody wants them
   float* inputs = nullptr;   // (T, B, k): what the head reads
   float* entropy = nullptr;  // (T, B): of what actions are drawn from
+  // (T + 1, B, A): nonzero for actions that may be taken, as info["action_mask"] says; the first row
+  // is read.
+  std::uint8_t* action_mask = nullptr;
   float* advantage = nullptr;  // (T, B), with target: as `returns` says
   float* target = nullptr;
   ReturnsRule returns = {};
@@ -133,6 +136,7 @@ class Rollout {
                  std::span<const std::uint8_t> obs);
 
   const EnvSpec& spec_;
+  const std::int32_t mask_info_;  // which of the infos says what may be done; -1: none
   std::vector<Rows> rows_;
   const Settings settings_;
   const Kernels& kernels_;

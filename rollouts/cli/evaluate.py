@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts eval`: how good the policy of a checkpoint is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import rollouts
+from rollouts.checkpoint import Checkpoint, load_checkpoint
+from rollouts.cli import record as cli_record
+from rollouts.cli.checkpoint_policy import load_policy
+from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
+from rollouts.errors import SpecError
+from rollouts.rendering.video import check_path
+
+_NUM_ENVS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is printed, or with --json shown as an object."""
+
+    checkpoint: str
+    env_id: str
+    env_options: dict[str, Any]
+    env_steps: int  # of the training
+    num_episodes: int
+    num_envs: int
+    deterministic: bool
+    seed: int
+    groups: dict[str, dict[str, Any]]  # of one agent: one without a name
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    positive_int: Callable[[str], int],
+    option: Callable[[str], Any],
+) -> None:
+    """Adds the arguments of the command; the types are those of the other commands."""
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the directory of a run, or a checkpoint")
+    add("--episodes", type=positive_int, default=100, metavar="N", help="default: 100")
+    add("--num-envs", type=positive_int, metavar="N",
+        help=f"that play them; default: {_NUM_ENVS}, or the episodes if fewer")  # fmt: skip
+    add("--seed", type=int, default=0, help="of environments and actions; default: 0")
+    add("--deterministic", action="store_true",
+        help="take the most likely action instead of drawing as in training")  # fmt: skip
+    add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
+        help="option of the environment, in place of the training's; repeatable")  # fmt: skip
+    add("--network", type=Path, metavar="FILE",
+        help="Python file whose make_policy(spec) makes the policy; default: the program that the "
+        "checkpoint names, below the working directory")  # fmt: skip
+    add("--record", type=Path, metavar="FILE", help="film one episode; ends in .mp4 or .gif")
+    add("--json", action="store_true", help="print one JSON object, nothing else")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Plays the episodes and prints what they came to.
+
+    Raises:
+      SpecError, EngineError: No checkpoint, its program is not there, options that do not fit, or
+        a package is missing.
+    """
+    if args.record is not None:
+        check_path(args.record)  # mistakes are found before anything is played
+    checkpoint = load_checkpoint(args.run)
+    options = {**checkpoint.env_options, **dict(args.option)}
+    num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
+    found = _play(args, checkpoint, options, num_envs)
+    groups = {
+        name: {**one.summary(), "returns": one.returns.tolist(), "lengths": one.lengths.tolist()}
+        for name, one in found.items()
+    }
+    report = Report(
+        str(args.run), checkpoint.env_id, options, checkpoint.env_steps, args.episodes, num_envs,
+        args.deterministic, args.seed, groups,
+    )  # fmt: skip
+    print(json.dumps(asdict(report)) if args.json else _table(report))
+    if args.record is not None:
+        _film(args, checkpoint, quiet=args.json)
+
+
+def _play(
+    args: argparse.Namespace, checkpoint: Checkpoint, options: dict[str, Any], num_envs: int
+) -> dict[str, Evaluation]:
+    env = rollouts.make_vec(
+        checkpoint.env_id, num_envs, seed=args.seed, autoreset_mode="same_step", **options
+    )
+    how: dict[str, Any] = {
+        "network": args.network,
+        "samples": not args.deterministic,
+        "seed": args.seed,
+        "num_envs": num_envs,
+    }
+    with env:
+        spec = env.env_spec
+        if spec.max_episode_steps is None:
+            raise SpecError(
+                f"episodes of {spec.id} have no time limit here and may never end: say with "
+                "--option max_episode_steps=N how long they shall be at most"
+            )
+        if isinstance(env, rollouts.MultiAgentVectorEnv):
+            policies = {
+                name: load_policy(checkpoint, args.run, spec, group=group, **how)
+                for name, group in env.groups.items()
+            }
+            return evaluate_agents(env, policies, args.episodes)
+        checkpoint.freeze_statistics(env)
+        policy = load_policy(checkpoint, args.run, spec, **how)
+        return {"": evaluate(env, policy, args.episodes)}
+
+
+def _table(report: Report) -> str:
+    how = "most likely actions" if report.deterministic else "drawn actions"
+    lines = [
+        f"{report.checkpoint}: {report.env_id} after {report.env_steps:,} env-steps of training; "
+        f"{report.num_episodes} episodes in {report.num_envs} environments, {how}, seed "
+        f"{report.seed}"
+    ]
+    for name, group in report.groups.items():
+        for what, unit in (("return", ""), ("length", " steps")):
+            found = group[what]
+            lines.append(
+                f"{f'{name}: ' if name else ''}{what} mean {found['mean']:.2f}  "
+                f"std {found['std']:.2f}  min {found['min']:.2f}  max {found['max']:.2f}{unit}"
+            )
+    return "\n".join(lines)
+
+
+def _film(args: argparse.Namespace, checkpoint: Checkpoint, *, quiet: bool) -> None:
+    cli_record.record(
+        argparse.Namespace(
+            env_id=checkpoint.env_id,
+            policy=str(args.run),
+            network=args.network,
+            sample=not args.deterministic,
+            out=args.record,
+            num_episodes=1,
+            max_steps=None,
+            fps=None,
+            width=None,
+            height=None,
+            camera=None,
+            option=args.option,
+            seed=args.seed,
+        ),
+        quiet=quiet,
+    )
