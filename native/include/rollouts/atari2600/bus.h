@@ -18,18 +18,31 @@ inline ROLLOUTS_HD U8 Read(Console& c, I32 address, U8 bus, I32 cycles) {
   return c.riot.ram[address & 0x7f];
 }
 
-// WSYNC moves `cycles` on.
+// The same in the zero page, and in the stack's: RAM or the TIA.
+inline ROLLOUTS_HD U8 ReadLow(Console& c, I32 address, U8 bus, I32 cycles) {
+  return address & 0x80 ? c.riot.ram[address & 0x7f] : ReadTia(c, address, bus, cycles);
+}
+
+// WSYNC moves `cycles` on. Returns whether the frame is done.
+inline ROLLOUTS_HD bool WriteLow(Console& c, I32 address, U8 value, I32& cycles) {
+  if (address & 0x80) {
+    c.riot.ram[address & 0x7f] = value;
+    return false;
+  }
+  WriteTia(c, address, value, cycles);
+  return c.tia.frame_done;
+}
+
 template <CartridgeKind kKind>
-inline ROLLOUTS_HD void Write(Console& c, I32 address, U8 value, I32& cycles) {
+inline ROLLOUTS_HD bool Write(Console& c, I32 address, U8 value, I32& cycles) {
   if (address & 0x1000) {
     WriteCartridge<kKind>(c.cartridge, address, value);
-  } else if (!(address & 0x80)) {
-    WriteTia(c, address, value, cycles);
-  } else if (address & 0x200) {
+  } else if ((address & 0x280) == 0x280) {
     WriteRiot(c.riot, address, value, cycles);
   } else {
-    c.riot.ram[address & 0x7f] = value;
+    return WriteLow(c, address, value, cycles);
   }
+  return false;
 }
 
 }  // namespace rollouts::atari2600

@@ -94,6 +94,7 @@ struct Tia {
   U8 hmove_blank = 0;     // the first 8 pixels of this line are black
   U8 dump = 0;
   U8 stale = 0x3f;        // bit of Object: its mask is to be made again
+  U8 present = 0;         // bit of Object: its mask, where not stale, is not empty
   U8 line_is_plain = 0;   // the row above was drawn whole, and nothing has changed since
   U8 frame_done = 0;
   U16 collisions = 0;     // bit 2i + 1: bit 7 of the i-th collision register, 2i: bit 6

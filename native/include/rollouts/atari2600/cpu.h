@@ -15,11 +15,12 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_ADDRESS_AB address = b1 | (b2 << 8), bus = b2, pc += 3
 #define ROLLOUTS_ADDRESS_ABX address = (b1 | (b2 << 8)) + r.x, bus = b2, pc += 3
 #define ROLLOUTS_ADDRESS_ABY address = (b1 | (b2 << 8)) + r.y, bus = b2, pc += 3
-#define ROLLOUTS_POINTER(at)                                         \
-  (ROLLOUTS_PEEK((at) & 0xff, b1) | ((bus = ROLLOUTS_PEEK(((at) + 1) & 0xff, b1)) << 8))
+#define ROLLOUTS_POINTER(at) \
+  (ROLLOUTS_PEEK_LOW((at) & 0xff, b1) | ((bus = ROLLOUTS_PEEK_LOW(((at) + 1) & 0xff, b1)) << 8))
 #define ROLLOUTS_ADDRESS_IZX address = ROLLOUTS_POINTER(b1 + r.x), pc += 2
 #define ROLLOUTS_ADDRESS_IZY address = ROLLOUTS_POINTER(b1) + r.y, pc += 2
 #define ROLLOUTS_PEEK(at, noise) Read<kKind>(c, at, noise, cycles)
+#define ROLLOUTS_PEEK_LOW(at, noise) ReadLow(c, at, noise, cycles)
 
 // Reads pay a cycle for an index that leaves the page.
 #define ROLLOUTS_CROSS_ZP
@@ -32,9 +33,17 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_CROSS_IZY cycles += (address & 0xff) < r.y;
 
 #define ROLLOUTS_VALUE_IMM value = b1, pc += 2;
+#define ROLLOUTS_FETCH_ZP ROLLOUTS_PEEK_LOW(address, bus)
+#define ROLLOUTS_FETCH_ZPX ROLLOUTS_FETCH_ZP
+#define ROLLOUTS_FETCH_ZPY ROLLOUTS_FETCH_ZP
+#define ROLLOUTS_FETCH_AB ROLLOUTS_PEEK(address & 0xffff, bus)
+#define ROLLOUTS_FETCH_ABX ROLLOUTS_FETCH_AB
+#define ROLLOUTS_FETCH_ABY ROLLOUTS_FETCH_AB
+#define ROLLOUTS_FETCH_IZX ROLLOUTS_FETCH_AB
+#define ROLLOUTS_FETCH_IZY ROLLOUTS_FETCH_AB
 #define ROLLOUTS_VALUE(MODE) \
   ROLLOUTS_ADDRESS_##MODE;   \
-  ROLLOUTS_CROSS_##MODE value = ROLLOUTS_PEEK(address & 0xffff, bus);
+  ROLLOUTS_CROSS_##MODE value = ROLLOUTS_FETCH_##MODE;
 #define ROLLOUTS_VALUE_ZP ROLLOUTS_VALUE(ZP)
 #define ROLLOUTS_VALUE_ZPX ROLLOUTS_VALUE(ZPX)
 #define ROLLOUTS_VALUE_ZPY ROLLOUTS_VALUE(ZPY)
@@ -49,22 +58,30 @@ namespace rollouts::atari2600 {
     Op##NAME(r, value);        \
     break;                     \
   }
-#define ROLLOUTS_POKE(at, what)                    \
-  Write<kKind>(c, (at) & 0xffff, what, cycles);    \
-  if (c.tia.frame_done) end = 0;
-#define WRITE(CODE, MODE, NAME)           \
-  case CODE: {                            \
-    ROLLOUTS_ADDRESS_##MODE;              \
-    ROLLOUTS_POKE(address, Op##NAME(r))   \
-    break;                                \
+#define ROLLOUTS_POKE_LOW(at, what) \
+  if (WriteLow(c, at, what, cycles)) end = 0;
+#define ROLLOUTS_STORE_ZP(what) ROLLOUTS_POKE_LOW(address, what)
+#define ROLLOUTS_STORE_ZPX ROLLOUTS_STORE_ZP
+#define ROLLOUTS_STORE_ZPY ROLLOUTS_STORE_ZP
+#define ROLLOUTS_STORE_AB(what) \
+  if (Write<kKind>(c, address & 0xffff, what, cycles)) end = 0;
+#define ROLLOUTS_STORE_ABX ROLLOUTS_STORE_AB
+#define ROLLOUTS_STORE_ABY ROLLOUTS_STORE_AB
+#define ROLLOUTS_STORE_IZX ROLLOUTS_STORE_AB
+#define ROLLOUTS_STORE_IZY ROLLOUTS_STORE_AB
+#define WRITE(CODE, MODE, NAME)         \
+  case CODE: {                          \
+    ROLLOUTS_ADDRESS_##MODE;            \
+    ROLLOUTS_STORE_##MODE(Op##NAME(r))  \
+    break;                              \
   }
-#define MODIFY(CODE, MODE, NAME)                       \
-  case CODE: {                                         \
-    ROLLOUTS_ADDRESS_##MODE;                           \
-    value = ROLLOUTS_PEEK(address & 0xffff, bus);      \
-    value = Op##NAME(r, value);                        \
-    ROLLOUTS_POKE(address, value)                      \
-    break;                                             \
+#define MODIFY(CODE, MODE, NAME)     \
+  case CODE: {                       \
+    ROLLOUTS_ADDRESS_##MODE;         \
+    value = ROLLOUTS_FETCH_##MODE;   \
+    value = Op##NAME(r, value);      \
+    ROLLOUTS_STORE_##MODE(value)     \
+    break;                           \
   }
 #define BRANCH(CODE, TAKEN)                                                       \
   case CODE: {                                                                    \
@@ -76,6 +93,21 @@ namespace rollouts::atari2600 {
     }                                                                             \
     break;                                                                        \
   }
+// Branches that many loops end with, which only wait.
+#define WAITING_BRANCH(CODE, TAKEN)                                               \
+  case CODE: {                                                                    \
+    pc += 2;                                                                      \
+    if (TAKEN) {                                                                  \
+      const I32 target = pc + static_cast<signed char>(b1);                       \
+      const I32 taken = 1 + (((target ^ pc) >> 8) & 1);                           \
+      cycles += taken;                                                            \
+      pc = target & 0xffff;                                                       \
+      if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) < 0x3f9) {                  \
+        SkipLoop(c.riot, r, code, CODE == 0x10, taken, cycles, count, end);       \
+      }                                                                           \
+    }                                                                             \
+    break;                                                                        \
+  }
 #define PLAIN(CODE, STATEMENT) \
   case CODE: {                 \
     pc += 1;                   \
@@ -83,13 +115,45 @@ namespace rollouts::atari2600 {
     break;                     \
   }
 #define ROLLOUTS_PUSH(what)                       \
-  ROLLOUTS_POKE(0x100 | r.sp, what)               \
+  ROLLOUTS_POKE_LOW(r.sp, what)                   \
   --r.sp;
 // the byte at the old top is read first, and stays on the bus
 #define ROLLOUTS_PULL(into)                                   \
-  bus = ROLLOUTS_PEEK(0x100 | r.sp, b1);                      \
+  bus = ROLLOUTS_PEEK_LOW(r.sp, b1);                      \
   ++r.sp;                                                     \
-  into = ROLLOUTS_PEEK(0x100 | r.sp, bus);
+  into = ROLLOUTS_PEEK_LOW(r.sp, bus);
+
+// Of two loops that only wait, does all rounds but the last. `code` is their branch, which was
+// taken; `while_positive`: it is BPL, else BNE; `taken`: what that cost.
+inline ROLLOUTS_HD void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool while_positive,
+                                 I32 taken, I32& cycles, I32& count, I32 end) {
+  const I32 most = (end - 1 - count) / 2;  // rounds of two instructions
+  I32 rounds = 0;
+  if (code[1] == 0xfd && (code[-1] == 0xca || code[-1] == 0x88)) {
+    // DEX or DEY
+    U8& counter = code[-1] == 0xca ? r.x : r.y;
+    rounds = while_positive ? counter : counter - 1;
+    if (rounds > most) rounds = most;
+    if (rounds <= 0) return;
+    counter = static_cast<U8>(counter - rounds);
+    SetNZ(r, counter);
+    cycles += rounds * (4 + taken);
+  } else if (code[1] == 0xfb && code[-2] == 0x84 && code[-1] == 0x02 &&
+             code[-3] >= 0xac && code[-3] <= 0xae) {
+    // LDA, LDX or LDY of the timer, while it has not expired
+    const I32 passed = cycles + 3 - riot.set_cycle;
+    const I32 value = riot.timer - (passed >> riot.shift) - 1;
+    if (value <= 0 || (while_positive && value > 0x7f)) return;
+    const I32 round = 6 + taken;
+    rounds = (((riot.timer - 1) << riot.shift) - passed + round - 1) / round;
+    if (rounds > most) rounds = most;
+    if (rounds <= 0) return;
+    cycles += rounds * round;
+  } else {
+    return;
+  }
+  count += 2 * rounds;
+}
 
 // Runs until a frame ends, or `end` instructions are done. Returns how many were not needed.
 template <CartridgeKind kKind>
@@ -175,10 +239,10 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
       MODIFY(0x4f, AB, SRE) MODIFY(0x53, IZY, SRE) MODIFY(0x57, ZPX, SRE) MODIFY(0x5b, ABY, SRE)
       MODIFY(0x5f, ABX, SRE)
 
-      BRANCH(0x10, !(r.n & 0x80)) BRANCH(0x30, r.n & 0x80)
+      WAITING_BRANCH(0x10, !(r.n & 0x80)) BRANCH(0x30, r.n & 0x80)
       BRANCH(0x50, !r.overflow) BRANCH(0x70, r.overflow)
       BRANCH(0x90, !r.carry) BRANCH(0xb0, r.carry)
-      BRANCH(0xd0, r.z) BRANCH(0xf0, !r.z)
+      WAITING_BRANCH(0xd0, r.z) BRANCH(0xf0, !r.z)
 
       PLAIN(0x0a, r.a = Asl(r, r.a)) PLAIN(0x2a, r.a = Rol(r, r.a))
       PLAIN(0x4a, r.a = Lsr(r, r.a)) PLAIN(0x6a, r.a = Ror(r, r.a))
@@ -234,15 +298,15 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
       case 0x60:  // RTS
         ROLLOUTS_PULL(value)
         ++r.sp;
-        pc = ((value | (ROLLOUTS_PEEK(0x100 | r.sp, value) << 8)) + 1) & 0xffff;
+        pc = ((value | (ROLLOUTS_PEEK_LOW(r.sp, value) << 8)) + 1) & 0xffff;
         break;
       case 0x40:  // RTI
         ROLLOUTS_PULL(value)
         UnpackFlags(r, value);
         ++r.sp;
-        value = ROLLOUTS_PEEK(0x100 | r.sp, value);
+        value = ROLLOUTS_PEEK_LOW(r.sp, value);
         ++r.sp;
-        pc = value | (ROLLOUTS_PEEK(0x100 | r.sp, value) << 8);
+        pc = value | (ROLLOUTS_PEEK_LOW(r.sp, value) << 8);
         break;
       case 0x00:  // BRK
         pc = (pc + 2) & 0xffff;
@@ -267,6 +331,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
 #undef WRITE
 #undef MODIFY
 #undef BRANCH
+#undef WAITING_BRANCH
 #undef PLAIN
 
 }  // namespace rollouts::atari2600

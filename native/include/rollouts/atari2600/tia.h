@@ -105,13 +105,102 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
   Touch(tia, 0x1f);
 }
 
+// Column until which a line takes over how CTRLPF reflects the playfield.
+inline constexpr I32 kReflects = kBlankClocks + 79;
+
+// Whether a register holds what is written to it, and nothing else would come of the write.
+inline ROLLOUTS_HD bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
+  switch (reg) {
+    case 0x04:
+    case 0x05: return tia.nusiz[reg - 4] == value && !tia.skip_first[reg - 4];
+    case 0x06:
+    case 0x07:
+    case 0x08:
+    case 0x09: return tia.colour[reg - 6] == value;
+    case 0x0a: return tia.ctrlpf == value && (column >= kReflects || tia.reflect == (value & 1));
+    case 0x0b:
+    case 0x0c: return tia.refp[reg - 0x0b] == ((value >> 3) & 1);
+    case 0x0d:
+    case 0x0e:
+    case 0x0f: return tia.pf[reg - 0x0d] == value;
+    case 0x1b: return tia.grp[0] == value && tia.old_grp[1] == tia.grp[1];
+    case 0x1c:
+      return tia.grp[1] == value && tia.old_grp[0] == tia.grp[0] && tia.old_enabl == tia.enabl;
+    case 0x1d:
+    case 0x1e: return tia.enam[reg - 0x1d] == ((value >> 1) & 1);
+    case 0x1f: return tia.enabl == ((value >> 1) & 1);
+    case 0x25:
+    case 0x26: return tia.vdelp[reg - 0x25] == (value & 1);
+    case 0x27: return tia.vdelbl == (value & 1);
+    case 0x28:
+    case 0x29: return tia.resmp[reg - 0x28] == ((value >> 1) & 1);
+    default: return false;
+  }
+}
+
+inline ROLLOUTS_HD bool ShowsPlayer(const Tia& tia, I32 i) {
+  return tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
+}
+inline ROLLOUTS_HD bool ShowsMissile(const Tia& tia, I32 i) {
+  return tia.enam[i] && !tia.resmp[i];
+}
+inline ROLLOUTS_HD bool ShowsBall(const Tia& tia) {
+  return tia.vdelbl ? tia.old_enabl : tia.enabl;
+}
+inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
+  return tia.pf[0] | tia.pf[1] | tia.pf[2];
+}
+
+// Whether a write that changes a register changes what is shown or collides. Where it does not,
+// nothing has to be drawn before it: most writes are to objects that are not there.
+inline ROLLOUTS_HD bool IsSeen(const Tia& tia, I32 reg, U8 value) {
+  switch (reg) {
+    case 0x00:
+    case 0x20:
+    case 0x21:
+    case 0x22:
+    case 0x23:
+    case 0x24:
+    case 0x2b: return false;
+    case 0x01: return (tia.vblank ^ value) & 2;
+    case 0x04:
+    case 0x05: return ShowsPlayer(tia, reg - 4) || ShowsMissile(tia, reg - 4);
+    case 0x06:
+    case 0x07:
+      // the playfield may have the players' colours
+      return ShowsPlayer(tia, reg - 6) || ShowsMissile(tia, reg - 6) || (tia.ctrlpf & 2);
+    case 0x08: return ShowsPlayfield(tia) || ShowsBall(tia);
+    case 0x0b:
+    case 0x0c: return ShowsPlayer(tia, reg - 0x0b);
+    case 0x12:
+    case 0x13: return ShowsMissile(tia, reg - 0x12);
+    case 0x14: return ShowsBall(tia);
+    case 0x1b:
+      return (!tia.vdelp[0] && tia.grp[0] != value) ||
+             (tia.vdelp[1] && tia.old_grp[1] != tia.grp[1]);
+    case 0x1c:
+      return (!tia.vdelp[1] && tia.grp[1] != value) ||
+             (tia.vdelp[0] && tia.old_grp[0] != tia.grp[0]) ||
+             (tia.vdelbl && tia.old_enabl != tia.enabl);
+    case 0x1d:
+    case 0x1e: return !tia.resmp[reg - 0x1d];
+    case 0x1f: return !tia.vdelbl;
+    case 0x25:
+    case 0x26: return tia.grp[reg - 0x25] != tia.old_grp[reg - 0x25];
+    case 0x27: return tia.enabl != tia.old_enabl;
+    case 0x28:
+    case 0x29: return tia.enam[reg - 0x28];
+    default: return true;
+  }
+}
+
 // `cycles` is when the instruction that writes ends; WSYNC moves it.
 inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
   Tia& tia = c.tia;
   const I32 reg = address & 0x3f;
   const I32 clock = cycles * 3;
   // too long a frame ends with any write
-  if ((clock - tia.frame_start) / kLineClocks > c.board.max_lines) tia.frame_done = 1;
+  if (clock - tia.frame_start >= (c.board.max_lines + 1) * kLineClocks) tia.frame_done = 1;
   if (reg == 0x02) {
     const I32 rest = (clock - tia.frame_start) % kLineClocks / 3;
     if (rest) cycles += kLineCycles - rest;
@@ -121,7 +210,9 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
   if (reg >= 0x15 && reg <= 0x1a) return;
   if (reg > 0x2c) return;
   const I32 column = Column(tia, clock);
-  DrawUntil(c, clock + WriteDelay(reg, column));
+  if (reg >= 0x06 && reg <= 0x09) value = (value & 0xfe) | (c.board.pal & c.odd_lines);
+  if (IsSame(tia, reg, value, column)) return;
+  if (IsSeen(tia, reg, value)) DrawUntil(c, clock + WriteDelay(reg, column));
 
   switch (reg) {
     case 0x00:
@@ -138,8 +229,8 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
         tia.dump = 0;
         tia.dump_end = cycles;
       }
+      if ((tia.vblank ^ value) & 2) tia.line_is_plain = 0;
       tia.vblank = value;
-      tia.line_is_plain = 0;
       break;
     case 0x04:
     case 0x05:
@@ -151,12 +242,12 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x07:
     case 0x08:
     case 0x09:
-      tia.colour[reg - 6] = (value & 0xfe) | (c.board.pal & c.odd_lines);
+      tia.colour[reg - 6] = value;
       tia.line_is_plain = 0;
       break;
     case 0x0a:
       tia.ctrlpf = value;
-      if (column < kBlankClocks + 79) tia.reflect = value & 1;
+      if (column < kReflects) tia.reflect = value & 1;
       Touch(tia, (1u << kPlayfield) | (1u << kBall));
       break;
     case 0x0b:

@@ -13,6 +13,15 @@ inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
   return kCopies[nusiz & 7];
 }
 
+// Zeros below the lowest bit of a number that has one.
+inline ROLLOUTS_HD I32 LowZeros(U64 bits) {
+#if defined(__CUDACC_RTC__)
+  return __ffsll(static_cast<long long>(bits)) - 1;
+#else
+  return __builtin_ctzll(bits);
+#endif
+}
+
 inline ROLLOUTS_HD U64 LowBits(I32 count) {
   return count >= 64 ? ~U64{0} : (U64{1} << count) - 1;
 }
@@ -108,8 +117,8 @@ inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   if (!bits) return mask;
   U32 right = bits;
   if (tia.reflect) {
-    right = 0;
-    for (I32 i = 0; i < 20; ++i) right |= ((bits >> i) & 1) << (19 - i);
+    right = (ReverseByte(bits & 0xff) << 12) | (ReverseByte((bits >> 8) & 0xff) << 4) |
+            (ReverseByte(bits >> 16) >> 4);
   }
   const U64 all = bits | (U64{right} << 20);
   // four pixels a bit
@@ -124,6 +133,10 @@ inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   return mask;
 }
 
+inline ROLLOUTS_HD bool IsEmpty(const Mask& mask) {
+  return !(mask.words[0] | mask.words[1] | mask.words[2]);
+}
+
 inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
   if (tia.stale & (1 << kP0)) tia.masks[kP0] = PlayerMask(tia, 0);
   if (tia.stale & (1 << kP1)) tia.masks[kP1] = PlayerMask(tia, 1);
@@ -131,6 +144,11 @@ inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
   if (tia.stale & (1 << kM1)) tia.masks[kM1] = MissileMask(tia, 1);
   if (tia.stale & (1 << kBall)) tia.masks[kBall] = BallMask(tia);
   if (tia.stale & (1 << kPlayfield)) tia.masks[kPlayfield] = PlayfieldMask(tia);
+  for (I32 i = 0; i < kObjects; ++i) {
+    if (!(tia.stale >> i & 1)) continue;
+    const U32 bit = 1u << i;
+    tia.present = static_cast<U8>(IsEmpty(tia.masks[i]) ? tia.present & ~bit : tia.present | bit);
+  }
   tia.stale = 0;
 }
 
@@ -141,17 +159,25 @@ struct CollisionPair {
   U8 bit;
 };
 
-inline ROLLOUTS_HD void Collide(Tia& tia, const Mask* m) {
+// `present`: the objects whose masks are not empty.
+inline ROLLOUTS_HD void Collide(Tia& tia, const Mask* m, U32 present) {
   static constexpr CollisionPair kPairs[15] = {
       {kM0, kP1, 1},        {kM0, kP0, 0},          {kM1, kP0, 3},        {kM1, kP1, 2},
       {kP0, kPlayfield, 5}, {kP0, kBall, 4},        {kP1, kPlayfield, 7}, {kP1, kBall, 6},
       {kM0, kPlayfield, 9}, {kM0, kBall, 8},        {kM1, kPlayfield, 11}, {kM1, kBall, 10},
       {kBall, kPlayfield, 13}, {kP0, kP1, 15},      {kM0, kM1, 14}};
-  U32 present = 0;
-  for (I32 i = 0; i < kObjects; ++i) {
-    if (m[i].words[0] | m[i].words[1] | m[i].words[2]) present |= 1u << i;
-  }
   if (!(present & (present - 1))) return;
+  // most often nothing meets anything
+  U64 once[3] = {0, 0, 0};
+  U64 twice = 0;
+  for (I32 i = 0; i < kObjects; ++i) {
+    if (!(present >> i & 1)) continue;
+    for (I32 w = 0; w < 3; ++w) {
+      twice |= once[w] & m[i].words[w];
+      once[w] |= m[i].words[w];
+    }
+  }
+  if (!twice) return;
   for (const CollisionPair& pair : kPairs) {
     if (!((present >> pair.a) & (present >> pair.b) & 1)) continue;
     if ((tia.collisions >> pair.bit) & 1) continue;
@@ -168,21 +194,26 @@ inline ROLLOUTS_HD void Paint(U8* row, const Mask& mask, U8 colour) {
   const U64 colours = U64{colour} * 0x0101010101010101u;
   for (I32 w = 0; w < 3; ++w) {
     U64 bits = mask.words[w];
-    for (U8* at = row + 64 * w; bits; bits >>= 8, at += 8) {
-      const U32 byte = bits & 0xff;
-      if (!byte) continue;
-      U64 pixels;
+    U8* at = row + 64 * w;
+    while (bits) {
+      const I32 empty = LowZeros(bits) & ~7;  // pixels
+      bits >>= empty;
+      at += empty;
+      const U64 byte = bits & 0xff;
       if (byte == 0xff) {
-        pixels = colours;
+        CopyBytes(at, &colours, 8);
       } else {
         // a byte of ones for every bit
         U64 spread = (byte * 0x0101010101010101u) & 0x8040201008040201u;
-        spread = (((spread + 0x7f7f7f7f7f7f7f7fu) | spread) >> 7) & 0x0101010101010101u;
+        spread = ((spread + 0x7f7f7f7f7f7f7f7fu) | spread) >> 7 & 0x0101010101010101u;
         spread *= 0xff;
+        U64 pixels;
         CopyBytes(&pixels, at, 8);
         pixels = (pixels & ~spread) | (colours & spread);
+        CopyBytes(at, &pixels, 8);
       }
-      CopyBytes(at, &pixels, 8);
+      bits >>= 8;
+      at += 8;
     }
   }
 }
@@ -196,13 +227,16 @@ inline ROLLOUTS_HD Mask Or(const Mask& a, const Mask& b) {
 }
 
 // From the back to the front.
-inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U8* row) {
+inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U32 present, U8* row) {
+  const bool has_one = present & (1u << kP1 | 1u << kM1);
+  const bool has_zero = present & (1u << kP0 | 1u << kM0);
+  const bool has_field = present & (1u << kPlayfield | 1u << kBall);
   const Mask one = Or(m[kP1], m[kM1]);
   const Mask zero = Or(m[kP0], m[kM0]);
   if (tia.ctrlpf & 4) {
-    Paint(row, one, tia.colour[1]);
-    Paint(row, zero, tia.colour[0]);
-    Paint(row, Or(m[kPlayfield], m[kBall]), tia.colour[2]);
+    if (has_one) Paint(row, one, tia.colour[1]);
+    if (has_zero) Paint(row, zero, tia.colour[0]);
+    if (has_field) Paint(row, Or(m[kPlayfield], m[kBall]), tia.colour[2]);
   } else if (tia.ctrlpf & 2) {
     // the playfield has the players' colours; its left half hides player 1
     const Mask left = RangeMask(0, kWidth / 2);
@@ -213,10 +247,36 @@ inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U8* row) {
     Paint(row, And(m[kPlayfield], left), tia.colour[0]);
     Paint(row, zero, tia.colour[0]);
   } else {
-    Paint(row, Or(m[kPlayfield], m[kBall]), tia.colour[2]);
-    Paint(row, one, tia.colour[1]);
-    Paint(row, zero, tia.colour[0]);
+    if (has_field) Paint(row, Or(m[kPlayfield], m[kBall]), tia.colour[2]);
+    if (has_one) Paint(row, one, tia.colour[1]);
+    if (has_zero) Paint(row, zero, tia.colour[0]);
   }
+}
+
+// Fills and copies of whole lines, in words.
+inline ROLLOUTS_HD void FillLine(U8* row, U8 colour) {
+  const U64 colours = U64{colour} * 0x0101010101010101u;
+  for (I32 i = 0; i < kWidth; i += 8) CopyBytes(row + i, &colours, 8);
+}
+inline ROLLOUTS_HD void CopyLine(U8* row, const U8* from) {
+  for (I32 i = 0; i < kWidth; i += 8) CopyBytes(row + i, from + i, 8);
+}
+
+// Draws a whole line, which is not black.
+inline ROLLOUTS_HD void DrawLine(Tia& tia, U8* row) {
+  // the same line once more: its collisions are known, too
+  if (tia.line_is_plain && !tia.hmove_blank) {
+    CopyLine(row, row - kWidth);
+    return;
+  }
+  if (tia.stale) RefreshMasks(tia);
+  FillLine(row, tia.colour[3]);
+  if (tia.present) {
+    Collide(tia, tia.masks, tia.present);
+    PaintObjects(tia, tia.masks, tia.present, row);
+  }
+  tia.line_is_plain = !tia.hmove_blank;
+  if (tia.hmove_blank) FillBytes(row, 0, 8);
 }
 
 // Draws pixels first .. last - 1 of a line.
@@ -226,26 +286,24 @@ inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
     FillBytes(row + first, 0, size);
     return;
   }
-  const bool whole = size == kWidth;
-  // the same line once more: its collisions are known, too
-  if (whole && tia.line_is_plain && !tia.hmove_blank) {
-    CopyBytes(row, row - kWidth, kWidth);
-    return;
-  }
+  if (size == kWidth) return DrawLine(tia, row);
   if (tia.stale) RefreshMasks(tia);
   FillBytes(row + first, tia.colour[3], size);
-  if (whole) {
-    Collide(tia, tia.masks);
-    PaintObjects(tia, tia.masks, row);
-    tia.line_is_plain = !tia.hmove_blank;
-  } else {
+  if (tia.present) {
     const Mask range = RangeMask(first, last);
     Mask cut[kObjects];
-    for (I32 i = 0; i < kObjects; ++i) cut[i] = And(tia.masks[i], range);
-    Collide(tia, cut);
-    PaintObjects(tia, cut, row);
-    tia.line_is_plain = 0;
+    U32 present = 0;
+    for (I32 i = 0; i < kObjects; ++i) {
+      if (!(tia.present >> i & 1)) continue;
+      cut[i] = And(tia.masks[i], range);
+      if (!IsEmpty(cut[i])) present |= 1u << i;
+    }
+    if (present) {
+      Collide(tia, cut, present);
+      PaintObjects(tia, cut, present, row);
+    }
   }
+  tia.line_is_plain = 0;
   if (tia.hmove_blank && first < 8) FillBytes(row + first, 0, (last < 8 ? last : 8) - first);
 }
 
