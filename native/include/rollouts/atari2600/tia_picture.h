@@ -4,6 +4,7 @@
 #pragma once
 
 #include "rollouts/atari2600/console.h"
+#include "rollouts/core/math.h"
 
 namespace rollouts::atari2600 {
 
@@ -11,15 +12,6 @@ namespace rollouts::atari2600 {
 inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
   static constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
   return kCopies[nusiz & 7];
-}
-
-// Zeros below the lowest bit of a number that has one.
-inline ROLLOUTS_HD I32 LowZeros(U64 bits) {
-#if defined(__CUDACC_RTC__)
-  return __ffsll(static_cast<long long>(bits)) - 1;
-#else
-  return __builtin_ctzll(bits);
-#endif
 }
 
 inline ROLLOUTS_HD U64 LowBits(I32 count) {
@@ -196,7 +188,7 @@ inline ROLLOUTS_HD void Paint(U8* row, const Mask& mask, U8 colour) {
     U64 bits = mask.words[w];
     U8* at = row + 64 * w;
     while (bits) {
-      const I32 empty = LowZeros(bits) & ~7;  // pixels
+      const I32 empty = LowestBit(bits) & ~7;  // pixels
       bits >>= empty;
       at += empty;
       const U64 byte = bits & 0xff;

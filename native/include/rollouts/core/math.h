@@ -29,6 +29,9 @@ ROLLOUTS_HD inline double Exp(double x) { return exp(x); }
 ROLLOUTS_HD inline double Log1p(double x) { return log1p(x); }
 // Number of the lowest bit that is set; one must be.
 ROLLOUTS_HD inline std::int32_t LowestBit(std::uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
+ROLLOUTS_HD inline std::int32_t LowestBit(std::uint64_t x) {
+  return __ffsll(static_cast<long long>(x)) - 1;
+}
 #else
 
 namespace math_internal {
@@ -103,6 +106,7 @@ inline double Sqrt(double x) { return std::sqrt(x); }
 inline double Exp(double x) { return std::exp(x); }
 inline double Log1p(double x) { return std::log1p(x); }
 inline std::int32_t LowestBit(std::uint32_t x) { return __builtin_ctz(x); }
+inline std::int32_t LowestBit(std::uint64_t x) { return __builtin_ctzll(x); }
 #endif
 
 template <typename T>
