@@ -15,12 +15,10 @@ DIFFERENT: dict[str, str] = {
     "ALE/AirRaid-v5": _EARLY,
     "ALE/Alien-v5": _LATE,
     "ALE/Backgammon-v5": _EARLY,
-    "ALE/Blackjack-v5": _EARLY,
     "ALE/JourneyEscape-v5": _EARLY,
     "ALE/Klax-v5": "its score is in the cartridge's memory, which its rules do not see",
     "ALE/MiniatureGolf-v5": "it ends in an error: its score at the start is not found",
     "ALE/Pitfall2-v5": _EARLY,
-    "ALE/Pong-v5": _EARLY,
     "ALE/TicTacToe3D-v5": _EARLY,
     "ALE/VideoChess-v5": _LATE,
 }
