@@ -19,6 +19,7 @@ from rollouts import (
     RunningStatistics,
     SpecError,
 )
+from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.distributed import PolicySpec
 from rollouts.distributed.statistics import SharedStatistics
 from rollouts.distributed.weights import WeightStore
@@ -178,7 +179,7 @@ def test_a_coordinator_refuses_what_are_no_statistics() -> None:
 
 
 def test_checkpoints_of_the_examples_hold_statistics(tmp_path: Any) -> None:
-    from examples.common.checkpoint import Checkpointed, load_checkpoint, save_checkpoint
+    from examples.common.checkpoint import Checkpointed
 
     class Learner(Checkpointed):
         saved = ("statistics",)
@@ -188,8 +189,9 @@ def test_checkpoints_of_the_examples_hold_statistics(tmp_path: Any) -> None:
 
     learner, fresh = Learner(), Learner()
     learner.statistics = RunningStatistics(np.arange(6.0).reshape(2, 3), np.full((2, 3), 2.5), 17.0)
-    save_checkpoint(tmp_path / "checkpoint.pt", "test", learner.state())
-    fresh.load_state(load_checkpoint(tmp_path, "test"))
+    saved = Checkpoint(env_id="Ant-v5", weights={}, program="", training=learner.state())
+    save_checkpoint(tmp_path, saved)
+    fresh.load_state(dict(load_checkpoint(tmp_path).training))
     np.testing.assert_array_equal(fresh.statistics.mean, learner.statistics.mean)
     np.testing.assert_array_equal(fresh.statistics.var, learner.statistics.var)
     assert fresh.statistics.count == 17.0
