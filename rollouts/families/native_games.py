@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Atari games in which our own console is known not to be equal to ALE, frame by frame, and how.
 
-All others played 120 frames with the same memory, screen, reward, lives and end
-(tests/atari2600/golden.json).
+All others played 2 000 frames of random actions with the same memory, screen, reward, lives and end
+(`rollouts verify-atari`); tests/atari2600/golden.json has hashes of 120.
 """
 
 from __future__ import annotations
