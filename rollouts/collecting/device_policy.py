@@ -77,8 +77,8 @@ class DeviceWeights:
         count = 1 + sum(one.numel() for one in tensors.values())
         if count > 2**24:
             raise SpecError(
-                f"the module has {count} weights, expected at most 2^24 for the native engine on a "
-                "GPU: use engine='torch'"
+                f"the module has {count} weights, expected at most 2^24 on a GPU: make it smaller, "
+                "or call it yourself between steps of the pool"
             )
         # each number's place in all of them, 1 and so on, stands for itself; 0 is what is padding
         labels, first = {}, 1
@@ -213,8 +213,8 @@ def _check_fits(
     """Raises SpecError where a policy does not fit the environments' spaces."""
     if rows.obs_dtype in _HALVES:
         raise SpecError(
-            f"observations are {rows.obs_dtype}, expected float32 for the native engine: leave "
-            "obs_dtype out, or use engine='torch'"
+            f"observations are {rows.obs_dtype}, expected float32 for a policy on the device: leave "
+            "obs_dtype out"
         )
     size = math.prod(rows.obs_shape)
     if layout["obs_size"] != size:
