@@ -62,6 +62,13 @@ def test_scalars_have_the_names_of_metrics() -> None:
     assert second["rollouts/env_steps_delivered_per_s"] == 100
 
 
+def stay_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    # its own process starts in 2 s, and on a busy machine in more than the 30 s that wandb waits
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")
+
+
 def histories(path: Path) -> Iterator[dict[str, float]]:
     """What an offline run has logged: protobufs in blocks of 32 KiB, as LevelDB's logs."""
     from wandb.proto import wandb_internal_pb2
@@ -90,8 +97,7 @@ def test_an_offline_run_of_wandb_has_every_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
+    stay_offline(monkeypatch)
     report_two(WandbSink("project", directory=tmp_path, config={"lr": 0.1}, first_step=1000))
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     first, second = expected()
@@ -106,8 +112,7 @@ def test_a_run_of_ones_own_goes_on_after_the_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
+    stay_offline(monkeypatch)
     run = wandb.init(project="project", dir=str(tmp_path))
     run.log({"loss": 1.0}, step=500_000)
     report_two(WandbSink(run))
