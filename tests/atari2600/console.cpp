@@ -70,4 +70,24 @@ void machine_show(const Machine* machine, U8* ram, U8* screen, int screen_size) 
               static_cast<std::size_t>(screen_size));
 }
 
+// Instructions of a program at 0x1000, in one go or one by one. `after` is what the CPU then holds:
+// pc, a, x, y, n, z, cycles, and whether the timer was read after it had expired.
+void run_program(const U8* program, int size, int count, int one_by_one, int* after) {
+  std::vector<U8> rom(program, program + size);
+  rom.resize(4096);
+  Console console;
+  console.cartridge.rom = rom.data();
+  for (U32 i = 0; i < 4; ++i) console.cartridge.slices[i] = i * 1024;
+  console.cpu.pc = 0x1000;
+  if (one_by_one) {
+    for (int i = 0; i < count; ++i) Execute<CartridgeKind::kPlain>(console, 1);
+  } else {
+    Execute<CartridgeKind::kPlain>(console, count);
+  }
+  const Cpu& cpu = console.cpu;
+  const int held[] = {cpu.pc, cpu.a, cpu.x, cpu.y, cpu.n, cpu.z, cpu.cycles,
+                      console.riot.read_expired};
+  std::memcpy(after, held, sizeof(held));
+}
+
 }  // extern "C"

@@ -51,7 +51,15 @@ def build(folder: Path) -> ctypes.CDLL:
     found.machine_board.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     found.machine_step.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_void_p]
     found.machine_show.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int]
+    found.run_program.argtypes = [ctypes.c_char_p, *[ctypes.c_int] * 3, ctypes.c_void_p]
     return found
+
+
+def run_program(library: ctypes.CDLL, program: bytes, count: int, *, one_by_one: bool) -> list[int]:
+    """What the CPU holds after some instructions of a program; see console.cpp."""
+    after = np.zeros(8, np.int32)
+    library.run_program(program, len(program), count, one_by_one, after.ctypes.data)
+    return after.tolist()
 
 
 class Lockstep:

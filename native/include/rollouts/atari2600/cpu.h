@@ -83,31 +83,25 @@ namespace rollouts::atari2600 {
     ROLLOUTS_STORE_##MODE(value)     \
     break;                           \
   }
-#define BRANCH(CODE, TAKEN)                                                       \
-  case CODE: {                                                                    \
-    pc += 2;                                                                      \
-    if (TAKEN) {                                                                  \
-      const I32 target = pc + static_cast<signed char>(b1);                       \
-      cycles += 1 + (((target ^ pc) >> 8) & 1);                                   \
-      pc = target & 0xffff;                                                       \
-    }                                                                             \
-    break;                                                                        \
+#define ROLLOUTS_BRANCH(CODE, TAKEN, THEN)                  \
+  case CODE: {                                              \
+    pc += 2;                                                \
+    if (TAKEN) {                                            \
+      const I32 target = pc + static_cast<signed char>(b1); \
+      const I32 taken = 1 + (((target ^ pc) >> 8) & 1);     \
+      cycles += taken;                                      \
+      pc = target & 0xffff;                                 \
+      THEN                                                  \
+    }                                                       \
+    break;                                                  \
   }
-// Branches that many loops end with, which only wait.
-#define WAITING_BRANCH(CODE, TAKEN)                                               \
-  case CODE: {                                                                    \
-    pc += 2;                                                                      \
-    if (TAKEN) {                                                                  \
-      const I32 target = pc + static_cast<signed char>(b1);                       \
-      const I32 taken = 1 + (((target ^ pc) >> 8) & 1);                           \
-      cycles += taken;                                                            \
-      pc = target & 0xffff;                                                       \
-      if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) < 0x3f9) {                  \
-        SkipLoop(c.riot, r, code, CODE == 0x10, taken, cycles, count, end);       \
-      }                                                                           \
-    }                                                                             \
-    break;                                                                        \
-  }
+#define BRANCH(CODE, TAKEN) ROLLOUTS_BRANCH(CODE, TAKEN, )
+// Branches with which loops end that only wait: where all of such a loop is in one KiB of ROM, what
+// precedes the branch can be read through `code`.
+#define WAITING_BRANCH(CODE, TAKEN)                                                              \
+  ROLLOUTS_BRANCH(CODE, TAKEN, if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) <= 0x400 - 5)     \
+                                   SkipLoop(c.riot, r, code, CODE == 0x10, taken, cycles, count, \
+                                            end);)
 #define PLAIN(CODE, STATEMENT) \
   case CODE: {                 \
     pc += 1;                   \
@@ -119,19 +113,23 @@ namespace rollouts::atari2600 {
   --r.sp;
 // the byte at the old top is read first, and stays on the bus
 #define ROLLOUTS_PULL(into)                                   \
-  bus = ROLLOUTS_PEEK_LOW(r.sp, b1);                      \
+  bus = ROLLOUTS_PEEK_LOW(r.sp, b1);                          \
   ++r.sp;                                                     \
   into = ROLLOUTS_PEEK_LOW(r.sp, bus);
 
-// Of two loops that only wait, does all rounds but the last. `code` is their branch, which was
-// taken; `while_positive`: it is BPL, else BNE; `taken`: what that cost.
+// Does all rounds but the last of two loops that only wait: DEX or DEY with a branch, and LDA, LDX
+// or LDY of the timer with one. `code` is the branch, which was taken; `while_positive`: it is BPL,
+// else BNE; `taken`: the cycles that being taken cost.
 inline ROLLOUTS_HD void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool while_positive,
                                  I32 taken, I32& cycles, I32& count, I32 end) {
-  const I32 most = (end - 1 - count) / 2;  // rounds of two instructions
+  // rounds of two instructions; one more is left, so that registers are the last one's
+  const I32 most = (end - 2 - count) / 2;
   I32 rounds = 0;
   if (code[1] == 0xfd && (code[-1] == 0xca || code[-1] == 0x88)) {
     // DEX or DEY
     U8& counter = code[-1] == 0xca ? r.x : r.y;
+    // who jumped to the branch may have come with other flags
+    if (while_positive && counter > 0x7f) return;
     rounds = while_positive ? counter : counter - 1;
     if (rounds > most) rounds = most;
     if (rounds <= 0) return;
@@ -155,7 +153,7 @@ inline ROLLOUTS_HD void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool 
   count += 2 * rounds;
 }
 
-// Runs until a frame ends, or `end` instructions are done. Returns how many were not needed.
+// Runs until a frame ends, or `end` instructions are done.
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
   Cpu r = c.cpu;

@@ -82,9 +82,9 @@ inline ROLLOUTS_HD I32 StruckPosition(I32 object, I32 since, I32 column) {
     U8 column;
     U8 position;
   };
-  static constexpr Exception kExceptions[] = {{kM0, 60, 69, 8},   {kM1, 9, 18, 3},    {kBall, 9, 18, 3},
-                                       {kBall, 18, 27, 5}, {kBall, 21, 30, 6}, {kBall, 54, 60, 10},
-                                       {kBall, 54, 69, 10}};
+  static constexpr Exception kExceptions[] = {
+      {kM0, 60, 69, 8},   {kM1, 9, 18, 3},    {kBall, 9, 18, 3},  {kBall, 18, 27, 5},
+      {kBall, 21, 30, 6}, {kBall, 54, 60, 10}, {kBall, 54, 69, 10}};
   for (const Exception& each : kExceptions) {
     if (each.object == object && each.since == since && each.column == column) {
       return each.position;
@@ -108,7 +108,7 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
 // Column until which a line takes over how CTRLPF reflects the playfield.
 inline constexpr I32 kReflects = kBlankClocks + 79;
 
-// Whether a register holds what is written to it, and nothing else would come of the write.
+// Whether a write leaves everything as it is.
 inline ROLLOUTS_HD bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   switch (reg) {
     case 0x04:
