@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from rollouts.errors import SpecError
 from rollouts.pool.statistics import RunningStatistics
 from rollouts.support.extras import needs
+from rollouts.support.whole_file import replace_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,17 +106,8 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
     state["statistics"] = {key: one.state_dict() for key, one in checkpoint.statistics.items()}
     for name in ("weights", "training"):
         state[name] = dict(state[name])
-    # in the same directory, because only within a file system is a rename atomic
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            torch.save({"format": FORMAT, "version": VERSION, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replace_whole(path) as file:
+        torch.save({"format": FORMAT, "version": VERSION, **state}, file)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import SpecError
+from rollouts.support.whole_file import replace_whole
 
 Array = NDArray[Any]
 
@@ -119,23 +118,9 @@ def unpack(block: Array) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def write_atomically(path: str | os.PathLike[str], blocks: Iterable[Array]) -> None:
     """Writes a file that is there as a whole, after a crash of the machine too, or as it was."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=target.name + ".", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for block in blocks:
-                file.write(block.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    with replace_whole(path) as file:
+        for block in blocks:
+            file.write(block.data)
 
 
 def _padded(nbytes: int) -> int:
