@@ -213,8 +213,8 @@ def _check_fits(
     """Raises SpecError where a policy does not fit the environments' spaces."""
     if rows.obs_dtype in _HALVES:
         raise SpecError(
-            f"observations are {rows.obs_dtype}, expected float32 for a policy on the device: leave "
-            "obs_dtype out"
+            f"observations are {rows.obs_dtype}, expected float32 for a policy on the device: "
+            "leave obs_dtype out"
         )
     size = math.prod(rows.obs_shape)
     if layout["obs_size"] != size:
