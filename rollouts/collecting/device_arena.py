@@ -54,6 +54,8 @@ class GroupArena:
         }
         if rows.has_groups:
             tensors["active"] = make(flag)
+        if policy.forward is not None:
+            tensors["final_obs"] = make(getattr(torch, rows.obs_dtype), rows.obs_shape)
         if "entropy" in wanted.outputs:
             tensors["entropy"] = make(real)
         if has_inputs:
@@ -75,33 +77,49 @@ class GroupArena:
     def launches(self, final_obs: Tensor, ended: Tensor) -> list[PolicyLaunch]:
         """One before each step, which tells of the one before, and one behind the last.
 
+        Where torch computes the network there is one more: what the last step came to is told
+        first, and final observations are valued then.
+
         Args:
           final_obs: What episodes ended with in the last step, as `obs` has it.
           ended: (T, N) bool: of environments with agents.
         """
-        return [self._launch(t, final_obs, ended) for t in range(self.steps + 1)]
+        forward = self.policy.forward
+        launches = [self._launch(t) for t in range(self.steps + 1)]
+        for t, launch in enumerate(launches[1:], 1):
+            # of the module's outputs for final observations there are none yet
+            final = final_obs if forward is None else forward.no_inputs
+            self._see(launch, t - 1, final, ended)
+        last = launches[-1]
+        if forward is not None:
+            last = self._launch(self.steps)
+            last.begins = None
+            launches.append(last)
+        last.last_value = self.at("last_value", 0)
+        if self.wanted.returns is not None:
+            last.returns = self._returns()
+        return launches
 
-    def _launch(self, t: int, final_obs: Tensor, ended: Tensor) -> PolicyLaunch:
+    def _launch(self, t: int) -> PolicyLaunch:
         launch = PolicyLaunch()
-        launch.obs = self.at("obs", t)
+        forward = self.policy.forward
+        launch.obs = self.at("obs", t) if forward is None else forward.inputs.data_ptr()
         if t in (0, self.steps):
             launch.begins = self.policy.begins.data_ptr()
-        if t > 0:
-            seen = launch.seen
-            for name in ("terminated", "truncated", "active", "bootstrap_value"):
-                setattr(seen, name, self.at(name, t - 1))
-            seen.ended = ended[t - 1].data_ptr()
-            seen.final_obs = final_obs.data_ptr()
         if t < self.steps:
             for name in ("action", *_CHOSEN):
                 setattr(launch.chosen, name, self.at(name, t))
             if t < self._kept_states:
                 launch.chosen.policy_state = self.at("policy_state", t)
-        else:
-            launch.last_value = self.at("last_value", 0)
-            if self.wanted.returns is not None:
-                launch.returns = self._returns()
         return launch
+
+    def _see(self, launch: PolicyLaunch, t: int, final_obs: Tensor, ended: Tensor) -> None:
+        """Has a launch tell what came of step t."""
+        seen = launch.seen
+        for name in ("terminated", "truncated", "active", "bootstrap_value"):
+            setattr(seen, name, self.at(name, t))
+        seen.ended = ended[t].data_ptr()
+        seen.final_obs = final_obs.data_ptr()
 
     def _returns(self) -> ReturnsRows:
         assert self.wanted.returns is not None
@@ -129,6 +147,7 @@ class GroupArena:
         }
         agents = self.policy.rows.num_agents
         obs, last_value = flat.pop("obs"), flat.pop("last_value")[0]
+        flat.pop("final_obs", None)
         extras = {name: flat.pop(name) for name in ("active", *RETURNS) if name in flat}
         extras |= self._outputs(flat.pop("entropy", None), flat.pop("inputs", None))
         states = self._states(flat.pop("policy_state", None))
@@ -215,6 +234,8 @@ class DeviceArena(HeldRows):
         for g, group in enumerate(self.groups.values()):
             of_group = rows.groups[g] if several else rows
             of_group.obs = group.at("obs", t + 1)
+            if "final_obs" in group.tensors:
+                of_group.final_obs = group.at("final_obs", t)
             names = ["reward", "terminated", "truncated", "episode_return"]
             for name in names + ["active"] * several:
                 setattr(of_group, name, group.at(name, t))

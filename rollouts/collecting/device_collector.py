@@ -13,7 +13,8 @@ from torch import Tensor
 from rollouts.checks import whole_number
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
-from rollouts.collecting.engine import native_of, still_computes
+from rollouts.collecting.device_torch import TorchForward
+from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
 from rollouts.collecting.wanted import Wanted
 from rollouts.device.device_pool import DevicePool
@@ -42,6 +43,10 @@ class DeviceCollector:
     actions, log-probabilities and values, to the bit. Noise is a pure function of (seed, env_id,
     episode, step).
 
+    With `engine="torch"` torch calls the policy's module between the launches, whatever it is made
+    of and in which precision, and a kernel draws the actions by the same noise. A large network is
+    faster so. `collect` then waits once, to value what truncated episodes ended with.
+
     A rollout's tensors are its own as long as somebody holds one of them. What goes wrong on the
     device (a value that is not finite, say) is raised by `synchronize`.
 
@@ -56,6 +61,7 @@ class DeviceCollector:
         *,
         outputs: Sequence[str] = (),
         returns: Gae | Nstep | None = None,
+        engine: Engine = "auto",
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -68,6 +74,8 @@ class DeviceCollector:
           outputs: As of `Collector`.
           returns: As of `Collector`: extras["advantage"] and extras["target"] (T, B), the bits of
             `rollouts.returns`.
+          engine: "native": kernels compute the policy. "torch": torch does, of TorchPolicies.
+            "auto": kernels, of modules that native code can read, else torch.
 
         Raises:
           SpecError: The pool is none of a GPU or autoresets otherwise, rollout_length is below 1,
@@ -89,7 +97,7 @@ class DeviceCollector:
         rows = _rows_of(env)
         groups: Any = getattr(env, "groups", None) or {_ALONE: None}
         self.policies: dict[str, Any] = by_group(policy, groups)
-        self._rows = rows
+        self._rows, self._engine = rows, check_engine(engine)
         self._wanted = {
             name: Wanted(outputs, returns, one.action_space) for name, one in rows.items()
         }
@@ -156,14 +164,12 @@ class DeviceCollector:
         for name, policy in self.policies.items():
             rows = self._rows[name]
             try:
-                native = native_of(policy, _obs_space(env, name))
-                self._acting[name] = DevicePolicy(
-                    native, rows, env.device, emulated=env.is_emulated
-                )
-                self._wanted[name].check(policy, native)
+                acting = self._acting_of(policy, rows, _obs_space(env, name))
+                self._wanted[name].check(policy, acting.native)
             except SpecError as error:
                 of = f" of group {name!r}" if name else ""
-                raise SpecError(f"the policy{of} cannot be a kernel: {error}") from error
+                raise SpecError(f"the policy{of} cannot act on the device: {error}") from error
+            self._acting[name] = acting
             keeps_all = getattr(policy, "keeps_states", False)
             kept[name] = self.rollout_length if keeps_all else 1
 
@@ -178,6 +184,25 @@ class DeviceCollector:
 
         self._ring = RowRing(env.num_envs, make)
 
+    def _acting_of(self, policy: Any, rows: ActorRows, obs_space: Any) -> DevicePolicy:
+        if self._engine == "torch":
+            return self._with_torch(policy, rows)
+        try:
+            native = native_of(policy, obs_space)
+            return DevicePolicy(native, rows, self.env.device, emulated=self.env.is_emulated)
+        except SpecError as error:
+            if self._engine == "native":
+                raise
+            try:
+                return self._with_torch(policy, rows)
+            except SpecError:
+                raise error from None
+
+    def _with_torch(self, policy: Any, rows: ActorRows) -> DevicePolicy:
+        device, emulated = self.env.device, self.env.is_emulated
+        forward = TorchForward(policy, rows, device)
+        return DevicePolicy(forward.native, rows, device, emulated=emulated, forward=forward)
+
     def _begin(self) -> None:
         obs, _ = self.env.reset()
         self._last_obs = dict(obs) if isinstance(obs, dict) else {next(iter(self._rows)): obs}
@@ -187,15 +212,31 @@ class DeviceCollector:
         """T + 1 launches of each policy, and between them T of the environments."""
         env = self.env
         env.refill(arena.launch)
-        for t in range(self.rollout_length + 1):
-            for name, launches in arena.policy_launches.items():
-                launch = launches[t]
-                self._acting[name].fill(launch)
-                launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
-                self._acting[name].launch(launch)
-            if t < self.rollout_length:
-                arena.launch.rows = arena.env_rows[t]
-                env.step_rows(arena.launch, arena.env_actions[t])
+        for t in range(self.rollout_length):
+            for name in arena.groups:
+                self._forward(arena, name, t)
+                self._launch(arena, name, t)
+            arena.launch.rows = arena.env_rows[t]
+            env.step_rows(arena.launch, arena.env_actions[t])
+        for name, group in arena.groups.items():
+            forward = self._forward(arena, name, self.rollout_length)
+            self._launch(arena, name, self.rollout_length)
+            if forward is not None:
+                forward.bootstrap(group.tensors, group.tensors["final_obs"])
+                self._launch(arena, name, self.rollout_length + 1)
+
+    def _forward(self, arena: DeviceArena, name: str, t: int) -> TorchForward | None:
+        """Has torch compute a policy, where it does."""
+        forward = self._acting[name].forward
+        if forward is not None:
+            forward.run(arena.groups[name].tensors["obs"][t])
+        return forward
+
+    def _launch(self, arena: DeviceArena, name: str, t: int) -> None:
+        launch = arena.policy_launches[name][t]
+        self._acting[name].fill(launch)
+        launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
+        self._acting[name].launch(launch)
 
 
 def _rows_of(env: DeviceStepping) -> dict[str, ActorRows]:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,9 @@ from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import parameters_of
 from rollouts.policies.sources import state_of
+
+if TYPE_CHECKING:
+    from rollouts.collecting.device_torch import TorchForward
 
 _NUM_THREADS = 128  # of a block
 _MAX_BLOCKS = 2048
@@ -119,12 +122,19 @@ class DevicePolicy:
 
     Attributes:
       rows: Whose actions it chooses.
+      forward: Torch computes the network, whose outputs the kernel takes for observations; or None.
       state_shapes: Of what is remembered of one row.
       head_sizes: Of what the head reads.
     """
 
     def __init__(
-        self, policy: NativePolicy, rows: ActorRows, device: torch.device, *, emulated: bool
+        self,
+        policy: NativePolicy,
+        rows: ActorRows,
+        device: torch.device,
+        *,
+        emulated: bool,
+        forward: TorchForward | None = None,
     ) -> None:
         """Compiles the kernel, or takes it from the cache.
 
@@ -132,14 +142,17 @@ class DevicePolicy:
           SpecError: The policy does not fit the environments. EngineError: As `make_kernel`.
         """
         layout = policy.refresh().layout()
-        self.rows, self.native = rows, policy
+        self.rows, self.native, self.forward = rows, policy, forward
+        read = rows
+        if forward is not None:
+            read = replace(rows, obs_shape=(policy.program.obs_size,), obs_dtype="float32")
         self.state_shapes: tuple[tuple[int, ...], ...] = policy.state_shapes
         num_inputs = layout["num_head_inputs"]
         places = [OutputPlace(row, size) for row, size in layout["outputs"]]
         num_states = layout["num_states"]
         outputs, states = places[: len(places) - num_states], places[len(places) - num_states :]
         self.head_sizes = [one.size for one in outputs[:num_inputs]]
-        _check_fits(layout, self.head_sizes, [one.size for one in outputs[num_inputs:]], rows)
+        _check_fits(layout, self.head_sizes, [one.size for one in outputs[num_inputs:]], read)
 
         self.weights = DeviceWeights(policy, device)
         self._arrays = {
@@ -183,7 +196,7 @@ class DevicePolicy:
             shape = (rows.num_envs, *agents, *space.shape)
             self.env_action = torch.zeros(shape, device=device)
         self._kernel: Kernel = make_kernel(
-            PolicyKernelSource(rows.obs_dtype), device, emulated=emulated
+            PolicyKernelSource(read.obs_dtype), device, emulated=emulated
         )
 
     def fill(self, launch: PolicyLaunch) -> None:

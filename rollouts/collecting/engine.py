@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import gymnasium
 
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "native", "torch"]
 T = TypeVar("T")
+
+
+def check_engine(engine: Engine) -> Engine:
+    """Returns it.
+
+    Raises:
+      SpecError: It is none of the three.
+    """
+    if engine not in get_args(Engine):
+        raise SpecError(f"engine is {engine!r}, expected 'auto', 'native' or 'torch'")
+    return engine
 
 
 def choose_engine(engine: Engine, env: Any, policy: Any) -> tuple[NativePolicy | None, str]:
@@ -55,9 +66,7 @@ def choose_group_engine(
 
 
 def _choose(engine: Engine, env: Any, read: Callable[[], T]) -> tuple[T | None, str]:
-    if engine not in ("auto", "native", "torch"):
-        raise SpecError(f"engine is {engine!r}, expected 'auto', 'native' or 'torch'")
-    if engine == "torch":
+    if check_engine(engine) == "torch":
         return None, "engine='torch' was asked for"
     try:
         check_pool(env, must=engine == "native")
@@ -105,7 +114,7 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
 
     if isinstance(policy, NativePolicy):
         return policy
-    head = _native_head(policy) if type(policy) in (TorchPolicy, RecurrentTorchPolicy) else None
+    head = head_of(policy) if type(policy) in (TorchPolicy, RecurrentTorchPolicy) else None
     if head is None:
         raise SpecError(
             f"the policy is a {type(policy).__name__} of its own, whose actions native code does "
@@ -120,11 +129,11 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
         policy.module, policy.action_space, observation_space, head=head
     )
     native.seed_with(policy.noise_seed)
-    native.made_of = _parts(policy)
+    native.made_of = parts_of(policy)
     return native
 
 
-def _native_head(policy: TorchPolicy) -> Head | None:
+def head_of(policy: TorchPolicy) -> Head | None:
     """What native code does in place of the policy's head; None for a head of somebody's own.
 
     Raises:
@@ -152,10 +161,11 @@ def _native_head(policy: TorchPolicy) -> Head | None:
 
 def still_computes(native: NativePolicy, policy: Any) -> bool:
     """Whether `native` does what `policy` does: that may have got other layers, head or seed."""
-    return native is policy or native.made_of == _parts(policy)
+    return native is policy or native.made_of == parts_of(policy)
 
 
-def _parts(policy: Any) -> tuple[Any, ...]:
+def parts_of(policy: Any) -> tuple[Any, ...]:
+    """What a native policy that stands for this one is made of."""
     from rollouts.policies.sources import layers_of
 
     module: Any = getattr(policy, "module", None)

@@ -142,7 +142,8 @@ class Sources:
         self._check_kinds()
         tensors = tensors_of(self.module)
         self._views = {
-            name: np.ascontiguousarray(tensor.detach().cpu().numpy())
+            # of a single number it would make a row
+            name: np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(tensor.shape)
             for name, tensor in tensors.items()
         }
         self._addresses = [(tensor, tensor.data_ptr()) for tensor in tensors.values()]

@@ -370,4 +370,5 @@ def test_errors_say_what_to_do() -> None:
     )
     fits = TorchPolicy(ActorCritic(half.single_observation_space, acts), acts)
     with pytest.raises(SpecError, match="observations are float16"):
-        DeviceCollector(half, fits, 4)
+        DeviceCollector(half, fits, 4, engine="native")
+    assert DeviceCollector(half, fits, 4).collect().obs.dtype == torch.float16

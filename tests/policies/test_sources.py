@@ -44,6 +44,16 @@ def test_arrays_are_the_modules_memory() -> None:
     assert arrays["weight"].tolist() == [[0, 1, 2], [3, 4, 50]]
 
 
+def test_a_single_number_stays_one() -> None:
+    module = nn.Module()
+    module.scale = nn.Parameter(torch.tensor(2.0))
+    arrays = Sources(module).arrays()
+    assert arrays["scale"].shape == ()
+    with torch.no_grad():
+        module.scale.fill_(3.0)
+    assert Sources(module).arrays()["scale"] == arrays["scale"] == 3.0
+
+
 def test_torch_is_not_asked_again_while_nothing_moved() -> None:
     module = layer()
     sources = Sources(module)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`TorchForward`: a torch module in place of a kernel's network; the kernel draws the actions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rollouts.collecting.device_policy import ActorRows
+from rollouts.collecting.engine import head_of, parts_of
+from rollouts.errors import SpecError
+from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
+from rollouts.policies.native import NativePolicy
+from rollouts.policies.program import Op, Program
+from rollouts.policies.sources import Sources
+from rollouts.policy import TorchPolicy
+
+
+class TorchForward:
+    """Calls a `TorchPolicy`'s module for all rows of a group, and has a kernel do the rest.
+
+    Attributes:
+      native: What the kernel computes: nothing, of observations that are the module's outputs.
+      inputs: (rows, native.program.obs_size) float32: these outputs.
+      no_inputs: The same, of zeros.
+    """
+
+    def __init__(self, policy: Any, rows: ActorRows, device: torch.device) -> None:
+        """Makes the tensors; does not call the module yet.
+
+        Raises:
+          SpecError: The policy is no TorchPolicy with a head of ours, has memory, acts in another
+            space, or lies on another device.
+        """
+        if type(policy) is not TorchPolicy or hasattr(policy.module, "initial_state"):
+            raise SpecError(
+                f"engine='torch' takes a TorchPolicy without memory, got a {type(policy).__name__}"
+            )
+        if policy.action_space != rows.action_space:
+            raise SpecError(
+                f"the policy acts in {policy.action_space}, which does not fit actions of "
+                f"{rows.action_space}"
+            )
+        head = head_of(policy)
+        if head is None:
+            raise SpecError(
+                f"the policy's head is a {type(policy.head).__name__} of its own, and a kernel "
+                "draws actions: use a head of rollouts.policy"
+            )
+        self._policy, self._rows = policy, rows
+        self._sizes = _sizes(rows.action_space)
+        count = sum(self._sizes)
+        self.inputs = torch.zeros(rows.num_rows, count, device=device)
+        self.no_inputs = torch.zeros_like(self.inputs)
+        here = {one.device.type for one in policy.module.parameters()}
+        if here - {device.type}:
+            raise SpecError(
+                f"the module lies on {', '.join(sorted(here))}, the environments on {device}: make "
+                f"the policy with device={str(device)!r}"
+            )
+        starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
+        ops = tuple(
+            Op("slice", (0,), numbers=(start,), size=size)
+            for start, size in zip(starts, self._sizes, strict=True)
+        )
+        program = Program(count, ops, (), tuple(range(1, len(ops) + 1)))
+        self.native = NativePolicy(program, Sources(nn.Identity()), rows.action_space, head)
+        self.native.seed_with(policy.noise_seed)
+        self.native.made_of = parts_of(policy)
+
+    @torch.inference_mode()
+    def run(self, obs: Tensor) -> None:
+        """Writes the module's outputs for obs (N, [A,] *obs_shape) into `inputs`.
+
+        Raises:
+          SpecError: The module returned something else than `TorchPolicy` describes.
+        """
+        self.inputs.copy_(self._outputs(obs.reshape(-1, *self._rows.obs_shape)))
+
+    @torch.inference_mode()
+    def bootstrap(self, rollout: dict[str, Tensor], final_obs: Tensor) -> None:
+        """Writes bootstrap_value where episodes were truncated; waits for the device.
+
+        Args:
+          rollout: terminated, truncated, active where there are agents, and bootstrap_value:
+            (T, N, ...) each.
+          final_obs: (T, N, ..., *obs_shape).
+        """
+        cut = rollout["truncated"] & ~rollout["terminated"]
+        if "active" in rollout:
+            cut = cut & rollout["active"]
+        index = cut.nonzero(as_tuple=True)
+        if len(index[0]):
+            rollout["bootstrap_value"][index] = self._outputs(final_obs[index])[:, -1]
+
+    def _outputs(self, obs: Tensor) -> Tensor:
+        """(B, sizes): the head's inputs one after the other, then the value."""
+        outputs = self._policy.module(obs)
+        check_module_outputs(outputs, output_names(self._policy.head), len(obs))
+        first, *others, value = outputs
+        parts = [first, *(one.expand_as(first) for one in others), value]
+        flat = [one.float().reshape(len(obs), -1) for one in parts]
+        if [one.shape[1] for one in flat] != self._sizes:
+            raise SpecError(
+                f"the module gives {[one.shape[1] for one in flat]} numbers for a row, expected "
+                f"{self._sizes} for actions of {self._rows.action_space} and a value"
+            )
+        return torch.cat(flat, 1)
+
+
+def _sizes(space: Any) -> list[int]:
+    """Numbers of each of the head's inputs, and of the value."""
+    if isinstance(space, spaces.Discrete):
+        size = int(space.n)
+    elif isinstance(space, spaces.MultiDiscrete):
+        size = int(space.nvec.sum())
+    else:
+        size = math.prod(space.shape or ())
+    return [size] * len(head_inputs(space)) + [1]
