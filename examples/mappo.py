@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 import torch
 from common.filming import film
+from common.plotting import save_group_curves
 from common.spread import score_spread
+from common.tag import TAG_OPTIONS
 from gymnasium import spaces
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -45,24 +45,8 @@ from rollouts.distributed import PolicySpec
 from rollouts.policy import TorchPolicy
 from rollouts.returns import gae
 
-# options of environments that are not their defaults: of WarpDrive's tag_continuous.yaml, with
-# rewards of 1 in place of 10
-OPTIONS: dict[str, dict[str, Any]] = {
-    "TagContinuous-v0": {
-        "num_taggers": 5,
-        "num_runners": 100,
-        "grid_length": 20.0,
-        "use_full_observation": False,
-        "num_other_agents_observed": 10,
-        "tagging_distance": 0.02,
-        "max_acceleration": 0.1,
-        "min_acceleration": -0.1,
-        "num_acceleration_levels": 20,
-        "max_turn": 2.356,
-        "min_turn": -2.356,
-        "num_turn_levels": 20,
-    }
-}
+# options of environments that are not their defaults
+OPTIONS: dict[str, dict[str, Any]] = {"TagContinuous-v0": TAG_OPTIONS}
 
 
 class Actor(nn.Module):
@@ -247,20 +231,6 @@ def joint_observation(batches: dict[str, rollouts.RolloutBatch], num_envs: int) 
     return torch.cat(parts, dim=-1)
 
 
-def draw(path: Path, history: dict[str, list[tuple[int, float]]], title: str) -> None:
-    """Writes a PNG of the groups' returns by env-steps."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for name, points in history.items():
-        if points:
-            axes.plot(*zip(*points, strict=True), label=name)
-    axes.set(xlabel="env-steps", ylabel="mean return of an agent", title=title)
-    axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-
-
 def save(args: argparse.Namespace, groups: dict[str, Group], env_steps: int) -> None:
     """Writes the checkpoint of the groups' policies."""
     checkpoint = Checkpoint(
@@ -338,7 +308,7 @@ def main() -> int:
     env.close()
     if num_updates:
         title = f"MAPPO on {args.env_id}, {args.num_envs} environments, {args.critic} critic"
-        draw(args.run_dir / "training.png", history, title)
+        save_group_curves(args.run_dir / "training.png", history, title=title)
         save(args, groups, num_updates * per_update)
         print(
             f"{seconds:.1f} s, {100 * collecting / seconds:.0f} % of it to collect; picture and "

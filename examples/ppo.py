@@ -89,7 +89,8 @@ class Agent(nn.Module):
     def __init__(self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         super().__init__()
         assert obs_space.shape is not None
-        self.is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
+        discrete = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)
+        self.is_discrete = isinstance(action_space, discrete)
         outputs = int(gymnasium.spaces.flatdim(action_space))
         self.is_pixels = obs_space.dtype == np.uint8 and len(obs_space.shape) == 3
         head: Callable[[int, int, float], nn.Module]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,31 @@ def save_training_curves(
     learning.xaxis.set_major_formatter(EngFormatter(sep=""))
     throughput.yaxis.set_major_formatter(EngFormatter(sep=""))
     throughput.set_ylim(bottom=0)
+    figure.savefig(path, dpi=120)
+
+
+def save_group_curves(
+    path: Path, history: Mapping[str, Sequence[tuple[int, float]]], *, title: str
+) -> None:
+    """Writes a PNG of the mean returns of several groups of agents.
+
+    Args:
+      path: where to.
+      history: group -> (env-steps, mean return of an agent), one after the other.
+      title: what was trained.
+    """
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_title(title)
+    for name, points in history.items():
+        if points:
+            axes.plot(*zip(*points, strict=True), label=name or "agent")
+    if not any(history.values()):
+        _say(axes, "too few episodes have ended")
+    _label(axes, "env-steps", "mean return of an agent")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
