@@ -46,18 +46,18 @@ BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @every_env
-@pytest.mark.parametrize("kind", BAD_STATES)
-def test_bad_state_is_refused_and_changes_nothing(env_id: str, kind: str) -> None:
-    spoil, message = BAD_STATES[kind]
+def test_bad_states_are_refused_and_change_nothing(env_id: str) -> None:
+    # of one pool: games and engines are slow to start
     with make(env_id) as env:
         env.reset()
         good = env.get_state([0])[0]
         play(env, 1, 0, 3)
         before = env.get_state()
-        # a good state before the bad one is not applied either
-        with pytest.raises(SpecError, match=f"state 1 .*{message}"):
-            env.set_state([1, 2], [good, spoil(good)])
-        assert env.get_state() == before
+        for kind, (spoil, message) in BAD_STATES.items():
+            # a good state before the bad one is not applied either
+            with pytest.raises(SpecError, match=f"state 1 .*{message}"):
+                env.set_state([1, 2], [good, spoil(good)])
+            assert env.get_state() == before, kind
 
 
 @pytest.mark.parametrize("env_id", LIGHT_IDS)
