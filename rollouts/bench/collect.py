@@ -32,10 +32,13 @@ COUNTING = (
     'first row is, is told by "rollouts is".'
 )
 
-COLLECT_PEERS = ("envpool-torch", "sb3", "env-actors", "tianshou", "rllib", "rllib-actors")
+COLLECT_PEERS = (
+    *("envpool-torch", "sb3", "torchrl-async"),
+    *("env-actors", "tianshou", "rllib", "rllib-actors"),
+)
 
 _NEED_RAY = ("env-actors", "tianshou", "rllib-actors")
-_NEED_NETWORK = ("envpool-torch", "sb3")
+_NEED_NETWORK = ("envpool-torch", "sb3", "torchrl-async")
 # columns of the table, and whose speed is 100 % there
 _SHARES = {"of env alone": "rollouts, env alone", "of plain loop": "plain C++ loop"}
 
@@ -58,7 +61,8 @@ def compare_collecting(
       policy: See `policies.make_policy`; None for `default_policy`.
       in_process: Whether to leave the Ray worker out, and not to start Ray.
       peers: Names of `COLLECT_PEERS`: "envpool-torch", a torch loop over EnvPool; "sb3", PPO's
-        `collect_rollouts` over DummyVecEnv; "env-actors", one Gymnasium environment per Ray actor,
+        `collect_rollouts` over DummyVecEnv; "torchrl-async", its AsyncBatchedCollector;
+        "env-actors", one Gymnasium environment per Ray actor,
         all stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its
         SingleAgentEnvRunner with all environments in this process; "rllib-actors", one such runner
         per environment in Ray actors. One whose library is missing is left out, and a warning
@@ -217,13 +221,17 @@ def _left_out_if_missing() -> Iterator[None]:
 def _open_peer(name: str, task: Task, num_envs: int | None) -> Stream:
     num_envs = num_envs or task.settings.num_envs
     if name == "envpool-torch":
-        from rollouts.bench.envpool_torch import EnvPoolTorch
+        from rollouts.bench.collect_peers.envpool_torch import EnvPoolTorch
 
         return EnvPoolTorch(task, num_envs)
     if name == "sb3":
-        from rollouts.bench.sb3_collect import Sb3Collects
+        from rollouts.bench.collect_peers.sb3_collect import Sb3Collects
 
         return Sb3Collects(task, num_envs)
+    if name == "torchrl-async":
+        from rollouts.bench.collect_peers.torchrl_async import TorchrlAsync
+
+        return TorchrlAsync(task, num_envs)
     # these import ray
     with needs("ray", f"peer {name!r}"):
         from rollouts.bench import ray_peers

@@ -31,6 +31,7 @@ PEERS = {
     "all-pairs": Installable("rollouts", ""),
     "envpool-torch": Installable("envpool", "pip install 'envpool>=1.2'"),
     "sb3": Installable("stable_baselines3", "pip install 'rollouts[sb3]'"),
+    "torchrl-async": Installable("torchrl", "pip install 'rollouts[torchrl]'"),
     "env-actors": Installable("ray", "pip install 'rollouts[ray]'"),
     "rllib": Installable("ray.rllib", "pip install 'rollouts[rllib]'"),
     "rllib-actors": Installable("ray.rllib", "pip install 'rollouts[rllib]'"),
@@ -216,7 +217,7 @@ SECTIONS = (
         (
             _measure(
                 f"bench-collect --in-process --env-id CartPole-v1 --num-envs 8 64 1024 {_TURNS}",
-                *("envpool-torch", "sb3"),
+                *("envpool-torch", "sb3", "torchrl-async"),
                 needs="torch",
             ),
             _measure(
@@ -226,7 +227,7 @@ SECTIONS = (
             ),
             _measure(
                 f"bench-collect --in-process --env-id CartPole-v1 --num-envs 64 {_SHORT}",
-                *("envpool-torch", "sb3"),
+                *("envpool-torch", "sb3", "torchrl-async"),
                 needs="torch",
                 quick=True,
             ),

@@ -230,7 +230,11 @@ def test_images_go_through_a_cnn(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize(
     ("peer", "module", "api"),
-    [("envpool-torch", "envpool", "step"), ("sb3", "stable_baselines3", "collect_rollouts")],
+    [
+        ("envpool-torch", "envpool", "step"),
+        ("sb3", "stable_baselines3", "collect_rollouts"),
+        ("torchrl-async", "torchrl", "next"),
+    ],
 )
 def test_peers_in_this_process_are_measured(
     peer: str, module: str, api: str, env_id: str, capsys: pytest.CaptureFixture[str]
@@ -246,7 +250,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_a_warning(
 ) -> None:
     # what the import system does with a module that is None
     monkeypatch.setitem(sys.modules, "envpool", None)
-    monkeypatch.delitem(sys.modules, "rollouts.bench.sb3_collect", raising=False)
+    monkeypatch.delitem(sys.modules, "rollouts.bench.collect_peers.sb3_collect", raising=False)
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     peers = ["envpool-torch", "sb3"]
     found = compare_collecting(settings(), rollout_length=8, peers=peers, in_process=True)
