@@ -8,7 +8,7 @@ but ours is imported before a peer is asked for.
 
 from __future__ import annotations
 
-from rollouts.bench.measurement import Comparison, Measurement, Settings
+from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
 from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
 from rollouts.bench.other_id import ENGINE_PEERS
@@ -26,7 +26,9 @@ PEERS = {
 __all__ = [
     "PEERS",
     "Comparison",
+    "Failure",
     "Measurement",
+    "NotMeasured",
     "OpenEnv",
     "Peer",
     "Rollouts",
