@@ -31,6 +31,7 @@ PEERS = {
     "ale": Installable("ale_py", "pip install 'rollouts[atari]'"),
     "loop": Installable("rollouts", ""),
     "rollouts-same-step": Installable("rollouts", ""),
+    "rollouts-hosted": Installable("rollouts", ""),
     "mujoco": Installable("mujoco.rollout", "pip install 'rollouts[mujoco]'"),
     "mujoco-batch": Installable("mujoco.batch", "pip install 'mujoco>=4'"),
     "warpdrive": Installable("rollouts", ""),  # its Python step, in NumPy
@@ -115,7 +116,7 @@ SECTIONS = (
         (
             _measure(
                 f"bench --env-id CartPole-v1 --num-envs 1 8 64 1024 --num-threads 1 2 {_TURNS}",
-                *("envpool", "gymnasium", "pufferlib"),
+                *("envpool", "gymnasium", "rollouts-hosted", "pufferlib"),
             ),
             _measure(
                 f"bench --env-id CartPole-v1 --num-envs 8 64 1024 --num-threads 1 {_SHORT}",
@@ -230,7 +231,13 @@ SECTIONS = (
         (
             _measure(
                 f"bench-collect --in-process --env-id CartPole-v1 --num-envs 8 64 1024 {_TURNS}",
-                *("envpool-torch", "sb3", "torchrl-async", "sample-factory"),
+                *("envpool-torch", "sb3"),
+                needs="torch",
+            ),
+            _measure(
+                "bench-collect --in-process --env-id CartPole-v1 --num-envs 64 --num-threads 2 "
+                f"{_TURNS}",
+                *("torchrl-async", "sample-factory"),
                 needs="torch",
             ),
             _measure(
@@ -240,7 +247,7 @@ SECTIONS = (
             ),
             _measure(
                 f"bench-collect --in-process --env-id CartPole-v1 --num-envs 64 {_SHORT}",
-                *("envpool-torch", "sb3", "torchrl-async"),
+                *("envpool-torch", "sb3"),
                 needs="torch",
                 quick=True,
             ),

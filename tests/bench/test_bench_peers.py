@@ -71,6 +71,14 @@ def test_compare_measures_envpool(env_id: str, batch_size: int) -> None:
     assert peer.median > 0
 
 
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_compare_measures_python_environments_that_we_host(batch_size: int) -> None:
+    settings = Settings("CartPole-v1", 4, batch_size, 2, duration_s=0.01, repeats=1)
+    ours, hosted = compare(settings, [PEERS["rollouts-hosted"]]).measurements
+    assert (hosted.batch_size, hosted.num_threads, hosted.api) == (batch_size, 2, ours.api)
+    assert hosted.median > 0
+
+
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
 def test_compare_measures_the_plain_loop(env_id: str) -> None:
     settings = Settings(env_id, 4, 4, 2, duration_s=0.01, repeats=1)
