@@ -245,6 +245,16 @@ def test_peers_in_this_process_are_measured(
     assert found[4]["rollouts_ratio"] > 0
 
 
+@pytest.mark.system
+def test_torchrl_collects_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchrl", reason="torchrl is not installed")
+    arguments = ["--env-id", "CartPole-v1", "--num-threads", "2", "--peer", "torchrl-async"]
+    (found,) = measured(capsys, *arguments)
+    assert found[-1]["num_threads"] == 2
+    assert "Environments in 2 processes" in found[-1]["notes"][0]
+    assert median(found[-1]) > 0
+
+
 def test_a_peer_that_is_not_installed_is_left_out_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

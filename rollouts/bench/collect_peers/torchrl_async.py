@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib.metadata
 import logging
+import math
 import warnings
 from typing import Any
 
@@ -45,13 +46,18 @@ class TorchrlAsync:
         if not isinstance(policy, TorchPolicy):
             raise SpecError(f"peer 'torchrl-async' has no policy {task.policy.name!r}")
         make, _, differs = gymnasium_maker(task.settings, task.spec)
-        self.num_envs, self.num_threads = num_envs, num_envs
+        workers = min(task.settings.num_threads, num_envs)
+        self.num_envs, self.num_threads = num_envs, workers
+        where = f"in {workers} processes" if workers > 1 else "in a thread each, its default"
         self.notes: tuple[str, ...] = (
-            "A thread for each environment and one that computes the policy, all in this process: "
-            'env_backend="threading", its default; a rollout has as many steps, of whichever '
-            "environments were ready.",
+            f"Environments {where}, and a thread of this process that computes the policy; a "
+            "rollout has as many steps as ours, of whichever environments were ready.",
             *differs,
         )
+        backend: dict[str, Any] = {"env_backend": "threading"}
+        if workers > 1:
+            each = math.ceil(num_envs / workers)
+            backend = {"env_backend": "multiprocessing", "envs_per_worker": each}
         is_box = isinstance(task.spec.single_action_space, spaces.Box)
         logging.getLogger("torchrl").setLevel(logging.WARNING)
         with warnings.catch_warnings():
@@ -62,8 +68,8 @@ class TorchrlAsync:
                 frames_per_batch=num_envs * task.rollout_length,
                 total_frames=-1,
                 max_batch_size=num_envs,
-                env_backend="threading",
                 transport="driver",
+                **backend,
             )
         self._collector.set_seed(task.settings.seed % 2**31)
         self._rollouts = iter(self._collector)

