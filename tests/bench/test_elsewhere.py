@@ -6,6 +6,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import select
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,6 +104,36 @@ def test_it_is_not_waited_for_without_end(open_child: Any, monkeypatch: pytest.M
 def test_what_cannot_be_made_leaves_nothing_behind(script: Path) -> None:
     with pytest.raises(NotMeasured, match="RuntimeError: cannot be made"):
         Child("fake", HERE, str(script), {"fails": True})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
+def test_it_ends_with_the_process_that_started_it(script: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from rollouts.bench.elsewhere.child import Child\n"
+        "made = Child('fake', Path(sys.executable), sys.argv[1], {})\n"
+        "print(made._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(script)], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert done.returncode == -signal.SIGKILL
+    wait_until_ended(int(done.stdout))
+
+
+def wait_until_ended(pid: int) -> None:
+    """Returns once the process has ended; fails after a minute."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        # readable as soon as it has ended, whoever its parent is
+        ended, _, _ = select.select([watched], [], [], 60.0)
+        assert ended
+    finally:
+        os.close(watched)
 
 
 def test_an_interpreter_is_found_or_it_is_said_how_to_get_one(
