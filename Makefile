@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 WHEELS := .venv-wheels
+PEERS := .venv-peers
 RUN_DIR ?= runs/demo
 # processes that share the test files; those of one file stay together. Much of what they do is to
 # wait for processes of Ray: one more than two cores
@@ -23,12 +24,13 @@ EXTRA_REQUIREMENTS := tests/packaging/extra_requirements.py
 # pip compiles no bytecode: of all files that takes longer than the downloads, and Python does it for
 # those that are imported, when they first are.
 INSTALL := $(PY) -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
+PEER_INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check install -q --no-compile -c tests/peers/pins.txt
 unexport PYTHONDONTWRITEBYTECODE
 # the native core is compiled while the dependencies are downloaded
 MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench report soak wheel wheels test-wheels clean setup
+.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench report peers soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -74,6 +76,25 @@ bench: $(VENV)/.native $(VENV)/.bench
 # Every comparison beside every peer that installs, as a page in runs/report: make report QUICK=--quick
 report: setup $(VENV)/.bench
 	$(VENV)/bin/rollouts report $(QUICK)
+
+# Peers whose pins clash with ours: rollouts bench --peer pufferlib, bench-collect --peer sample-factory
+peers: $(PEERS)/pufferlib/.installed $(PEERS)/sample-factory/.installed
+
+# PufferLib's setup.py builds games, for which it fetches libraries. Told not to, it reads a name that
+# it has not defined; the line that Python runs as it starts defines it, for the build alone. What it
+# would build is of its games and its learner: the vectoriser is Python.
+$(PEERS)/pufferlib/.installed: tests/peers/pins.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(PEER_INSTALL) setuptools wheel torch numpy gymnasium gym pettingzoo psutil
+	echo 'import builtins; builtins.c_extension_paths = []' > $(@D)/lib/$$(ls $(@D)/lib)/site-packages/its_setup.pth
+	NO_OCEAN=1 NO_TRAIN=1 $(PEER_INSTALL) --no-deps --no-build-isolation pufferlib
+	rm $(@D)/lib/*/site-packages/its_setup.pth
+	@touch $@
+
+$(PEERS)/sample-factory/.installed: tests/peers/pins.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(PEER_INSTALL) sample-factory torch
+	@touch $@
 
 # An hour of everything at once; `rollouts report --soak runs/soak.json` draws it.
 soak: setup
@@ -148,4 +169,4 @@ $(VENV)/.bench: $(VENV)/.dependencies
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(NEWEST) $(WHEELS) .venv-mujoco build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) $(WHEELS) $(PEERS) .venv-mujoco build dist .pytest_cache .mypy_cache .ruff_cache

@@ -8,16 +8,16 @@ but ours is imported before a peer is asked for.
 
 from __future__ import annotations
 
-from rollouts.bench.measurement import Comparison, Measurement, Settings
+from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
 from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
-from rollouts.bench.other_id import ENGINE_PEERS
+from rollouts.bench.other_id import OTHERS_OF_OURS
 from rollouts.bench.peers import LIBRARIES, OpenEnv, Peer, Rollouts
 from rollouts.bench.runner import compare
 
 PEERS = {
     **LIBRARIES,
-    **ENGINE_PEERS,
+    **OTHERS_OF_OURS,
     MujocoRollout.name: MujocoRollout(),
     MujocoBatch.name: MujocoBatch(),
     **MULTI_AGENT_PEERS,
@@ -26,7 +26,9 @@ PEERS = {
 __all__ = [
     "PEERS",
     "Comparison",
+    "Failure",
     "Measurement",
+    "NotMeasured",
     "OpenEnv",
     "Peer",
     "Rollouts",

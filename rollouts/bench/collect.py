@@ -10,12 +10,20 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from rollouts.bench.collect_task import Stream, Task
-from rollouts.bench.measurement import Comparison, Measurement, Settings
+from rollouts.bench.elsewhere.peers import COLLECTING, SampleFactory
+from rollouts.bench.measurement import (
+    Comparison,
+    Failure,
+    Measurement,
+    NotMeasured,
+    Settings,
+)
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
 from rollouts.errors import EngineError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool
@@ -32,10 +40,13 @@ COUNTING = (
     'first row is, is told by "rollouts is".'
 )
 
-COLLECT_PEERS = ("envpool-torch", "sb3", "env-actors", "tianshou", "rllib", "rllib-actors")
+COLLECT_PEERS = (
+    *("envpool-torch", "sb3", "torchrl-async", *COLLECTING),
+    *("env-actors", "tianshou", "rllib", "rllib-actors"),
+)
 
 _NEED_RAY = ("env-actors", "tianshou", "rllib-actors")
-_NEED_NETWORK = ("envpool-torch", "sb3")
+_NEED_NETWORK = ("envpool-torch", "sb3", "torchrl-async", *COLLECTING)
 # columns of the table, and whose speed is 100 % there
 _SHARES = {"of env alone": "rollouts, env alone", "of plain loop": "plain C++ loop"}
 
@@ -48,6 +59,7 @@ def compare_collecting(
     in_process: bool = False,
     peers: Sequence[str] = (),
     peer_num_envs: int | None = None,
+    peer_python: Path | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Measures our collectors, the Ray worker, stepping alone, and peers, taking turns.
@@ -58,12 +70,14 @@ def compare_collecting(
       policy: See `policies.make_policy`; None for `default_policy`.
       in_process: Whether to leave the Ray worker out, and not to start Ray.
       peers: Names of `COLLECT_PEERS`: "envpool-torch", a torch loop over EnvPool; "sb3", PPO's
-        `collect_rollouts` over DummyVecEnv; "env-actors", one Gymnasium environment per Ray actor,
+        `collect_rollouts` over DummyVecEnv; "torchrl-async", its AsyncBatchedCollector;
+        "env-actors", one Gymnasium environment per Ray actor,
         all stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its
         SingleAgentEnvRunner with all environments in this process; "rllib-actors", one such runner
-        per environment in Ray actors. One whose library is missing is left out, and a warning
-        says so.
+        per environment in Ray actors; "sample-factory", its sampler in an interpreter of its own.
+        One whose library is missing is left out: a warning says so, and a failure of the result.
       peer_num_envs: Environments of each peer; None for num_envs.
+      peer_python: The interpreter of a peer that has its own; None: that of `make peers`.
       on_progress: Called with a short line before each turn.
 
     Returns:
@@ -83,10 +97,16 @@ def compare_collecting(
     local = task.local_policy(settings.num_envs)
     with ExitStack() as stack:
         stack.enter_context(beside_a_pool(local, settings.num_envs))
+        failures: list[Failure] = []
         streams = _open_streams(
-            stack, task, peers=peers, peer_num_envs=peer_num_envs, in_process=in_process
+            stack,
+            task,
+            failures,
+            peers={name: functools.partial(_open_peer, name, peer_python) for name in peers},
+            peer_num_envs=peer_num_envs,
+            in_process=in_process,
         )
-        measurements = measure_streams(
+        found = measure_streams(
             streams,
             rollout_length=rollout_length,
             duration_s=settings.duration_s,
@@ -94,7 +114,13 @@ def compare_collecting(
             options={"rollout_length": rollout_length, "policy": kind.name},
             on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
         )
-    return Comparison(settings, spec.options, tuple(measurements), shares=_SHARES)
+    return Comparison(
+        settings,
+        spec.options,
+        tuple(one for one in found if isinstance(one, Measurement)),
+        shares=_SHARES,
+        failures=(*failures, *(one for one in found if isinstance(one, Failure))),
+    )
 
 
 def measure_streams(
@@ -105,7 +131,7 @@ def measure_streams(
     repeats: int,
     options: dict[str, Any],
     on_progress: Callable[[str], None] | None = None,
-) -> list[Measurement]:
+) -> list[Measurement | Failure]:
     """Measures open streams, taking turns; leaves them paused.
 
     Args:
@@ -117,24 +143,31 @@ def measure_streams(
       on_progress: Called with a short line before each turn.
 
     Returns:
-      One measurement per stream.
+      One measurement, or failure, per stream.
     """
     report = on_progress or (lambda line: None)
-    rollouts = []
-    for stream in streams:
-        report(f"{stream.name}: warm-up")
-        stream.resume()
-        rollouts.append(_rollouts_within(stream, duration_s))
-        stream.pause()
+    rollouts = [0 for _ in streams]
     elapsed_s: list[list[float]] = [[] for _ in streams]
-    for repeat in range(repeats):
+    failures: dict[int, Failure] = {}
+    for repeat in range(repeats + 1):
+        what = f"repeat {repeat} of {repeats}" if repeat else "warm-up"
         for index, stream in enumerate(streams):
-            report(f"{stream.name}: repeat {repeat + 1} of {repeats}")
-            stream.resume()
-            elapsed_s[index].append(_timed(stream, rollouts[index], rollout_length))
-            stream.pause()
+            if index in failures:
+                continue
+            report(f"{stream.name}: {what}")
+            try:
+                stream.resume()
+                if repeat:
+                    elapsed_s[index].append(_timed(stream, rollouts[index], rollout_length))
+                else:
+                    rollouts[index] = _rollouts_within(stream, duration_s)
+                stream.pause()
+            except NotMeasured as error:
+                failures[index] = Failure(stream.name, stream.version(), str(error))
     return [
-        Measurement(
+        failures[index]
+        if index in failures
+        else Measurement(
             library=stream.name,
             version=stream.version(),
             batch_size=stream.num_envs,
@@ -170,12 +203,13 @@ def _timed(stream: Stream, rollouts: int, rollout_length: int) -> float:
 def _open_streams(
     stack: ExitStack,
     task: Task,
+    failures: list[Failure],
     *,
-    peers: Sequence[str],
+    peers: Mapping[str, Callable[[Task, int], Stream]],
     peer_num_envs: int | None,
     in_process: bool,
 ) -> list[Stream]:
-    """Opens all that can be measured here; the stack closes them."""
+    """Opens all that can be measured here, and adds the rest to failures; the stack closes them."""
     from rollouts.bench.collect_streams import Coordinated, EnvAlone, InProcess, PlainLoop
 
     streams: list[Stream] = []
@@ -194,36 +228,42 @@ def _open_streams(
         here.notes += (f"{error}.",)
     streams.append(here)
     if not in_process:
-        with _left_out_if_missing():
+        with _left_out_if_missing(Coordinated.name, failures):
             add(lambda: Coordinated(task))
     add(lambda: EnvAlone(task))
     # only light environments have one
     with suppress(SpecError):
         add(lambda: PlainLoop(task))
-    for name in dict.fromkeys(peers):
-        with _left_out_if_missing():
-            add(functools.partial(_open_peer, name, task, peer_num_envs))
+    for name, make in peers.items():
+        with _left_out_if_missing(name, failures):
+            add(functools.partial(make, task, peer_num_envs or task.settings.num_envs))
     return streams
 
 
 @contextmanager
-def _left_out_if_missing() -> Iterator[None]:
+def _left_out_if_missing(name: str, failures: list[Failure]) -> Iterator[None]:
     try:
         yield
     except EngineError as error:
+        failures.append(Failure(name, "", str(error)))
         _log.warning("not measured: %s", error)
 
 
-def _open_peer(name: str, task: Task, num_envs: int | None) -> Stream:
-    num_envs = num_envs or task.settings.num_envs
+def _open_peer(name: str, python: Path | None, task: Task, num_envs: int) -> Stream:
+    if name == "sample-factory":
+        return SampleFactory(task, num_envs, python)
     if name == "envpool-torch":
-        from rollouts.bench.envpool_torch import EnvPoolTorch
+        from rollouts.bench.collect_peers.envpool_torch import EnvPoolTorch
 
         return EnvPoolTorch(task, num_envs)
     if name == "sb3":
-        from rollouts.bench.sb3_collect import Sb3Collects
+        from rollouts.bench.collect_peers.sb3_collect import Sb3Collects
 
         return Sb3Collects(task, num_envs)
+    if name == "torchrl-async":
+        from rollouts.bench.collect_peers.torchrl_async import TorchrlAsync
+
+        return TorchrlAsync(task, num_envs)
     # these import ray
     with needs("ray", f"peer {name!r}"):
         from rollouts.bench import ray_peers
@@ -254,7 +294,8 @@ def _check_peers(peers: Sequence[str], policy: PolicyKind, *, in_process: bool) 
             raise SpecError(f"peer is {peer!r}, expected one of {COLLECT_PEERS}")
         if in_process and peer in _NEED_RAY:
             raise SpecError(f"peer {peer!r} needs Ray, which in_process does not start")
-        if policy.name == "gru" or (policy.name == "random" and peer in _NEED_NETWORK):
+        lacks_cnn = peer in COLLECTING and policy.name == "cnn"
+        if policy.name == "gru" or lacks_cnn or (policy.name == "random" and peer in _NEED_NETWORK):
             raise SpecError(
                 f"peer {peer!r} is not measured with the policy {policy.name!r}: leave this peer "
                 "out, or measure 64x64"

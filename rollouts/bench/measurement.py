@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollouts.errors import SpecError
+from rollouts.errors import EngineError, SpecError
 from rollouts.specs import OptionValue
 
 
@@ -95,6 +95,19 @@ class Measurement:
         return statistics.median(self.elapsed_s) / self.calls * 1e6
 
 
+class NotMeasured(EngineError):
+    """A peer that cannot be measured here, which costs its own row alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A peer that was asked for and could not be measured, and why."""
+
+    library: str
+    version: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Measurements of one run, taken interleaved.
@@ -106,6 +119,7 @@ class Comparison:
       shares: Columns that say which part of another's speed each has, and whose: the library of
         one of the measurements, or of none where it could not be measured.
       num_agents: Agents of one environment; 0 where it has one that nobody counts.
+      failures: Peers that could not be measured.
     """
 
     settings: Settings
@@ -113,6 +127,7 @@ class Comparison:
     measurements: tuple[Measurement, ...]
     shares: Mapping[str, str] = field(default_factory=dict)
     num_agents: int = 0
+    failures: tuple[Failure, ...] = ()
 
     @property
     def frames_per_step(self) -> int | None:

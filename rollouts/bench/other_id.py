@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ours once more, as a peer: another id (one header compiled in two ways, say) or engine."""
+"""Ours once more, as a peer: another id (one header compiled in two ways, say), engine or host."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 
 from rollouts.bench.measurement import Settings
-from rollouts.bench.peers import OpenEnv, Rollouts
+from rollouts.bench.peers import OpenEnv, Rollouts, gymnasium_maker
 from rollouts.errors import SpecError
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
@@ -54,4 +55,43 @@ class OneEngine(Rollouts):
         return super().make(dataclasses.replace(settings, env_options=options), own)
 
 
-ENGINE_PEERS = {one.name: one for one in (OneEngine("native"), OneEngine("ale"))}
+class Hosted(Rollouts):
+    """`from_env_fns` over Gymnasium's Python environments, as another vectoriser steps them."""
+
+    name = "rollouts-hosted"
+
+    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
+        """Makes them in num_threads processes at most.
+
+        Raises:
+          SpecError: Gymnasium does not have the environment, or not with these options.
+          EngineError: A library it needs is missing.
+        """
+        make_one, options, differs = gymnasium_maker(settings, spec)
+        # brings multiprocessing
+        hosts = importlib.import_module("rollouts.env_fns")
+        env = hosts.from_env_fns(
+            [make_one] * settings.num_envs,
+            num_processes=min(settings.num_threads, settings.num_envs),
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            copy=False,
+        )
+        return OpenEnv(
+            self.name,
+            self.version(),
+            env,
+            num_envs=settings.num_envs,
+            batch_size=settings.batch_size,
+            num_threads=env.num_processes,
+            start=env.async_reset if settings.is_async else env.reset,
+            close=env.close,
+            options=options,
+            notes=(
+                f"Gymnasium's Python environments in {env.num_processes} of our processes.",
+                *differs,
+            ),
+        )
+
+
+OTHERS_OF_OURS = {one.name: one for one in (OneEngine("native"), OneEngine("ale"), Hosted())}

@@ -43,6 +43,8 @@ class OpenEnv:
       options: Options of the environment, in the library's words.
       notes: What differs from ours, one sentence each.
       translate: From a batch of our actions to one of its own; None: they are the same.
+      run: Makes that many calls by itself, with actions that it has, and returns the seconds they
+        took; None: `env` is called. Raises NotMeasured where it fails.
     """
 
     library: str
@@ -56,6 +58,7 @@ class OpenEnv:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     translate: Callable[[Any], Any] | None = None
+    run: Callable[[int], float] | None = None
 
     @property
     def is_async(self) -> bool:

@@ -169,14 +169,14 @@ def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
     names_batch = x != "batch_size" and _differs(points, "batch_size", x)
     shares = names_batch and _are_shares(points)
     # ours comes first in every comparison, the peers in the same order
-    libraries = [found.library for found in comparisons[0].measurements]
+    libraries = dict.fromkeys(one.library for each in comparisons for one in each.measurements)
     lines: dict[tuple[str, str, str], _Line] = {}
     variants: dict[tuple[str, str], int] = {}
     for index, library in enumerate(libraries):
-        takes_threads, takes_batch = _takes(comparisons, index)
-        name = _library_text(comparisons, index)
-        for each in comparisons:
-            point, found = each.settings, each.measurements[index]
+        takes_threads, takes_batch = _takes(comparisons, library)
+        name = _library_text(comparisons, library)
+        for each, found in _of(comparisons, library):
+            point = each.settings
             threads = _threads_text(point.num_threads) if names_threads else ""
             batch = _batch_text(point, shares=shares) if names_batch and point.is_async else ""
             # a library that takes no such setting looks the same in all variants
@@ -199,9 +199,14 @@ def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
     return list(lines.values())
 
 
-def _takes(comparisons: Sequence[Comparison], index: int) -> tuple[bool, bool]:
+def _of(comparisons: Sequence[Comparison], library: str) -> list[tuple[Comparison, Measurement]]:
+    """What a library reached, wherever it was measured."""
+    return [(c, found) for c in comparisons for found in c.measurements if found.library == library]
+
+
+def _takes(comparisons: Sequence[Comparison], library: str) -> tuple[bool, bool]:
     """Whether a library kept to num_threads and to batch_size, wherever it was measured."""
-    found = [(each.settings, each.measurements[index]) for each in comparisons]
+    found = [(each.settings, one) for each, one in _of(comparisons, library)]
     return (
         all(point.num_threads == each.num_threads for point, each in found),
         all(point.batch_size == each.batch_size for point, each in found),
@@ -228,10 +233,10 @@ def _are_shares(points: Sequence[Settings]) -> bool:
 # -- texts -----------------------------------------------------------------------------
 
 
-def _library_text(comparisons: Sequence[Comparison], index: int) -> str:
+def _library_text(comparisons: Sequence[Comparison], library: str) -> str:
     """A library's name, with what it does otherwise than it was asked to."""
-    found = [each.measurements[index] for each in comparisons]
-    takes_threads, takes_batch = _takes(comparisons, index)
+    found = [one for _, one in _of(comparisons, library)]
+    takes_threads, takes_batch = _takes(comparisons, library)
     notes = [] if takes_threads else [_threads_text(max(each.num_threads for each in found))]
     notes += [] if takes_batch else [f"always {found[0].api}"]
     return found[0].library + (f" ({', '.join(notes)})" if notes else "")

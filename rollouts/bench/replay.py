@@ -37,7 +37,7 @@ Output = Literal["torch", "numpy"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurement:
-    """Medians over the repeats, of one library and workload."""
+    """Medians over the repeats, of one library and workload; `note` says what differs."""
 
     library: str
     version: str
@@ -46,6 +46,7 @@ class ReplayMeasurement:
     inserts_per_s: float
     samples_per_s: float
     bytes_per_transition: float
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,13 @@ def compare(
     """
     missing = []
     usable: dict[str, Callable[[Workload], Candidate]] = {}
+    notes: dict[str, str] = {}
     for name in ["rollouts", *peers]:
         try:
-            LIBRARIES[name][1](load)
+            notes[name] = LIBRARIES[name][1](load).note
             usable[name] = LIBRARIES[name][1]
         except (ImportError, RuntimeError, AttributeError) as error:
-            # not ImportError alone: TorchRL without its extension, which its wheel has for some
-            # versions of torch only, fails when a buffer is made
+            # not ImportError alone: some libraries fail when a buffer is made
             missing.append(f"{name} was not measured, as it cannot be used here: {error}")
 
     rollouts = make_rollouts(load, settings.seed, settings.num_threads)
@@ -107,7 +108,14 @@ def compare(
         per_transition = nbytes / load.size
         results.append(
             ReplayMeasurement(
-                name, version, load.name, settings.num_threads, inserts, samples, per_transition
+                name,
+                version,
+                load.name,
+                settings.num_threads,
+                inserts,
+                samples,
+                per_transition,
+                notes[name],
             )
         )
     return results, missing
@@ -127,7 +135,8 @@ def to_text(results: list[ReplayMeasurement], missing: list[str], settings: Sett
             f"| {r.workload} | {r.library} {r.version} | {r.num_threads} | {r.inserts_per_s:,.0f} "
             f"| {r.samples_per_s:,.0f} | {r.bytes_per_transition:,.0f} |"
         )
-    return "\n".join([*lines, *missing])
+    notes = dict.fromkeys(f"{r.library}: {r.note}" for r in results if r.note)
+    return "\n".join([*lines, *notes, *missing])
 
 
 def to_json(

@@ -28,7 +28,13 @@ EXPONENT, BETA = 0.6, 0.4
 
 
 class Candidate(Protocol):
-    """One library's buffer. `samples` are made one per thread; the rest is called by any."""
+    """One library's buffer. `samples` are made one per thread; the rest is called by any.
+
+    Attributes:
+      note: What differs from the others, in a sentence; "" where nothing does.
+    """
+
+    note: str
 
     def add(self, rollout: dict[str, Array], env_id: Array) -> None:
         """Inserts a rollout (T, B) of the environments `env_id` (B,)."""
@@ -48,6 +54,8 @@ class Candidate(Protocol):
 
 class Ours:
     """rollouts.replay.ReplayBuffer."""
+
+    note = ""
 
     def __init__(self, load: Workload) -> None:
         """Makes an empty buffer."""
@@ -114,7 +122,14 @@ class Ours:
 
 
 class TorchRL:
-    """torchrl.data.TensorDictPrioritizedReplayBuffer, which locks itself."""
+    """torchrl.data.TensorDictPrioritizedReplayBuffer, which locks itself.
+
+    Its trees are in the C++ extension of its wheel, which loads with the torch that it was built
+    with and no other. Without it TorchRL has uniform samples alone: those are measured, and `note`
+    says so.
+    """
+
+    note = ""
 
     def __init__(self, load: Workload) -> None:
         """Makes an empty buffer."""
@@ -122,12 +137,24 @@ class TorchRL:
         logging.getLogger("torchrl").setLevel(logging.WARNING)
         self._torch = importlib.import_module("torch")
         self._tensordict = importlib.import_module("tensordict").TensorDict
-        self._buffer = data.TensorDictPrioritizedReplayBuffer(
-            alpha=EXPONENT,
-            beta=BETA,
-            storage=data.LazyTensorStorage(load.size),
-            batch_size=None,
-            priority_key="td_error",
+        try:
+            importlib.import_module("torchrl._torchrl")
+        except ImportError:
+            self.note = (
+                "Samples are uniform and have no priorities: its prioritised sampler needs the C++ "
+                f"extension of its wheel, which does not load with torch {self._torch.__version__}."
+            )
+        storage = data.LazyTensorStorage(load.size)
+        self._buffer = (
+            data.TensorDictReplayBuffer(storage=storage, batch_size=None)
+            if self.note
+            else data.TensorDictPrioritizedReplayBuffer(
+                alpha=EXPONENT,
+                beta=BETA,
+                storage=storage,
+                batch_size=None,
+                priority_key="td_error",
+            )
         )
 
     def add(self, rollout: dict[str, Array], env_id: Array) -> None:
@@ -150,10 +177,13 @@ class TorchRL:
         while True:
             batch = self._buffer.sample(batch_size)
             fields = {name: batch.get(name) for name in names}
-            yield fields | {"weight": batch.get("priority_weight")}, batch
+            weight = self._torch.ones(batch_size) if self.note else batch.get("priority_weight")
+            yield fields | {"weight": weight}, batch
 
     def update(self, names: Any, priorities: Array) -> None:
         """See Candidate."""
+        if self.note:
+            return
         names.set("td_error", self._torch.from_numpy(priorities))
         self._buffer.update_tensordict_priority(names)
 
@@ -165,6 +195,8 @@ class TorchRL:
 
 class Tianshou:
     """tianshou.data.PrioritizedVectorReplayBuffer, of which the GIL is the lock."""
+
+    note = ""
 
     def __init__(self, load: Workload) -> None:
         """Makes an empty buffer."""
@@ -230,6 +262,7 @@ class Tianshou:
 class Reverb:
     """A reverb.Table in a server of this process, written and read by its own clients."""
 
+    note = ""
     _TABLE = "replay"
 
     def __init__(self, load: Workload) -> None:

@@ -8,13 +8,13 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rollouts.bench.measurement import Comparison, Measurement
+from rollouts.bench.measurement import Comparison, Failure, Measurement
 from rollouts.bench.peers import Peer, Rollouts
 from rollouts.machine.cpu_count import usable_cpus
 
@@ -75,10 +75,17 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
     Returns:
       Lines without a final newline; in plain text the settings of a sweep are set apart.
     """
-    rows = [_row(each, measurement) for each in comparisons for measurement in each.measurements]
+    rows = [
+        row
+        for each in comparisons
+        for row in [
+            *(_row(each, measurement) for measurement in each.measurements),
+            *(_failed_row(each, failure) for failure in each.failures),
+        ]
+    ]
     # without an emulator there are no frames, without a peer no ratio
-    columns = [name for name in rows[0] if any(row[name] for row in rows)]
-    cells = [columns, *([row[name] for name in columns] for row in rows)]
+    columns = [name for name in rows[0] if any(row.get(name) for row in rows)]
+    cells = [columns, *([row.get(name, "") for name in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     is_text = [name in _TEXT_COLUMNS for name in columns]
     padded = [
@@ -129,7 +136,12 @@ def footer(
         for measurement in each.measurements
         for note in measurement.notes
     }
-    return "\n".join([*lines, *notes, *skipped, f"Command: {command}"])
+    failures = dict.fromkeys(
+        f"{one.library} {one.version} was not measured with {each.settings.env_id}: {one.reason}"
+        for each in comparisons
+        for one in each.failures
+    )
+    return "\n".join([*lines, *notes, *failures, *skipped, f"Command: {command}"])
 
 
 def to_json(
@@ -179,10 +191,10 @@ def _apart(lines: Sequence[str], comparisons: Sequence[Comparison]) -> list[str]
     head, rows = lines[0], iter(lines[1:])
     result = [head]
     for each in comparisons:
-        has_peers = len(each.measurements) > 1
+        count = len(each.measurements) + len(each.failures)
         is_first = each is comparisons[0]
-        result += [""] if has_peers and not is_first else []
-        result += itertools.islice(rows, len(each.measurements))
+        result += [""] if count > 1 and not is_first else []
+        result += itertools.islice(rows, count)
     return result
 
 
@@ -204,6 +216,16 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "frames/s": "" if frames is None else si(measurement.median * frames),
         "rollouts is": "" if is_ours else f"{_digits(comparison.ratio(measurement))}x",
         **{column: _percent(comparison, measurement, column) for column in comparison.shares},
+    }
+
+
+def _failed_row(comparison: Comparison, failure: Failure) -> dict[str, str]:
+    """A row without figures; why is said below the table."""
+    return {
+        "environment": comparison.settings.env_id,
+        "num_envs": str(comparison.settings.num_envs),
+        "calls": "not measured",
+        "library": failure.library,
     }
 
 
@@ -234,6 +256,7 @@ def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
         "measurements": [
             _measurement_to_json(comparison, each) for each in comparison.measurements
         ],
+        "not_measured": [asdict(each) for each in comparison.failures],
     }
 
 

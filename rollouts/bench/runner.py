@@ -15,7 +15,13 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from rollouts.bench.measurement import Comparison, Measurement, Settings
+from rollouts.bench.measurement import (
+    Comparison,
+    Failure,
+    Measurement,
+    NotMeasured,
+    Settings,
+)
 from rollouts.bench.peers import OpenEnv, Peer, Rollouts
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
@@ -40,7 +46,7 @@ def compare(
       on_progress: Called with a short line before each repeat.
 
     Returns:
-      One measurement per library.
+      One measurement, or failure, per library.
 
     Raises:
       SpecError: Unknown id or option, or a setting that a peer does not have.
@@ -52,24 +58,36 @@ def compare(
     libraries = [Rollouts(), *peers]
     with contextlib.ExitStack() as stack:
         # all are open at once, so that turns can be short
-        envs = []
+        envs: list[OpenEnv] = []
+        failures: list[Failure] = []
         for library in libraries:
-            env = library.make(settings, spec)
+            try:
+                env = library.make(settings, spec)
+            except NotMeasured as error:
+                failures.append(Failure(library.name, library.version(), str(error)))
+                continue
             stack.callback(env.close)
             envs.append(env)
-        measurements = measure(
+        found = measure(
             envs,
             [actions_for(env, spec, settings.seed) for env in envs],
             duration_s=settings.duration_s,
             repeats=settings.repeats,
             on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
         )
-    num_agents = sum(group.num_agents for group in spec.groups)
-    return Comparison(settings, spec.options, tuple(measurements), num_agents=num_agents)
+    return Comparison(
+        settings,
+        spec.options,
+        tuple(one for one in found if isinstance(one, Measurement)),
+        num_agents=sum(group.num_agents for group in spec.groups),
+        failures=(*failures, *(one for one in found if isinstance(one, Failure))),
+    )
 
 
 def actions_for(env: OpenEnv, spec: EnvSpec, seed: int) -> list[Any]:
     """Random batches of actions as an open environment takes them; the same seed, the same ones."""
+    if env.run is not None:
+        return []
     batches = _batches(spec, env.batch_size, seed)
     return batches if env.translate is None else [env.translate(batch) for batch in batches]
 
@@ -92,7 +110,7 @@ def measure(
     duration_s: float,
     repeats: int,
     on_progress: Callable[[str], None] | None = None,
-) -> list[Measurement]:
+) -> list[Measurement | Failure]:
     """Measures open environments, taking turns; does not close them.
 
     Args:
@@ -103,27 +121,38 @@ def measure(
       on_progress: Called with a short line before each turn.
 
     Returns:
-      One measurement per environment.
+      One measurement, or failure, per environment.
     """
     report = on_progress or (lambda line: None)
-    calls = []
-    for env, batches in zip(envs, actions, strict=True):
-        report(f"{env.library}: warm-up")
+    calls = [0 for _ in envs]
+    failures: dict[int, Failure] = {}
+
+    def warm_up(index: int, env: OpenEnv) -> None:
         env.start()
-        rate = calls_per_s(env, batches, warm_up_s=duration_s / 2)
-        calls.append(max(_rounds(env), round(duration_s * rate)))
+        rate = calls_per_s(env, actions[index], warm_up_s=duration_s / 2)
+        calls[index] = max(_rounds(env), round(duration_s * rate))
 
     elapsed_s: list[list[float]] = [[] for _ in envs]
-    for repeat in range(repeats):
+
+    def take_turn(index: int, env: OpenEnv) -> None:
+        # what others left in flight ends, and our queue is in its steady state again
+        _timed(env, actions[index], calls[index] // 10 + _rounds(env))
+        elapsed_s[index].append(_timed(env, actions[index], calls[index]))
+
+    for repeat in range(repeats + 1):
+        what = f"repeat {repeat} of {repeats}" if repeat else "warm-up"
         for index, env in enumerate(envs):
-            report(f"{env.library}: repeat {repeat + 1} of {repeats}")
-            # what others left in flight ends, and our queue is in its steady state again
-            settle = calls[index] // 10 + _rounds(env)
-            run_calls(env, itertools.islice(itertools.cycle(actions[index]), settle))
-            schedule = itertools.islice(itertools.cycle(actions[index]), calls[index])
-            elapsed_s[index].append(run_calls(env, schedule))
+            if index in failures:
+                continue
+            report(f"{env.library}: {what}")
+            try:
+                (take_turn if repeat else warm_up)(index, env)
+            except NotMeasured as error:
+                failures[index] = Failure(env.library, env.version, str(error))
     return [
-        Measurement(
+        failures[index]
+        if index in failures
+        else Measurement(
             library=env.library,
             version=env.version,
             batch_size=env.batch_size,
@@ -167,9 +196,9 @@ def calls_per_s(env: OpenEnv, batches: Sequence[Array], *, warm_up_s: float) -> 
     """Warms up a started environment; returns the calls per second of the last loop."""
     calls = _rounds(env)
     # in asynchronous mode the first batches wait for the reset, which may load an engine
-    run_calls(env, itertools.islice(itertools.cycle(batches), calls))
+    _timed(env, batches, calls)
     while True:
-        elapsed = run_calls(env, itertools.islice(itertools.cycle(batches), calls))
+        elapsed = _timed(env, batches, calls)
         if elapsed >= warm_up_s / 2:
             return calls / elapsed
         calls *= 2
@@ -189,6 +218,13 @@ def action_batches(space: spaces.Space[Any], batch_size: int, *, seed: int) -> l
     batched = batch_space(space, batch_size)
     batched.seed(seed % 2**32)
     return [np.asarray(batched.sample()) for _ in range(_ACTION_BATCHES)]
+
+
+def _timed(env: OpenEnv, batches: Sequence[Array], calls: int) -> float:
+    """Seconds of that many calls, with the batches in turn."""
+    if env.run is not None:
+        return env.run(calls)
+    return run_calls(env, itertools.islice(itertools.cycle(batches), calls))
 
 
 def _rounds(env: OpenEnv) -> int:

@@ -12,10 +12,13 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay, replay_libraries, replay_steps, report
+from rollouts.bench.elsewhere.child import find_python
+from rollouts.bench.elsewhere.peers import COLLECTING, make_stepping_peer
 from rollouts.bench.other_id import OtherId
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli.check_env import find_type
@@ -31,7 +34,7 @@ NUM_ENVS = 64  # where no number is given
 def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
     """`bench`: measures, prints and draws; `command` is what the report calls itself."""
     # mistakes are found before anything is measured
-    peers: list[bench.Peer] = [bench.PEERS[name] for name in dict.fromkeys(args.peer)]
+    peers = [_peer(name, args.peer_python) for name in dict.fromkeys(args.peer)]
     peers += [OtherId(env_id) for env_id in dict.fromkeys(args.beside)]
     if args.header is not None:
         _register(args)
@@ -56,6 +59,10 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
     # last, so that a full disk costs the plot only
     if args.plot is not None:
         plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
+
+
+def _peer(name: str, python: Path | None) -> bench.Peer:
+    return bench.PEERS[name] if name in bench.PEERS else make_stepping_peer(name, python)
 
 
 def _register(args: argparse.Namespace) -> None:
@@ -93,6 +100,8 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
     ]
     for env_id in args.env_id:
         env_spec(env_id, **dict(args.option))
+    for name in set(args.peer) & set(COLLECTING):
+        find_python(name, args.peer_python)
     machine = report.describe_machine([])
 
     def measure(
@@ -105,6 +114,7 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
             in_process=args.in_process,
             peers=args.peer,
             peer_num_envs=args.peer_num_envs,
+            peer_python=args.peer_python,
             on_progress=on_progress,
         )
 

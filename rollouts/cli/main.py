@@ -24,6 +24,8 @@ from typing import Any
 import rollouts
 from rollouts import bench
 from rollouts.bench import adapters, collect, plot, replay_libraries, replay_steps
+from rollouts.bench.elsewhere.child import FOLDER
+from rollouts.bench.elsewhere.peers import COLLECTING, STEPPING
 from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import check_env as cli_check_env
@@ -244,8 +246,9 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", **several, type=_batch_size, metavar="B",
         help="one or several, as numbers or as N, N/2, N/4...; below N: measure recv and send; "
         "default: N, measure step")  # fmt: skip
-    add("--peer", action="append", default=[], choices=list(bench.PEERS),
+    add("--peer", action="append", default=[], choices=[*bench.PEERS, *STEPPING],
         help="library to measure beside ours; repeat for several")  # fmt: skip
+    _add_peer_python(parser, STEPPING)
     add("--beside", action="append", default=[], metavar="ID",
         help="another id with equal spaces to measure beside it; repeat for several")  # fmt: skip
     add("--header", type=Path, metavar="FILE.h",
@@ -275,6 +278,7 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave the Ray worker out, and do not start Ray")  # fmt: skip
     add("--peer", action="append", default=[], choices=list(collect.COLLECT_PEERS),
         help="to measure beside ours; repeat for several")  # fmt: skip
+    _add_peer_python(parser, COLLECTING)
     add("--peer-num-envs", type=_positive_int, metavar="N",
         help="environments of a peer; an actor for each takes memory; default: N")  # fmt: skip
     _add_common_arguments(parser)
@@ -320,6 +324,12 @@ def _add_bench_adapter_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
     add("--seed", type=int, default=0, help="default: 0")
     add("--json", action="store_true", help="print one JSON array, nothing else")
+
+
+def _add_peer_python(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+    parser.add_argument("--peer-python", type=Path, metavar="PYTHON",
+        help=f"the interpreter that has {' or '.join(peers)}, whose pins clash with ours; "
+        f"default: {FOLDER}/PEER/bin/python, which `make peers` makes")  # fmt: skip
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:

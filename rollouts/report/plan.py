@@ -9,10 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rollouts.bench.elsewhere.child import FOLDER
+
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """A peer of `rollouts bench`, `bench-collect` or `bench-replay`."""
+    """A peer of `rollouts bench`, `bench-collect` or `bench-replay`.
+
+    Attributes:
+      module: That it needs, or the path of an interpreter of its own.
+      install: What to type where it is missing.
+    """
 
     module: str
     install: str
@@ -24,6 +31,7 @@ PEERS = {
     "ale": Installable("ale_py", "pip install 'rollouts[atari]'"),
     "loop": Installable("rollouts", ""),
     "rollouts-same-step": Installable("rollouts", ""),
+    "rollouts-hosted": Installable("rollouts", ""),
     "mujoco": Installable("mujoco.rollout", "pip install 'rollouts[mujoco]'"),
     "mujoco-batch": Installable("mujoco.batch", "pip install 'mujoco>=4'"),
     "warpdrive": Installable("rollouts", ""),  # its Python step, in NumPy
@@ -31,6 +39,9 @@ PEERS = {
     "all-pairs": Installable("rollouts", ""),
     "envpool-torch": Installable("envpool", "pip install 'envpool>=1.2'"),
     "sb3": Installable("stable_baselines3", "pip install 'rollouts[sb3]'"),
+    "torchrl-async": Installable("torchrl", "pip install 'rollouts[torchrl]'"),
+    "pufferlib": Installable(f"{FOLDER}/pufferlib/bin/python", "make peers"),
+    "sample-factory": Installable(f"{FOLDER}/sample-factory/bin/python", "make peers"),
     "env-actors": Installable("ray", "pip install 'rollouts[ray]'"),
     "rllib": Installable("ray.rllib", "pip install 'rollouts[rllib]'"),
     "rllib-actors": Installable("ray.rllib", "pip install 'rollouts[rllib]'"),
@@ -99,11 +110,13 @@ SECTIONS = (
         "The same random actions, drawn before; the same number of threads for all that have "
         "threads; turns of half a second in one process; autoreset of the next step everywhere.",
         "Gymnasium's SyncVectorEnv is Python in one thread, with which most programs begin. "
+        "PufferLib has another Gymnasium, in a process of its own that is stopped meanwhile; its "
+        "workers spin, and so does the process that they work for. "
         "Nobody waits for a policy here: see the collectors for that.",
         (
             _measure(
                 f"bench --env-id CartPole-v1 --num-envs 1 8 64 1024 --num-threads 1 2 {_TURNS}",
-                *("envpool", "gymnasium"),
+                *("envpool", "gymnasium", "rollouts-hosted", "pufferlib"),
             ),
             _measure(
                 f"bench --env-id CartPole-v1 --num-envs 8 64 1024 --num-threads 1 {_SHORT}",
@@ -212,11 +225,19 @@ SECTIONS = (
         "A network of the same size acts in each; torch has the number of threads that is best "
         "beside a pool, and the same for all in this process.",
         "Ours is computed by the pool's threads where the row says native; torch rows call torch "
-        "every step. The row without a policy is what stepping alone allows.",
+        "every step. The row without a policy is what stepping alone allows. TorchRL's and Sample "
+        "Factory's collectors are asynchronous, over Gymnasium's Python environments; Sample "
+        "Factory's has as many worker processes as ours has threads, and a policy worker.",
         (
             _measure(
                 f"bench-collect --in-process --env-id CartPole-v1 --num-envs 8 64 1024 {_TURNS}",
                 *("envpool-torch", "sb3"),
+                needs="torch",
+            ),
+            _measure(
+                "bench-collect --in-process --env-id CartPole-v1 --num-envs 64 --num-threads 2 "
+                f"{_TURNS}",
+                *("torchrl-async", "sample-factory"),
                 needs="torch",
             ),
             _measure(

@@ -157,7 +157,7 @@ def _read_adapters(data: Sequence[Mapping[str, Any]]) -> list[Row]:
 def _read_replay(data: Mapping[str, Any]) -> list[Row]:
     rows = []
     for one in data["measurements"]:
-        told = {"version": one["version"]}
+        told = {"version": one["version"], "note": one["note"]}
         plural = "s" if one["num_threads"] > 1 else ""
         case = f"{one['workload']}, {one['num_threads']} thread{plural}"
         for name, unit in (("inserts_per_s", "inserts/s"), ("samples_per_s", "samples/s")):

@@ -64,6 +64,12 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
     rows = read_rows(measure.arguments[0], data)
     if isinstance(data, dict):
         problems += data.get("missing", [])
+        problems += [
+            f"{one['library']} {one['version']}: not measured with {result['env_id']}, "
+            f"{one['reason']}"
+            for result in data.get("results", [])
+            for one in result["not_measured"]
+        ]
     return Outcome(command, elapsed_s, rows, tuple(problems))
 
 
@@ -120,6 +126,8 @@ def _installed(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_there(module: str) -> bool:
+    if "/" in module:  # an interpreter
+        return os.access(module, os.X_OK)
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of the package that it is in

@@ -165,7 +165,7 @@ class Timed:
         self.watch, self.calls = watch, 0
         self.sent: list[Any] = []
         self.batch_size, self.num_envs = batch_size, 4
-        self.is_async, self.env = batch_size < 4, self
+        self.is_async, self.env, self.run = batch_size < 4, self, None
 
     def step(self, actions: Any) -> None:
         self.calls += 1

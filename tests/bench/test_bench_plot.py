@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import struct
 from pathlib import Path
@@ -61,6 +62,16 @@ def legend(figure: Any) -> list[str]:
 
 def titles(figure: Any) -> list[str]:
     return [axes.get_title() for axes in figure.axes]
+
+
+def test_a_library_that_was_not_measured_everywhere_has_a_shorter_line() -> None:
+    first, second = sweep([8, 64], [0], [2])
+    ours, _, gymnasium = first.measurements
+    lacking = dataclasses.replace(first, measurements=(ours, gymnasium))
+    (axes,) = plot.draw([lacking, second], title=TITLE).axes
+    found = lines(axes)
+    assert found["envpool"] == [([64], [128e3])]
+    assert found["gymnasium (1 thread)"] == [([8, 64], [4e3, 32e3])]
 
 
 def test_each_library_is_a_line_of_medians_over_num_envs() -> None:

@@ -230,7 +230,11 @@ def test_images_go_through_a_cnn(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize(
     ("peer", "module", "api"),
-    [("envpool-torch", "envpool", "step"), ("sb3", "stable_baselines3", "collect_rollouts")],
+    [
+        ("envpool-torch", "envpool", "step"),
+        ("sb3", "stable_baselines3", "collect_rollouts"),
+        ("torchrl-async", "torchrl", "next"),
+    ],
 )
 def test_peers_in_this_process_are_measured(
     peer: str, module: str, api: str, env_id: str, capsys: pytest.CaptureFixture[str]
@@ -241,12 +245,22 @@ def test_peers_in_this_process_are_measured(
     assert found[4]["rollouts_ratio"] > 0
 
 
+@pytest.mark.system
+def test_torchrl_collects_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchrl", reason="torchrl is not installed")
+    arguments = ["--env-id", "CartPole-v1", "--num-threads", "2", "--peer", "torchrl-async"]
+    (found,) = measured(capsys, *arguments)
+    assert found[-1]["num_threads"] == 2
+    assert "Environments in 2 processes" in found[-1]["notes"][0]
+    assert median(found[-1]) > 0
+
+
 def test_a_peer_that_is_not_installed_is_left_out_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # what the import system does with a module that is None
     monkeypatch.setitem(sys.modules, "envpool", None)
-    monkeypatch.delitem(sys.modules, "rollouts.bench.sb3_collect", raising=False)
+    monkeypatch.delitem(sys.modules, "rollouts.bench.collect_peers.sb3_collect", raising=False)
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     peers = ["envpool-torch", "sb3"]
     found = compare_collecting(settings(), rollout_length=8, peers=peers, in_process=True)

@@ -18,9 +18,9 @@ import torch
 from gymnasium import spaces
 
 from rollouts.bench import Settings, collect_streams
+from rollouts.bench.collect_peers.envpool_torch import EnvPoolTorch, _arrays
 from rollouts.bench.collect_streams import Coordinated, drawn_actions
 from rollouts.bench.collect_task import Task
-from rollouts.bench.envpool_torch import EnvPoolTorch, _arrays
 from rollouts.bench.policy_kinds import PolicyKind, default_policy, read_policy
 from rollouts.pool.registry import env_spec
 

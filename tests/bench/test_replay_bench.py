@@ -39,6 +39,24 @@ def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch
     assert "absent" in missing[0]
 
 
+def test_torchrl_without_its_extension_is_measured_with_uniform_samples_and_says_so() -> None:
+    pytest.importorskip("torchrl", reason="torchrl is not installed")
+    results, missing = replay.compare(
+        SMALL, ["torchrl"], replay.Settings(batch_size=8, num_batches=2, repeats=1)
+    )
+    ours, peer = results
+    assert missing == []
+    assert peer.samples_per_s > 0
+    try:
+        import torchrl._torchrl  # noqa: F401
+    except ImportError:
+        assert "Samples are uniform and have no priorities" in peer.note
+        assert f"torchrl: {peer.note}" in replay.to_text(results, [], replay.Settings())
+    else:
+        assert peer.note == ""
+    assert ours.note == ""
+
+
 def test_the_command_prints_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,27 @@ def test_a_peer_that_is_missing_is_told_and_the_others_are_measured(
     assert found.command.endswith("--peer gymnasium")
 
 
+def test_a_peer_in_an_interpreter_of_its_own_is_told_where_it_cannot_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    measure = Measure(
+        ("bench", "--env-id", "CartPole-v1", "--num-envs", "2", *SHORT), ("pufferlib",)
+    )
+    assert run_measure(measure).problems == (
+        "pufferlib: not installed, so not measured; make peers.",
+    )
+    there = Path(PEERS["pufferlib"].module)
+    there.parent.mkdir(parents=True)
+    # without the packages of the environment that it is in
+    there.symlink_to(Path(sys.executable).resolve())
+    found = run_measure(measure)
+    assert [one.library for one in found.rows] == ["rollouts"]
+    (problem,) = found.problems
+    assert problem.startswith("pufferlib not installed: not measured with CartPole-v1, ")
+    assert "No module named" in problem
+
+
 def test_a_command_that_fails_costs_its_own_rows() -> None:
     found = run_measure(Measure(("bench", "--env-id", "NoSuch-v0")))
     assert found.rows == []

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries that `rollouts bench` measures: each is made as ours is, or says what it lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rollouts
+from rollouts.bench import PEERS, Settings, compare
+from rollouts.bench import peers as peers_module
+from rollouts.bench.atari_options import (
+    ale_atari_options,
+    envpool_atari_options,
+    gymnasium_atari_options,
+)
+from rollouts.bench.runner import action_batches
+from rollouts.errors import EngineError, SpecError
+from rollouts.mujoco import integration_state
+from rollouts.pool.registry import env_spec
+
+ATARI_OPTIONS = {
+    "frameskip": 4,
+    "stack_num": 4,
+    "img_height": 84,
+    "img_width": 84,
+    "grayscale": True,
+    "maxpool": True,
+    "noop_max": 30,
+    "use_fire_reset": True,
+    "episodic_life": False,
+    "life_loss_info": False,
+    "reward_clipping": True,
+    "repeat_action_probability": 0.25,
+    "full_action_space": False,
+    "continuous": False,
+    "continuous_action_threshold": 0.5,
+    "mode": -1,
+    "difficulty": -1,
+    "ram_info": False,
+    "engine": "auto",
+    "obs_type": "screen",
+    "use_inter_area_resize": True,
+}
+
+
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_compare_measures_our_pool_and_gymnasium(batch_size: int) -> None:
+    settings = Settings("CartPole-v1", 4, batch_size, 1, duration_s=0.01, repeats=2)
+    found = compare(settings, [PEERS["gymnasium"]])
+    ours, peer = found.measurements
+    assert (ours.library, ours.batch_size) == ("rollouts", batch_size)
+    assert (peer.library, peer.batch_size, peer.num_threads) == ("gymnasium", 4, 1)
+    assert len(ours.elapsed_s) == len(peer.elapsed_s) == 2
+    assert min(*ours.elapsed_s, *peer.elapsed_s) > 0
+    assert found.ratio(peer) == ours.median / peer.median
+    assert any("no recv and send" in note for note in peer.notes) == (batch_size == 2)
+
+
+@pytest.mark.parametrize("batch_size", [4, 2])
+@pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="envpool is missing")
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
+def test_compare_measures_envpool(env_id: str, batch_size: int) -> None:
+    settings = Settings(env_id, 4, batch_size, 1, duration_s=0.01, repeats=1)
+    ours, peer = compare(settings, [PEERS["envpool"]]).measurements
+    assert (peer.batch_size, peer.api) == (batch_size, ours.api)
+    assert peer.median > 0
+
+
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_compare_measures_python_environments_that_we_host(batch_size: int) -> None:
+    settings = Settings("CartPole-v1", 4, batch_size, 2, duration_s=0.01, repeats=1)
+    ours, hosted = compare(settings, [PEERS["rollouts-hosted"]]).measurements
+    assert (hosted.batch_size, hosted.num_threads, hosted.api) == (batch_size, 2, ours.api)
+    assert hosted.median > 0
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def test_compare_measures_the_plain_loop(env_id: str) -> None:
+    settings = Settings(env_id, 4, 4, 2, duration_s=0.01, repeats=1)
+    _, loop = compare(settings, [PEERS["loop"]]).measurements
+    assert (loop.library, loop.batch_size, loop.num_threads, loop.api) == ("loop", 4, 1, "step")
+    assert loop.median > 0
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize(("peer", "nstep"), [("mujoco", 32), ("mujoco-batch", 2)])
+def test_compare_measures_mujocos_own_threads(peer: str, nstep: int, num_threads: int) -> None:
+    settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
+    _, engine = compare(settings, [PEERS[peer]]).measurements
+    assert (engine.library, engine.batch_size, engine.num_threads) == (peer, 3, num_threads)
+    assert engine.options == {"nstep": nstep}
+    assert engine.median > 0
+
+
+@pytest.mark.parametrize("peer", ["mujoco", "mujoco-batch"])
+def test_mujocos_own_threads_go_where_our_environments_go(peer: str) -> None:
+    settings = Settings("Hopper-v5", 2, 2, 1, seed=3)
+    spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
+    engine = PEERS[peer].make(settings, spec)
+    batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
+    with rollouts.make_vec("Hopper-v5", 2, seed=3, terminate_when_unhealthy=False) as env:
+        env.reset()
+        engine.start()
+        for batch in batches:
+            env.step(batch)
+            engine.env.step(batch)
+        ours = np.stack([integration_state(state) for state in env.get_state()])
+    theirs = engine.env._states if peer == "mujoco" else engine.env._batch.state
+    # time, positions and velocities come first
+    np.testing.assert_array_equal(theirs[:, :13], ours[:, :13])
+    if peer == "mujoco-batch":
+        np.testing.assert_array_equal(theirs, ours)
+    engine.close()
+
+
+@pytest.mark.parametrize("peer", ["mujoco", "mujoco-batch"])
+def test_the_mujoco_peers_refuse_what_is_not_mujoco(peer: str) -> None:
+    settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
+    with pytest.raises(SpecError, match=f"'{peer}' has MuJoCo's environments only"):
+        compare(settings, [PEERS[peer]])
+
+
+def test_the_plain_loop_takes_the_options_of_the_environment() -> None:
+    spec = env_spec("CartPole-v1", sutton_barto_reward=True)
+    loop = PEERS["loop"].make(Settings("CartPole-v1", 2, 2, 1), spec)
+    loop.start()
+    assert loop.env.step(np.zeros(2, np.int64))[1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("name", "module"), [("envpool", "envpool"), ("ale", "ale_py")])
+def test_a_missing_peer_says_what_to_install(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(wanted: str) -> None:
+        raise ImportError(f"No module named {wanted!r}")
+
+    monkeypatch.setattr(peers_module.importlib, "import_module", refuse)
+    with pytest.raises(EngineError, match=f"peer '{name}' needs .*{module}.*pip install"):
+        PEERS[name].version()
+
+
+def test_the_ale_peer_refuses_what_is_not_atari() -> None:
+    settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
+    with pytest.raises(SpecError, match="'ale' has Atari games only, got env_id 'CartPole-v1'"):
+        compare(settings, [PEERS["ale"]])
+
+
+def test_options_that_a_peer_cannot_be_given_are_refused() -> None:
+    settings = Settings("Pendulum-v1", 2, 2, 1, env_options={"gravity": 9.0})
+    with pytest.raises(SpecError, match=r"no equal of the options \['gravity'\] of Pendulum-v1"):
+        compare(settings, [PEERS["gymnasium"]])
+
+
+def test_envpool_gets_our_atari_options_in_its_words() -> None:
+    options = envpool_atari_options({**ATARI_OPTIONS, "frameskip": 2, "episodic_life": True})
+    assert options == {
+        "frame_skip": 2,
+        "stack_num": 4,
+        "img_height": 84,
+        "img_width": 84,
+        "gray_scale": True,
+        "noop_max": 30,
+        "use_fire_reset": True,
+        "episodic_life": True,
+        "reward_clip": True,
+        "repeat_action_probability": 0.25,
+        "full_action_space": False,
+        "mode": -1,
+        "difficulty": -1,
+        "use_inter_area_resize": True,
+    }
+
+
+def test_each_engine_of_an_atari_game_is_a_peer() -> None:
+    settings = Settings(env_id="ALE/Breakout-v5", num_envs=2, batch_size=2, num_threads=1)
+    made = [
+        PEERS[f"rollouts-{name}"].make(settings, env_spec(settings.env_id))
+        for name in ("native", "ale")
+    ]
+    try:
+        assert [one.options["engine"] for one in made] == ["native", "ale"]
+        for one in made:
+            one.start()
+            one.env.step(np.zeros(2, int))
+    finally:
+        for one in made:
+            one.close()
+    cart_pole = Settings(env_id="CartPole-v1", num_envs=2, batch_size=2, num_threads=1)
+    with pytest.raises(SpecError, match="measure an 'ALE/"):
+        PEERS["rollouts-native"].make(cart_pole, env_spec("CartPole-v1"))
+
+
+def test_gymnasium_gets_our_atari_options_in_its_words() -> None:
+    options = gymnasium_atari_options({**ATARI_OPTIONS, "mode": 1, "img_width": 80})
+    assert options["make"] == {
+        "frameskip": 1,
+        "repeat_action_probability": 0.25,
+        "full_action_space": False,
+        "continuous": False,
+        "continuous_action_threshold": 0.5,
+        "mode": 1,
+    }
+    assert options["AtariPreprocessing"]["screen_size"] == (80, 84)
+
+
+def test_ale_py_gets_our_atari_options_in_its_words() -> None:
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    options = ale_atari_options({**env_spec("ALE/Pong-v5").options, "episodic_life": "restart"})
+    assert options.keys() <= inspect.signature(vector_env.AtariVectorEnv).parameters.keys()
+    assert options["episodic_life"] is True
+    for other in ({"mode": 1}, {"difficulty": 1}, {"episodic_life": True}):
+        with pytest.raises(SpecError, match=f"'ale' has no equal of {next(iter(other))}="):
+            ale_atari_options({**ATARI_OPTIONS, **other})
+
+
+@pytest.mark.parametrize("translate", [envpool_atari_options, gymnasium_atari_options])
+def test_atari_options_without_an_equal_are_refused(translate: Any) -> None:
+    with pytest.raises(SpecError, match="no equal of maxpool=False"):
+        translate({**ATARI_OPTIONS, "maxpool": False})
+    refused = "continuous=True" if translate is envpool_atari_options else "noop_max=30"
+    with pytest.raises(SpecError, match=f"no equal of {refused}"):
+        translate({**ATARI_OPTIONS, "continuous": True})
