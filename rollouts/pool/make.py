@@ -133,6 +133,9 @@ def make_vec(
         if is_multi_agent(ids[0]):
             module = importlib.import_module("rollouts.device.multi_agent_env")
             make = module.MultiAgentDeviceVectorEnv
+        elif ids[0] in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
+            module = importlib.import_module("rollouts.physics.vector_env")
+            make = module.PhysicsVectorEnv
         else:
             module = importlib.import_module("rollouts.device.vector_env")
             make = module.DeviceVectorEnv
