@@ -36,7 +36,8 @@ Five = tuple[Tensor, Tensor, Tensor, Tensor, Info]
 _AUTORESET = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 _RESET, _OBSERVE = 1, 2
 _FAULTS = {
-    1: "its state was not finite, or beyond 1e10, after a step: its episode was cut off there",
+    1: "its action or its state was not finite, or beyond 1e10, after a step: its episode was cut "
+    "off there",
     2: "had more contacts or constraints than mujoco_warp has memory for (overflow bits {bits}): "
     "its episode was cut off there",
     3: "was stepped after its episode had ended, with autoreset disabled: what it shows stayed. "

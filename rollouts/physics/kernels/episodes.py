@@ -81,7 +81,8 @@ def end_step(
         fault = int(0)
         if bits != 0:
             fault = OVERFLOW + (bits << 8)
-        if not (is_good(sim.qpos, w) and is_good(sim.qvel, w)):
+        # controls first: mujoco_warp clamps what is no number to a bound
+        if not (is_good(sim.ctrl, w) and is_good(sim.qpos, w) and is_good(sim.qvel, w)):
             fault = NOT_FINITE
         if fault != 0:
             reward = 0.0
