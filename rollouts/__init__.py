@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
     from rollouts.learner.queue import LearnerQueue
+    from rollouts.physics.vector_env import PhysicsVectorEnv
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
@@ -99,6 +100,7 @@ _LAZY = {
     "MultiAgentCoordinator": "rollouts.cluster.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
+    "PhysicsVectorEnv": "rollouts.physics.vector_env",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -142,6 +144,7 @@ __all__ = [
     "NativePolicy",
     "NoCallPendingError",
     "ParallelEnvsVectorEnv",
+    "PhysicsVectorEnv",
     "Placement",
     "Policy",
     "PolicyOutput",

@@ -66,11 +66,16 @@ def measure_device(
       repeats: Repeats of each.
 
     Raises:
-      SpecError, EngineError: As `make_vec`.
+      SpecError: Not one that runs_on_gpu. SpecError, EngineError: As `make_vec`.
     """
     whole_number("repeats", repeats, 1, 10**6)
     if not duration_s > 0:
         raise SpecError(f"duration_s must be above 0, got {duration_s}")
+    if not rollouts.env_spec(env_id).runs_on_gpu:
+        raise SpecError(
+            f"{env_id} hosts an engine of the CPU, or of mujoco_warp on a GPU: bench-device "
+            "measures kernels of this library"
+        )
     arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
     env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
     assert isinstance(env, DeviceStepping)

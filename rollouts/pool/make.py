@@ -72,7 +72,8 @@ def make_vec(
         ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
         tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
-        `env_spec(id).runs_on_gpu` is True.
+        `env_spec(id).runs_on_gpu` is True. Gymnasium's -v5 MuJoCo tasks give a PhysicsVectorEnv,
+        whose physics is mujoco_warp's.
         "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
         option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
@@ -133,6 +134,9 @@ def make_vec(
         if is_multi_agent(ids[0]):
             module = importlib.import_module("rollouts.device.multi_agent_env")
             make = module.MultiAgentDeviceVectorEnv
+        elif ids[0] in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
+            module = importlib.import_module("rollouts.physics.vector_env")
+            make = module.PhysicsVectorEnv
         else:
             module = importlib.import_module("rollouts.device.vector_env")
             make = module.DeviceVectorEnv

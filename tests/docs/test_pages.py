@@ -33,6 +33,7 @@ NEEDS = {
     "tutorials/first_pool.md": ("ale_py",),
     "how_to/atari.md": ("ale_py",),
     "how_to/frames.md": ("pygame", "imageio"),
+    "how_to/gpu.md": ("mujoco_warp",),
     "migration/sb3.md": ("stable_baselines3",),
     "migration/rllib.md": ("ray.rllib",),
     "migration/tianshou.md": ("tianshou",),

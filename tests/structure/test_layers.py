@@ -16,7 +16,8 @@ PACKAGE = Path(rollouts.__file__).parent
 # folders, and modules of the root
 ORDER = [
     *("errors", "support", "batch", "specs", "checks", "machine", "metrics"),
-    *("families", "mujoco", "own_model", "own_env", "rendering", "pool", "device", "env_fns"),
+    *("families", "mujoco", "own_model", "own_env", "rendering", "pool", "device"),
+    *("physics", "env_fns"),
     *("checkpoint", "policies", "policy", "recurrent", "returns", "returns_torch"),
     *("collecting", "learner", "learner_shards", "device_queue", "replay"),
     *("distributed", "cluster", "bench", "report", "tuning", "cli", "__main__"),

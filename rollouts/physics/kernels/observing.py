@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Observations, a launch for each of their parts."""
+
+from __future__ import annotations
+
+import warp as wp
+
+COPY = wp.constant(0)
+CLIP = wp.constant(1)
+SINE = wp.constant(2)
+COSINE = wp.constant(3)
+DIFFERENCE = wp.constant(4)
+
+
+@wp.kernel
+def observe_part(
+    kind: int,
+    source: wp.array2d[float],
+    first: int,
+    other: int,
+    low: wp.array[float],
+    high: wp.array[float],
+    at: int,
+    marked: wp.array[wp.bool],
+    broken: wp.array[wp.bool],
+    obs: wp.array2d[float],
+):
+    """Writes elements of the marked rows from `at` on: `source`'s from `first` on, or of them.
+
+    DIFFERENCE: less those from `other` on. CLIP: to the world's low and high.
+    """
+    w, i = wp.tid()
+    if not marked[w]:
+        return
+    value = source[w, first + i]
+    if kind == CLIP:
+        value = wp.min(wp.max(value, low[w]), high[w])
+    elif kind == SINE:
+        value = wp.sin(value)
+    elif kind == COSINE:
+        value = wp.cos(value)
+    elif kind == DIFFERENCE:
+        value = value - source[w, other + i]
+    if broken[w]:
+        value = 0.0
+    obs[w, at + i] = value

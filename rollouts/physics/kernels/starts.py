@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where episodes begin: the C++ pool's draws, rounded to 32 bits."""
+
+from __future__ import annotations
+
+import warp as wp
+
+from rollouts.physics.kernels.philox import normal, uniform_in
+from rollouts.physics.kernels.structs import Clock
+
+# how positions and velocities are drawn
+UNIFORM = wp.constant(0)
+NORMAL_VELOCITIES = wp.constant(1)
+REACHER = wp.constant(2)
+PUSHER = wp.constant(3)
+
+_REACH = wp.constant(wp.float64(0.2))  # metres; of Reacher's target from the middle
+_LEAST_DISTANCE = wp.constant(wp.float64(0.17))  # metres; of Pusher's cylinder from its goal
+
+
+@wp.func
+def noise(seed: wp.uint64, env_id: int, episode: int, draw: int, scale: wp.float64) -> wp.float64:
+    return uniform_in(seed, env_id, episode, draw, -scale, scale)
+
+
+@wp.func
+def add(value: float, more: wp.float64) -> float:
+    return float(wp.float64(value) + more)
+
+
+@wp.kernel
+def start_episodes(
+    kind: int,
+    clock: Clock,
+    noise_scale: wp.array[wp.float64],
+    qpos0: wp.array[wp.float64],
+    beginning: wp.array[wp.bool],
+    qpos: wp.array2d[float],
+    qvel: wp.array2d[float],
+    cfrc_ext: wp.array2d[float],
+):
+    """Draws positions and velocities of those who begin, and sets their clocks."""
+    w = wp.tid()
+    if not beginning[w]:
+        return
+    seed = clock.seed[w]
+    id = clock.env_id[w]
+    episode = clock.next_episode[w]
+    clock.next_episode[w] = episode + 1
+    clock.elapsed_steps[w] = 0
+    clock.episode_return[w] = wp.float64(0.0)
+    clock.ended[w] = False
+    clock.broken[w] = False
+    # a reset computes no contact forces
+    for i in range(cfrc_ext.shape[1]):
+        cfrc_ext[w, i] = 0.0
+
+    nq = qpos.shape[1]
+    nv = qvel.shape[1]
+    draw = int(0)
+    scale = noise_scale[w]
+    velocity_scale = scale
+    if kind == REACHER:
+        scale = wp.float64(0.1)
+    if kind == REACHER or kind == PUSHER:
+        velocity_scale = wp.float64(0.005)
+
+    for i in range(nq):
+        qpos[w, i] = float(qpos0[i])
+        if kind != PUSHER:
+            qpos[w, i] = float(qpos0[i] + noise(seed, id, episode, draw, scale))
+            draw += 1
+    if kind == REACHER:
+        # the target rests anywhere in a disc
+        x = noise(seed, id, episode, draw, _REACH)
+        y = noise(seed, id, episode, draw + 1, _REACH)
+        draw += 2
+        while wp.sqrt(x * x + y * y) >= _REACH:
+            x = noise(seed, id, episode, draw, _REACH)
+            y = noise(seed, id, episode, draw + 1, _REACH)
+            draw += 2
+        qpos[w, nq - 2] = float(x)
+        qpos[w, nq - 1] = float(y)
+    if kind == PUSHER:
+        # the cylinder not too near to the goal, which is the middle
+        x = uniform_in(seed, id, episode, draw, wp.float64(-0.3), wp.float64(0.0))
+        y = noise(seed, id, episode, draw + 1, wp.float64(0.2))
+        draw += 2
+        while wp.sqrt(x * x + y * y) <= _LEAST_DISTANCE:
+            x = uniform_in(seed, id, episode, draw, wp.float64(-0.3), wp.float64(0.0))
+            y = noise(seed, id, episode, draw + 1, wp.float64(0.2))
+            draw += 2
+        qpos[w, nq - 4] = float(x)
+        qpos[w, nq - 3] = float(y)
+        qpos[w, nq - 2] = 0.0
+        qpos[w, nq - 1] = 0.0
+
+    for i in range(nv):
+        if kind == NORMAL_VELOCITIES:
+            qvel[w, i] = float(velocity_scale * normal(seed, id, episode, draw))
+            draw += 2
+        else:
+            qvel[w, i] = float(noise(seed, id, episode, draw, velocity_scale))
+            draw += 1
+    # what is no joint of the arm rests
+    if kind == REACHER:
+        for i in range(nv - 2, nv):
+            qvel[w, i] = 0.0
+    if kind == PUSHER:
+        for i in range(nv - 4, nv):
+            qvel[w, i] = 0.0

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`PhysicsPool`: the arrays of N environments, and what a step and a reset launch over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import warp as wp
+from torch import Tensor
+
+from rollouts.errors import SpecError
+from rollouts.physics.arrays import PhysicsArrays
+from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
+from rollouts.physics.kernels.observing import CLIP, observe_part
+from rollouts.physics.kernels.starts import start_episodes
+from rollouts.physics.library import quiet
+from rollouts.physics.options import OptionArrays
+from rollouts.physics.tasks import TASKS, Part, Task
+from rollouts.physics.worlds import OVERFLOW_BITS, Worlds
+from rollouts.pool.options import Columns
+
+
+def make_pool(
+    env_id: str,
+    model_file: str,
+    options: Mapping[str, Any],
+    num_envs: int,
+    obs_size: int,
+    num_infos: int,
+    *,
+    device: torch.device,
+    autoreset: int,
+    max_episode_steps: int,
+) -> PhysicsPool:
+    """Makes N environments.
+
+    Args:
+      options: All of the task's: one value, or a list of N.
+      num_infos: Numbers of a row of infos.
+      autoreset: Of `kernels/episodes.py`.
+      max_episode_steps: Time limit; 0: none.
+
+    Raises:
+      SpecError: A model or options that mujoco_warp does not have.
+    """
+    task = TASKS[env_id]
+    with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
+        columns = OptionArrays(task.options, options, num_envs, device)
+        shared = columns.others(options)
+        arrays = PhysicsArrays(
+            num_envs,
+            obs_size,
+            num_infos,
+            device=device,
+            same_step=autoreset == SAME_STEP,
+        )
+        worlds = Worlds(model_file, num_envs)
+        return PhysicsPool(
+            task,
+            worlds,
+            arrays,
+            columns,
+            {**options, **shared},
+            autoreset=autoreset,
+            max_episode_steps=max_episode_steps,
+        )
+
+
+class Sequence:
+    """Launches that are captured in a graph once and replayed from then on.
+
+    A graph of CUDA's on a GPU; on the host Warp's own, a loop over what was launched.
+    """
+
+    def __init__(self, launch_all: Callable[[], None], device: torch.device) -> None:
+        """Captures them. They must have run before, since a capture compiles nothing."""
+        self._device = device
+        with wp.ScopedCapture() as capture:
+            launch_all()
+        self._graph = capture.graph
+
+    def replay(self) -> None:
+        """Puts them on torch's current stream."""
+        stream = None
+        if self._device.type == "cuda":
+            stream = wp.stream_from_torch(torch.cuda.current_stream(self._device))
+        wp.capture_launch(self._graph, stream=stream)
+
+
+class PhysicsPool:
+    """N environments of one task.
+
+    Attributes:
+      arrays: What they are now and what the last step came to.
+      num_launches: Graphs that were replayed.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        worlds: Worlds,
+        arrays: PhysicsArrays,
+        options: OptionArrays,
+        shared: Mapping[str, Any],
+        *,
+        autoreset: int,
+        max_episode_steps: int,
+    ) -> None:
+        """Compiles all kernels, on Warp's current device.
+
+        Args:
+          shared: All options; those that are not in `options` do not differ.
+          autoreset: Of `kernels/episodes.py`.
+          max_episode_steps: Time limit; 0: none.
+        """
+        self._task, self._worlds, self.arrays, self._options = task, worlds, arrays, options
+        self._autoreset, self._max_episode_steps = autoreset, max_episode_steps
+        self._num_envs = worlds.num_envs
+        self._frame_skip = int(shared["frame_skip"])
+        self._contact_forces = task.needs_contact_forces(shared)
+        bodies = tuple(
+            worlds.body(str(shared[name.removeprefix("option:")]))
+            if name.startswith("option:")
+            else worlds.body(name)
+            for name in task.bodies
+        )
+        self._sim = worlds.simulation(self._frame_skip, bodies)
+        self._parts = task.observation(shared, bodies)
+        self._qpos0 = wp.array(worlds.host.qpos0, dtype=wp.float64)
+        self.num_launches = 0
+        self._controls = wp.to_torch(worlds.data.ctrl)
+        # torch made its tensors on a stream of its own
+        wp.synchronize_device()
+        # a capture compiles nothing: everything runs once before
+        self._launch_step()
+        self._launch_reset()
+        device = arrays.obs.device
+        self._step = Sequence(self._launch_step, device)
+        self._reset = Sequence(self._launch_reset, device)
+        wp.synchronize_device()
+        arrays.clear()
+
+    def step(self, actions: Tensor) -> None:
+        """Steps all environments, whose rows `arrays` has then."""
+        self._controls.copy_(actions)
+        self.arrays.commands.zero_()
+        self._step.replay()
+        self.num_launches += 1
+
+    def reset(self, commands: Tensor) -> None:
+        """Runs RESET or OBSERVE of `kernels/episodes.py` in each environment."""
+        self.arrays.commands.copy_(commands)
+        self._reset.replay()
+        self.num_launches += 1
+
+    def set_options(self, values: Columns, mask: Tensor | None) -> None:
+        """Has the marked environments, or all, take other weights and ranges.
+
+        Raises:
+          SpecError: Options that are not among those, or no numbers.
+        """
+        unknown = sorted({*values} - self._options.names)
+        if unknown:
+            raise SpecError(
+                f"reset options {unknown} cannot change in a GPU's pool; expected 'reset_mask' or "
+                f"{', '.join(sorted(self._options.names)) or 'nothing else'}"
+            )
+        self._options.set(values, mask)
+
+    def _launch_step(self) -> None:
+        arrays = self.arrays
+        self._launch_begin()
+        self._worlds.step(self._frame_skip, contact_forces=self._contact_forces)
+        self._launch_task(arrays.stepping_wp, is_start=False)
+        self._launch_end()
+        self._observe(arrays.stepping_wp)
+        if self._autoreset == SAME_STEP:
+            wp.copy(arrays.final_obs_wp, arrays.obs_wp)
+            wp.copy(arrays.final_infos_wp, arrays.outcome.infos)
+        self._launch_start()
+
+    def _launch_reset(self) -> None:
+        self._launch_begin()
+        self._launch_end()
+        self._launch_start()
+
+    def _launch_begin(self) -> None:
+        arrays = self.arrays
+        wp.launch(
+            begin_step,
+            self._num_envs,
+            [
+                arrays.clock,
+                arrays.commands_wp,
+                self._autoreset,
+                arrays.stepping_wp,
+                arrays.beginning_wp,
+            ],
+        )
+
+    def _launch_task(self, marked: Any, *, is_start: bool) -> None:
+        arrays = self.arrays
+        wp.launch(
+            self._task.kernel,
+            self._num_envs,
+            [self._options.struct, self._sim, arrays.outcome, marked, is_start],
+        )
+
+    def _launch_end(self) -> None:
+        arrays = self.arrays
+        wp.launch(
+            end_step,
+            self._num_envs,
+            [
+                arrays.clock,
+                self._sim,
+                arrays.outcome,
+                arrays.rows,
+                arrays.totals,
+                self._worlds.data.overflow,
+                OVERFLOW_BITS,
+                self._autoreset,
+                self._max_episode_steps,
+                arrays.stepping_wp,
+                arrays.beginning_wp,
+            ],
+        )
+
+    def _launch_start(self) -> None:
+        """Begins episodes of those who are marked, and shows them."""
+        arrays, worlds = self.arrays, self._worlds
+        worlds.clear(arrays.beginning_wp)
+        wp.launch(
+            start_episodes,
+            self._num_envs,
+            [
+                self._task.start,
+                arrays.clock,
+                self._options.noise_scale,
+                self._qpos0,
+                arrays.beginning_wp,
+                worlds.data.qpos,
+                worlds.data.qvel,
+                worlds.flat("cfrc_ext"),
+            ],
+        )
+        worlds.refresh(self._task.after_start)
+        self._launch_task(arrays.beginning_wp, is_start=True)
+        self._observe(arrays.beginning_wp)
+
+    def _observe(self, marked: Any) -> None:
+        at = 0
+        for part in self._parts:
+            at += self._observe_part(part, at, marked)
+        assert at == self.arrays.obs.shape[1]
+
+    def _observe_part(self, part: Part, at: int, marked: Any) -> int:
+        arrays = self.arrays
+        source = self._worlds.flat(part.source)
+        count = source.shape[1] - part.first if part.count is None else part.count
+        low = high = self._options.unused
+        if part.kind == CLIP:
+            low, high = self._options.bound(part.low), self._options.bound(part.high)
+        wp.launch(
+            observe_part,
+            (self._num_envs, count),
+            [
+                part.kind,
+                source,
+                part.first,
+                part.other,
+                low,
+                high,
+                at,
+                marked,
+                arrays.clock.broken,
+                arrays.obs_wp,
+            ],
+        )
+        return count

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Worlds`: mujoco_warp's model and the data of N worlds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mujoco
+import mujoco_warp
+import warp as wp
+from mujoco_warp import OverflowType
+
+from rollouts.errors import EngineError, SpecError
+from rollouts.physics.kernels.structs import Simulation
+
+# what did not fit into memory: contacts or constraint rows are missing then. That an iteration
+# reached its limit is no fault, as it is none of MuJoCo's
+OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
+
+
+class Worlds:
+    """N simulations of one model, all in step.
+
+    Attributes:
+      model, data: mujoco_warp's.
+      host: MuJoCo's own model.
+    """
+
+    def __init__(self, path: str, num_envs: int) -> None:
+        """Reads the model and allocates, on Warp's current device.
+
+        Raises:
+          EngineError: MuJoCo cannot read it. SpecError: mujoco_warp does not have all of it.
+        """
+        try:
+            if path.endswith(".mjb"):
+                self.host = mujoco.MjModel.from_binary_path(path)
+            else:
+                self.host = mujoco.MjModel.from_xml_path(path)
+        except ValueError as error:
+            raise EngineError(f"MuJoCo cannot use the model {path}: {error}") from error
+        # mujoco_warp has no such solver; both solve the same problem
+        if self.host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            self.host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        self.num_envs = num_envs
+        try:
+            self.model = mujoco_warp.put_model(self.host)
+            self.data = mujoco_warp.make_data(self.host, nworld=num_envs)
+        except (NotImplementedError, ValueError) as error:
+            raise SpecError(
+                f"mujoco_warp cannot step the model {path}: {error}. Leave device out: C++ threads "
+                "step it by MuJoCo"
+            ) from error
+        # the pool tells
+        self.model.opt.warn_overflow = 0
+        self._flat: dict[str, Any] = {}
+
+    def body(self, name: str) -> int:
+        """The number of a body, which the C++ pool has found in the model before."""
+        if name.isdigit():
+            return int(name)
+        return int(mujoco.mj_name2id(self.host, mujoco.mjtObj.mjOBJ_BODY, name))
+
+    def flat(self, name: str) -> Any:
+        """An array of the data as (N, elements) of float32, the same memory."""
+        if name not in self._flat:
+            array = getattr(self.data, name)
+            assert array.is_contiguous and array.shape[0] == self.num_envs
+            size = math.prod(array.shape[1:]) * wp.types.type_size(array.dtype)
+            self._flat[name] = wp.array(
+                ptr=array.ptr,
+                dtype=wp.float32,
+                shape=(self.num_envs, size),
+                device=array.device,
+            )
+        return self._flat[name]
+
+    def simulation(self, frame_skip: int, bodies: tuple[int, ...]) -> Any:
+        """What kernels of ours read."""
+        sim, data = Simulation(), self.data
+        sim.timestep = self.host.opt.timestep
+        sim.dt = self.host.opt.timestep * frame_skip
+        sim.first_body, sim.second_body, sim.third_body = (*bodies, 0, 0, 0)[:3]
+        sim.qpos0 = wp.array(self.host.qpos0, dtype=float)
+        sim.body_mass = wp.array(self.host.body_mass, dtype=float)
+        for name in ("qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos"):
+            setattr(sim, name, getattr(data, name))
+        sim.cfrc_ext = self.flat("cfrc_ext")
+        sim.ten_length, sim.ten_velocity = data.ten_length, data.ten_velocity
+        return sim
+
+    def step(self, num_substeps: int, *, contact_forces: bool) -> None:
+        """Moves all worlds; controls stay as they are."""
+        for _ in range(num_substeps):
+            mujoco_warp.step(self.model, self.data)
+        # a step leaves them out, and few tasks look at them
+        if contact_forces:
+            mujoco_warp.rne_postconstraint(self.model, self.data)
+
+    def clear(self, marked: Any) -> None:
+        """Puts the marked worlds where the model begins: time, controls, warm starts."""
+        mujoco_warp.reset_data(self.model, self.data, reset=marked)
+
+    def refresh(self, what: str) -> None:
+        """Computes what follows from positions and velocities; of all worlds.
+
+        Positions, velocities and warm starts stay, so those who do not begin go on as they would.
+        """
+        if what == "kinematics":
+            mujoco_warp.fwd_kinematics(self.model, self.data)
+        elif what == "forward":
+            mujoco_warp.forward(self.model, self.data)
