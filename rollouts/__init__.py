@@ -29,6 +29,7 @@ from rollouts.errors import (
     DTypeError,
     EngineError,
     EnvError,
+    LearnerError,
     NoCallPendingError,
     ProtocolError,
     ReplayWarning,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from rollouts.distributed.worker import RolloutWorker
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
+    from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
     from rollouts.physics.vector_env import PhysicsVectorEnv
     from rollouts.policies.native import NativePolicy
@@ -94,6 +96,7 @@ _LAZY = {
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
+    "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
     "MultiAgentCollector": "rollouts.collecting.multi_agent",
@@ -133,7 +136,9 @@ __all__ = [
     "EnvFnsVectorEnv",
     "EnvSpec",
     "FaultPolicy",
+    "FragmentInbox",
     "Inference",
+    "LearnerError",
     "LearnerQueue",
     "MultiAgentBatch",
     "MultiAgentCollector",

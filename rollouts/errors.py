@@ -58,5 +58,9 @@ class WorkerError(RolloutsError, RuntimeError):
     """No rollout worker is left that could go on; the message has the last failure."""
 
 
+class LearnerError(RolloutsError, RuntimeError):
+    """A learner's actor died, or cannot keep what is handed over to it."""
+
+
 class ReplayWarning(UserWarning):
     """Steps make fewer or shorter items of a replay than they could; the message says why."""

@@ -12,6 +12,8 @@ from rollouts.batch import RolloutBatch
 from rollouts.cluster.bundles import Bundles
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
+from rollouts.distributed.device_options import check_device, transport_of
+from rollouts.distributed.first_config import first_config
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
@@ -31,8 +33,7 @@ from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
 from rollouts.distributed.worker import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
-from rollouts.learner.fragment import Fragment, FragmentHandle
-from rollouts.own_env.registrations import travelling
+from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
 from rollouts.pool.statistics import RunningStatistics
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
@@ -141,32 +142,23 @@ class RolloutCoordinator:
         )
         checks.check_placement(placement, num_workers)
         checks.check_inference(inference, collect, num_workers, has_agents=self._has_agents)
-        config = WorkerConfig(
-            env_id=travelling(env_id),
-            worker_id=0,
-            incarnation=0,
-            num_envs=num_envs_per_worker,
+        check_device(collect, placement, inference, num_workers, has_agents=self._has_agents)
+        config = first_config(
+            env_id,
+            num_workers=num_workers,
+            num_envs_per_worker=num_envs_per_worker,
             rollout_length=rollout_length,
-            batch_size=collect.batch_size,
-            num_threads=num_threads_per_worker,
+            num_threads_per_worker=num_threads_per_worker,
             seed=seed,
-            env_options=dict(env_options or {}),
-            pin_threads=placement.pin_threads,
-            numa_nodes=placement.numa_nodes,
-            # in this process nothing travels
-            pack_frame_stacks=collect.pack_frame_stacks if num_workers else False,
-            keep_final_obs=collect.keep_final_obs,
-            make_env=collect.make_env,
-            num_torch_threads=collect.num_torch_threads,
-            engine=collect.engine,
-            outputs=collect.outputs,
-            returns=collect.returns,
-            mask_actions=collect.mask_actions,
-            policies=collect.policies,
+            env_options=env_options,
+            placement=placement,
+            collect=collect,
         )
         self._weights = self._make_store(config, collect, weights)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
-        rules = FleetRules(faults=faults, queue=queue, lag=lag)
+        self._transport = transport_of(collect)
+        stays = self._transport != "object_store"
+        rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stays)
         self.num_envs_per_worker = num_envs_per_worker
         self._bundles = Bundles.of_workers(
             placement, num_workers=num_workers, num_threads=num_threads_per_worker
@@ -219,6 +211,7 @@ class RolloutCoordinator:
             inference=inference,
             weights=self._weights,
             rules=rules,
+            tensor_transport=self._transport,
         )
 
     def publish_weights(self, weights: Mapping[str, Array | Tensor]) -> int:
@@ -262,6 +255,26 @@ class RolloutCoordinator:
     ) -> list[FragmentHandle]:
         """Does what `get_fragments` does, but leaves the arrays where they are; see `fetch`."""
         return self._take(self._runner.get_pending, num_fragments, timeout_s)
+
+    def hand_over(self, learner: Any, timeout_s: float | None = None) -> FragmentInfo:
+        """Brings one fragment into a learner's actor, past this process; else as `get`.
+
+        The learner has the arrays when this returns, and takes them with `FragmentInbox.take`. A
+        fragment that cannot arrive, because its worker died with it, is counted as lost and the
+        next one goes. After an error it is still here, and not in the learner.
+
+        Args:
+          learner: Handle of an actor whose class inherits from `FragmentInbox`.
+          timeout_s: Seconds to wait; None waits for ever.
+        Raises:
+          LearnerError: The learner's actor died, or cannot keep fragments.
+          SpecError: It is no such actor.
+        """
+
+        def bring(num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
+            return [self._runner.hand_over(learner, timeout_s)]
+
+        return self._take(bring, 1, timeout_s)[0].info
 
     def _take(
         self,
@@ -357,7 +370,7 @@ class RolloutCoordinator:
         Reasons of `discarded`:
           closed          queued when the coordinator was closed
           stale           above max_policy_lag
-          lost            the node that held the arrays died
+          lost            what held the arrays died: a node, or with `tensor_transport` a worker
           duplicate, out_of_order   a worker broke its numbering; never seen yet
         Reasons of `interrupted` and `failures`:
           worker_died     the process or its node ended

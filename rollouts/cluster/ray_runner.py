@@ -6,16 +6,21 @@ Imported only when there are workers to start, so that `num_workers=0` needs no 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Any
 
 from rollouts.cluster.bundles import Bundles
+from rollouts.cluster.hand_over import Transfer, check_learner, ray_transport, wait_until_told
 from rollouts.cluster.inference import InferenceServer
 from rollouts.cluster.ray_session import RaySession, check_connected
+from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.options import Inference
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig
+from rollouts.learner.fragment import FragmentHandle
 
 
 class RayRunner(Supervisor):
@@ -33,6 +38,7 @@ class RayRunner(Supervisor):
         inference: Inference | None,
         weights: WeightStore,
         rules: FleetRules,
+        tensor_transport: TensorTransport = "object_store",
     ) -> None:
         """Starts Ray or joins it, then everything else; waits for none of the actors.
 
@@ -46,7 +52,10 @@ class RayRunner(Supervisor):
           inference: Of the server that acts for all workers; None for none.
           weights: Where the newest weights are.
           rules: See FleetRules.
+          tensor_transport: See `CollectOptions`; not "auto".
         """
+        self._tensor_transport = tensor_transport
+        transport = ray_transport(tensor_transport)
         self._store = weights
         self._server: InferenceServer | None = None
         self._session = RaySession(
@@ -66,7 +75,7 @@ class RayRunner(Supervisor):
                     num_gpus=inference.num_gpus,
                 )
                 make_policy = self._server.make_remote_policy
-            launch = self._session.launcher(make_policy, make_collector)
+            launch = self._session.launcher(make_policy, make_collector, transport)
             super().__init__(
                 config, num_workers, launch, weights=weights, rules=rules, check=check_connected
             )
@@ -79,6 +88,21 @@ class RayRunner(Supervisor):
         if self._server is not None and self._store.latest is not None:
             self._server.offer(self._store.latest)
         super().published()
+
+    def hand_over(self, learner: Any, timeout_s: float | None) -> FragmentHandle:
+        """See `RolloutCoordinator.hand_over`."""
+        check_learner(learner, self._tensor_transport)
+        if self._tensor_transport != "object_store":
+            start_s = time.monotonic()
+            wait_until_told(learner, timeout_s)
+            if timeout_s is not None:
+                timeout_s = max(0.0, timeout_s - (time.monotonic() - start_s))
+        # of a GPU's tensors that another process still owns
+        copies = self._tensor_transport == "cuda_ipc"
+        with self.told_of_workers(timeout_s):
+            return self.queue.hand_over(
+                lambda handle: Transfer(handle, learner, copies=copies), timeout_s
+            )
 
     def close(self) -> None:
         """Ends the workers and the inference server, and Ray if it was started here. Idempotent."""

@@ -89,20 +89,25 @@ class RaySession:
             raise
 
     def launcher(
-        self, make_policy: MakePolicy, make_collector: MakeCollector | None
+        self,
+        make_policy: MakePolicy,
+        make_collector: MakeCollector | None,
+        transport: str | None = None,
     ) -> Callable[[WorkerConfig], ActorHandle]:
         """Returns a function that starts one actor; it does not wait for it.
 
         Args:
           make_policy: See `RolloutWorker`.
           make_collector: See `RolloutWorker`.
+          transport: Ray's name of how tensors leave the actor; None for the object store.
         Raises:
           Exception: make_policy or make_collector cannot be pickled.
         """
         # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
-        actor_class = ray.remote(
-            **self._bundles.actor_options(), max_restarts=0, max_task_retries=0
-        )(_make_host_class())
+        options = self._bundles.actor_options()
+        if transport is not None:
+            options["enable_tensor_transport"] = True
+        actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(_make_host_class())
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
         )
@@ -112,7 +117,10 @@ class RaySession:
             pickled = ray.cloudpickle.dumps(config)
             with connected():
                 actor = actor_class.options(**self.place(config.worker_id))
-                return ActorHandle(actor.remote(sys_path, recipe, pickled))
+                started = actor.remote(sys_path, recipe, pickled)
+                return (
+                    ActorHandle(started) if transport is None else DirectHandle(started, transport)
+                )
 
         return launch
 
@@ -132,16 +140,22 @@ class RaySession:
 
 
 class RemotePayload:
-    """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`."""
+    """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`.
 
-    def __init__(self, ref: Any) -> None:
+    Or, if `in_worker`, tensors in the worker that made them.
+    """
+
+    def __init__(self, ref: Any, *, in_worker: bool = False) -> None:
         self.ref = ref
+        # in this process there is no other end of a direct transport
+        self._options = {"_use_object_store": True} if in_worker else {}
 
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays; see `FragmentHandle.fetch`."""
         check_connected()
         try:
-            payload: Payload = ray.get(self.ref, timeout=max(_MIN_FETCH_S, timeout_s))
+            limit_s = max(_MIN_FETCH_S, timeout_s)
+            payload: Payload = ray.get(self.ref, timeout=limit_s, **self._options)
         except ray.exceptions.GetTimeoutError:
             raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
         except ray.exceptions.RayError as error:
@@ -174,6 +188,45 @@ class ActorHandle:
         """Ends the actor's process; its completed fragments stay."""
         with contextlib.suppress(Exception), connected():
             ray.kill(self._actor, no_restart=True)
+
+
+class DirectHandle(ActorHandle):
+    """The driver's end of a worker whose fragments stay in it until a learner's actor has them."""
+
+    def __init__(self, actor: Any, transport: str) -> None:
+        super().__init__(actor)
+        self._transport = transport
+        tell_of_transports(actor)
+
+    def collect(
+        self, offer: WeightOffer
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
+        """Does what `ActorHandle.collect` does; of a dead worker, the future says so."""
+        with connected():
+            collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
+            try:
+                # Ray looks here whether the actor knows the transport
+                ref = collect.remote(offer)
+            except ray.exceptions.RayActorError as error:
+                died: Future[FragmentInfo | WorkerFailure] = Future()
+                died.set_exception(error)
+                return died, RemotePayload(None, in_worker=True)
+            # calls run in order: when this one ends, the tensors are there
+            return self._actor.last_info.remote().future(), RemotePayload(ref, in_worker=True)
+
+
+def tell_of_transports(actor: Any) -> Any:
+    """Has Ray tell an actor of transports that are not its own; waits for nothing.
+
+    Returns:
+      What `ray.get` waits for, or None where there is nothing to wait for.
+    """
+    manager = ray._private.worker.global_worker.rdt_manager
+    told = manager.actor_id_to_transports_registered
+    if actor._actor_id not in told:
+        manager.register_custom_transports_on_actor(actor)
+    ref = told[actor._actor_id]
+    return None if ref is True else ref
 
 
 def _make_host_class() -> type:
@@ -209,6 +262,13 @@ def _make_host_class() -> type:
             if isinstance(result, WorkerFailure):
                 return result, None
             return result.info, result.payload
+
+        def collect_tensors(self, offer: Any) -> Any:
+            self._info, payload = self.collect(offer)
+            return payload
+
+        def last_info(self) -> Any:
+            return self._info
 
     return RolloutWorkerHost
 

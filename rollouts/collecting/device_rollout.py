@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -58,3 +61,39 @@ class DeviceRollout:
     def num_steps(self) -> int:
         """Steps of all rows: T * B."""
         return self.reward.numel()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors together."""
+        sizes: list[int] = []
+        self._map(lambda one: sizes.append(one.nbytes))
+        return sum(sizes)
+
+    def on_host(self) -> DeviceRollout:
+        """The same in the host's memory, each tensor contiguous; itself where it is so already."""
+        return DeviceRollout(**self._map(lambda one: one.cpu().contiguous()))
+
+    def contiguous(self) -> DeviceRollout:
+        """The same with each tensor contiguous."""
+        return DeviceRollout(**self._map(lambda one: one.contiguous()))
+
+    def copied(self) -> DeviceRollout:
+        """A copy on the same device, which is complete when this returns."""
+        copy = DeviceRollout(**self._map(lambda one: one.clone()))
+        if self.obs.is_cuda:
+            torch.cuda.current_stream(self.obs.device).synchronize()
+        return copy
+
+    def _map(self, function: Callable[[Tensor], Any]) -> dict[str, Any]:
+        """Every field by name, with the function's value in place of each tensor."""
+        found: dict[str, Any] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, Tensor):
+                value = function(value)
+            elif isinstance(value, dict):
+                value = {name: function(each) for name, each in value.items()}
+            elif isinstance(value, tuple):
+                value = tuple(function(each) for each in value)
+            found[one.name] = value
+        return found

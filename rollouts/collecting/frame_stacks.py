@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,11 @@ class PackedRollout:
 
 # of environments with one agent, and of any
 SinglePayload = RolloutBatch | PackedRollout
-Payload = SinglePayload | MultiAgentRollout
+if TYPE_CHECKING:
+    from rollouts.collecting.device_rollout import DeviceRollout
+
+    # with rollouts of a GPU's pool, which need torch
+    Payload = SinglePayload | MultiAgentRollout | DeviceRollout
 
 
 def pack(batch: RolloutBatch) -> PackedRollout:

@@ -31,6 +31,7 @@ class FleetRules:
     faults: FaultPolicy = FaultPolicy()
     queue: QueueLimits = QueueLimits()
     lag: LagRule = LagRule()
+    payloads_in_workers: bool = False  # whether a worker that ends takes what is queued with it
 
 
 class Fleet:
@@ -322,10 +323,14 @@ class Fleet:
             slot.handle.kill()
         slot.handle = slot.starting = slot.info = None
 
+    def _is_needed(self, slot: Slot) -> bool:
+        """Whether a worker without calls still holds what the learner will take."""
+        return self._rules.payloads_in_workers and self._queue.holds_of(slot.config.worker_id)
+
     def _settle(self) -> None:
         """Stops workers that are done and tells the queue when nothing more will come."""
         for slot in self._slots:
-            if slot.state == "draining" and not slot.calls:
+            if slot.state == "draining" and not slot.calls and not self._is_needed(slot):
                 self._abandon(slot, "removed")
                 slot.state = "stopped"
         self._count_idle()

@@ -65,6 +65,13 @@ class LocalRunner:
         self._fill(num_fragments, timeout_s)
         return self.queue.get_handles(num_fragments, timeout_s=0)
 
+    def hand_over(self, learner: Any, timeout_s: float | None) -> FragmentHandle:
+        """Raises ProtocolError: there is no Ray, so no learner in an actor."""
+        raise ProtocolError(
+            "hand_over() with num_workers=0, expected at least 1 worker: here the learner is in "
+            "this process, and get() gives it what was collected"
+        )
+
     def _fill(self, num_fragments: int, timeout_s: float | None) -> None:
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         num_needed = min(num_fragments, self.queue.capacity)

@@ -13,6 +13,7 @@ from typing import get_args
 
 from rollouts.checks import flag, whole_number
 from rollouts.collecting.engine import Engine
+from rollouts.distributed.device_options import Device, TensorTransport, check_transport
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
@@ -174,6 +175,15 @@ class CollectOptions:
         with `inference`.
       policies: Of `MultiAgentCoordinator` alone: group -> name of the policy that acts for it. A
         group that is not there has a policy of its own name; groups with one name share it.
+      device: "cuda" has each worker step its environments on a GPU, beside the policy, as
+        `DeviceCollector` does; fragments are then `DeviceRollout`s. "cpu-emulation" runs the same
+        kernels as loops, for tests. None for a pool of C++ threads.
+      tensor_transport: Of a `device`: how fragments go to a learner's actor, see
+        `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
+        completed outlives it. The others go from worker to learner and are lost with the worker:
+        "gloo" through the host's memory, "cuda_ipc" within one GPU, "nixl" between GPUs and
+        machines. "auto" for NIXL where device="cuda" and it is installed here, else the object
+        store.
     """
 
     batch_size: int | None = None
@@ -187,10 +197,13 @@ class CollectOptions:
     returns: Gae | Nstep | None = None
     mask_actions: bool = False
     policies: Mapping[str, str] | None = None
+    device: Device | None = None
+    tensor_transport: TensorTransport = "auto"
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
         check_one_of("collect.engine", self.engine, get_args(Engine))
+        check_transport(self.device, self.tensor_transport)
         if not _are_names(self.outputs):
             raise SpecError(
                 f"collect.outputs is {self.outputs!r}, expected names such as ('entropy',)"

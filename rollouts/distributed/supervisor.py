@@ -112,12 +112,12 @@ class Supervisor:
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
         """See `LearnerQueue.get`; a TimeoutError also says what the workers are doing."""
-        with self._told_of_workers(timeout_s):
+        with self.told_of_workers(timeout_s):
             return self.queue.get(num_fragments, timeout_s)
 
     def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
         """Does what `get` does, but leaves the arrays where they are."""
-        with self._told_of_workers(timeout_s):
+        with self.told_of_workers(timeout_s):
             return self.queue.get_handles(num_fragments, timeout_s)
 
     def scale_to(self, num_workers: int) -> None:
@@ -164,7 +164,8 @@ class Supervisor:
             _log.warning("the merge thread is in a call that does not return: workers end later")
 
     @contextmanager
-    def _told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
+    def told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
+        """Has a TimeoutError raised inside say what the workers are doing."""
         try:
             yield
         except TimeoutError as error:

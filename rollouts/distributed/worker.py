@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rollouts.batch import MultiAgentRollout
     from rollouts.collecting.batched_env import BatchedEnv
+    from rollouts.collecting.device_rollout import DeviceRollout
     from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
 
@@ -60,6 +61,8 @@ class WorkerConfig:
     outputs: Sequence[str] = ()  # see `Collector`
     returns: Gae | Nstep | None = None  # see `Collector`
     policies: Mapping[str, str] | None = None  # see `CollectOptions`
+    device: str | None = None  # see `CollectOptions`
+    travels_on_host: bool = False  # whether a device's rollouts are copied to the host
 
     @property
     def env_id_offset(self) -> int:
@@ -128,7 +131,7 @@ class CollectorLike(Protocol):
     env: Any
     policy: Any
 
-    def collect(self) -> RolloutBatch | MultiAgentRollout: ...
+    def collect(self) -> RolloutBatch | MultiAgentRollout | DeviceRollout: ...
 
 
 MakePolicy = Callable[[PolicySpec], "Policy"]
@@ -197,13 +200,15 @@ class RolloutWorker:
         payload: Payload = batch
         if self._packs and isinstance(batch, RolloutBatch):
             payload = pack(batch)
+        # of a device's rollout one number
+        versions = np.asarray(batch.policy_version)
         info = FragmentInfo(
             worker_id=self._config.worker_id,
             incarnation=self._config.incarnation,
             seq_no=self._seq_no,
             num_steps=batch.num_steps,
-            min_policy_version=int(batch.policy_version.min()),
-            max_policy_version=int(batch.policy_version.max()),
+            min_policy_version=int(versions.min()),
+            max_policy_version=int(versions.max()),
             collect_s=time.perf_counter() - start_s,
             nbytes=payload.nbytes,
             statistics=take_new(self._collector.env),
@@ -233,6 +238,10 @@ class RolloutWorker:
 
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
     """Makes the usual collector: the worker's environments, policy, Collector."""
+    if config.device is not None:
+        from rollouts.distributed.device_worker import DeviceFragments
+
+        return DeviceFragments(config, make_policy)
     from rollouts.collecting.collector import Collector
 
     env = _build_env(config)
@@ -241,26 +250,9 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
             from rollouts.distributed.agent_policies import build_agent_collector
 
             return build_agent_collector(env, config, make_policy)
-        policy = make_policy(
-            PolicySpec(
-                env_id=config.env_id,
-                single_observation_space=env.single_observation_space,
-                single_action_space=env.single_action_space,
-                num_envs=config.num_envs,
-                env_id_offset=config.env_id_offset,
-                worker_id=config.worker_id,
-                incarnation=config.incarnation,
-                seed=config.policy_seed,
-            )
-        )
-        # a policy that everybody makes with the same seed would sample the same noise everywhere
-        reseed = getattr(policy, "seed", None)
-        if callable(reseed):
-            reseed(config.policy_seed)
-        share_noise(policy, config.noise_seed)
         return Collector(
             env,
-            policy,
+            make_worker_policy(env, config, make_policy),
             config.rollout_length,
             keep_final_obs=config.keep_final_obs,
             num_torch_threads=config.num_torch_threads,
@@ -272,6 +264,28 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
     except BaseException:
         env.close()
         raise
+
+
+def make_worker_policy(env: Any, config: WorkerConfig, make_policy: MakePolicy) -> Policy:
+    """Makes the policy of a worker's environments, with seeds of its own."""
+    policy = make_policy(
+        PolicySpec(
+            env_id=config.env_id,
+            single_observation_space=env.single_observation_space,
+            single_action_space=env.single_action_space,
+            num_envs=config.num_envs,
+            env_id_offset=config.env_id_offset,
+            worker_id=config.worker_id,
+            incarnation=config.incarnation,
+            seed=config.policy_seed,
+        )
+    )
+    # a policy that everybody makes with the same seed would sample the same noise everywhere
+    reseed = getattr(policy, "seed", None)
+    if callable(reseed):
+        reseed(config.policy_seed)
+    share_noise(policy, config.noise_seed)
+    return policy
 
 
 def share_noise(policy: Any, seed: int) -> None:

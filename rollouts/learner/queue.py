@@ -8,19 +8,19 @@ Ray.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.account import Account
+from rollouts.learner.fetching import Claim, Transfer, bring, in_slices
 from rollouts.learner.fragment import Fragment, FragmentHandle
 
-# how long one attempt to fetch arrays may block before `get` looks for close() again
-_RESOLVE_SLICE_S = 0.5
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class LearnerQueue:
         self._expected: dict[int, tuple[int, int]] = {}
         self._failure: Exception | None = None
         self._closed = False
-        self._claims: set[_Claim] = set()
+        self._claims: set[Claim] = set()
         self._num_taken = 0
         self._steps = Account()
         self._fragments = Account()
@@ -102,8 +102,7 @@ class LearnerQueue:
     def snapshot(self) -> tuple[dict[str, Any], QueueLevels]:
         """Returns `stats` and `levels` of the same moment."""
         with self._changed:
-            held = [handle for claim in self._claims for handle in claim.taken]
-            queued = [*self._items, *held]
+            queued = self._queued()
             stats = {
                 "env_steps": self._steps.as_dict(),
                 "fragments": self._fragments.as_dict(),
@@ -115,7 +114,7 @@ class LearnerQueue:
                 depth=len(self._items),
                 wanted=self._total_lacking,
                 num_taken=self._num_taken,
-                held=len(held),
+                held=len(queued) - len(self._items),
             )
             return stats, levels
 
@@ -203,6 +202,23 @@ class LearnerQueue:
         """Does what `get` does, but leaves the arrays where they are."""
         return self._get(num_fragments, timeout_s, lambda handle, deadline: handle)
 
+    def hand_over(
+        self, start: Callable[[FragmentHandle], Transfer], timeout_s: float | None = None
+    ) -> FragmentHandle:
+        """Brings the oldest fragment to a learner elsewhere: `start` begins. Else as `get`."""
+        (transfer,) = self._get(
+            1,
+            timeout_s,
+            lambda handle, deadline: bring(start(handle), deadline, lambda: self.closed),
+        )
+        transfer.keep()
+        return transfer.handle
+
+    def holds_of(self, worker_id: int) -> bool:
+        """Whether a fragment of this worker waits to be taken, or is being fetched."""
+        with self._changed:
+            return any(one.info.worker_id == worker_id for one in self._queued())
+
     def fail(self, error: Exception) -> None:
         """Says that no more will come: `get` serves what is there and then raises `error`."""
         with self._changed:
@@ -237,6 +253,9 @@ class LearnerQueue:
         is fetching still counts, for it may come back.
         """
         return self.snapshot()[0]
+
+    def _queued(self) -> list[FragmentHandle]:
+        return [*self._items, *(handle for claim in self._claims for handle in claim.taken)]
 
     @property
     def _is_over(self) -> bool:
@@ -284,7 +303,7 @@ class LearnerQueue:
                     "never queued together; raise queue.max_queued_fragments to take more at a time"
                 )
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        claim: _Claim = _Claim(num_fragments)
+        claim: Claim = Claim(num_fragments)
         fragments: list[T] = []
         try:
             with self._changed:
@@ -297,7 +316,8 @@ class LearnerQueue:
                     handle = claim.taken[len(fragments)]
                     try:
                         fragments.append(fetch(handle, deadline))
-                    except WorkerError:
+                    except WorkerError as error:
+                        _log.warning("of worker %d: %s", handle.info.worker_id, error)
                         self._lose(claim, handle)
                         self._on_change()
             self._deliver(claim)
@@ -306,7 +326,7 @@ class LearnerQueue:
             raise
         return fragments
 
-    def _take(self, claim: _Claim, deadline: float | None) -> None:
+    def _take(self, claim: Claim, deadline: float | None) -> None:
         """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""
         while True:
             # what is dropped makes room, which must be known before waiting for more
@@ -336,18 +356,9 @@ class LearnerQueue:
         self._on_change()
 
     def _resolve(self, handle: FragmentHandle, deadline: float | None) -> Fragment:
-        """Fetches in slices, so that close() and the deadline are seen while arrays travel."""
-        while True:
-            remaining_s = float("inf") if deadline is None else deadline - time.monotonic()
-            try:
-                return handle.resolve(min(_RESOLVE_SLICE_S, max(0.0, remaining_s)))
-            except TimeoutError:
-                if self.closed:
-                    raise ClosedError("the learner queue is closed") from None
-                if remaining_s <= _RESOLVE_SLICE_S:
-                    raise
+        return in_slices(handle.resolve, deadline, lambda: self.closed)
 
-    def _deliver(self, claim: _Claim) -> None:
+    def _deliver(self, claim: Claim) -> None:
         with self._changed:
             # emptied on the way, so that an interrupt from here on puts nothing back
             while claim.taken:
@@ -355,7 +366,7 @@ class LearnerQueue:
                 self._fragments.deliver(1)
             self._claims.discard(claim)
 
-    def _put_back(self, claim: _Claim) -> None:
+    def _put_back(self, claim: Claim) -> None:
         with self._changed:
             self._claims.discard(claim)
             self._num_taken -= len(claim.taken)
@@ -366,7 +377,7 @@ class LearnerQueue:
                 self._items.extendleft(reversed(claim.taken))
             self._changed.notify_all()
 
-    def _lose(self, claim: _Claim, handle: FragmentHandle) -> None:
+    def _lose(self, claim: Claim, handle: FragmentHandle) -> None:
         with self._changed:
             claim.taken.remove(handle)
             claim.num_lacking += 1
@@ -386,11 +397,3 @@ def _checked_capacity(capacity: int) -> int:
     if capacity < 1:
         raise SpecError(f"capacity is {capacity}, expected at least 1")
     return capacity
-
-
-@dataclass(slots=True, eq=False)
-class _Claim:
-    """What one `get` call lacks and has; the queue locks."""
-
-    num_lacking: int
-    taken: list[FragmentHandle] = field(default_factory=list)

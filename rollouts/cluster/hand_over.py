@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fragments on their way from a worker's actor into a learner's, without the driver's hands."""
+
+from __future__ import annotations
+
+import importlib.util
+import uuid
+from typing import Any
+
+import ray as _typed_ray
+
+from rollouts.cluster.ray_session import (
+    RemotePayload,
+    check_connected,
+    connected,
+    tell_of_transports,
+)
+from rollouts.distributed.device_options import TensorTransport
+from rollouts.errors import EngineError, LearnerError, ProtocolError, SpecError, WorkerError
+from rollouts.learner.fragment import FragmentHandle
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+# Ray does not look at all when asked for 0 s
+_MIN_WAIT_S = 0.001
+
+
+def ray_transport(tensor_transport: TensorTransport) -> str | None:
+    """Returns what Ray calls a transport, ready to be used; None for its object store.
+
+    Raises:
+      EngineError: This Ray has no such transport, or what it needs is not installed.
+    """
+    if tensor_transport == "object_store":
+        return None
+    try:
+        if tensor_transport == "gloo":
+            from rollouts.cluster import gloo_transport
+
+            gloo_transport.register()
+            return gloo_transport.NAME
+        importlib.import_module("ray.experimental.rdt.util")
+    except ImportError as error:
+        raise EngineError(
+            f"collect.tensor_transport={tensor_transport!r} needs torch and a Ray with "
+            f"ray.experimental.rdt, and Ray {ray.__version__} is installed ({error}): "
+            "pip install -U ray, or use 'object_store'"
+        ) from error
+    if tensor_transport == "nixl" and importlib.util.find_spec("nixl") is None:
+        raise EngineError(
+            "collect.tensor_transport='nixl' needs NIXL: pip install nixl, or use 'object_store'"
+        )
+    return tensor_transport
+
+
+def check_learner(learner: Any, tensor_transport: TensorTransport) -> None:
+    """Raises SpecError where an actor cannot be handed fragments."""
+    if not (hasattr(learner, "receive") and hasattr(learner, "settle")):
+        raise SpecError(
+            f"learner is {learner!r}, expected a handle of an actor whose class inherits from "
+            "rollouts.FragmentInbox"
+        )
+    if tensor_transport != "object_store" and not learner._ray_enable_tensor_transport:
+        raise SpecError(
+            f"collect.tensor_transport is {tensor_transport!r}, and the learner's class was made "
+            "without it: decorate it with @ray.remote(enable_tensor_transport=True)"
+        )
+
+
+def wait_until_told(learner: Any, timeout_s: float | None) -> None:
+    """Waits until a learner's actor is there and knows our transport.
+
+    Raises:
+      TimeoutError: It did not start in time.
+      LearnerError: It has died.
+    """
+    with connected():
+        ref = tell_of_transports(learner)
+    if ref is None:
+        return
+    try:
+        ray.get(ref, timeout=timeout_s)
+    except ray.exceptions.GetTimeoutError:
+        raise TimeoutError(f"the learner's actor did not start within {timeout_s} s") from None
+    except ray.exceptions.RayActorError as error:
+        raise LearnerError(f"the learner's actor has died: {error}") from error
+
+
+class Transfer:
+    """One attempt to hand a fragment over to a learner's actor; see `FragmentInbox`."""
+
+    def __init__(self, handle: FragmentHandle, learner: Any, *, copies: bool) -> None:
+        """Starts it; waits for nothing.
+
+        Args:
+          handle: The fragment, whose arrays are in a worker or in Ray's object store.
+          learner: The actor.
+          copies: See `FragmentInbox.receive`.
+        """
+        if not isinstance(handle.fetch, RemotePayload):
+            raise ProtocolError("the arrays of this fragment are not in Ray: take it with get()")
+        self._learner = learner
+        self._ticket = uuid.uuid4().hex
+        # keeps the arrays where they are until it is over
+        self.handle = handle
+        with connected():
+            self._done = learner.receive.remote(self._ticket, handle.info, handle.fetch.ref, copies)
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until the learner has the arrays.
+
+        Raises:
+          TimeoutError: Not yet; call again, or `take_back`.
+          WorkerError: They are lost: the worker or the node that held them died.
+          LearnerError: The learner died, or cannot take fragments.
+        """
+        check_connected()
+        try:
+            error = ray.get(self._done, timeout=max(_MIN_WAIT_S, timeout_s))
+        except ray.exceptions.GetTimeoutError:
+            raise TimeoutError(f"the learner had no fragment within {timeout_s} s") from None
+        except ray.exceptions.RayActorError as error:
+            if error.actor_id == self._learner._actor_id.hex():
+                raise LearnerError(f"the learner's actor has died: {error}") from error
+            raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
+        if error is not None:
+            raise LearnerError(
+                f"the learner could not keep a fragment: {error}; if its class has an __init__, "
+                "that must call super().__init__()"
+            )
+
+    def keep(self) -> None:
+        """Tells the learner that the fragment is its own."""
+        self._settle(True)
+
+    def take_back(self) -> None:
+        """Tells the learner that it does not get the fragment, even if it arrives yet."""
+        self._settle(False)
+
+    def _settle(self, is_delivered: bool) -> None:
+        with connected():
+            self._learner.settle.remote(self._ticket, is_delivered)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What collects in a worker whose pool is a GPU's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rollouts.collecting.device_rollout import DeviceRollout
+    from rollouts.distributed.worker import MakePolicy, WorkerConfig
+
+
+class DeviceFragments:
+    """A DeviceCollector whose rollouts are complete, and fit to travel, when `collect` returns."""
+
+    def __init__(self, config: WorkerConfig, make_policy: MakePolicy) -> None:
+        """Builds the pool, the policy and the collector.
+
+        Raises:
+          EngineError: There is no GPU here, or no compiler for the emulation.
+          SpecError: The policy cannot be a kernel.
+        """
+        import rollouts
+        from rollouts.distributed.worker import make_worker_policy
+
+        self.env: Any = rollouts.make_vec(
+            config.env_id,
+            config.num_envs,
+            device=config.device,
+            seed=config.env_seed,
+            autoreset_mode="same_step",
+            env_id_offset=config.env_id_offset,
+            **config.env_options,
+        )
+        self._on_host = config.travels_on_host
+        try:
+            self.policy = make_worker_policy(self.env, config, make_policy)
+            self._collector = rollouts.DeviceCollector(
+                self.env,
+                self.policy,
+                config.rollout_length,
+                outputs=config.outputs,
+                returns=config.returns,
+            )
+        except BaseException:
+            self.env.close()
+            raise
+
+    def collect(self) -> DeviceRollout:
+        """Collects T steps and waits for the device, so that an error is this rollout's.
+
+        Raises:
+          EnvError: Something went wrong on the device; it names the env_id.
+        """
+        rollout: DeviceRollout = self._collector.collect()
+        self._collector.synchronize()
+        return rollout.on_host() if self._on_host else rollout.contiguous()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FragmentInbox: what a learner that is an actor gets from `RolloutCoordinator.hand_over`."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rollouts.learner.fragment import Fragment, FragmentInfo
+
+if TYPE_CHECKING:
+    from rollouts.collecting.frame_stacks import Payload
+
+
+class FragmentInbox:
+    """Base class of learners in actors: holds what was handed over until the learner takes it.
+
+    A fragment is handed over in two steps, so that it is delivered once whatever fails meanwhile.
+    `receive` brings it; `settle` says that the coordinator counts it as delivered, or that it took
+    the fragment back because it could not wait any longer. Both are called by the coordinator.
+    Only what is settled can be taken.
+
+    Thread-safe. A subclass with an `__init__` calls `super().__init__()`.
+
+    Example:
+      @ray.remote(num_gpus=0.5, enable_tensor_transport=True)
+      class Learner(rollouts.FragmentInbox):
+          def update(self):
+              rollout = self.take().payload
+    """
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._changed = threading.Condition(threading.Lock())
+        self._arrived: dict[str, Fragment] = {}
+        self._taken_back: set[str] = set()
+        self._settled: deque[Fragment] = deque()
+
+    @property
+    def num_fragments(self) -> int:
+        """How many can be taken."""
+        with self._changed:
+            return len(self._settled)
+
+    def take(self, timeout_s: float = 0.0) -> Fragment:
+        """Takes the oldest fragment; its `payload` is a RolloutBatch, DeviceRollout and so on.
+
+        Args:
+          timeout_s: Seconds to wait; in an actor with one thread nothing arrives meanwhile.
+        Raises:
+          TimeoutError: nothing was handed over in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._settled, timeout_s):
+                raise TimeoutError(
+                    f"no fragment was handed over within {timeout_s} s: call "
+                    "RolloutCoordinator.hand_over(learner) first"
+                )
+            return self._settled.popleft()
+
+    def receive(
+        self, ticket: str, info: FragmentInfo, payload: Payload, copies: bool
+    ) -> str | None:
+        """Keeps a fragment until it is settled.
+
+        Args:
+          ticket: Of this attempt to hand it over.
+          info: What it is.
+          payload: Its arrays.
+          copies: Whether their memory is the worker's, who writes it again soon.
+        Returns:
+          What went wrong here; a call that raises is one whose arrays did not arrive.
+        """
+        try:
+            if copies:
+                payload = payload.copied()  # type: ignore[union-attr]
+            with self._changed:
+                if ticket in self._taken_back:
+                    self._taken_back.discard(ticket)
+                else:
+                    self._arrived[ticket] = Fragment(info, payload)
+        except Exception as error:
+            return repr(error)
+        return None
+
+    def settle(self, ticket: str, is_delivered: bool) -> None:
+        """Lets a fragment be taken, or drops it, even if it arrives later."""
+        with self._changed:
+            fragment = self._arrived.pop(ticket, None)
+            if is_delivered and fragment is not None:
+                self._settled.append(fragment)
+                self._changed.notify_all()
+            elif not is_delivered and fragment is None:
+                self._taken_back.add(ticket)

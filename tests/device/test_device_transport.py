@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers with a GPU's pool, as loops here: their fragments in a learner's actor, kills or not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from counter_world import assert_balanced, wait_until
+
+import rollouts
+from rollouts import CollectOptions, DeviceCollector, FaultPolicy, Placement, RolloutCoordinator
+from rollouts.distributed import PolicySpec, WorkerConfig
+from rollouts.errors import LearnerError, ProtocolError, SpecError
+
+torch = pytest.importorskip("torch")
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
+
+pytestmark = pytest.mark.system
+
+ENV_ID, NUM_ENVS, LENGTH = "CartPole-v1", 6, 8
+EMULATION: Any = "cpu-emulation"
+# what a hang is told from
+LIMIT_S = 300.0
+
+Key = tuple[int, int, int]  # worker_id, incarnation, seq_no
+Start = Callable[..., RolloutCoordinator]
+
+
+def make_policy(spec: Any) -> rollouts.TorchPolicy:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor, self.critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+
+        def forward(self, obs: Any) -> Any:
+            return self.actor(obs), self.critic(obs)
+
+    torch.manual_seed(1)
+    return rollouts.TorchPolicy(Net(), spec.single_action_space)
+
+
+def make_learner() -> Any:
+    @ray.remote(num_cpus=0, enable_tensor_transport=True)
+    class Learner(rollouts.FragmentInbox):
+        def take_all(self) -> list[tuple[Key, dict[str, Any]]]:
+            taken = []
+            while self.num_fragments:
+                fragment = self.take()
+                rollout, info = fragment.payload, fragment.info
+                assert isinstance(rollout, rollouts.DeviceRollout)
+                names = ("obs", "action", "reward", "value", "last_obs", "env_id")
+                arrays = {name: getattr(rollout, name).numpy() for name in names}
+                taken.append(((info.worker_id, info.incarnation, info.seq_no), arrays))
+            return taken
+
+    return Learner.remote()
+
+
+@pytest.fixture
+def start(ray_session: Any) -> Iterator[Start]:
+    opened = []
+
+    def make(transport: Any, **kwargs: Any) -> RolloutCoordinator:
+        coordinator = RolloutCoordinator(
+            ENV_ID,
+            make_policy,
+            num_envs_per_worker=NUM_ENVS,
+            rollout_length=LENGTH,
+            collect=CollectOptions(device=EMULATION, tensor_transport=transport),
+            **{"num_workers": 2, **kwargs},
+        )
+        opened.append(coordinator)
+        coordinator.publish_weights(make_policy(rollouts.env_spec(ENV_ID)).weights())
+        return coordinator
+
+    yield make
+    for coordinator in opened:
+        coordinator.close()
+
+
+class Alone:
+    """The rollouts of each life of a worker, collected in this process."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], list[Any]] = {}
+        self._collectors: dict[tuple[int, int], DeviceCollector] = {}
+
+    def rollout(self, key: Key) -> Any:
+        life, seq_no = key[:2], key[2]
+        if life not in self._collectors:
+            self._collectors[life] = self._make(*life)
+            self._found[life] = []
+        while len(self._found[life]) <= seq_no:
+            self._found[life].append(self._collectors[life].collect())
+        return self._found[life][seq_no]
+
+    def _make(self, worker_id: int, incarnation: int) -> DeviceCollector:
+        config = WorkerConfig(
+            env_id=ENV_ID,
+            worker_id=worker_id,
+            incarnation=incarnation,
+            num_envs=NUM_ENVS,
+            rollout_length=LENGTH,
+            batch_size=None,
+            num_threads=1,
+            seed=0,
+            env_options={},
+        )
+        env: Any = rollouts.make_vec(
+            ENV_ID,
+            NUM_ENVS,
+            device=EMULATION,
+            seed=config.env_seed,
+            env_id_offset=config.env_id_offset,
+            autoreset_mode="same_step",
+        )
+        policy = make_policy(env)
+        policy.noise_seed = config.noise_seed
+        return DeviceCollector(env, policy, LENGTH)
+
+
+def check(coordinator: RolloutCoordinator, learner: Any) -> dict[str, Any]:
+    """Compares all that the learner has with what was handed over and with lone rollouts."""
+    taken = ray.get(learner.take_all.remote(), timeout=LIMIT_S)
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    keys = [key for key, _ in taken]
+    assert len(set(keys)) == len(keys) == stats["fragments"]["delivered"]
+    assert stats["env_steps"]["delivered"] == len(keys) * NUM_ENVS * LENGTH
+    alone = Alone()
+    for key, arrays in taken:
+        expected = alone.rollout(key)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, getattr(expected, name), err_msg=f"{key} {name}")
+    return stats
+
+
+@pytest.mark.parametrize("transport", ["gloo", "object_store"])
+def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None:
+    coordinator = start(transport, faults=FaultPolicy(restart_window_s=0.0))
+    learner = make_learner()
+    rng = random.Random(3)
+    ended = threading.Event()
+    num_kills = 0
+
+    def kill() -> None:
+        nonlocal num_kills
+        while not ended.wait(rng.uniform(0.0, 0.5)):
+            pids = [w["pid"] for w in coordinator.stats()["workers"] if w["state"] == "running"]
+            if pids and num_kills < 6:
+                os.kill(rng.choice(pids), signal.SIGKILL)
+                num_kills += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        num_lives = 0
+        while num_lives < 4 or num_kills < 6:
+            coordinator.hand_over(learner, LIMIT_S)
+            num_lives = sum(w["incarnation"] for w in coordinator.stats()["workers"])
+        for _ in range(10):
+            coordinator.hand_over(learner, LIMIT_S)
+    finally:
+        ended.set()
+        killer.join()
+    stats = check(coordinator, learner)
+    assert stats["failures"].keys() == {"worker_died"}
+    assert set(stats["fragments"]["discarded"]) <= ({"lost"} if transport == "gloo" else set())
