@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from rollouts.batch import RolloutBatch
 from rollouts.cluster.bundles import Bundles
+from rollouts.cluster.first_config import first_config
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.device_options import check_device, transport_of
-from rollouts.distributed.first_config import first_config
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.local import LocalRunner
@@ -156,9 +156,8 @@ class RolloutCoordinator:
         )
         self._weights = self._make_store(config, collect, weights)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
-        self._transport = transport_of(collect)
-        stays = self._transport != "object_store"
-        rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stays)
+        stay = transport_of(collect) != "object_store"
+        rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stay)
         self.num_envs_per_worker = num_envs_per_worker
         self._bundles = Bundles.of_workers(
             placement, num_workers=num_workers, num_threads=num_threads_per_worker
@@ -197,7 +196,7 @@ class RolloutCoordinator:
         # only here is Ray needed
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
             from rollouts.cluster.ray_runner import RayRunner
-        # elsewhere it may need a GPU that is not here, or spaces that are not known yet
+        # elsewhere it may need a GPU that is not here, or unknown spaces
         needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
         if collect.make_collector is None and collect.make_env is None and not needs_gpu:
             try_policy(make_policy, config)
@@ -211,7 +210,7 @@ class RolloutCoordinator:
             inference=inference,
             weights=self._weights,
             rules=rules,
-            tensor_transport=self._transport,
+            tensor_transport=transport_of(collect),
         )
 
     def publish_weights(self, weights: Mapping[str, Array | Tensor]) -> int:
@@ -233,8 +232,7 @@ class RolloutCoordinator:
           num_fragments: How many; at most queue.max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
-          A RolloutBatch (T, B, ...). From a single worker's fragment its arrays are read-only,
-          but for stacks of frames, which are formed here.
+          A RolloutBatch (T, B, ...). Of one fragment its arrays are read-only, but for stacks.
         Raises:
           TimeoutError: too few arrived in time; they stay for the next call.
           WorkerError: no worker is left; the message has their last errors.
@@ -259,22 +257,16 @@ class RolloutCoordinator:
     def hand_over(self, learner: Any, timeout_s: float | None = None) -> FragmentInfo:
         """Brings one fragment into a learner's actor, past this process; else as `get`.
 
-        The learner has the arrays when this returns, and takes them with `FragmentInbox.take`. A
-        fragment that cannot arrive, because its worker died with it, is counted as lost and the
-        next one goes. After an error it is still here, and not in the learner.
+        The learner has the arrays when this returns, and takes them with `FragmentInbox.take`. One
+        that died with its worker is counted as lost, and the next one goes. After an error a
+        fragment is still here, and not in the learner.
 
         Args:
           learner: Handle of an actor whose class inherits from `FragmentInbox`.
-          timeout_s: Seconds to wait; None waits for ever.
         Raises:
-          LearnerError: The learner's actor died, or cannot keep fragments.
-          SpecError: It is no such actor.
+          LearnerError: The learner's actor died, or cannot keep it. SpecError: It is no such actor.
         """
-
-        def bring(num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
-            return [self._runner.hand_over(learner, timeout_s)]
-
-        return self._take(bring, 1, timeout_s)[0].info
+        return self._take(partial(self._runner.hand_over, learner), 1, timeout_s)[0].info
 
     def _take(
         self,
@@ -327,9 +319,8 @@ class RolloutCoordinator:
     def drain(self, timeout_s: float | None = None) -> None:
         """Asks for nothing more and waits until what was asked for is complete.
 
-        `get` then delivers what is left, and raises ClosedError when that is too little. A failing
-        worker is not started again, and a hanging one is given up after faults.hang_timeout_s, so
-        this ends.
+        `get` then delivers what is left, and raises ClosedError when that is too little. A worker
+        that fails is not started again, one that hangs is given up after faults.hang_timeout_s.
 
         Args:
           timeout_s: Seconds to wait; None waits as long as it takes.
@@ -397,12 +388,7 @@ class RolloutCoordinator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 

@@ -101,10 +101,7 @@ class PairwiseGloo(TensorTransportManager):
         return Meeting(uuid.uuid4().hex)
 
     def send_multiple_tensors(
-        self,
-        tensors: list[Tensor],
-        tensor_transport_metadata: StoredTensors,
-        communicator_metadata: Meeting,
+        self, tensors: list[Tensor], tensor_transport_metadata: Any, communicator_metadata: Any
     ) -> None:
         """Sends, and waits until the receiver has all.
 
@@ -126,8 +123,8 @@ class PairwiseGloo(TensorTransportManager):
     def recv_multiple_tensors(
         self,
         obj_id: str,
-        tensor_transport_metadata: StoredTensors,
-        communicator_metadata: Meeting,
+        tensor_transport_metadata: Any,
+        communicator_metadata: Any,
         target_buffers: list[Tensor] | None = None,
     ) -> list[Tensor]:
         """Receives into new tensors, or into `target_buffers`.
@@ -135,7 +132,7 @@ class PairwiseGloo(TensorTransportManager):
         Raises:
           OSError, RuntimeError: The sender died or took too long.
         """
-        meta, name = tensor_transport_metadata, communicator_metadata.name
+        meta, name = tensor_transport_metadata, communicator_metadata.name  # StoredTensors, Meeting
         # torch tries a store that is gone for twice its timeout
         socket.create_connection((meta.store_host, meta.store_port), _timeout_s()).close()
         store = _dist.TCPStore(
@@ -158,11 +155,11 @@ class PairwiseGloo(TensorTransportManager):
         return tensors
 
     def garbage_collect(
-        self, obj_id: str, tensor_transport_meta: StoredTensors, tensors: list[Tensor]
+        self, obj_id: str, tensor_transport_meta: Any, tensors: list[Tensor]
     ) -> None:
         """Nothing but the tensors themselves was kept."""
 
-    def abort_transport(self, obj_id: str, communicator_metadata: Meeting) -> None:
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
         """Does nothing: each wait of a transfer ends by itself before Ray gives it up."""
 
     def _open_store(self) -> tuple[str, int]:

@@ -89,8 +89,10 @@ class RayRunner(Supervisor):
             self._server.offer(self._store.latest)
         super().published()
 
-    def hand_over(self, learner: Any, timeout_s: float | None) -> FragmentHandle:
-        """See `RolloutCoordinator.hand_over`."""
+    def hand_over(
+        self, learner: Any, num_fragments: int, timeout_s: float | None
+    ) -> list[FragmentHandle]:
+        """See `RolloutCoordinator.hand_over`: one, whatever `num_fragments` is."""
         check_learner(learner, self._tensor_transport)
         if self._tensor_transport != "object_store":
             start_s = time.monotonic()
@@ -100,9 +102,10 @@ class RayRunner(Supervisor):
         # of a GPU's tensors that another process still owns
         copies = self._tensor_transport == "cuda_ipc"
         with self.told_of_workers(timeout_s):
-            return self.queue.hand_over(
+            handle = self.queue.hand_over(
                 lambda handle: Transfer(handle, learner, copies=copies), timeout_s
             )
+        return [handle]
 
     def close(self) -> None:
         """Ends the workers and the inference server, and Ray if it was started here. Idempotent."""

@@ -107,7 +107,9 @@ class RaySession:
         options = self._bundles.actor_options()
         if transport is not None:
             options["enable_tensor_transport"] = True
-        actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(_make_host_class())
+        actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
+            _make_host_class(brings_torch=transport is not None)
+        )
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
         )
@@ -229,7 +231,7 @@ def tell_of_transports(actor: Any) -> Any:
     return None if ref is True else ref
 
 
-def _make_host_class() -> type:
+def _make_host_class(*, brings_torch: bool = False) -> type:
     """Makes the actor class around RolloutWorker.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
@@ -244,6 +246,9 @@ def _make_host_class() -> type:
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe, self._config = recipe, config
             self._worker: Any = None
+            if brings_torch:
+                # before Ray tells of transports, on a thread of its own: two imports at once fail
+                import torch  # noqa: F401
 
         def start(self) -> Any:
             from rollouts.distributed.worker import build_worker

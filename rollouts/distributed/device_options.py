@@ -23,7 +23,7 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
     """Raises SpecError where a value is unknown, or the two contradict each other."""
     if device is not None:
         check_one_of("collect.device", device, get_args(Device))
-    if tensor_transport == "nccl":
+    if str(tensor_transport) == "nccl":
         raise SpecError(
             "collect.tensor_transport is 'nccl', whose transfers Ray cannot abort: it would kill "
             "the learner with every worker that dies; expected 'nixl', 'cuda_ipc' or 'object_store'"
@@ -70,7 +70,7 @@ def check_device(
     if has_agents:
         raise SpecError(f"{given}, which is for environments with one agent: leave it out")
     if inference is not None:
-        raise SpecError(f"{given} with inference, expected one of them: the policy is a kernel")
+        raise SpecError(f"{given} with inference, expected one of them: policies are on devices")
     if collect.device == "cuda" and not placement.num_gpus:
         raise SpecError(
             f"{given} and placement.num_gpus is 0, so that Ray would hide all GPUs from the "
@@ -83,5 +83,3 @@ def check_device(
                 f"{given}, where collect.{name} cannot be had: leave one of them out; see "
                 "rollouts.DeviceCollector"
             )
-    if collect.engine == "torch":
-        raise SpecError(f"{given}, where the policy is a kernel: leave collect.engine out")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from rollouts.collecting.device_rollout import DeviceRollout
@@ -23,7 +23,7 @@ class DeviceFragments:
         import rollouts
         from rollouts.distributed.worker import make_worker_policy
 
-        self.env: Any = rollouts.make_vec(
+        env: Any = rollouts.make_vec(
             config.env_id,
             config.num_envs,
             device=config.device,
@@ -32,15 +32,16 @@ class DeviceFragments:
             env_id_offset=config.env_id_offset,
             **config.env_options,
         )
-        self._on_host = config.travels_on_host
+        self.env, self._on_host = env, config.travels_on_host
         try:
-            self.policy = make_worker_policy(self.env, config, make_policy)
+            self.policy = make_worker_policy(env, config, make_policy)
             self._collector = rollouts.DeviceCollector(
-                self.env,
+                cast("Any", env),
                 self.policy,
                 config.rollout_length,
                 outputs=config.outputs,
                 returns=config.returns,
+                engine=config.engine,
             )
         except BaseException:
             self.env.close()

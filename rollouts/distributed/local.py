@@ -65,7 +65,9 @@ class LocalRunner:
         self._fill(num_fragments, timeout_s)
         return self.queue.get_handles(num_fragments, timeout_s=0)
 
-    def hand_over(self, learner: Any, timeout_s: float | None) -> FragmentHandle:
+    def hand_over(
+        self, learner: Any, num_fragments: int, timeout_s: float | None
+    ) -> list[FragmentHandle]:
         """Raises ProtocolError: there is no Ray, so no learner in an actor."""
         raise ProtocolError(
             "hand_over() with num_workers=0, expected at least 1 worker: here the learner is in "

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
     from rollouts.batch import RolloutBatch
-    from rollouts.collecting.frame_stacks import Payload
+    from rollouts.collecting.frame_stacks import Payload, SinglePayload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Fragment:
         """
         if isinstance(self.payload, MultiAgentRollout):
             raise ProtocolError("a fragment of several agents has a batch for each group: batches")
-        return join([self.payload])
+        return join([cast("SinglePayload", self.payload)])
 
     @property
     def batches(self) -> MultiAgentRollout:
@@ -76,8 +76,10 @@ class Fragment:
     def policy_version(self) -> NDArray[np.int64]:
         """(T, B), see `RolloutBatch`; forms no stacks."""
         payload = self.payload
-        rest = payload.rest if isinstance(payload, PackedRollout) else payload
-        return rest.policy_version
+        rest: Any = payload.rest if isinstance(payload, PackedRollout) else payload
+        versions: NDArray[np.int64] = rest.policy_version
+        # of a device's rollout one number
+        return np.full(rest.reward.shape, versions) if isinstance(versions, int) else versions
 
     @property
     def worker_id(self) -> int:

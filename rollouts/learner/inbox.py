@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -32,6 +34,9 @@ class FragmentInbox:
 
     def __init__(self) -> None:
         """Begins empty."""
+        # before Ray tells of transports, on a thread of its own: two imports at once fail
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch")
         self._changed = threading.Condition(threading.Lock())
         self._arrived: dict[str, Fragment] = {}
         self._taken_back: set[str] = set()

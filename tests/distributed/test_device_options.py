@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does not fit together of workers with a GPU's pool is refused before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rollouts import CollectOptions, Inference, Placement, RolloutCoordinator
+from rollouts.collecting.frame_stacks import join
+from rollouts.distributed.device_options import transport_of
+from rollouts.errors import ProtocolError, SpecError
+from rollouts.learner.fragment import Fragment, FragmentInfo
+from rollouts.learner.inbox import FragmentInbox
+
+EMULATION: Any = "cpu-emulation"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "collect.device is 'gpu'"),
+        ({"tensor_transport": "gloo"}, "'gloo' without collect.device"),
+        ({"device": EMULATION, "tensor_transport": "nccl"}, "whose transfers Ray cannot abort"),
+        ({"device": EMULATION, "tensor_transport": "pigeon"}, "tensor_transport is 'pigeon'"),
+        ({"device": EMULATION, "tensor_transport": "cuda_ipc"}, "there is no GPU"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        CollectOptions(**options)
+
+
+def test_the_object_store_is_what_is_used_without_a_gpu() -> None:
+    assert transport_of(CollectOptions(device=EMULATION)) == "object_store"
+    assert transport_of(CollectOptions(device=EMULATION, tensor_transport="gloo")) == "gloo"
+
+
+def make_policy(spec: Any) -> Any:
+    raise AssertionError("is not asked for a policy")
+
+
+@pytest.mark.parametrize(
+    ("options", "collect", "message"),
+    [
+        ({"num_workers": 0}, {}, "rollouts.DeviceCollector"),
+        ({"inference": Inference()}, {}, "with inference"),
+        ({}, {"device": "cuda"}, r"expected placement=Placement\(num_gpus=1\)"),
+        ({}, {"keep_final_obs": True}, "collect.keep_final_obs cannot be had"),
+        ({}, {"batch_size": 2}, "collect.batch_size cannot be had"),
+    ],
+)
+def test_what_such_workers_cannot_do(
+    options: dict[str, Any], collect: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"num_workers": 1, **options}
+    with pytest.raises(SpecError, match=message):
+        RolloutCoordinator(
+            "CartPole-v1",
+            make_policy,
+            num_envs_per_worker=2,
+            rollout_length=2,
+            placement=Placement(),
+            collect=CollectOptions(**{"device": EMULATION, **collect}),
+            **arguments,
+        )
+
+
+def test_tensors_are_not_joined() -> None:
+    with pytest.raises(ProtocolError, match=r"get_fragments\(\)\[0\]\.payload"):
+        join([object()])  # type: ignore[list-item]
+
+
+def fragment() -> tuple[FragmentInfo, Any]:
+    numbers: dict[str, Any] = dict.fromkeys(
+        ("worker_id", "incarnation", "seq_no", "num_steps", "min_policy_version"), 1
+    )
+    info = FragmentInfo(**numbers, max_policy_version=1, collect_s=0.0, nbytes=1)
+    return info, object()
+
+
+def test_an_inbox_gives_what_is_settled_alone() -> None:
+    inbox = FragmentInbox()
+    info, payload = fragment()
+    assert inbox.receive("a", info, payload, False) is None
+    assert inbox.num_fragments == 0
+    with pytest.raises(TimeoutError, match="no fragment was handed over within"):
+        inbox.take()
+    inbox.settle("a", True)
+    taken = inbox.take()
+    assert taken.info is info and taken.payload is payload
+
+
+def test_what_was_taken_back_does_not_arrive_later() -> None:
+    inbox = FragmentInbox()
+    info, payload = fragment()
+    inbox.settle("a", False)
+    assert inbox.receive("a", info, payload, False) is None
+    inbox.receive("b", info, payload, False)
+    inbox.settle("b", False)
+    assert inbox.num_fragments == 0
+    # nothing of either is kept
+    assert not inbox._arrived and not inbox._taken_back
+
+
+def test_what_cannot_be_kept_is_said() -> None:
+    inbox = FragmentInbox()
+    info, payload = fragment()
+    said = inbox.receive("a", info, payload, True)
+    assert said is not None and "copied" in said
+
+
+def test_versions_of_a_rollout_with_one_number_have_its_shape() -> None:
+    class Payload:
+        reward, policy_version = np.zeros((3, 2)), 7
+
+    info, _ = fragment()
+    assert Fragment(info, Payload()).policy_version.tolist() == [[7, 7]] * 3  # type: ignore[arg-type]
