@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import uuid
 from typing import Any
@@ -34,6 +35,8 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
     """
     if tensor_transport == "object_store":
         return None
+    # which Ray's shutdown imports, perhaps while a thread of its transports does
+    importlib.import_module("ray.dag.compiled_dag_node")
     try:
         if tensor_transport == "gloo":
             from rollouts.cluster import gloo_transport

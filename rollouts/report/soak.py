@@ -106,7 +106,7 @@ class _Everything(contextlib.ExitStack):
     def __init__(self, seed: int) -> None:
         super().__init__()
         from rollouts.cluster.coordinator import RolloutCoordinator
-        from rollouts.distributed.options import CollectOptions
+        from rollouts.distributed.options import CollectOptions, FaultPolicy
         from rollouts.env_fns import from_env_fns
         from rollouts.pool.make import make_vec
         from rollouts.pool.registry import env_spec
@@ -128,6 +128,8 @@ class _Everything(contextlib.ExitStack):
                 rollout_length=64,
                 seed=seed,
                 collect=CollectOptions(keep_final_obs=True),
+                # workers are killed for as long as it takes
+                faults=FaultPolicy(restart_window_s=0.0),
             )
         )
         # always full after some rounds: what is inserted pushes something out
@@ -164,7 +166,8 @@ class _Everything(contextlib.ExitStack):
             self._replay.update_priorities(batch.key, abs(batch.reward))
 
     def _kill_worker(self) -> None:
-        pids = [one["pid"] for one in self._coordinator.stats()["workers"] if one["pid"]]
+        workers = self._coordinator.stats()["workers"]
+        pids = [one["pid"] for one in workers if one["state"] == "running"]
         if pids:
             with contextlib.suppress(ProcessLookupError):  # it ends already
                 os.kill(self._random.choice(pids), signal.SIGKILL)

@@ -164,7 +164,7 @@ def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        while sum(w["incarnation"] for w in coordinator.stats()["workers"]) < 4:
+        while sum(w["incarnation"] for w in coordinator.stats()["workers"]) < 3:
             coordinator.hand_over(learner, LIMIT_S)
     finally:
         ended.set()

@@ -52,7 +52,11 @@ def test_help_is_the_comment_at_the_field() -> None:
         ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes env_id, num_envs, batch_size"),
         ("CartPole-v1", {"gravty": 2.0}, r"Did you mean gravity \(m/s\^2; downwards\)\?"),
         ("CartPole-v1", {"gravty": 2.0}, "`rollouts envs CartPole-v1` says what each"),
-        ("Ant-v5", {"device": "cuda"}, r"DeviceQueue moves batches of the C\+\+ pool to a GPU"),
+        (
+            "ALE/Pong-v5",
+            {"device": "cuda"},
+            r"DeviceQueue moves batches of the C\+\+ pool to a GPU",
+        ),
         ("CartPole-v1", {"mass_cart": -1.0}, r"above 0, got -1; mass_cart is: kg; of the cart"),
         ("CartPole-v1", {"mass_cart": [1.0, -1.0]}, "mass_cart is: kg; of the cart"),
         ("PongNoFrameskip-v4", {}, r"Did you mean ALE/Pong-v5\?"),
