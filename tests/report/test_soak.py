@@ -22,8 +22,8 @@ linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /pr
 @linux
 def test_memory_files_threads_and_shared_memory_are_counted() -> None:
     before = held()
-    # pages of its own, which no memory freed earlier can serve; many, as a kernel that reclaims idle
-    # pages takes some of the others meanwhile
+    # pages of its own, which no memory freed earlier can serve; many, for a kernel that reclaims
+    # idle pages takes some of the others meanwhile
     block = mmap.mmap(-1, 200_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     block.write(b"x" * 200_000_000)
     ends = threading.Event()
