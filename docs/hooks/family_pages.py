@@ -18,6 +18,7 @@ from rollouts import _native
 from rollouts.cli.envs import space_text as space_text
 from rollouts.families.family import Family
 from rollouts.families.table import FAMILIES, entry_id, family_of
+from rollouts.physics.supported import PHYSICS_IDS
 from rollouts.specs import EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +100,7 @@ def _id_table(specs: Sequence[EnvSpec]) -> str:
         actions = "<br>".join(f"{who}{_plain(space_text(action))}" for who, _, action in groups)
         limit = "none" if spec.max_episode_steps is None else f"{spec.max_episode_steps}"
         solved = "" if spec.reward_threshold is None else f"{spec.reward_threshold:g}"
-        gpu = "yes" if spec.runs_on_gpu else "no"
+        gpu = "yes" if spec.runs_on_gpu or spec.id in PHYSICS_IDS else "no"
         rows.append(f"| `{spec.id}` | {observations} | {actions} | {limit} | {solved} | {gpu} |")
     return "\n".join(rows)
 

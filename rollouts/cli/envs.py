@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from rollouts.errors import EngineError, SpecError
 from rollouts.own_env.registrations import HEADERS, env_source
+from rollouts.physics.supported import PHYSICS_IDS
 from rollouts.pool.registry import close_ids, env_ids, env_spec, multi_agent_ids
 from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
@@ -91,7 +92,7 @@ def _describe(spec: EnvSpec) -> None:
     print(
         f"  time limit         {limit}\n"
         f"  reward threshold   {threshold}\n"
-        f"  runs on            {'the CPU, a GPU' if spec.runs_on_gpu else 'the CPU'}\n"
+        f"  runs on            {_devices(spec)}\n"
         f"  rules              {_rules(spec)}"
     )
     help_of = spec.option_help
@@ -103,6 +104,12 @@ def _describe(spec: EnvSpec) -> None:
     print("  options of make_vec, with their defaults:")
     for name, value, meaning in rows:
         print(f"    {name:<{widths[0]}}  {value:<{widths[1]}}  {meaning}")
+
+
+def _devices(spec: EnvSpec) -> str:
+    if spec.id in PHYSICS_IDS:
+        return "the CPU, a GPU (extra mujoco-warp)"
+    return "the CPU, a GPU" if spec.runs_on_gpu else "the CPU"
 
 
 def _rules(spec: EnvSpec) -> str:

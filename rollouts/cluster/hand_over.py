@@ -35,9 +35,9 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
     """
     if tensor_transport == "object_store":
         return None
-    # which Ray's shutdown imports, perhaps while a thread of its transports does
-    importlib.import_module("ray.dag.compiled_dag_node")
     try:
+        # which Ray's shutdown imports, perhaps while a thread of its transports does
+        importlib.import_module("ray.dag.compiled_dag_node")
         if tensor_transport == "gloo":
             from rollouts.cluster import gloo_transport
 
