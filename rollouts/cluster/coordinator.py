@@ -123,7 +123,7 @@ class RolloutCoordinator:
         inference: Inference | None = None,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
-        self.num_workers = num_workers
+        self.num_workers, self._collect = num_workers, collect
         checks.check_counts(
             num_workers=(num_workers, 0),
             num_envs_per_worker=(num_envs_per_worker, 1),
@@ -239,6 +239,7 @@ class RolloutCoordinator:
           ProtocolError: no weights were published yet, so nothing would ever arrive.
           ClosedError: the coordinator was closed, or drained and has fewer left.
         """
+        checks.check_joined(self._collect)
         fragments = self.get_fragments(num_fragments, timeout_s)
         return join(cast("list[SinglePayload]", [fragment.payload for fragment in fragments]))
 

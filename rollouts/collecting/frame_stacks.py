@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.batch import MultiAgentRollout, RolloutBatch
-from rollouts.errors import ProtocolError
 
 Array = NDArray[Any]
 
@@ -85,13 +84,7 @@ def join(payloads: Sequence[SinglePayload]) -> RolloutBatch:
 
     Raises:
       SpecError: see `RolloutBatch.concatenate`.
-      ProtocolError: They are tensors of a GPU's pool.
     """
-    if not all(isinstance(payload, RolloutBatch | PackedRollout) for payload in payloads):
-        raise ProtocolError(
-            "fragments of workers with a device are DeviceRollouts, which are not joined: "
-            "get_fragments()[0].payload, or hand_over to a learner's actor"
-        )
     packed = [payload for payload in payloads if isinstance(payload, PackedRollout)]
     if packed and len(packed) == len(payloads) and len({p.layout for p in packed}) == 1:
         return _join_packed(packed)

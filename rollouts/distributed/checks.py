@@ -21,7 +21,7 @@ from rollouts.distributed.options import (
 )
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.worker import WorkerConfig
-from rollouts.errors import EngineError, SpecError
+from rollouts.errors import EngineError, ProtocolError, SpecError
 from rollouts.support.field_checks import check_type
 
 _log = logging.getLogger(__name__)
@@ -82,6 +82,15 @@ def check_inference(
         raise SpecError(
             "collect.make_env with inference: the inference actor needs the spaces of one of "
             "rollouts.env_ids(); leave inference out, or use such an environment"
+        )
+
+
+def check_joined(collect: CollectOptions) -> None:
+    """Raises ProtocolError where fragments are tensors, before one is taken."""
+    if collect.device is not None:
+        raise ProtocolError(
+            f"get() with collect.device={collect.device!r}: fragments are DeviceRollouts, which "
+            "are not joined; get_fragments()[0].payload, or hand_over to a learner's actor"
         )
 
 

@@ -6,19 +6,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import MultiAgentRollout
+from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.collecting.frame_stacks import PackedRollout, join
 from rollouts.errors import ProtocolError
 from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
-    from rollouts.batch import RolloutBatch
-    from rollouts.collecting.frame_stacks import Payload, SinglePayload
+    from rollouts.collecting.frame_stacks import Payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,9 @@ class Fragment:
         """
         if isinstance(self.payload, MultiAgentRollout):
             raise ProtocolError("a fragment of several agents has a batch for each group: batches")
-        return join([cast("SinglePayload", self.payload)])
+        if not isinstance(self.payload, RolloutBatch | PackedRollout):
+            raise ProtocolError("a fragment of a worker with a device has tensors: payload")
+        return join([self.payload])
 
     @property
     def batches(self) -> MultiAgentRollout:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rollouts import CollectOptions, Inference, Placement, RolloutCoordinator
-from rollouts.collecting.frame_stacks import join
+from rollouts.distributed.checks import check_joined
 from rollouts.distributed.device_options import transport_of
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
@@ -69,8 +69,11 @@ def test_what_such_workers_cannot_do(
 
 
 def test_tensors_are_not_joined() -> None:
+    check_joined(CollectOptions())
     with pytest.raises(ProtocolError, match=r"get_fragments\(\)\[0\]\.payload"):
-        join([object()])  # type: ignore[list-item]
+        check_joined(CollectOptions(device=EMULATION))
+    with pytest.raises(ProtocolError, match="has tensors: payload"):
+        _ = Fragment(*fragment()).batch
 
 
 def fragment() -> tuple[FragmentInfo, Any]:
