@@ -38,6 +38,9 @@ _JOIN_TIMEOUT_S = 10.0
 
 # Ray ends an attempt at once when asked for 0 s, and then never starts to pull from another node
 _MIN_FETCH_S = 0.01
+# An actor imports these before anything else: Ray tells it of a transport on a thread of its own,
+# and of two threads that import the same at once one fails.
+_TRANSPORT_MODULES = ("torch", "rollouts.distributed.worker", "rollouts.cluster.gloo_transport")
 
 
 class RaySession:
@@ -108,7 +111,7 @@ class RaySession:
         if transport is not None:
             options["enable_tensor_transport"] = True
         actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class(brings_torch=transport is not None)
+            _make_host_class(() if transport is None else _TRANSPORT_MODULES)
         )
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
@@ -231,7 +234,7 @@ def tell_of_transports(actor: Any) -> Any:
     return None if ref is True else ref
 
 
-def _make_host_class(*, brings_torch: bool = False) -> type:
+def _make_host_class(imports: tuple[str, ...] = ()) -> type:
     """Makes the actor class around RolloutWorker.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
@@ -241,14 +244,14 @@ def _make_host_class(*, brings_torch: bool = False) -> type:
 
     class RolloutWorkerHost:
         def __init__(self, sys_path: list[str], recipe: bytes, config: bytes) -> None:
+            import importlib
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe, self._config = recipe, config
             self._worker: Any = None
-            if brings_torch:
-                # before Ray tells of transports, on a thread of its own: two imports at once fail
-                import torch  # noqa: F401
+            for module in imports:
+                importlib.import_module(module)
 
         def start(self) -> Any:
             from rollouts.distributed.worker import build_worker

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counter_world import assert_balanced
+from counter_world import assert_balanced, wait_until
 
 import rollouts
 from rollouts import CollectOptions, DeviceCollector, FaultPolicy, RolloutCoordinator
@@ -174,3 +174,16 @@ def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None
     stats = check(coordinator, learner)
     assert stats["failures"].keys() == {"worker_died"}
     assert set(stats["fragments"]["discarded"]) <= ({"lost"} if transport == "gloo" else set())
+
+
+@pytest.mark.parametrize("transport", ["gloo", "object_store"])
+def test_workers_start_at_once(start: Start, transport: str) -> None:
+    # several threads of an actor import what it needs
+    coordinator = start(transport, num_workers=3)
+    learner = make_learner()
+    for _ in range(6):
+        coordinator.hand_over(learner, LIMIT_S)
+    wait_until(lambda: all(w["state"] == "running" for w in coordinator.stats()["workers"]))
+    stats = check(coordinator, learner)
+    assert stats["failures"] == {}
+    assert not any(w["last_error"] for w in stats["workers"])

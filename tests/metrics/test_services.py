@@ -7,6 +7,8 @@ import json
 import struct
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,9 +104,12 @@ def test_an_offline_run_of_wandb_has_every_sample(
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     first, second = expected()
     counted = "rollouts/env_steps_total"
-    assert list(histories(path)) == [
-        {"rollouts/step": 1000 + each[counted], **each} for each in (first, second)
-    ]
+    logged = [{"rollouts/step": 1000 + each[counted], **each} for each in (first, second)]
+    # wandb's own process writes it, perhaps after the run was finished here
+    deadline = time.monotonic() + 60.0
+    while (found := list(histories(path))) != logged and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert found == logged
 
 
 @pytest.mark.system
