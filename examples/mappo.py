@@ -34,7 +34,7 @@ import torch
 from common.filming import film
 from common.plotting import save_group_curves
 from common.spread import score_spread
-from common.tag import TAG_OPTIONS
+from common.tag import OPTIONS
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -44,9 +44,6 @@ from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.distributed import PolicySpec
 from rollouts.policy import TorchPolicy
 from rollouts.returns import gae
-
-# options of environments that are not their defaults
-OPTIONS: dict[str, dict[str, Any]] = {"TagContinuous-v0": TAG_OPTIONS}
 
 
 class Actor(nn.Module):

@@ -27,7 +27,7 @@ import gymnasium
 import torch
 from common.filming import film
 from common.plotting import save_group_curves
-from common.tag import TAG_OPTIONS
+from common.tag import OPTIONS
 from gymnasium import spaces
 from ppo import Agent
 from torch import Tensor, nn
@@ -40,7 +40,6 @@ from rollouts.policy import make_action_head
 from rollouts.returns import Gae
 
 TARGETS = {"CartPole-v1": 475.0}
-OPTIONS: dict[str, dict[str, Any]] = {"TagContinuous-v0": TAG_OPTIONS}
 ALONE = ""  # the group of environments with one agent
 
 

@@ -18,7 +18,7 @@ class DeviceFragments:
 
         Raises:
           EngineError: There is no GPU here, or no compiler for the emulation.
-          SpecError: The policy cannot be a kernel.
+          SpecError: The policy cannot act on the device.
         """
         import rollouts
         from rollouts.distributed.worker import make_worker_policy
