@@ -9,9 +9,10 @@
 
 Kernels step the environments, compute the policies and estimate advantages; torch learns. Nothing
 is copied to the host and nothing waits for the device but after each update, when the returns of
-episodes are read. Each group of agents has a policy that they share; its network is that of ppo.py,
-whose environments the CPU's threads step. With one epoch of one minibatch the probability ratio is
-1 when its gradient is taken, which makes the gradient that of A2C.
+episodes are read; with --prefetch the next rollout goes on meanwhile. Each group of agents has a
+policy that they share; its network is that of ppo.py, whose environments the CPU's threads step.
+With one epoch of one minibatch the probability ratio is 1 when its gradient is taken, which makes
+the gradient that of A2C.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from rollouts.policy import make_action_head
 from rollouts.returns import Gae
 
 TARGETS = {"CartPole-v1": 475.0}
+CHECK_EVERY = 16  # updates
 ALONE = ""  # the group of environments with one agent
 
 
@@ -53,6 +55,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--env-id", default="CartPole-v1", help="one that runs on a GPU: see `rollouts envs`")
     add("--device", default="cuda", help="cuda, cuda:1 or cpu-emulation")
     add("--engine", default="auto", help="auto, native (a kernel is the policy) or torch")
+    add("--cuda-graph", action="store_true", help="record a rollout's launches once")
+    add("--prefetch", action="store_true", help="step while learning, by the weights before")
     add("--num-envs", type=int, default=1024, help="environments")
     add("--rollout-length", type=int, default=32, help="steps per environment and update")
     add("--total-steps", type=int, default=3_000_000, help="env-steps to train for at most")
@@ -206,7 +210,10 @@ class Trainer:
             args.rollout_length,
             returns=Gae(gamma=args.gamma, gae_lambda=args.gae_lambda),
             engine=args.engine,
+            prefetch=int(args.prefetch),
+            cuda_graph=args.cuda_graph,
         )
+        self.num_updates = 0
         # rollouts of a whole episode, where agents may leave before the others
         longest = env.env_spec.max_episode_steps or 1
         self.num_rollouts = 1 if ALONE in self.learners else -(-longest // args.rollout_length)
@@ -220,8 +227,10 @@ class Trainer:
                 learner.update(rollout, learning_rate)
                 learner.policy.policy_version += 1
             learner.count(rollout)
-        # what went wrong on the device is raised here
-        self.env.synchronize()
+        self.num_updates += 1
+        if self.num_updates % CHECK_EVERY == 0:
+            # what went wrong on the device is raised here, and everything is waited for
+            self.env.synchronize()
         return {
             name: learner.mean_return(self.num_rollouts) for name, learner in self.learners.items()
         }
@@ -283,6 +292,7 @@ def main() -> int:
             if args.target_return is not None and means.get(ALONE, -math.inf) >= args.target_return:
                 break
         env_steps = bar.n
+    trainer.env.synchronize()
     print(f"mean {told(means)} after {env_steps} env-steps on {trainer.device}")
     if writer is not None:
         writer.close()

@@ -13,7 +13,8 @@ from torch import Tensor
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.collecting.device_rollout import DeviceRollout
 from rollouts.collecting.wanted import RETURNS, Wanted
-from rollouts.device.launch_args import DeviceRows, WorldRows
+from rollouts.device.graph import LaunchGraph
+from rollouts.device.launch_args import DeviceRows, Launch, WorldRows
 from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
 from rollouts.device.rows import HeldRows
 from rollouts.device.stepping import DeviceStepping
@@ -197,11 +198,17 @@ class GroupArena:
 class DeviceArena(HeldRows):
     """The rows of all groups in a rollout, used again when nobody holds one of them."""
 
-    def __init__(self, env: DeviceStepping, groups: dict[str, GroupArena], steps: int) -> None:
-        """Makes launches that write the groups' tensors, row after row."""
-        self.groups = groups
+    def __init__(
+        self,
+        env: DeviceStepping,
+        groups: dict[str, GroupArena],
+        steps: int,
+        graph: LaunchGraph | None = None,
+    ) -> None:
+        """Makes launches that write the groups' tensors, row after row; `graph` may record them."""
+        self.groups, self.graph = groups, graph
         self._rows = env.open_rows()
-        self.launch = self._rows.launch
+        self.launch = self.renew_launch()
         shape, device = (steps, env.num_envs), env.device
         self.ended = torch.empty(shape, dtype=torch.bool, device=device)
         self.episode_length = torch.empty(shape, dtype=torch.int32, device=device)
@@ -222,6 +229,17 @@ class DeviceArena(HeldRows):
         ]
         tensors = [one for group in groups.values() for one in group.tensors.values()]
         super().__init__([*tensors, self.ended, self.episode_length], [])
+
+    def renew_launch(self) -> Launch:
+        """Has `launch` be as it was made."""
+        self.launch = type(self._rows.launch).from_buffer_copy(self._rows.launch)
+        return self.launch
+
+    @property
+    def launch_bytes(self) -> bytes:
+        """All that kernels are told in a rollout, but for rows and actions, which stay."""
+        launches = [one for all_of in self.policy_launches.values() for one in all_of]
+        return b"".join(bytes(one) for one in (self.launch, *launches))
 
     def _finals(self) -> list[Tensor]:
         if isinstance(self.launch.rows, WorldRows):

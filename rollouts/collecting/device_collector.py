@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,14 +15,17 @@ from torch import Tensor
 from rollouts.checks import whole_number
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
+from rollouts.collecting.device_rollout import DeviceRollout
 from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
 from rollouts.collecting.wanted import Wanted
 from rollouts.device.device_pool import DevicePool
+from rollouts.device.graph import make_graphs
 from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
 from rollouts.device.rows import RowRing
 from rollouts.device.stepping import DeviceStepping
+from rollouts.device.streams import SideStream
 from rollouts.device.vector_env import DeviceVectorEnv
 from rollouts.errors import SpecError
 from rollouts.returns import Gae, Nstep
@@ -29,6 +34,14 @@ if TYPE_CHECKING:
     from rollouts.policies.protocol import Policy
 
 _ALONE = ""  # the group of environments with one agent
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A rollout that was launched, by weights of these versions of the groups' policies."""
+
+    arena: DeviceArena
+    versions: dict[str, int]
 
 
 class DeviceCollector:
@@ -47,6 +60,10 @@ class DeviceCollector:
     of and in which precision, and a kernel draws the actions by the same noise. A large network is
     faster so. `collect` then waits once, to value what truncated episodes ended with.
 
+    With `prefetch=1` the device steps the next rollout while it learns from the last one, on a
+    stream of its own. With `cuda_graph=True` the steps of a rollout are recorded once and started
+    as one, which spares the host a launch for each.
+
     A rollout's tensors are its own as long as somebody holds one of them. What goes wrong on the
     device (a value that is not finite, say) is raised by `synchronize`.
 
@@ -62,6 +79,8 @@ class DeviceCollector:
         outputs: Sequence[str] = (),
         returns: Gae | Nstep | None = None,
         engine: Engine = "auto",
+        prefetch: int = 0,
+        cuda_graph: bool = False,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -76,11 +95,16 @@ class DeviceCollector:
             `rollouts.returns`.
           engine: "native": kernels compute the policy. "torch": torch does, of TorchPolicies.
             "auto": kernels, of modules that native code can read, else torch.
+          prefetch: 1: each rollout but the first is of the weights before the last update, as its
+            `policy_version` says. Between two calls of `collect` nobody else may use the
+            environments, and what reads a rollout is launched on the stream that calls `collect`.
+          cuda_graph: True: Python code of the policy's module is run twice for each of the few
+            rollouts that are held at once, and must not wait for the device.
 
         Raises:
           SpecError: The pool is none of a GPU or autoresets otherwise, rollout_length is below 1,
-            or the policy cannot be read, does not fit or has no such outputs. EngineError: As
-            `make_vec`.
+            prefetch is neither 0 nor 1, or the policy cannot be read, does not fit or has no such
+            outputs. EngineError: As `make_vec`.
         """
         if not isinstance(env, DevicePool):
             raise SpecError(
@@ -102,6 +126,12 @@ class DeviceCollector:
             name: Wanted(outputs, returns, one.action_space) for name, one in rows.items()
         }
         self._env_id = {name: _env_ids(env, one) for name, one in rows.items()}
+        self._prefetches = bool(whole_number("prefetch", prefetch, 0, 1))
+        self._side = SideStream(env.device)
+        self._ahead: _Begun | None = None
+        self._make_graph = (
+            make_graphs(env.device, emulated=env.is_emulated) if cuda_graph else lambda: None
+        )
         self._read_policies()
         self._must_reset = True
         self._last_obs: dict[str, Tensor] = {}
@@ -112,7 +142,9 @@ class DeviceCollector:
             yield self.collect()
 
     def reset(self) -> None:
-        """Has the next rollout begin with new episodes."""
+        """Has the next rollout begin with new episodes; one that was begun is dropped."""
+        self._side.join()
+        self._ahead = None
         self._must_reset = True
 
     def collect(self) -> Any:
@@ -122,27 +154,15 @@ class DeviceCollector:
           A `DeviceRollout`, or of environments with agents a dict of group -> `DeviceRollout`.
 
         Raises:
-          SpecError: A policy's module has got another layer that cannot be read.
-          ClosedError: The environments were closed.
+          SpecError: A policy's module has got another layer that cannot be read, or does what a
+            CUDA graph cannot record. ClosedError: The environments were closed.
         """
-        if not all(
-            still_computes(one.native, self.policies[name]) for name, one in self._acting.items()
-        ):
-            self._read_policies()
-        versions = {name: policy.policy_version for name, policy in self.policies.items()}
-        for acting in self._acting.values():
-            acting.weights.refresh()
-        if self._must_reset:
-            self._begin()
-        arena = self._ring.take()
-        for name, group in arena.groups.items():
-            group.tensors["obs"][0].copy_(self._last_obs[name])
-        self._run(arena)
-        self._last_obs = {name: one.tensors["obs"][-1] for name, one in arena.groups.items()}
-        found = {
-            name: group.rollout(self._env_id[name], arena.episode_length, versions[name])
-            for name, group in arena.groups.items()
-        }
+        found = self._finish(self._ahead or self._begin())
+        self._ahead = None
+        if self._prefetches:
+            # what is wrong with the weights is raised by the next call, which begins one itself
+            with suppress(SpecError):
+                self._ahead = self._begin()
         return found.get(_ALONE, found)
 
     def synchronize(self) -> None:
@@ -159,7 +179,7 @@ class DeviceCollector:
 
     def _read_policies(self) -> None:
         env = self.env
-        self._acting: dict[str, DevicePolicy] = {}
+        read: dict[str, DevicePolicy] = {}
         kept = {}
         for name, policy in self.policies.items():
             rows = self._rows[name]
@@ -169,7 +189,7 @@ class DeviceCollector:
             except SpecError as error:
                 of = f" of group {name!r}" if name else ""
                 raise SpecError(f"the policy{of} cannot act on the device: {error}") from error
-            self._acting[name] = acting
+            read[name] = acting
             keeps_all = getattr(policy, "keeps_states", False)
             kept[name] = self.rollout_length if keeps_all else 1
 
@@ -178,11 +198,11 @@ class DeviceCollector:
                 name: GroupArena(
                     acting, self._wanted[name], self.rollout_length, kept[name], env.device
                 )
-                for name, acting in self._acting.items()
+                for name, acting in read.items()
             }
-            return DeviceArena(env, groups, self.rollout_length)
+            return DeviceArena(env, groups, self.rollout_length, self._make_graph())
 
-        self._ring = RowRing(env.num_envs, make)
+        self._acting, self._ring = read, RowRing(env.num_envs, make)
 
     def _acting_of(self, policy: Any, rows: ActorRows, obs_space: Any) -> DevicePolicy:
         if self._engine == "torch":
@@ -200,43 +220,75 @@ class DeviceCollector:
 
     def _with_torch(self, policy: Any, rows: ActorRows) -> DevicePolicy:
         device, emulated = self.env.device, self.env.is_emulated
-        forward = TorchForward(policy, rows, device)
+        forward = TorchForward(policy, rows, device, is_copied=self._prefetches)
         return DevicePolicy(forward.native, rows, device, emulated=emulated, forward=forward)
 
-    def _begin(self) -> None:
-        obs, _ = self.env.reset()
-        self._last_obs = dict(obs) if isinstance(obs, dict) else {next(iter(self._rows)): obs}
-        self._must_reset = False
+    def _begin(self) -> _Begun:
+        """Launches a rollout by the policies as they are now."""
+        if not all(
+            still_computes(one.native, self.policies[name]) for name, one in self._acting.items()
+        ):
+            self._read_policies()
+        versions = {name: policy.policy_version for name, policy in self.policies.items()}
+        for acting in self._acting.values():
+            acting.refresh()
+        if self._must_reset:
+            obs, _ = self.env.reset()
+            obs = obs if isinstance(obs, dict) else {next(iter(self._rows)): obs}
+            self._last_obs, self._must_reset = dict(obs), False
+        arena = self._ring.take()
+        for name, group in arena.groups.items():
+            group.tensors["obs"][0].copy_(self._last_obs[name])
+        self._last_obs = {name: one.tensors["obs"][-1] for name, one in arena.groups.items()}
+        self.env.refill(arena.renew_launch())
+        for name in arena.groups:
+            for launch in arena.policy_launches[name]:
+                self._acting[name].fill(launch)
+                launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
+        if self._prefetches:
+            with self._side.begin():
+                self._run(arena)
+        else:
+            self._run(arena)
+        return _Begun(arena, versions)
 
     def _run(self, arena: DeviceArena) -> None:
+        if arena.graph is None:
+            self._steps(arena)
+        else:
+            keys = [(one.key, arena.launch_bytes) for one in self._acting.values()]
+            arena.graph.run(keys, lambda: self._steps(arena))
+        self.env.count_steps(self.rollout_length)
+
+    def _steps(self, arena: DeviceArena) -> None:
         """T + 1 launches of each policy, and between them T of the environments."""
-        env = self.env
-        env.refill(arena.launch)
         for t in range(self.rollout_length):
             for name in arena.groups:
-                self._forward(arena, name, t)
-                self._launch(arena, name, t)
+                self._act(arena, name, t)
             arena.launch.rows = arena.env_rows[t]
-            env.step_rows(arena.launch, arena.env_actions[t])
+            self.env.step_rows(arena.launch, arena.env_actions[t])
+        for name in arena.groups:
+            self._act(arena, name, self.rollout_length)
+
+    def _act(self, arena: DeviceArena, name: str, t: int) -> None:
+        acting = self._acting[name]
+        if acting.forward is not None:
+            acting.forward.run(arena.groups[name].tensors["obs"][t])
+        acting.launch(arena.policy_launches[name][t])
+
+    def _finish(self, begun: _Begun) -> dict[str, DeviceRollout]:
+        """Values what truncated episodes ended with, where torch does that."""
+        arena = begun.arena
+        self._side.join()
         for name, group in arena.groups.items():
-            forward = self._forward(arena, name, self.rollout_length)
-            self._launch(arena, name, self.rollout_length)
-            if forward is not None:
-                forward.bootstrap(group.tensors, group.tensors["final_obs"])
-                self._launch(arena, name, self.rollout_length + 1)
-
-    def _forward(self, arena: DeviceArena, name: str, t: int) -> TorchForward | None:
-        """Has torch compute a policy, where it does."""
-        forward = self._acting[name].forward
-        if forward is not None:
-            forward.run(arena.groups[name].tensors["obs"][t])
-        return forward
-
-    def _launch(self, arena: DeviceArena, name: str, t: int) -> None:
-        launch = arena.policy_launches[name][t]
-        self._acting[name].fill(launch)
-        launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
-        self._acting[name].launch(launch)
+            acting = group.policy
+            if acting.forward is not None:
+                acting.forward.bootstrap(group.tensors, group.tensors["final_obs"])
+                acting.launch(arena.policy_launches[name][self.rollout_length + 1])
+        return {
+            name: group.rollout(self._env_id[name], arena.episode_length, begun.versions[name])
+            for name, group in arena.groups.items()
+        }
 
 
 def _rows_of(env: DeviceStepping) -> dict[str, ActorRows]:

@@ -210,6 +210,21 @@ class DevicePolicy:
             launch.chosen.env_action = self.env_action.data_ptr()
             launch.chosen.low, launch.chosen.high = (one.data_ptr() for one in self._bounds)
 
+    def refresh(self) -> None:
+        """Takes over the module's weights; does not wait for the device.
+
+        Raises:
+          SpecError: A layer was replaced since the module was read.
+        """
+        self.weights.refresh()
+        if self.forward is not None:
+            self.forward.refresh()
+
+    @property
+    def key(self) -> Any:
+        """Equal as long as torch does the same before a launch."""
+        return self.forward and self.forward.key
+
     def launch(self, launch: PolicyLaunch) -> None:
         """Puts a launch on the stream."""
         self._kernel.launch(launch, self._num_blocks, _NUM_THREADS)

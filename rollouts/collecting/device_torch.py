@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from rollouts.collecting.device_policy import ActorRows
 from rollouts.collecting.engine import head_of, parts_of
+from rollouts.device.emulation import run_or_record
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
 from rollouts.policies.native import NativePolicy
@@ -29,8 +32,16 @@ class TorchForward:
       no_inputs: The same, of zeros.
     """
 
-    def __init__(self, policy: Any, rows: ActorRows, device: torch.device) -> None:
+    def __init__(
+        self, policy: Any, rows: ActorRows, device: torch.device, *, is_copied: bool = False
+    ) -> None:
         """Makes the tensors; does not call the module yet.
+
+        Args:
+          policy: What acts.
+          rows: For whom.
+          device: Where.
+          is_copied: Call a copy of the module, whose weights are those of the last `refresh`.
 
         Raises:
           SpecError: The policy is no TorchPolicy with a head of ours, has memory, acts in another
@@ -52,6 +63,9 @@ class TorchForward:
                 "draws actions: use a head of rollouts.policy"
             )
         self._policy, self._rows = policy, rows
+        self._module = policy.module
+        if is_copied:
+            self._module = copy.deepcopy(policy.module).requires_grad_(False)
         self._sizes = _sizes(rows.action_space)
         count = sum(self._sizes)
         self.inputs = torch.zeros(rows.num_rows, count, device=device)
@@ -72,13 +86,31 @@ class TorchForward:
         self.native.seed_with(policy.noise_seed)
         self.native.made_of = parts_of(policy)
 
-    @torch.inference_mode()
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Takes over the module's weights, where a copy acts; does not wait for the device."""
+        module = self._policy.module
+        if self._module is not module:
+            self._module.load_state_dict(module.state_dict())
+            self._module.train(module.training)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal as long as `run` does the same: where the weights lie, and in which mode."""
+        module = self._module
+        tensors = [*module.parameters(), *module.buffers()]
+        return (module.training, *(one.data_ptr() for one in tensors))
+
     def run(self, obs: Tensor) -> None:
         """Writes the module's outputs for obs (N, [A,] *obs_shape) into `inputs`.
 
         Raises:
           SpecError: The module returned something else than `TorchPolicy` describes.
         """
+        run_or_record(partial(self._run, obs))
+
+    @torch.inference_mode()
+    def _run(self, obs: Tensor) -> None:
         self.inputs.copy_(self._outputs(obs.reshape(-1, *self._rows.obs_shape)))
 
     @torch.inference_mode()
@@ -99,7 +131,7 @@ class TorchForward:
 
     def _outputs(self, obs: Tensor) -> Tensor:
         """(B, sizes): the head's inputs one after the other, then the value."""
-        outputs = self._policy.module(obs)
+        outputs = self._module(obs)
         check_module_outputs(outputs, output_names(self._policy.head), len(obs))
         first, *others, value = outputs
         parts = [first, *(one.expand_as(first) for one in others), value]

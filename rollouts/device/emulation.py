@@ -6,6 +6,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 from rollouts.device.kernel_source import KernelSource
@@ -17,6 +21,28 @@ from rollouts.own_env.compiler import find_compiler
 _LIBRARY = "kernel.so"
 # a GPU's arithmetic: nothing contracted
 _FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+Calls = list[Callable[[], None]]
+_recorded: ContextVar[Calls | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[Calls]:
+    """Has kernels inside be kept in place of being run, with copies of their arguments."""
+    calls: Calls = []
+    token = _recorded.set(calls)
+    try:
+        yield calls
+    finally:
+        _recorded.reset(token)
+
+
+def run_or_record(call: Callable[[], None]) -> None:
+    """Calls it, or keeps it where kernels are kept: a GPU's graph records torch by itself."""
+    calls = _recorded.get()
+    if calls is None:
+        call()
+    else:
+        calls.append(call)
 
 
 class HostKernel:
@@ -52,7 +78,9 @@ class HostKernel:
         """Runs `num_blocks` blocks of `num_threads` threads to their end."""
         self.num_launches += 1
         entry = self._entries[-1 if args.takes_many_steps else 0]
-        entry(args, num_blocks, num_threads, self._backwards)
+        if _recorded.get() is not None:
+            args = type(args).from_buffer_copy(args)
+        run_or_record(partial(entry, args, num_blocks, num_threads, self._backwards))
 
 
 def _compiled(source: KernelSource) -> Path:

@@ -220,10 +220,14 @@ class DeviceStepping(DevicePool):
         Args:
           launch: Of `open_rows`.
           actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
+            `count_steps` is told of such steps.
         """
         self._give(launch, actions)
         self._launch(launch)
-        self._env_steps += self.num_envs
+
+    def count_steps(self, num_steps: int) -> None:
+        """Counts steps of all environments that were launched by `step_rows`."""
+        self._env_steps += num_steps * self.num_envs
 
     def _launch(self, launch: Launch) -> None:
         """Puts a launch on the stream."""

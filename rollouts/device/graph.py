@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LaunchGraph`: many launches that are recorded once and started as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rollouts.device.emulation import recording
+from rollouts.errors import SpecError
+
+
+class LaunchGraph(ABC):
+    """Launches whose arguments stay as they are, while what these point to changes.
+
+    The first time they are launched one by one, by which libraries get ready that make memory then;
+    the second time they are recorded.
+    """
+
+    def __init__(self) -> None:
+        """Has recorded nothing."""
+        self._key: Any = None
+        self.is_recorded = False
+
+    def run(self, key: Any, launch: Callable[[], None]) -> None:
+        """Does what `launch()` does.
+
+        Args:
+          key: Equal as long as `launch` launches the same with the same arguments.
+          launch: Launches everything, and nothing that waits for the device.
+
+        Raises:
+          SpecError: `launch` does what a graph cannot.
+        """
+        if key != self._key:
+            self._key, self.is_recorded = key, False
+            launch()
+            return
+        if not self.is_recorded:
+            self._record(launch)
+            self.is_recorded = True
+        self._replay()
+
+    @abstractmethod
+    def _record(self, launch: Callable[[], None]) -> None:
+        """Keeps what is launched, which is not done yet."""
+
+    @abstractmethod
+    def _replay(self) -> None:
+        """Does what was recorded."""
+
+
+class CudaGraph(LaunchGraph):
+    """A CUDA graph; its memory is that of all graphs of `pool`, of which one runs at a time."""
+
+    def __init__(self, device: torch.device, pool: Any) -> None:
+        """Records on `device`."""
+        super().__init__()
+        self._device, self._pool = device, pool
+        self._graph: Any = None
+
+    def _record(self, launch: Callable[[], None]) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.device(self._device), torch.cuda.graph(self._graph, pool=self._pool):
+                launch()
+        except RuntimeError as error:
+            raise SpecError(
+                "the policy's module does what a CUDA graph cannot record, such as waiting for a "
+                f"number of the device: leave cuda_graph out ({error})"
+            ) from error
+
+    def _replay(self) -> None:
+        self._graph.replay()
+
+
+class HostGraph(LaunchGraph):
+    """What a `CudaGraph` is, of kernels that the host runs."""
+
+    def __init__(self) -> None:
+        """Has recorded nothing."""
+        super().__init__()
+        self._calls: list[Callable[[], None]] = []
+
+    def _record(self, launch: Callable[[], None]) -> None:
+        with recording() as self._calls:
+            launch()
+
+    def _replay(self) -> None:
+        for call in self._calls:
+            call()
+
+
+def make_graphs(device: torch.device, *, emulated: bool) -> Callable[[], LaunchGraph]:
+    """What makes graphs, of which one runs at a time."""
+    if emulated:
+        return HostGraph
+    pool = torch.cuda.graph_pool_handle()
+    return lambda: CudaGraph(device, pool)

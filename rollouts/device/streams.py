@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`SideStream`: work of a device that its caller does not wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class SideStream:
+    """A second stream of a GPU; on the host, where there are none, work is done at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Makes the stream."""
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._done: torch.cuda.Event | None = None
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Has launches inside follow what was launched on the caller's stream before, and nothing
+        that comes there later."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            yield
+            self._done = self._stream.record_event()
+
+    def join(self) -> None:
+        """Has what the caller launches from here on follow what was begun; does not wait."""
+        if self._done is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._done)
+            self._done = None
