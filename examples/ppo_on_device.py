@@ -6,13 +6,15 @@
     python examples/ppo_on_device.py --env-id Pendulum-v1 --gamma 0.9 continuous actions
     python examples/ppo_on_device.py --env-id TagContinuous-v0 --gif  5 taggers, 100 runners
     python examples/ppo_on_device.py --num-epochs 1 --num-minibatches 1    is A2C
+    torchrun --nproc-per-node 2 examples/ppo_on_device.py             on two GPUs
 
 Kernels step the environments, compute the policies and estimate advantages; torch learns. Nothing
 is copied to the host and nothing waits for the device but after each update, when the returns of
 episodes are read; with --prefetch the next rollout goes on meanwhile. Each group of agents has a
 policy that they share; its network is that of ppo.py, whose environments the CPU's threads step.
 With one epoch of one minibatch the probability ratio is 1 when its gradient is taken, which makes
-the gradient that of A2C.
+the gradient that of A2C. Of several processes each steps --num-envs environments of its own and
+takes the mean of all gradients (DistributedDataParallel).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 
 import gymnasium
 import torch
+from common.data_parallel import Processes
 from common.filming import film
 from common.plotting import save_group_curves
 from common.tag import OPTIONS
@@ -96,9 +99,11 @@ class Learner:
         action_space: gymnasium.Space[Any],
         device: torch.device,
         args: argparse.Namespace,
+        processes: Processes,
     ) -> None:
-        self.args, self.action_space = args, action_space
+        self.args, self.action_space, self.processes = args, action_space, processes
         self.model = Agent(obs_space, action_space).to(device)
+        self.wrapped = processes.wrap(self.model)
         self.policy = rollouts.TorchPolicy(self.model, action_space, seed=args.seed, device=device)
         self.head = make_action_head(action_space)
         self.generator = torch.Generator(device).manual_seed(args.seed)
@@ -124,7 +129,8 @@ class Learner:
             there = there[self._permutation(there)[: args.max_rows]]
         for _ in range(args.num_epochs):
             order = there[self._permutation(there)]
-            for index in order.split(max(1, -(-len(order) // args.num_minibatches))):
+            # as many in each process
+            for index in order.tensor_split(args.num_minibatches):
                 loss = self.loss(*(one[index] for one in steps))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
@@ -138,7 +144,7 @@ class Learner:
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor
     ) -> Tensor:
         """The clipped objective on one minibatch."""
-        *params, value = self.model(obs)
+        *params, value = self.wrapped(obs)
         log_prob, entropy = self.head.evaluate(params, action)
         ratio = (log_prob - old_log_prob).exp()
         advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
@@ -153,7 +159,8 @@ class Learner:
         if "active" in rollout.extras:
             ended &= rollout.extras["active"]
         returns = torch.where(ended, rollout.episode_return, 0.0)
-        self._ended.append(torch.stack([ended.sum().double(), returns.sum()]))
+        sums = torch.stack([ended.sum().double(), returns.sum()])
+        self._ended.append(self.processes.add_up(sums))
 
     def mean_return(self, num_rollouts: int, num_episodes: int = 100) -> float:
         """Of the last episodes; NaN before there are so many. Waits for the device.
@@ -178,14 +185,16 @@ class Learner:
 class Trainer:
     """Environments, and a learner for each group of agents, on one device."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, processes: Processes) -> None:
         self.args = args
         self.options = OPTIONS.get(args.env_id, {})
         env: Any = rollouts.make_vec(
             args.env_id,
             args.num_envs,
-            device=args.device,
+            device=processes.device,
             seed=args.seed,
+            # streams of random numbers are those of one pool of all processes' environments
+            env_id_offset=processes.rank * args.num_envs,
             autoreset_mode="same_step",
             **self.options,
         )
@@ -196,7 +205,7 @@ class Trainer:
             obs_space, action_space = group.single_observation_space, group.single_action_space
             if not isinstance(obs_space, spaces.Box):
                 raise rollouts.SpecError(f"{args.env_id} shows no numbers a network could read")
-            self.learners[name] = Learner(obs_space, action_space, self.device, args)
+            self.learners[name] = Learner(obs_space, action_space, self.device, args, processes)
         self.trained = {*(args.train or self.learners)}
         if not self.trained <= {*self.learners}:
             known = ", ".join(filter(None, self.learners)) or "none: leave --train out"
@@ -271,28 +280,44 @@ class Trainer:
 def main() -> int:
     """Trains; returns 0, 1 where a target was missed, or 2 where it could not begin."""
     args = parse_args()
+    processes = Processes(args.device)
     try:
-        trainer = Trainer(args)
+        return train(Trainer(args, processes), args, processes)
     except rollouts.RolloutsError as error:
         print(f"ppo_on_device: {error}", file=sys.stderr)
         return 2
-    writer = None if args.run_dir is None else SummaryWriter(args.run_dir)
+    finally:
+        processes.close()
+
+
+def train(trainer: Trainer, args: argparse.Namespace, processes: Processes) -> int:
+    """Trains until the end or the target; the first process writes what there is to be written."""
+    writes = args.run_dir is not None and processes.is_first
+    writer = SummaryWriter(args.run_dir) if writes else None
     history: dict[str, list[tuple[int, float]]] = {name: [] for name in trainer.learners}
     means = dict.fromkeys(trainer.learners, math.nan)
-    with tqdm(total=args.total_steps, unit=" env-steps", unit_scale=True) as bar:
-        while bar.n < args.total_steps:
-            means = trainer.update(args.learning_rate * (1 - bar.n / args.total_steps))
+    env_steps, per_update = 0, processes.count * args.num_envs * args.rollout_length
+    with tqdm(
+        total=args.total_steps,
+        unit=" env-steps",
+        unit_scale=True,
+        disable=not processes.is_first,
+    ) as bar:
+        while env_steps < args.total_steps:
+            means = trainer.update(args.learning_rate * (1 - env_steps / args.total_steps))
+            env_steps += per_update
             bar.set_postfix_str(told(means), refresh=False)
-            bar.update(args.num_envs * args.rollout_length)
+            bar.update(per_update)
             for name, mean in means.items():
                 if not math.isnan(mean):
-                    history[name].append((bar.n, mean))
+                    history[name].append((env_steps, mean))
                     if writer is not None:
-                        writer.add_scalar(f"return/{name or 'agent'}", mean, bar.n)
+                        writer.add_scalar(f"return/{name or 'agent'}", mean, env_steps)
             if args.target_return is not None and means.get(ALONE, -math.inf) >= args.target_return:
                 break
-        env_steps = bar.n
     trainer.env.synchronize()
+    if not processes.is_first:
+        return 0
     print(f"mean {told(means)} after {env_steps} env-steps on {trainer.device}")
     if writer is not None:
         writer.close()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes that learn one policy, each with environments and a device of its own.
+
+`torchrun` starts them and says to each which it is; without it there is one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class Processes:
+    """Those that train together.
+
+    Attributes:
+      rank, count: Which of how many this one is.
+      device: Its own: of "cuda" the card of its number on this machine.
+    """
+
+    def __init__(self, device: str) -> None:
+        """Meets the others: by NCCL where they have cards, else by Gloo."""
+        self.rank, self.count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.device = device
+        if self.count > 1:
+            if device == "cuda":
+                self.device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+                torch.cuda.set_device(self.device)
+            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one prints and writes files."""
+        return self.rank == 0
+
+    def wrap(self, module: nn.Module) -> Any:
+        """The module to take gradients by, which are the mean over all processes'."""
+        return nn.parallel.DistributedDataParallel(module) if self.count > 1 else module
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.count > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def close(self) -> None:
+        """Parts from the others; may be called twice."""
+        if self.count > 1 and dist.is_initialized():
+            dist.destroy_process_group()

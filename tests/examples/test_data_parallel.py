@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ppo_on_device.py` in two processes: one policy, the environments of one pool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAM = """
+import sys
+import torch
+from common.data_parallel import Processes
+from ppo_on_device import ALONE, Trainer, parse_args
+
+folder, num_envs = sys.argv[1:]
+args = ["--device", "cpu-emulation", "--num-envs", num_envs, "--rollout-length", "16"]
+args = parse_args(args)
+processes = Processes(args.device)
+trainer = Trainer(args, processes)
+taken, collect = [], trainer.collector.collect
+trainer.collector.collect = lambda: taken.append(collect()) or taken[-1]
+means = [trainer.update(1e-3)[ALONE] for _ in range(12)]
+found = {
+    "obs": taken[0].obs, "action": taken[0].action, "means": means,
+    "weights": trainer.learners[ALONE].model.state_dict(),
+}
+torch.save(found, f"{folder}/{processes.count}_{processes.rank}.pt")
+processes.close()
+"""
+
+pytestmark = pytest.mark.system
+
+
+def test_two_processes_are_one_learner(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{PROGRAM}")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    for count in (1, 2):
+        command = [*launcher, "--nproc-per-node", str(count), program, tmp_path, str(64 // count)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1_0", "2_0", "2_1"))
+    # the same weights begin, and streams of random numbers are those of one pool
+    for name in ("obs", "action"):
+        assert torch.equal(torch.cat([first[name], second[name]], 1), one[name])
+    # everybody learns by the mean of the gradients of minibatches that differ
+    for name, weights in first["weights"].items():
+        assert torch.equal(weights, second["weights"][name])
+        assert not torch.equal(weights, one["weights"][name])
+    # and counts everybody's episodes
+    assert first["means"][-1] == second["means"][-1] > 20
