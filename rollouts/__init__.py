@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.collecting.device_rollout import DeviceRollout
+    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
     from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
@@ -93,6 +93,7 @@ _LAZY = {
     "DeviceRollout": "rollouts.collecting.device_rollout",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
+    "MultiAgentDeviceRollout": "rollouts.collecting.device_rollout",
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
@@ -143,6 +144,7 @@ __all__ = [
     "MultiAgentBatch",
     "MultiAgentCollector",
     "MultiAgentCoordinator",
+    "MultiAgentDeviceRollout",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",

@@ -142,7 +142,7 @@ class RolloutCoordinator:
         )
         checks.check_placement(placement, num_workers)
         checks.check_inference(inference, collect, num_workers, has_agents=self._has_agents)
-        check_device(collect, placement, inference, num_workers, has_agents=self._has_agents)
+        check_device(collect, placement, inference, num_workers)
         config = first_config(
             env_id,
             num_workers=num_workers,

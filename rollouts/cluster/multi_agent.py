@@ -64,5 +64,6 @@ class MultiAgentCoordinator(RolloutCoordinator):
         self, num_fragments: int = 1, timeout_s: float | None = None
     ) -> MultiAgentRollout:
         """Waits for fragments and joins them group by group; see `RolloutCoordinator.get`."""
+        checks.check_joined(self._collect)
         fragments = self.get_fragments(num_fragments, timeout_s)
         return MultiAgentRollout.concatenate([fragment.batches for fragment in fragments])

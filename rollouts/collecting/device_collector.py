@@ -15,7 +15,7 @@ from torch import Tensor
 from rollouts.checks import whole_number
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
-from rollouts.collecting.device_rollout import DeviceRollout
+from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
 from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
@@ -151,7 +151,7 @@ class DeviceCollector:
         """Launches T steps of every environment and returns what they will have written.
 
         Returns:
-          A `DeviceRollout`, or of environments with agents a dict of group -> `DeviceRollout`.
+          A `DeviceRollout`, or of environments with agents a `MultiAgentDeviceRollout`.
 
         Raises:
           SpecError: A policy's module has got another layer that cannot be read, or does what a
@@ -163,7 +163,7 @@ class DeviceCollector:
             # what is wrong with the weights is raised by the next call, which begins one itself
             with suppress(SpecError):
                 self._ahead = self._begin()
-        return found.get(_ALONE, found)
+        return found.get(_ALONE) or MultiAgentDeviceRollout(found, self.env.num_envs)
 
     def synchronize(self) -> None:
         """Waits until the device has done what was launched.

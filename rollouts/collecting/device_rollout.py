@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceRollout`: T steps of environments of a GPU, as tensors that stay there."""
+"""T steps of environments of a GPU, as tensors that stay there: of one agent, or of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -63,6 +63,11 @@ class DeviceRollout:
         return self.reward.numel()
 
     @property
+    def batch_shape(self) -> tuple[int, int]:
+        """(T, B)."""
+        return (len(self.reward), self.reward.shape[1])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all tensors together."""
         sizes: list[int] = []
@@ -97,3 +102,53 @@ class DeviceRollout:
                 value = tuple(function(each) for each in value)
             found[one.name] = value
         return found
+
+
+class MultiAgentDeviceRollout(dict[str, DeviceRollout]):
+    """T steps of environments of a GPU with several agents: group -> the rows of its agents.
+
+    Attributes:
+      num_envs   Environments N.
+    """
+
+    def __init__(self, groups: Mapping[str, DeviceRollout], num_envs: int) -> None:
+        """Takes the rollout of each group, all of the same T steps of `num_envs` environments."""
+        super().__init__(groups)
+        self.num_envs = num_envs
+
+    @property
+    def batch_shape(self) -> tuple[int, int]:
+        """(T, N)."""
+        return (len(next(iter(self.values())).reward), self.num_envs)
+
+    @property
+    def num_steps(self) -> int:
+        """Environment steps: T * N."""
+        steps, num_envs = self.batch_shape
+        return steps * num_envs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors together."""
+        return sum(one.nbytes for one in self.values())
+
+    @property
+    def policy_version(self) -> int:
+        """The oldest of the groups'."""
+        return min(one.policy_version for one in self.values())
+
+    def on_host(self) -> MultiAgentDeviceRollout:
+        """As of a `DeviceRollout`."""
+        return self._map(DeviceRollout.on_host)
+
+    def contiguous(self) -> MultiAgentDeviceRollout:
+        """As of a `DeviceRollout`."""
+        return self._map(DeviceRollout.contiguous)
+
+    def copied(self) -> MultiAgentDeviceRollout:
+        """As of a `DeviceRollout`."""
+        return self._map(DeviceRollout.copied)
+
+    def _map(self, function: Callable[[DeviceRollout], DeviceRollout]) -> MultiAgentDeviceRollout:
+        groups = {name: function(one) for name, one in self.items()}
+        return MultiAgentDeviceRollout(groups, self.num_envs)

@@ -48,10 +48,10 @@ class PackedRollout:
 # of environments with one agent, and of any
 SinglePayload = RolloutBatch | PackedRollout
 if TYPE_CHECKING:
-    from rollouts.collecting.device_rollout import DeviceRollout
+    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
 
     # with rollouts of a GPU's pool, which need torch
-    Payload = SinglePayload | MultiAgentRollout | DeviceRollout
+    Payload = SinglePayload | MultiAgentRollout | DeviceRollout | MultiAgentDeviceRollout
 
 
 def pack(batch: RolloutBatch) -> PackedRollout:

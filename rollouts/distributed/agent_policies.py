@@ -189,10 +189,10 @@ def policy_specs(config: WorkerConfig, groups: Groups) -> dict[str, PolicySpec]:
     return specs
 
 
-def build_agent_collector(
+def make_agent_policies(
     env: Any, config: WorkerConfig, make_policy: MakePolicy
-) -> AgentCollector:
-    """Makes a policy for each group, and what collects with them."""
+) -> tuple[AgentPolicies, dict[str, Policy]]:
+    """Makes a worker's policies, with seeds of their own: by their names, and by group."""
     policies = {}
     for name, spec in policy_specs(config, env.groups).items():
         policies[name] = make_policy(spec)
@@ -201,13 +201,22 @@ def build_agent_collector(
             reseed(spec.seed)
         share_noise(policies[name], derive_seed(config.noise_seed, len(policies)))
     of_group = policy_names(env.groups, config.policies)
+    by_group = {group: policies[name] for group, name in of_group.items()}
+    return AgentPolicies(policies), by_group
+
+
+def build_agent_collector(
+    env: Any, config: WorkerConfig, make_policy: MakePolicy
+) -> AgentCollector:
+    """Makes a policy for each group, and what collects with them."""
+    policies, by_group = make_agent_policies(env, config, make_policy)
     collector = MultiAgentCollector(
         env,
-        {group: policies[name] for group, name in of_group.items()},
+        by_group,
         config.rollout_length,
         num_torch_threads=config.num_torch_threads,
         engine=config.engine,
         outputs=config.outputs,
         returns=config.returns,
     )
-    return AgentCollector(env, AgentPolicies(policies), collector.collect)
+    return AgentCollector(env, policies, collector.collect)

@@ -55,8 +55,6 @@ def check_device(
     placement: Placement,
     inference: Inference | None,
     num_workers: int,
-    *,
-    has_agents: bool,
 ) -> None:
     """Raises SpecError where workers with a GPU's pool cannot do what else is asked for."""
     if collect.device is None:
@@ -67,8 +65,6 @@ def check_device(
             f"{given} with num_workers=0, expected at least 1 worker: in this process use "
             "rollouts.DeviceCollector"
         )
-    if has_agents:
-        raise SpecError(f"{given}, which is for environments with one agent: leave it out")
     if inference is not None:
         raise SpecError(f"{given} with inference, expected one of them: policies are on devices")
     if collect.device == "cuda" and not placement.num_gpus:

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rollouts.collecting.device_rollout import DeviceRollout
+    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
     from rollouts.distributed.worker import MakePolicy, WorkerConfig
 
 
@@ -33,11 +33,18 @@ class DeviceFragments:
             **config.env_options,
         )
         self.env, self._on_host = env, config.travels_on_host
+        self.policy: Any
         try:
-            self.policy = make_worker_policy(env, config, make_policy)
+            acting: Any
+            if hasattr(env, "groups"):
+                from rollouts.distributed.agent_policies import make_agent_policies
+
+                self.policy, acting = make_agent_policies(env, config, make_policy)
+            else:
+                self.policy = acting = make_worker_policy(env, config, make_policy)
             self._collector = rollouts.DeviceCollector(
-                cast("Any", env),
-                self.policy,
+                env,
+                acting,
                 config.rollout_length,
                 outputs=config.outputs,
                 returns=config.returns,
@@ -47,12 +54,12 @@ class DeviceFragments:
             self.env.close()
             raise
 
-    def collect(self) -> DeviceRollout:
+    def collect(self) -> DeviceRollout | MultiAgentDeviceRollout:
         """Collects T steps and waits for the device, so that an error is this rollout's.
 
         Raises:
           EnvError: Something went wrong on the device; it names the env_id.
         """
-        rollout: DeviceRollout = self._collector.collect()
+        rollout: DeviceRollout | MultiAgentDeviceRollout = self._collector.collect()
         self._collector.synchronize()
         return rollout.on_host() if self._on_host else rollout.contiguous()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rollouts.batch import MultiAgentRollout
     from rollouts.collecting.batched_env import BatchedEnv
-    from rollouts.collecting.device_rollout import DeviceRollout
+    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
     from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
 
@@ -131,7 +131,9 @@ class CollectorLike(Protocol):
     env: Any
     policy: Any
 
-    def collect(self) -> RolloutBatch | MultiAgentRollout | DeviceRollout: ...
+    def collect(
+        self,
+    ) -> RolloutBatch | MultiAgentRollout | DeviceRollout | MultiAgentDeviceRollout: ...
 
 
 MakePolicy = Callable[[PolicySpec], "Policy"]

@@ -19,6 +19,8 @@ from rollouts.pool.statistics import RunningStatistics
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
 
+_TENSORS = "a fragment of a worker with a device has tensors: payload"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentInfo:
@@ -59,7 +61,7 @@ class Fragment:
         if isinstance(self.payload, MultiAgentRollout):
             raise ProtocolError("a fragment of several agents has a batch for each group: batches")
         if not isinstance(self.payload, RolloutBatch | PackedRollout):
-            raise ProtocolError("a fragment of a worker with a device has tensors: payload")
+            raise ProtocolError(_TENSORS)
         return join([self.payload])
 
     @property
@@ -70,6 +72,8 @@ class Fragment:
           ProtocolError: its environments have one agent; see `batch`.
         """
         if not isinstance(self.payload, MultiAgentRollout):
+            if isinstance(self.payload, dict):
+                raise ProtocolError(_TENSORS)
             raise ProtocolError("a fragment of environments with one agent has one batch: batch")
         return self.payload
 
@@ -80,7 +84,7 @@ class Fragment:
         rest: Any = payload.rest if isinstance(payload, PackedRollout) else payload
         versions: NDArray[np.int64] = rest.policy_version
         # of a device's rollout one number
-        return np.full(rest.reward.shape, versions) if isinstance(versions, int) else versions
+        return np.full(rest.batch_shape, versions) if isinstance(versions, int) else versions
 
     @property
     def worker_id(self) -> int:

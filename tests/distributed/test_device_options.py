@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rollouts import CollectOptions, Inference, Placement, RolloutCoordinator
@@ -117,7 +116,7 @@ def test_what_cannot_be_kept_is_said() -> None:
 
 def test_versions_of_a_rollout_with_one_number_have_its_shape() -> None:
     class Payload:
-        reward, policy_version = np.zeros((3, 2)), 7
+        batch_shape, policy_version = (3, 2), 7
 
     info, _ = fragment()
     assert Fragment(info, Payload()).policy_version.tolist() == [[7, 7]] * 3  # type: ignore[arg-type]

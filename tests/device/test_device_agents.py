@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers with a GPU's pool of several agents, as loops here: fragments in a learner's actor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from counter_world import assert_balanced
+
+import rollouts
+from rollouts import CollectOptions, MultiAgentCoordinator
+from rollouts.distributed.agent_policies import make_agent_policies
+from rollouts.distributed.worker import WorkerConfig
+from rollouts.errors import ProtocolError
+
+torch = pytest.importorskip("torch")
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
+
+pytestmark = pytest.mark.system
+
+ENV_ID, NUM_ENVS, LENGTH = "simple_tag_v3", 5, 7
+EMULATION: Any = "cpu-emulation"
+LIMIT_S = 300.0
+
+
+def make_policy(spec: Any) -> rollouts.TorchPolicy:
+    size, num_actions = spec.single_observation_space.shape[0], int(spec.single_action_space.n)
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor, self.critic = torch.nn.Linear(size, num_actions), torch.nn.Linear(size, 1)
+
+        def forward(self, obs: Any) -> Any:
+            return self.actor(obs), self.critic(obs)
+
+    torch.manual_seed(1)
+    return rollouts.TorchPolicy(Net(), spec.single_action_space)
+
+
+def alone(num_rollouts: int) -> list[rollouts.MultiAgentDeviceRollout]:
+    """What worker 0 collects, collected in this process."""
+    config = WorkerConfig(
+        env_id=ENV_ID,
+        worker_id=0,
+        incarnation=0,
+        num_envs=NUM_ENVS,
+        rollout_length=LENGTH,
+        batch_size=None,
+        num_threads=1,
+        seed=0,
+        env_options={},
+    )
+    env: Any = rollouts.make_vec(
+        ENV_ID, NUM_ENVS, device=EMULATION, seed=config.env_seed, autoreset_mode="same_step"
+    )
+    _, policies = make_agent_policies(env, config, make_policy)
+    collector = rollouts.DeviceCollector(env, policies, LENGTH)
+    return [collector.collect() for _ in range(num_rollouts)]
+
+
+@pytest.mark.parametrize("transport", ("gloo", "object_store"))
+def test_fragments_of_groups_arrive_as_they_were_collected(
+    ray_session: Any, transport: Any
+) -> None:
+    @ray.remote(num_cpus=0, enable_tensor_transport=True)
+    class Learner(rollouts.FragmentInbox):
+        def take_one(self) -> Any:
+            fragment = self.take(LIMIT_S)
+            rollout: Any = fragment.payload
+            assert isinstance(rollout, rollouts.MultiAgentDeviceRollout)
+            with pytest.raises(ProtocolError, match="has tensors: payload"):
+                _ = fragment.batches
+            assert fragment.policy_version.shape == (LENGTH, NUM_ENVS)
+            names = ("obs", "action", "reward", "value", "last_obs", "env_id")
+            return fragment.seq_no, {
+                (group, name): getattr(one, name).numpy()
+                for group, one in rollout.items()
+                for name in names
+            }
+
+    collect = CollectOptions(device=EMULATION, tensor_transport=transport)
+    with MultiAgentCoordinator(
+        ENV_ID,
+        make_policy,
+        num_workers=1,
+        num_envs_per_worker=NUM_ENVS,
+        rollout_length=LENGTH,
+        collect=collect,
+    ) as coordinator:
+        groups = rollouts.env_spec(ENV_ID).groups
+        coordinator.publish_weights({one.name: make_policy(one).weights() for one in groups})
+        learner = Learner.remote()
+        for seq_no, expected in enumerate(alone(3)):
+            coordinator.hand_over(learner, timeout_s=LIMIT_S)
+            taken, arrays = ray.get(learner.take_one.remote(), timeout=LIMIT_S)
+            assert taken == seq_no
+            assert {group for group, _ in arrays} == {*expected} == {"adversary", "agent"}
+            for (group, name), array in arrays.items():
+                assert (array == getattr(expected[group], name).numpy()).all(), (group, name)
+        with pytest.raises(ProtocolError, match="not joined"):
+            coordinator.get()
+        coordinator.drain(timeout_s=LIMIT_S)
+        stats = coordinator.stats()
+        assert_balanced(stats)
+        assert stats["env_steps"]["delivered"] == 3 * NUM_ENVS * LENGTH
