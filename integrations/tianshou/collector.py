@@ -166,6 +166,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         stats = self.collect_stats_class
         return (
             not self.env.is_async
+            and not self.env.has_action_masks
             and self._on_step_hook is None
             and all(getattr(type(self), name) is getattr(Collector, name) for name in _REPLACED)
             and stats.update_at_step_batch is CollectStats.update_at_step_batch

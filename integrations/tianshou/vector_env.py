@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from tianshou.env import BaseVectorEnv
 from tianshou.env.worker import SubprocEnvWorker
 
@@ -49,9 +50,12 @@ class RolloutsVectorEnv(BaseVectorEnv):
     Attributes:
       pool: The `rollouts.VectorEnv` behind it.
       env_num, wait_num, timeout, is_async, waiting_id, ready_id, is_closed: As BaseVectorEnv's.
+      has_action_masks: Whether observations have masks.
       action_space, observation_space, spec, metadata, reward_range: Lists, one per environment;
         `spec` has `rollouts.EnvSpec`s.
     """
+
+    has_action_masks = False
 
     def __new__(cls, envs: Any, *args: Any, **kwargs: Any) -> RolloutsVectorEnv:
         """Python environments live in Tianshou's own workers: they get the subclass for it."""
@@ -69,6 +73,7 @@ class RolloutsVectorEnv(BaseVectorEnv):
         num_threads: int | None = None,
         seed: int | None = None,
         max_episode_steps: int | None = None,
+        action_masks: bool = False,
         **env_options: OptionColumn,
     ) -> None:
         """Makes a pool, or takes one that exists.
@@ -83,10 +88,14 @@ class RolloutsVectorEnv(BaseVectorEnv):
           timeout: Seconds after which an asynchronous `step` returns with fewer, one at least.
           num_envs, num_threads, seed, max_episode_steps, env_options: As `rollouts.make_vec`, for
             ids only. The seed is also that of the action spaces.
+          action_masks: Observations are dicts of obs and mask (A,) bool, the environments' own
+            info["action_mask"], by which Tianshou's policies for Discrete actions choose.
+            Synchronous stepping only.
 
         Raises:
-          SpecError: A pool in next-step mode, whose first transition of each episode Tianshou
-            would lose; a wait_num that the pool cannot keep; arguments as `make_vec`.
+          SpecError: Masks of environments that report none; a pool in next-step mode, whose first
+            transition of each episode Tianshou would lose; a wait_num that the pool cannot keep;
+            arguments as `make_vec`.
         """
         self.is_closed = True  # until there is something to close
         pool_options = {"num_threads": num_threads, "seed": seed, **env_options}
@@ -102,6 +111,12 @@ class RolloutsVectorEnv(BaseVectorEnv):
         self.waiting_conn: list[Any] = []
         self.workers: list[Any] = []
         self._rows = Rows(self.pool, self.wait_num, timeout)
+        self.has_action_masks = action_masks
+        if action_masks:
+            _check_masks(self.pool, is_async=self.is_async)
+            # (N, A) bool, of what `reset` returns of episodes that the pool has begun
+            self._masks = np.ones((self.env_num, int(self.pool.single_action_space.n)), np.bool_)
+            self._noted: Array | None = None
         self._action_spaces = _action_spaces(self.pool, seed)
         # set by set_env_attr and not by an environment
         self._attributes: list[dict[str, Any]] = [{} for _ in range(self.env_num)]
@@ -118,14 +133,18 @@ class RolloutsVectorEnv(BaseVectorEnv):
             options, a dict as `rollouts.VectorEnv.reset` takes, without reset_mask.
 
         Returns:
-          obs (n, *obs_shape) and infos (n,) object, a dict each with env_id. The info has the
-          environment's own keys too, unless its episode began in the step that ended the last.
+          obs (n, *obs_shape), of action_masks (n,) object, a dict each, and infos (n,) object, a
+          dict each with env_id. The info has the environment's own keys too, unless its episode
+          began in the step that ended the last.
         """
         ids = self._wrap_id(env_id)
         unknown = set(kwargs) - {"seed", "options"}
         if unknown:
             raise SpecError(f"reset got {sorted(unknown)}, expected seed or options")
         obs, info, has_info = self.reset_columns(ids, **kwargs)
+        if self.has_action_masks:
+            self._note_masks(np.arange(self.env_num))
+            obs = _with_masks(obs, self._masks[ids])
         return obs, dicts(ids, info, has_info)
 
     def step(self, action: Any, id: Ids = None) -> tuple[Array, Array, Array, Array, Array]:
@@ -143,7 +162,11 @@ class RolloutsVectorEnv(BaseVectorEnv):
         """
         one = self.step_columns(action, self._wrap_id(id))
         infos = dicts(one.env_id, one.info, np.ones(len(one.env_id), np.bool_))
-        return one.obs, one.reward, one.terminated, one.truncated, infos
+        obs = one.obs
+        if self.has_action_masks:
+            self._note_masks(one.env_id)
+            obs = _with_masks(obs, one.info["action_mask"] != 0)
+        return obs, one.reward, one.terminated, one.truncated, infos
 
     def seed(self, seed: int | Sequence[int] | None = None) -> list[list[int] | None]:
         """Seeds environments and action spaces, i with seed + i; begins new episodes.
@@ -170,7 +193,7 @@ class RolloutsVectorEnv(BaseVectorEnv):
         ids = self._wrap_id(id)
         columns: dict[str, Sequence[Any]] = {
             "action_space": self._action_spaces,
-            "observation_space": [self.pool.single_observation_space] * self.env_num,
+            "observation_space": [self._observation_space()] * self.env_num,
             "metadata": [self.pool.metadata] * self.env_num,
             "reward_range": [(-np.inf, np.inf)] * self.env_num,
         }
@@ -262,6 +285,18 @@ class RolloutsVectorEnv(BaseVectorEnv):
 
     # -- helpers -------------------------------------------------------------------
 
+    def _note_masks(self, env_id: Array) -> None:
+        """Takes over the masks of the pool's last batch, which `env_id` names, if it is new."""
+        masks = self.pool.action_masks()
+        if masks is not self._noted:
+            self._masks[env_id], self._noted = masks, masks
+
+    def _observation_space(self) -> Any:
+        space = self.pool.single_observation_space
+        if not self.has_action_masks:
+            return space
+        return spaces.Dict(obs=space, mask=spaces.MultiBinary(self._masks.shape[1]))
+
     def _wrap_id(self, id: Ids = None) -> Array:
         self._assert_is_not_closed()
         if id is None:
@@ -318,12 +353,34 @@ def _are_env_fns(envs: Any) -> bool:
     return isinstance(envs, Sequence) and len(envs) > 0 and all(callable(one) for one in envs)
 
 
+def _check_masks(pool: Pool, *, is_async: bool) -> None:
+    """Raises SpecError where environments have no masks that Tianshou's policies could read."""
+    if is_async:
+        raise SpecError(
+            "action_masks=True with asynchronous stepping, expected all environments to step "
+            "together: leave wait_num and timeout out"
+        )
+    names = getattr(pool, "info_names", ())
+    if "action_mask" not in names or not isinstance(pool.single_action_space, spaces.Discrete):
+        raise SpecError(
+            f"action_masks=True for actions of {pool.single_action_space} and environments whose "
+            f"infos are {sorted(names)}, expected Discrete actions and an action_mask: leave it out"
+        )
+
+
+def _with_masks(obs: Array, mask: Array) -> Array:
+    """(n,) object, a dict of obs and mask each, as Tianshou's environments of PettingZoo have."""
+    rows = np.empty(len(obs), dtype=object)
+    rows[:] = [{"obs": one, "mask": allowed} for one, allowed in zip(obs, mask.copy(), strict=True)]
+    return rows
+
+
 def _action_spaces(pool: Pool, seed: int | None) -> list[Any]:
     """A space with a random stream of its own for each environment, as N Gymnasium envs have."""
-    spaces = [copy.deepcopy(pool.single_action_space) for _ in range(pool.num_envs)]
-    for i, space in enumerate(spaces):
+    found = [copy.deepcopy(pool.single_action_space) for _ in range(pool.num_envs)]
+    for i, space in enumerate(found):
         space.seed(None if seed is None else seed + i)
-    return spaces
+    return found
 
 
 def dicts(ids: Array, info: Mapping[str, Array], has_info: Array) -> Array:

@@ -178,6 +178,8 @@ class _Reading:
                 raise SpecError("rollout_engine='torch' was asked for")
             _check(collector)
             known = known_transforms(collector.env)
+            if known.env.has_action_mask:
+                raise SpecError("the environment has action masks in its tensordicts")
             check_pool(known.env.pool, must=wanted == "native")
             actor = self._actor(collector, known)
             actor.policy.refresh()

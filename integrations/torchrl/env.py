@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.data import Binary, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 import rollouts
@@ -40,6 +40,7 @@ class RolloutsEnv(EnvBase):
         num_threads: int | None = None,
         seed: int | None = None,
         max_episode_steps: int | None = None,
+        action_mask: bool = False,
         **env_options: OptionColumn,
     ) -> None:
         """Makes a pool, or takes one that exists.
@@ -51,9 +52,12 @@ class RolloutsEnv(EnvBase):
           categorical_action_encoding: Discrete actions are indices, not one-hot vectors.
           num_envs, num_threads, seed, max_episode_steps, env_options: As `rollouts.make_vec`, for
             ids only.
+          action_mask: Tensordicts have an "action_mask" (N, A) bool, the environments' own
+            info["action_mask"], as TorchRL's ActionMask transform and MaskedCategorical read it.
 
         Raises:
-          SpecError: A pool in another mode; arguments as `make_vec`.
+          SpecError: A pool in another mode; masks of environments that report none; arguments as
+            `make_vec`.
         """
         made: dict[str, Any] = {"num_envs": num_envs, "num_threads": num_threads, "seed": seed}
         made |= {"max_episode_steps": max_episode_steps, **env_options}
@@ -66,6 +70,12 @@ class RolloutsEnv(EnvBase):
                 f"{pool.env_spec.id} has several agents: use RolloutsMultiAgentEnv, which has "
                 "their groups"
             )
+        if action_mask and "action_mask" not in pool.info_names:
+            raise SpecError(
+                f"action_mask=True for environments whose infos are {sorted(pool.info_names)}, "
+                "expected an action_mask: leave it out"
+            )
+        self.__dict__["_has_masks"] = action_mask
         super().__init__(device=torch.device(device), batch_size=torch.Size([pool.num_envs]))
         self._one_hot = not categorical_action_encoding
         self._set_specs(pool)
@@ -86,6 +96,12 @@ class RolloutsEnv(EnvBase):
         obs = space_spec(pool.single_observation_space, batch, device, one_hot=self._one_hot)
         action = space_spec(pool.single_action_space, batch, device, one_hot=self._one_hot)
         self.observation_spec = Composite(observation=obs, shape=batch)
+        if self.has_action_mask:
+            space = pool.single_action_space
+            count = int(space.n if isinstance(space, spaces.Discrete) else space.nvec.sum())
+            self.observation_spec["action_mask"] = Binary(
+                count, shape=(*batch, count), dtype=torch.bool, device=device
+            )
         self.action_spec = action
         self.reward_spec = Unbounded(shape=(*batch, 1), dtype=torch.float32, device=device)
         flag = Categorical(2, shape=(*batch, 1), dtype=torch.bool, device=device)
@@ -112,6 +128,8 @@ class RolloutsEnv(EnvBase):
                 self._obs, _ = self.pool.reset(options={"reset_mask": running})
             self._ended &= ~mask
         flags = {name: self._tensor(np.zeros((len(self._ended), 1), np.bool_)) for name in FLAGS}
+        if self.has_action_mask:
+            flags["action_mask"] = self._tensor(self.pool.action_masks().copy())
         return self._dict(observation=self._observation(self._obs), **flags)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -130,12 +148,17 @@ class RolloutsEnv(EnvBase):
             obs = np.where(ended.reshape(-1, *[1] * (obs.ndim - 1)), batch.final_obs, obs)
             # not the array that a tensor shares
             self._ended[:] = ended
+        masks = {}
+        if self.has_action_mask:
+            # of an ended episode its last, as the observation is
+            masks["action_mask"] = self._tensor(batch.info["action_mask"] != 0)
         return self._dict(
             observation=self._observation(obs),
             reward=self._tensor(batch.reward).to(torch.float32).unsqueeze(-1),
             done=self._tensor(ended).unsqueeze(-1),
             terminated=self._tensor(batch.terminated).unsqueeze(-1),
             truncated=self._tensor(batch.truncated).unsqueeze(-1),
+            **masks,
         )
 
     def _set_seed(self, seed: int | None) -> None:
@@ -153,6 +176,11 @@ class RolloutsEnv(EnvBase):
     def goes_on_by_itself(self) -> bool:
         """Whether every environment is in an episode, and no seed waits for a reset."""
         return self._started and self._seed is None and not self._ended.any()
+
+    @property
+    def has_action_mask(self) -> bool:
+        """Whether tensordicts have an "action_mask"."""
+        return bool(self.__dict__["_has_masks"])
 
     @property
     def is_one_hot(self) -> bool:
