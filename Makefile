@@ -166,6 +166,8 @@ $(VENV)/.tools: $(VENV)/.dependencies
 $(VENV)/.bench: $(VENV)/.dependencies
 	$(PY) $(EXTRA_REQUIREMENTS) bench > $(VENV)/requirements-bench.txt
 	$(INSTALL) -r $(VENV)/requirements-bench.txt
+	# its Python step alone; what it depends on is for its CUDA kernels
+	$(INSTALL) --no-deps rl-warp-drive
 	@touch $@
 
 clean:

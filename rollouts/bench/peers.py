@@ -314,6 +314,9 @@ def gymnasium_maker(
         options = gymnasium_atari_options(spec.options)
         differs = ["AtariPreprocessing presses no FIRE after a reset."]
         return _gymnasium_atari_maker(spec, options), options, differs
+    if spec.id.startswith(("MiniGrid-", "BabyAI-")):
+        # registers its environments when it is imported
+        load("minigrid", "minigrid", peer="gymnasium")
     none = _no_options(settings, peer="gymnasium")
     limit = spec.max_episode_steps or -1  # none, in its words
     return functools.partial(_gymnasium_env, spec.id, limit), none, []

@@ -93,7 +93,8 @@ def make_report(
 
 def _measure(section: Section, folder: Path, *, quick: bool, report: Callable[[str], None]) -> Part:
     outcomes, plots = [], []
-    for number, measure in enumerate(one for one in section.measures if one.quick == quick):
+    wanted = [one for one in section.measures if (one.quick if quick else one.full)]
+    for number, measure in enumerate(wanted):
         report(f"{section.name}: rollouts {' '.join(measure.arguments)}")
         plot = f"{section.name}_{number}.png" if section.plot == "lines" else None
         found = run_measure(measure, None if plot is None else str(folder / plot))

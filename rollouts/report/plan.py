@@ -7,7 +7,7 @@ Each measure is a command of ours that anybody can type; `quick` ones are those 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rollouts.bench.elsewhere.child import FOLDER
 
@@ -34,8 +34,9 @@ PEERS = {
     "rollouts-hosted": Installable("rollouts", ""),
     "mujoco": Installable("mujoco.rollout", "pip install 'rollouts[mujoco]'"),
     "mujoco-batch": Installable("mujoco.batch", "pip install 'mujoco>=4'"),
-    "warpdrive": Installable("rollouts", ""),  # its Python step, in NumPy
-    "supersuit": Installable("supersuit", "pip install supersuit mpe2"),
+    "rollouts-native": Installable("ale_py", "pip install 'rollouts[atari]'"),
+    "warpdrive": Installable("example_envs", "pip install --no-deps rl-warp-drive"),
+    "supersuit": Installable("supersuit", "pip install 'rollouts[bench]'"),
     "all-pairs": Installable("rollouts", ""),
     "envpool-torch": Installable("envpool", "pip install 'envpool>=1.2'"),
     "sb3": Installable("stable_baselines3", "pip install 'rollouts[sb3]'"),
@@ -62,7 +63,8 @@ class Measure:
       peers: Names of PEERS; those that are not installed are left out.
       needs: Modules without which nothing of it can be measured.
       timeout_s: After which it is ended.
-      quick: Whether `--quick` runs it too.
+      quick: Whether `--quick` runs it.
+      full: Whether the full report does.
     """
 
     arguments: tuple[str, ...]
@@ -70,6 +72,7 @@ class Measure:
     needs: tuple[str, ...] = ()
     timeout_s: float = 420.0
     quick: bool = False
+    full: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,13 @@ class Section:
     plot: Plot = "bars"
 
 
-def _measure(line: str, *peers: str, needs: str = "", quick: bool = False) -> Measure:
-    return Measure(tuple(line.split()), peers, tuple(needs.split()), quick=quick)
+def _measure(line: str, *peers: str, needs: str = "", **fields: Any) -> Measure:
+    return Measure(tuple(line.split()), peers, tuple(needs.split()), **fields)
+
+
+def _short(line: str, *peers: str, needs: str = "") -> Measure:
+    """One of the quick report alone."""
+    return _measure(line, *peers, needs=needs, quick=True, full=False)
 
 
 # of one repeat of one library; five of them are enough for a median on a shared machine
@@ -118,10 +126,9 @@ SECTIONS = (
                 f"bench --env-id CartPole-v1 --num-envs 1 8 64 1024 --num-threads 1 2 {_TURNS}",
                 *("envpool", "gymnasium", "rollouts-hosted", "pufferlib"),
             ),
-            _measure(
+            _short(
                 f"bench --env-id CartPole-v1 --num-envs 8 64 1024 --num-threads 1 {_SHORT}",
                 *("envpool", "gymnasium"),
-                quick=True,
             ),
         ),
         plot="lines",
@@ -131,7 +138,7 @@ SECTIONS = (
         "Stepping: families of environments",
         "The same for one environment or two of each family, at sizes that people train with.",
         "As above. Each library makes the environment with the same options, which the JSON file "
-        "lists in its own words.",
+        "lists in its own words. Atari runs on ALE but in rows of rollouts-native, our own engine.",
         "EnvPool's tasks are older versions of Gymnasium's in places; what differs is said in the "
         "row's note. An Atari env-step is four frames for all.",
         (
@@ -143,7 +150,7 @@ SECTIONS = (
             ),
             _measure(
                 f"bench --env-id ALE/Pong-v5 --env-id ALE/Breakout-v5 --num-envs 16 {_TURNS}",
-                *("envpool", "ale"),
+                *("rollouts-native", "envpool", "ale"),
                 needs="ale_py",
             ),
             _measure(
@@ -159,20 +166,24 @@ SECTIONS = (
             ),
             _measure(
                 f"bench --env-id LunarLander-v3 --env-id BipedalWalker-v3 --num-envs 64 {_TURNS}",
-                "gymnasium",
+                *("envpool", "gymnasium"),
                 needs="Box2D",
             ),
             _measure(
+                "bench --env-id MiniGrid-Empty-8x8-v0 --env-id MiniGrid-DoorKey-8x8-v0 "
+                f"--num-envs 1024 {_TURNS}",
+                *("envpool", "gymnasium"),
+                needs="minigrid",
+            ),
+            _short(
                 f"bench --env-id ALE/Pong-v5 --num-envs 8 {_SHORT}",
                 *("envpool", "ale"),
                 needs="ale_py",
-                quick=True,
             ),
-            _measure(
+            _short(
                 f"bench --env-id Ant-v5 --num-envs 8 {_SHORT}",
                 "envpool",
                 needs="mujoco",
-                quick=True,
             ),
         ),
     ),
@@ -185,7 +196,7 @@ SECTIONS = (
         (
             _measure(
                 f"bench --env-id ALE/Pong-v5 --num-envs 16 --batch-size N/2 {_TURNS}",
-                *("envpool", "ale"),
+                *("rollouts-native", "envpool", "ale"),
                 needs="ale_py",
             ),
             _measure(
@@ -203,11 +214,10 @@ SECTIONS = (
         "The highest percentiles are the machine's as much as the library's: other processes, "
         "interrupts and the garbage collector are in them.",
         (
-            _measure(
+            _short(
                 "bench-latency --env-id CartPole-v1 --num-envs 64",
                 "envpool",
                 "gymnasium",
-                quick=True,
             ),
             _measure(
                 "bench-latency --env-id ALE/Pong-v5 --num-envs 8", "envpool", "ale", needs="ale_py"
@@ -245,11 +255,10 @@ SECTIONS = (
                 "envpool-torch",
                 needs="torch mujoco",
             ),
-            _measure(
+            _short(
                 f"bench-collect --in-process --env-id CartPole-v1 --num-envs 64 {_SHORT}",
                 *("envpool-torch", "sb3"),
                 needs="torch",
-                quick=True,
             ),
         ),
     ),
@@ -277,11 +286,10 @@ SECTIONS = (
         "Reverb runs a server, as it is made to; the others are in the process.",
         (
             _measure("bench-replay --repeats 3", "torchrl", "tianshou", "reverb", needs="torch"),
-            _measure(
+            _short(
                 "bench-replay --num-threads 1 --num-batches 30 --repeats 1",
                 *("torchrl", "tianshou"),
                 needs="torch",
-                quick=True,
             ),
         ),
     ),
@@ -305,7 +313,7 @@ SECTIONS = (
             ),
             _measure(f"bench-adapter env_fns {_SHORT}"),
             _measure(f"bench-adapter jax {_SHORT}", needs="jax"),
-            _measure("bench-adapter env_fns --num-envs 8 --repeats 2 --duration-s 0.2", quick=True),
+            _short("bench-adapter env_fns --num-envs 8 --repeats 2 --duration-s 0.2"),
         ),
     ),
     Section(
@@ -317,14 +325,17 @@ SECTIONS = (
         "it is another thing. SuperSuit runs MPE2's Python in processes.",
         (
             _measure(
-                f"bench --env-id TagContinuous-v0 --num-envs 16 {_TURNS}", "warpdrive", "all-pairs"
+                "bench --env-id TagContinuous-v0 --option num_taggers=5 --option num_runners=100 "
+                "--option use_full_observation=false --option num_other_agents_observed=10 "
+                f"--num-envs 16 {_TURNS}",
+                *("warpdrive", "all-pairs"),
             ),
             _measure(
                 f"bench --env-id simple_spread_v3 --num-envs 256 {_TURNS}",
                 "supersuit",
                 needs="mpe2",
             ),
-            _measure(f"bench --env-id simple_spread_v3 --num-envs 256 {_SHORT}", quick=True),
+            _short(f"bench --env-id simple_spread_v3 --num-envs 256 {_SHORT}"),
         ),
     ),
     Section(
@@ -354,11 +365,10 @@ SECTIONS = (
                 "bench-memory --env-id ALE/Pong-v5 --num-envs 256", "envpool", "ale", needs="ale_py"
             ),
             _measure("bench-memory --env-id Humanoid-v5 --num-envs 256", "envpool", needs="mujoco"),
-            _measure(
+            _short(
                 "bench-memory --env-id CartPole-v1 --num-envs 1024",
                 "envpool",
                 "gymnasium",
-                quick=True,
             ),
         ),
     ),
@@ -373,6 +383,7 @@ SECTIONS = (
             _measure(
                 "bench-solve --env-id CartPole-v1 --target 450 --repeats 3",
                 needs="torch stable_baselines3",
+                timeout_s=900.0,
             ),
         ),
     ),
