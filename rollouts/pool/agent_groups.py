@@ -134,6 +134,8 @@ class AgentGroups:
         """The groups' actions in the order of the groups, whatever the order of the dict."""
         if len(self.groups) == 1 and not isinstance(actions, Mapping):
             return [actions]
+        if isinstance(actions, Mapping) and actions.keys() == self.groups.keys():
+            return [actions[name] for name in self.groups]
         expected = ", ".join(repr(name) for name in self.groups)
         if not isinstance(actions, Mapping):
             raise SpecError(
@@ -142,11 +144,9 @@ class AgentGroups:
             )
         missing = [name for name in self.groups if name not in actions]
         unknown = [name for name in actions if name not in self.groups]
-        if missing or unknown:
-            agents = [name for name in unknown if name in self.agents]
-            raise SpecError(
-                f"actions has {'no group' if missing else 'the unknown group'} "
-                f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
-                + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
-            )
-        return [actions[name] for name in self.groups]
+        agents = [name for name in unknown if name in self.agents]
+        raise SpecError(
+            f"actions has {'no group' if missing else 'the unknown group'} "
+            f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
+            + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
+        )

@@ -233,11 +233,16 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         }
         if self._final_rows is None:
             grouped["final_obs"] = None
+        env_id = step["env_id"]
+        if failures:
+            failed = np.isin(env_id, [env for env, _ in failures])
+        else:
+            failed = np.zeros(len(env_id), np.bool_)
         return MultiAgentBatch(
             **grouped,
             ended=step["terminated"] | step["truncated"],
-            failed=np.isin(step["env_id"], [env for env, _ in failures]),
-            env_id=step["env_id"],
+            failed=failed,
+            env_id=env_id,
             episode_length=step["episode_length"],
         )
 
