@@ -60,6 +60,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--engine", default="auto", help="auto, native (a kernel is the policy) or torch")
     add("--cuda-graph", action="store_true", help="record a rollout's launches once")
     add("--prefetch", action="store_true", help="step while learning, by the weights before")
+    add("--bf16", action="store_true", help="learn with bfloat16 matrices")
+    add("--compile", action="store_true", help="have torch compile the loss")
     add("--num-envs", type=int, default=1024, help="environments")
     add("--rollout-length", type=int, default=32, help="steps per environment and update")
     add("--total-steps", type=int, default=3_000_000, help="env-steps to train for at most")
@@ -106,6 +108,7 @@ class Learner:
         self.wrapped = processes.wrap(self.model)
         self.policy = rollouts.TorchPolicy(self.model, action_space, seed=args.seed, device=device)
         self.head = make_action_head(action_space)
+        self.compute_loss = torch.compile(self.loss) if args.compile else self.loss
         self.generator = torch.Generator(device).manual_seed(args.seed)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
@@ -131,7 +134,7 @@ class Learner:
             order = there[self._permutation(there)]
             # as many in each process
             for index in order.tensor_split(args.num_minibatches):
-                loss = self.loss(*(one[index] for one in steps))
+                loss = self.compute_loss(*(one[index] for one in steps))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 nn.utils.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
@@ -144,7 +147,8 @@ class Learner:
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor
     ) -> Tensor:
         """The clipped objective on one minibatch."""
-        *params, value = self.wrapped(obs)
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.args.bf16):
+            *params, value = (one.float() for one in self.wrapped(obs))
         log_prob, entropy = self.head.evaluate(params, action)
         ratio = (log_prob - old_log_prob).exp()
         advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
