@@ -62,6 +62,7 @@ class DeviceCollector:
         outputs: Sequence[str] = (),
         returns: Gae | Nstep | None = None,
         engine: Engine = "auto",
+        keep_final_obs: bool = False,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -76,6 +77,7 @@ class DeviceCollector:
             `rollouts.returns`.
           engine: "native": kernels compute the policy. "torch": torch does, of TorchPolicies.
             "auto": kernels, of modules that native code can read, else torch.
+          keep_final_obs: Whether rollouts have what episodes ended with, as a replay needs it.
 
         Raises:
           SpecError: The pool is none of a GPU or autoresets otherwise, rollout_length is below 1,
@@ -98,6 +100,7 @@ class DeviceCollector:
         groups: Any = getattr(env, "groups", None) or {_ALONE: None}
         self.policies: dict[str, Any] = by_group(policy, groups)
         self._rows, self._engine = rows, check_engine(engine)
+        self._keep_final_obs = keep_final_obs
         self._wanted = {
             name: Wanted(outputs, returns, one.action_space) for name, one in rows.items()
         }
@@ -140,7 +143,9 @@ class DeviceCollector:
         self._run(arena)
         self._last_obs = {name: one.tensors["obs"][-1] for name, one in arena.groups.items()}
         found = {
-            name: group.rollout(self._env_id[name], arena.episode_length, versions[name])
+            name: group.rollout(
+                self._env_id[name], arena.episode_length, arena.ended, versions[name]
+            )
             for name, group in arena.groups.items()
         }
         return found.get(_ALONE, found)
@@ -176,7 +181,12 @@ class DeviceCollector:
         def make(shape: tuple[int, ...]) -> DeviceArena:
             groups = {
                 name: GroupArena(
-                    acting, self._wanted[name], self.rollout_length, kept[name], env.device
+                    acting,
+                    self._wanted[name],
+                    self.rollout_length,
+                    kept[name],
+                    env.device,
+                    keep_final_obs=self._keep_final_obs,
                 )
                 for name, acting in self._acting.items()
             }
