@@ -72,6 +72,9 @@ class GroupArena:
         if policy.state_shapes:
             size = sum(math.prod(shape) for shape in policy.state_shapes)
             tensors["policy_state"] = make(real, (size,), kept_states)
+        elif policy.forward is not None and policy.forward.memory is not None:
+            for i, (shape, dtype) in enumerate(policy.forward.memory.parts):
+                tensors[f"policy_state.{i}"] = make(dtype, shape, kept_states)
         self.tensors: dict[str, Tensor] = tensors
 
     def at(self, name: str, t: int) -> int | None:
@@ -160,7 +163,7 @@ class GroupArena:
         flat.pop("final_obs", None)
         extras = {name: flat.pop(name) for name in ("active", *RETURNS) if name in flat}
         extras |= self._outputs(flat.pop("entropy", None), flat.pop("inputs", None))
-        states = self._states(flat.pop("policy_state", None))
+        states = self._states(flat)
         if self._kept_states > 1:
             extras |= {f"policy_state.{i}": one for i, one in enumerate(states)}
         return DeviceRollout(
@@ -204,11 +207,12 @@ class GroupArena:
                 found[name] = part
         return found
 
-    def _states(self, kept: Tensor | None) -> tuple[Tensor, ...]:
-        """(K, rows, *shape) each."""
-        shapes = self.policy.state_shapes
+    def _states(self, flat: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Takes them out: (K, rows, *shape) each."""
+        shapes, kept = self.policy.state_shapes, flat.pop("policy_state", None)
         if kept is None:
-            return ()
+            names = [name for name in flat if name.startswith("policy_state.")]
+            return tuple(flat.pop(name) for name in names)
         parts = torch.split(kept, [math.prod(shape) for shape in shapes], -1)
         return tuple(
             part.reshape(*part.shape[:2], *shape) for part, shape in zip(parts, shapes, strict=True)

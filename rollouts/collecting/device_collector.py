@@ -44,8 +44,9 @@ class DeviceCollector:
     episode, step).
 
     With `engine="torch"` torch calls the policy's module between the launches, whatever it is made
-    of and in which precision, and a kernel draws the actions by the same noise. A large network is
-    faster so. `collect` then waits once, to value what truncated episodes ended with.
+    of and in which precision, with memory or without, and a kernel draws the actions by the same
+    noise. A large network is faster so. `collect` then waits once, to value what truncated episodes
+    ended with.
 
     A rollout's tensors are its own as long as somebody holds one of them. What goes wrong on the
     device (a value that is not finite, say) is raised by `synchronize`.
@@ -75,7 +76,7 @@ class DeviceCollector:
           outputs: As of `Collector`.
           returns: As of `Collector`: extras["advantage"] and extras["target"] (T, B), the bits of
             `rollouts.returns`.
-          engine: "native": kernels compute the policy. "torch": torch does, of TorchPolicies.
+          engine: "native": kernels compute the policy. "torch": torch does, of policies of torch.
             "auto": kernels, of modules that native code can read, else torch.
           keep_final_obs: Whether rollouts have what episodes ended with, as a replay needs it.
 
@@ -216,6 +217,9 @@ class DeviceCollector:
     def _begin(self) -> None:
         obs, _ = self.env.reset()
         self._last_obs = dict(obs) if isinstance(obs, dict) else {next(iter(self._rows)): obs}
+        for acting in self._acting.values():
+            if acting.forward is not None and acting.forward.memory is not None:
+                acting.forward.memory.reset()
         self._must_reset = False
 
     def _run(self, arena: DeviceArena) -> None:
@@ -239,7 +243,7 @@ class DeviceCollector:
         """Has torch compute a policy, where it does."""
         forward = self._acting[name].forward
         if forward is not None:
-            forward.run(arena.groups[name].tensors["obs"][t])
+            forward.run(arena.groups[name].tensors, t, arena.ended)
         return forward
 
     def _launch(self, arena: DeviceArena, name: str, t: int) -> None:
