@@ -259,3 +259,15 @@ def test_what_does_not_fit_is_refused() -> None:
         SpecError, match=r"obs is torch.float32 \(3, 1, 3\), expected .*\(T, 3, 3\)"
     ):
         replay.add(on_device(other.rollout(3)))
+
+
+def test_where_nobody_was_active_nothing_counts() -> None:
+    world = World([[(3, BOTH)]] * 2, [0, 1])
+    replay = DeviceReplay(8, device="cpu")
+    for is_there in (True, False, False):
+        batch = on_device(world.rollout(2))
+        active = torch.full_like(batch.terminated, is_there)
+        replay.add(dataclasses.replace(batch, extras={"active": active}))
+        weight = replay.sample(5).weight
+    # the only active steps were overwritten
+    assert not weight.any() and not len(replay.drawable())
