@@ -47,7 +47,7 @@ def test_other_spaces_learn_too(env_id: str) -> None:
     assert done.returncode == (0 if env_id == "Pendulum-v1" else 2), done.stderr[-2000:]
 
 
-def returns(directory: Path, group: str = "agent") -> list[float]:
+def returns_of(directory: Path, group: str = "agent") -> list[float]:
     events = EventAccumulator(str(directory))
     events.Reload()
     return [one.value for one in events.Scalars(f"return/{group}")]
@@ -61,7 +61,7 @@ def test_a_policy_with_memory_finds_out_hidden_velocities(tmp_path: Path) -> Non
         SCRIPT, *arguments, *learning, "--total-steps", 50_000, "--run-dir", tmp_path, timeout=600
     )
     assert done.returncode == 1, done.stderr[-2000:]
-    assert returns(tmp_path)[-1] > 100
+    assert returns_of(tmp_path)[-1] > 100
     # the checkpoint says how its network is made
     told = subprocess.run(
         [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
@@ -77,7 +77,7 @@ def test_without_memory_it_does_not(tmp_path: Path) -> None:
     done = run_script(
         SCRIPT, *arguments, *learning, "--total-steps", 60_000, "--run-dir", tmp_path, timeout=600
     )
-    assert done.returncode == 1 and max(returns(tmp_path)) < 80
+    assert done.returncode == 1 and max(returns_of(tmp_path)) < 80
 
 
 def test_configurations_of_warpdrive_run(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_configurations_of_warpdrive_run(tmp_path: Path) -> None:
     done = warpdrive("tag_gridworld", *sizes, "--run-dir", tmp_path / "grid")
     assert done.returncode == 0, done.stderr[-2000:]
     # the runner runs away from what it cannot see coming: 0.2 before, 0.6 after with seed 20
-    runner = returns(tmp_path / "grid", "runner")
+    runner = returns_of(tmp_path / "grid", "runner")
     assert runner[-1] > runner[0] + 0.1
     sizes = ("--num-envs", 2, "--rollout-length", 250, "--total-steps", 1000)
     done = warpdrive("tag_continuous", "--engine", "torch", *sizes)
@@ -126,7 +126,7 @@ def test_taggers_learn(tmp_path: Path) -> None:
     returns = ("--gamma", 0.95, "--gae-lambda", 0.9)
     done = tag(*sizes, *learning, *returns, "--run-dir", tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    tagger, runner = returns(tmp_path, "tagger"), returns(tmp_path, "runner")
+    tagger, runner = returns_of(tmp_path, "tagger"), returns_of(tmp_path, "runner")
     assert tagger[0] < 7.5 and tagger[-1] > tagger[0] + 1
     # who stays is tagged more often
     assert runner[-1] < runner[0]
