@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -86,7 +87,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 class Agent(nn.Module):
     """Actor and critic: apart for small observations, with a common Nature CNN for pixels."""
 
-    def __init__(self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+    def __init__(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        hidden: Sequence[int] = (64, 64),
+    ) -> None:
         super().__init__()
         assert obs_space.shape is not None
         discrete = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)
@@ -97,7 +103,7 @@ class Agent(nn.Module):
         if self.is_pixels:
             trunk, head, size = nature_cnn(obs_space.shape), layer, 512
         else:
-            trunk, head, size = nn.Flatten(), mlp, prod(obs_space.shape)
+            trunk, head, size = nn.Flatten(), partial(mlp, hidden=hidden), prod(obs_space.shape)
         self.trunk, self.actor, self.critic = trunk, head(size, outputs, 0.01), head(size, 1, 1.0)
         if not self.is_discrete:
             self.log_std = nn.Parameter(torch.zeros(outputs))
@@ -121,10 +127,13 @@ def orthogonal(module: nn.Linear | nn.Conv2d, gain: float = 2**0.5) -> nn.Module
     return module
 
 
-def mlp(inputs: int, outputs: int, gain: float) -> nn.Module:
-    """Two hidden layers of 64."""
-    hidden = layer(inputs, 64), nn.Tanh(), layer(64, 64), nn.Tanh()
-    return nn.Sequential(*hidden, layer(64, outputs, gain))
+def mlp(inputs: int, outputs: int, gain: float, *, hidden: Sequence[int]) -> nn.Module:
+    """Hidden layers of these sizes."""
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [layer(inputs, size), nn.Tanh()]
+        inputs = size
+    return nn.Sequential(*layers, layer(inputs, outputs, gain))
 
 
 def nature_cnn(obs_shape: tuple[int, ...]) -> nn.Module:
@@ -138,9 +147,9 @@ def nature_cnn(obs_shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(convolutions, layer(size, 512), nn.ReLU())
 
 
-def make_policy(spec: PolicySpec) -> TorchPolicy:
+def make_policy(spec: PolicySpec, *, hidden: Sequence[int] = (64, 64)) -> TorchPolicy:
     """Makes a policy in the process that samples with it; its weights arrive before it acts."""
-    agent = Agent(spec.single_observation_space, spec.single_action_space)
+    agent = Agent(spec.single_observation_space, spec.single_action_space, hidden)
     return TorchPolicy(agent, spec.single_action_space, seed=spec.seed)
 
 

@@ -7,14 +7,17 @@
     python examples/ppo_on_device.py --env-id TagContinuous-v0 --gif  5 taggers, 100 runners
     python examples/ppo_on_device.py --num-epochs 1 --num-minibatches 1    is A2C
     torchrun --nproc-per-node 2 examples/ppo_on_device.py             on two GPUs
+    python examples/ppo_on_device.py --recurrent              a GRU, CartPole without velocities
+    python examples/ppo_on_device.py --warpdrive-yaml tag.yaml            settings of WarpDrive
 
 Kernels step the environments, compute the policies and estimate advantages; torch learns. Nothing
 is copied to the host and nothing waits for the device but after each update, when the returns of
 episodes are read; with --prefetch the next rollout goes on meanwhile. Each group of agents has a
-policy that they share; its network is that of ppo.py, whose environments the CPU's threads step.
-With one epoch of one minibatch the probability ratio is 1 when its gradient is taken, which makes
-the gradient that of A2C. Of several processes each steps --num-envs environments of its own and
-takes the mean of all gradients (DistributedDataParallel).
+policy that they share, or with --shared all groups one; its network is that of ppo.py, whose
+environments the CPU's threads step, or with --recurrent that of recurrent_ppo.py, which learns
+whole sequences. With one epoch of one minibatch the probability ratio is 1 when its gradient is
+taken, which makes the gradient that of A2C. Of several processes each steps --num-envs environments
+of its own and takes the mean of all gradients (DistributedDataParallel).
 """
 
 from __future__ import annotations
@@ -22,28 +25,28 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections import deque
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import torch
 from common.data_parallel import Processes
+from common.device_learner import Episodes, Learner, RecurrentLearner
 from common.filming import film
 from common.plotting import save_group_curves
 from common.tag import OPTIONS
+from common.training import env_option
+from common.warpdrive import read_warpdrive
 from gymnasium import spaces
-from ppo import Agent
-from torch import Tensor, nn
+from recurrent_ppo import agent_options
 from torch.utils.tensorboard import SummaryWriter
 from tqdm.auto import tqdm
 
 import rollouts
 from rollouts.checkpoint import Checkpoint, save_checkpoint
-from rollouts.policy import make_action_head
 from rollouts.returns import Gae
 
 TARGETS = {"CartPole-v1": 475.0}
+CART = [0, 2], [2.0, 20.0]  # positions, and what they are multiplied by
 CHECK_EVERY = 16  # updates
 ALONE = ""  # the group of environments with one agent
 
@@ -55,7 +58,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
+    add("--warpdrive-yaml", type=Path, help="configuration of WarpDrive's TagGridWorld or "
+        "TagContinuous, in place of the defaults below")  # fmt: skip
     add("--env-id", default="CartPole-v1", help="one that runs on a GPU: see `rollouts envs`")
+    add("--option", action="append", default=[], type=env_option, metavar="KEY=VALUE",
+        help="of the environment, such as max_episode_steps=100")  # fmt: skip
     add("--device", default="cuda", help="cuda, cuda:1 or cpu-emulation")
     add("--engine", default="auto", help="auto, native (a kernel is the policy) or torch")
     add("--cuda-graph", action="store_true", help="record a rollout's launches once")
@@ -67,19 +74,41 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--total-steps", type=int, default=3_000_000, help="env-steps to train for at most")
     add("--target-return", type=float, help="stop at this mean return; default: 475 for CartPole")
     add("--train", nargs="+", metavar="GROUP", help="groups that learn; the others stay as begun")
-    add("--learning-rate", type=float, default=3e-3, help="falls linearly to 0")
+    add("--shared", action="store_true", help="one policy for all groups of agents")
+    add("--hidden", type=int, nargs="+", default=[64, 64], help="sizes of hidden layers")
+    add("--recurrent", action="store_true", help="a policy with memory, for Discrete actions")
+    add("--visible", type=int, nargs="+", help="--recurrent: observed numbers that it is shown; "
+        "default: positions of CartPole, else all")  # fmt: skip
+    add("--scale", type=float, nargs="+", help="factor of each of them")
+    add("--no-memory", action="store_true", help="--recurrent: forget everything after each step")
+    add("--learning-rate", type=float, default=3e-3, help="of Adam")
+    add("--anneal", action=argparse.BooleanOptionalAction, default=True, help="the rate falls to 0")
     add("--num-epochs", type=int, default=4, help="passes over each batch")
     add("--num-minibatches", type=int, default=4, help="gradient steps per pass")
     add("--max-rows", type=int, help="agent-steps of a group that an update learns from; all")
     add("--gamma", type=float, default=0.99, help="discount per step")
     add("--gae-lambda", type=float, default=0.95, help="see rollouts.returns.gae")
     add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
+    add("--normalize-advantage", action=argparse.BooleanOptionalAction, default=True,
+        help="to mean 0 and deviation 1 in each minibatch")  # fmt: skip
+    add("--value-coef", type=float, default=0.25, help="weight of the value loss")
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
     add("--seed", type=int, default=1, help="of environments, weights and actions")
+    add("--torch-threads", type=int, default=1, help="of what torch computes on the CPU")
     add("--run-dir", type=Path, help="where checkpoint, curves and TensorBoard's file go")
     add("--gif", action="store_true", help="film an episode of several agents; needs --run-dir")
     args = parser.parse_args(argv)
+    if args.warpdrive_yaml is not None:
+        # what the command line says goes before what the file says
+        try:
+            parser.set_defaults(**read_warpdrive(args.warpdrive_yaml))
+        except (OSError, rollouts.SpecError) as error:
+            parser.error(str(error))
+        args = parser.parse_args(argv)
+    if args.visible is None:
+        # from one step to the next a position changes by hundredths, and that is all there is
+        args.visible, args.scale = CART if args.env_id == "CartPole-v1" else (None, None)
     if args.target_return is None:
         args.target_return = TARGETS.get(args.env_id)
     is_alone = args.env_id not in rollouts.multi_agent_ids()
@@ -92,106 +121,14 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-class Learner:
-    """A policy, its optimiser and its episodes: of one agent, or of the agents of a group."""
-
-    def __init__(
-        self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        device: torch.device,
-        args: argparse.Namespace,
-        processes: Processes,
-    ) -> None:
-        self.args, self.action_space, self.processes = args, action_space, processes
-        self.model = Agent(obs_space, action_space).to(device)
-        self.wrapped = processes.wrap(self.model)
-        self.policy = rollouts.TorchPolicy(self.model, action_space, seed=args.seed, device=device)
-        self.head = make_action_head(action_space)
-        self.compute_loss = torch.compile(self.loss) if args.compile else self.loss
-        self.generator = torch.Generator(device).manual_seed(args.seed)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
-        )
-        # of each rollout: how many episodes of agents ended there, and the sum of their returns
-        self._ended: deque[Tensor] = deque()
-
-    def update(self, rollout: rollouts.DeviceRollout, learning_rate: float) -> None:
-        """Takes the gradient steps of one PPO update (Schulman et al. 2017)."""
-        args = self.args
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        advantage, target = rollout.extras["advantage"], rollout.extras["target"]
-        time_major = (rollout.obs, rollout.action, rollout.log_prob, advantage, target)
-        steps = [one.flatten(0, 1) for one in time_major]
-        # those in which the agent was still there; all of one agent's
-        there = torch.arange(len(steps[0]), device=advantage.device)
-        if "active" in rollout.extras:
-            there = there[rollout.extras["active"].flatten()]
-        if args.max_rows is not None:
-            there = there[self._permutation(there)[: args.max_rows]]
-        for _ in range(args.num_epochs):
-            order = there[self._permutation(there)]
-            # as many in each process
-            for index in order.tensor_split(args.num_minibatches):
-                loss = self.compute_loss(*(one[index] for one in steps))
-                self.optimizer.zero_grad()
-                torch.autograd.backward(loss)
-                nn.utils.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
-                self.optimizer.step()
-
-    def _permutation(self, rows: Tensor) -> Tensor:
-        return torch.randperm(len(rows), generator=self.generator, device=rows.device)
-
-    def loss(
-        self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor
-    ) -> Tensor:
-        """The clipped objective on one minibatch."""
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.args.bf16):
-            *params, value = (one.float() for one in self.wrapped(obs))
-        log_prob, entropy = self.head.evaluate(params, action)
-        ratio = (log_prob - old_log_prob).exp()
-        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
-        clipped = ratio.clamp(1 - self.args.clip, 1 + self.args.clip)
-        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
-        value_loss = 0.25 * (value - target).square().mean()
-        return policy_loss + value_loss - self.args.entropy_coef * entropy.mean()
-
-    def count(self, rollout: rollouts.DeviceRollout) -> None:
-        """Notes the episodes that ended in a rollout; does not wait for the device."""
-        ended = rollout.terminated | rollout.truncated
-        if "active" in rollout.extras:
-            ended &= rollout.extras["active"]
-        returns = torch.where(ended, rollout.episode_return, 0.0)
-        sums = torch.stack([ended.sum().double(), returns.sum()])
-        self._ended.append(self.processes.add_up(sums))
-
-    def mean_return(self, num_rollouts: int, num_episodes: int = 100) -> float:
-        """Of the last episodes; NaN before there are so many. Waits for the device.
-
-        Args:
-          num_rollouts: Whose episodes count together at least: those of agents who leave early end
-            in other rollouts than those of agents who stay.
-          num_episodes: That there must be.
-        """
-        sums = torch.stack([*self._ended]).cpu()
-        counted, total = sums.sum(0).tolist()
-        # the oldest go as soon as the others are enough
-        for count, returns in sums.tolist():
-            if counted - count < num_episodes or len(self._ended) <= num_rollouts:
-                break
-            counted, total = counted - count, total - returns
-            self._ended.popleft()
-        enough = counted >= num_episodes and len(self._ended) >= num_rollouts
-        return total / counted if enough else math.nan
-
-
 class Trainer:
     """Environments, and a learner for each group of agents, on one device."""
 
     def __init__(self, args: argparse.Namespace, processes: Processes) -> None:
-        self.args = args
-        self.options = OPTIONS.get(args.env_id, {})
+        self.args, self.processes = args, processes
+        if args.recurrent and processes.count > 1:
+            raise rollouts.SpecError("--recurrent learns in one process: leave torchrun out")
+        self.options = {**OPTIONS.get(args.env_id, {}), **dict(args.option)}
         env: Any = rollouts.make_vec(
             args.env_id,
             args.num_envs,
@@ -204,12 +141,8 @@ class Trainer:
         )
         self.env, self.device = env, env.device
         torch.manual_seed(args.seed)
-        self.learners = {}
-        for name, group in (getattr(env, "groups", None) or {ALONE: env}).items():
-            obs_space, action_space = group.single_observation_space, group.single_action_space
-            if not isinstance(obs_space, spaces.Box):
-                raise rollouts.SpecError(f"{args.env_id} shows no numbers a network could read")
-            self.learners[name] = Learner(obs_space, action_space, self.device, args, processes)
+        self.learners = self.make_learners(getattr(env, "groups", None) or {ALONE: env})
+        self.episodes = {name: Episodes(processes) for name in self.learners}
         self.trained = {*(args.train or self.learners)}
         if not self.trained <= {*self.learners}:
             known = ", ".join(filter(None, self.learners)) or "none: leave --train out"
@@ -231,40 +164,77 @@ class Trainer:
         longest = env.env_spec.max_episode_steps or 1
         self.num_rollouts = 1 if ALONE in self.learners else -(-longest // args.rollout_length)
 
+    def make_learners(self, groups: dict[str, Any]) -> dict[str, Learner]:
+        """Who learns for each group."""
+        args, learners = self.args, {}
+        spaces_of = {
+            repr((x.single_observation_space, x.single_action_space)) for x in groups.values()
+        }
+        if args.shared and len(spaces_of) > 1:
+            raise rollouts.SpecError(
+                f"--shared: groups of {args.env_id} differ in what they observe or do"
+            )
+        for name, group in groups.items():
+            obs_space, action_space = group.single_observation_space, group.single_action_space
+            if not isinstance(obs_space, spaces.Box):
+                raise rollouts.SpecError(f"{args.env_id} shows no numbers a network could read")
+            if args.recurrent and args.visible is None:
+                args.visible = [*range(obs_space.shape[0])]
+                args.scale = [1.0] * len(args.visible)
+            if not (args.shared and learners):
+                learner = (RecurrentLearner if args.recurrent else Learner)(
+                    obs_space, action_space, self.device, args, self.processes
+                )
+            learners[name] = learner
+        return learners
+
     def update(self, learning_rate: float) -> dict[str, float]:
         """Collects a rollout and learns from it; the groups' mean returns of episodes."""
         found = self.collector.collect()
-        for name, rollout in ({ALONE: found} if ALONE in self.learners else found).items():
-            learner = self.learners[name]
-            if name in self.trained:
-                learner.update(rollout, learning_rate)
+        rollouts_of = {ALONE: found} if ALONE in self.learners else found
+        for learner in {id(one): one for one in self.learners.values()}.values():
+            own = [x for name, x in rollouts_of.items() if self.learns(name, learner)]
+            if own:
+                learner.update(own, learning_rate)
                 learner.policy.policy_version += 1
-            learner.count(rollout)
+        for name, rollout in rollouts_of.items():
+            self.episodes[name].count(rollout)
         self.num_updates += 1
         if self.num_updates % CHECK_EVERY == 0:
             # what went wrong on the device is raised here, and everything is waited for
             self.env.synchronize()
-        return {
-            name: learner.mean_return(self.num_rollouts) for name, learner in self.learners.items()
-        }
+        return {name: one.mean_return(self.num_rollouts) for name, one in self.episodes.items()}
+
+    def learns(self, name: str, learner: Learner) -> bool:
+        """Whether a learner learns from the steps of a group."""
+        return name in self.trained and self.learners[name] is learner
 
     def save(self, env_steps: int) -> None:
-        """Writes the checkpoint; the networks are those of ppo.py, whose make_policy makes them."""
+        """Writes the checkpoint; ppo.py or recurrent_ppo.py have what makes the networks."""
+        args = self.args
+        network: dict[str, Any] = {"program": "examples/ppo.py"}
+        if args.recurrent:
+            network = {
+                "program": "examples/recurrent_ppo.py",
+                "program_options": agent_options(args),
+            }
+        elif args.hidden != [64, 64]:
+            network["program_options"] = {"hidden": args.hidden}
         weights = {
             f"{name}/{key}" if name else key: value
             for name, learner in self.learners.items()
             for key, value in learner.model.state_dict().items()
         }
         checkpoint = Checkpoint(
-            env_id=self.args.env_id,
+            env_id=args.env_id,
             env_options=self.options,
-            program="examples/ppo.py",
+            **network,
             weights=weights,
             policy_version=1 + max(one.policy.policy_version for one in self.learners.values()),
             env_steps=env_steps,
-            seed=self.args.seed,
+            seed=args.seed,
         )
-        save_checkpoint(self.args.run_dir, checkpoint)
+        save_checkpoint(args.run_dir, checkpoint)
 
     def film(self) -> int:
         """Films an episode as the policies act in training, in a C++ pool; returns its frames."""
@@ -284,6 +254,7 @@ class Trainer:
 def main() -> int:
     """Trains; returns 0, 1 where a target was missed, or 2 where it could not begin."""
     args = parse_args()
+    torch.set_num_threads(args.torch_threads)
     processes = Processes(args.device)
     try:
         return train(Trainer(args, processes), args, processes)
@@ -308,7 +279,8 @@ def train(trainer: Trainer, args: argparse.Namespace, processes: Processes) -> i
         disable=not processes.is_first,
     ) as bar:
         while env_steps < args.total_steps:
-            means = trainer.update(args.learning_rate * (1 - env_steps / args.total_steps))
+            left = 1 - env_steps / args.total_steps if args.anneal else 1.0
+            means = trainer.update(args.learning_rate * left)
             env_steps += per_update
             bar.set_postfix_str(told(means), refresh=False)
             bar.update(per_update)

@@ -24,8 +24,7 @@ from typing import Any
 import gymnasium
 import torch
 from common.checkpoint import Checkpointed
-from common.evaluation import Evaluation, EvaluationLog, evaluate
-from common.plotting import save_training_curves
+from common.evaluated_run import EvaluatedRun
 from common.replay_training import ReplayTraining, add_replay_arguments, make_table, run
 from common.training import chosen_env_id, run_parser, spec_of
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 import rollouts
 from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import SquashedGaussianHead
-from rollouts.replay import NStep, ReplayService, TransitionBatch
+from rollouts.replay import DeviceTransitions, NStep, ReplayService, SequenceBatch
 from rollouts.replay.sampling import ReplayBatch
 
 CHECKPOINT_KIND = "rollouts examples/sac.py, version 1"
@@ -104,18 +103,20 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """Two networks that value an action, as one of twice the matrices."""
+    """Networks that value an action, two as one of twice the matrices."""
 
-    def __init__(self, obs_size: int, action_size: int, hidden: int = 256) -> None:
+    def __init__(
+        self, obs_size: int, action_size: int, hidden: int = 256, *, count: int = 2
+    ) -> None:
         super().__init__()
         sizes = (obs_size + action_size, hidden), (hidden, hidden), (hidden, 1)
         # as nn.Linear begins
-        self.weights = nn.ParameterList(uniform(2, i, o, bound=i**-0.5) for i, o in sizes)
-        self.biases = nn.ParameterList(uniform(2, 1, o, bound=i**-0.5) for i, o in sizes)
+        self.weights = nn.ParameterList(uniform(count, i, o, bound=i**-0.5) for i, o in sizes)
+        self.biases = nn.ParameterList(uniform(count, 1, o, bound=i**-0.5) for i, o in sizes)
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Maps obs (B, ...) and action (B, A) within [-1, 1] to values (2, B)."""
-        features = torch.cat([obs.flatten(1), action], -1).expand(2, -1, -1)
+        """Maps obs (B, ...) and action (B, A) within [-1, 1] to values (count, B)."""
+        features = torch.cat([obs.flatten(1), action], -1).expand(len(self.weights[0]), -1, -1)
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             features = torch.baddbmm(bias, features.relu() if i else features, weight)
         return features[..., 0]
@@ -183,9 +184,11 @@ class Learner(Checkpointed):
         self.rng = torch.Generator(args.device).manual_seed(args.seed)
         self.updates = 0
 
-    def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
+    def learn(
+        self, batch: ReplayBatch | DeviceTransitions, *, learning_rate: float
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Takes one gradient step of each network; returns the errors (B,) and what to log."""
-        assert isinstance(batch, TransitionBatch)
+        assert not isinstance(batch, SequenceBatch)
         for optimizer in (self.actor_optimizer, self.critic_optimizer):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
@@ -243,16 +246,10 @@ def descend(loss: Tensor, optimizer: torch.optim.Adam, parameters: list[Any]) ->
     optimizer.step()
 
 
-class SacTraining(ReplayTraining):
+class SacTraining(EvaluatedRun, ReplayTraining):
     """A training that is interrupted now and then to evaluate the policy without exploration."""
 
     learner: Learner
-
-    def __init__(
-        self, args: argparse.Namespace, learner: Any, make_policy: Any, **options: Any
-    ) -> None:
-        super().__init__(args, learner, make_policy, **options)
-        self.evaluations = EvaluationLog(self.dir, until=self.progress.env_steps)
 
     def loop(
         self, coordinator: rollouts.RolloutCoordinator, replay: ReplayService, stop: Event
@@ -266,48 +263,8 @@ class SacTraining(ReplayTraining):
         self, sample: Callable[[], ReplayBatch], replay: ReplayService
     ) -> tuple[float, dict[str, float]]:
         """Takes the gradient steps between two sets of weights; returns lag and logs of them."""
-        if self.evaluations.is_due(self.progress.env_steps, self.args.eval_interval):
-            self.evaluate()
+        self.evaluate_if_due()
         return super().learn(sample, replay)
-
-    def evaluate(self) -> None:
-        """Measures and keeps how good the policy is."""
-        args, learner = self.args, self.learner
-        options = {"num_episodes": args.eval_episodes, "seed": args.seed}
-        returns = evaluate(
-            learner.act_greedily,
-            args.env_id,
-            env_options=dict(args.option),
-            statistics=self.statistics,
-            **options,
-        )
-        self.evaluations.add(
-            Evaluation(
-                library="rollouts",
-                env_steps=self.progress.env_steps,
-                updates=learner.updates,
-                seconds=self.progress.seconds,
-                mean_return=float(returns.mean()),
-                std_return=float(returns.std()),
-            )
-        )
-
-    def draw(self, title: str) -> None:
-        """Writes the PNG of the training."""
-        save_training_curves(
-            self.dir / "training.png",
-            self.progress.history,
-            title=title,
-            target=self.args.target_return,
-            evaluations=[(row.env_steps, row.mean_return) for row in self.evaluations.rows],
-        )
-
-    def result(self) -> str:
-        """The mean returns that were reached, with and without exploration."""
-        last = self.evaluations.rows[-1:]
-        return super().result() + "".join(
-            f" ({row.mean_return:.1f} without exploration, {row.updates:,} updates)" for row in last
-        )
 
 
 def main() -> int:

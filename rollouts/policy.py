@@ -27,6 +27,8 @@ with needs("torch", "TorchPolicy"):
     from torch import Tensor, nn
 
     from rollouts.machine.torch_device import read_device
+    from rollouts.policies.gaussian import GaussianHead as GaussianHead
+    from rollouts.policies.gaussian import OrnsteinUhlenbeckHead as OrnsteinUhlenbeckHead
     from rollouts.policies.masks import check_masks
     from rollouts.policies.masks import mask_logits as mask_logits
 
@@ -272,37 +274,6 @@ class MultiCategoricalHead:
 
 # of one element
 _CATEGORICAL = CategoricalHead(0, np.dtype(np.int64))
-
-
-@dataclass(frozen=True, slots=True)
-class GaussianHead:
-    """Continuous actions from (mean, log_std), each dimension independent of the others."""
-
-    dtype: DTypeLike
-    outputs: tuple[str, ...] = ("mean", "log_std")
-
-    def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draws mean + std * noise."""
-        mean, log_std = params
-        noise = torch.empty_like(mean).normal_(generator=generator)
-        action = torch.addcmul(mean, log_std.exp().expand_as(mean), noise)
-        return action, self._log_density(noise, log_std)
-
-    def most_likely(self, params: Sequence[Tensor]) -> Tensor:
-        """Returns the actions (B, *action_shape) of the greatest density."""
-        return params[0]
-
-    def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns log_prob and entropy (B,) for action (B, *action_shape)."""
-        mean, log_std = params
-        log_prob = self._log_density((action - mean) / log_std.exp(), log_std)
-        entropy = (log_std.expand_as(mean) + 0.5 * (1 + log(2 * pi))).flatten(1).sum(1)
-        return log_prob, entropy
-
-    def _log_density(self, noise: Tensor, log_std: Tensor) -> Tensor:
-        """Log density (B,) of the action that lies `noise` standard deviations off the mean."""
-        per_dimension = -0.5 * noise.square() - log_std - 0.5 * log(2 * pi)
-        return per_dimension.flatten(1).sum(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,13 +27,20 @@ class GroupArena:
     """The rows of one policy in a rollout."""
 
     def __init__(
-        self, policy: DevicePolicy, wanted: Wanted, steps: int, kept_states: int, device: Any
+        self,
+        policy: DevicePolicy,
+        wanted: Wanted,
+        steps: int,
+        kept_states: int,
+        device: Any,
+        *,
+        keep_final_obs: bool = False,
     ) -> None:
         """Makes the tensors: (T, N, ...), or (T, N, A, ...) where there are agents."""
         self.policy, self.wanted, self.steps = policy, wanted, steps
         rows = policy.rows
         self._shape = (rows.num_envs, *((rows.num_agents,) if rows.has_groups else ()))
-        self._kept_states = kept_states
+        self._kept_states, self._keep_final_obs = kept_states, keep_final_obs
 
         def make(dtype: torch.dtype, shape: tuple[int, ...] = (), length: int = steps) -> Tensor:
             return torch.empty((length, *self._shape, *shape), dtype=dtype, device=device)
@@ -55,7 +62,7 @@ class GroupArena:
         }
         if rows.has_groups:
             tensors["active"] = make(flag)
-        if policy.forward is not None:
+        if policy.forward is not None or keep_final_obs:
             tensors["final_obs"] = make(getattr(torch, rows.obs_dtype), rows.obs_shape)
         if "entropy" in wanted.outputs:
             tensors["entropy"] = make(real)
@@ -66,6 +73,9 @@ class GroupArena:
         if policy.state_shapes:
             size = sum(math.prod(shape) for shape in policy.state_shapes)
             tensors["policy_state"] = make(real, (size,), kept_states)
+        elif policy.forward is not None and policy.forward.memory is not None:
+            for i, (shape, dtype) in enumerate(policy.forward.memory.parts):
+                tensors[f"policy_state.{i}"] = make(dtype, shape, kept_states)
         self.tensors: dict[str, Tensor] = tensors
 
     def at(self, name: str, t: int) -> int | None:
@@ -87,10 +97,10 @@ class GroupArena:
         """
         forward = self.policy.forward
         launches = [self._launch(t) for t in range(self.steps + 1)]
-        for t, launch in enumerate(launches[1:], 1):
+        for t, launch in enumerate(launches[1:]):
             # of the module's outputs for final observations there are none yet
-            final = final_obs if forward is None else forward.no_inputs
-            self._see(launch, t - 1, final, ended)
+            kept = self.at("final_obs", t) if forward is None else forward.no_inputs.data_ptr()
+            self._see(launch, t, kept or final_obs.data_ptr(), ended)
         last = launches[-1]
         if forward is not None:
             last = self._launch(self.steps)
@@ -114,13 +124,13 @@ class GroupArena:
                 launch.chosen.policy_state = self.at("policy_state", t)
         return launch
 
-    def _see(self, launch: PolicyLaunch, t: int, final_obs: Tensor, ended: Tensor) -> None:
+    def _see(self, launch: PolicyLaunch, t: int, final_obs: int, ended: Tensor) -> None:
         """Has a launch tell what came of step t."""
         seen = launch.seen
         for name in ("terminated", "truncated", "active", "bootstrap_value"):
             setattr(seen, name, self.at(name, t))
         seen.ended = ended[t].data_ptr()
-        seen.final_obs = final_obs.data_ptr()
+        seen.final_obs = final_obs
 
     def _returns(self) -> ReturnsRows:
         assert self.wanted.returns is not None
@@ -139,8 +149,11 @@ class GroupArena:
             n=n,
         )
 
-    def rollout(self, env_id: Tensor, episode_length: Tensor, policy_version: int) -> DeviceRollout:
+    def rollout(
+        self, env_id: Tensor, episode_length: Tensor, ended: Tensor, policy_version: int
+    ) -> DeviceRollout:
         """What was written, as callers get it: (T, N * A, ...)."""
+        final_obs = self._final_obs(ended)
         flat = {
             # rows of agents one after the other
             name: one.flatten(1, len(self._shape))
@@ -151,7 +164,7 @@ class GroupArena:
         flat.pop("final_obs", None)
         extras = {name: flat.pop(name) for name in ("active", *RETURNS) if name in flat}
         extras |= self._outputs(flat.pop("entropy", None), flat.pop("inputs", None))
-        states = self._states(flat.pop("policy_state", None))
+        states = self._states(flat)
         if self._kept_states > 1:
             extras |= {f"policy_state.{i}": one for i, one in enumerate(states)}
         return DeviceRollout(
@@ -166,7 +179,18 @@ class GroupArena:
             policy_version=policy_version,
             extras=extras,
             policy_state=tuple(one[0] for one in states),
+            final_obs=final_obs,
         )
+
+    def _final_obs(self, ended: Tensor) -> Tensor | None:
+        if not self._keep_final_obs:
+            return None
+        final_obs = self.tensors["final_obs"]
+        if not self.policy.rows.has_groups:
+            return final_obs
+        # who leaves before the others is shown what it left in the next row
+        is_over = ended.reshape(ended.shape + (1,) * (final_obs.ndim - 2))
+        return torch.where(is_over, final_obs, self.tensors["obs"][1:]).flatten(1, 2)
 
     def _outputs(self, entropy: Tensor | None, inputs: Tensor | None) -> dict[str, Tensor]:
         found = {} if entropy is None else {"entropy": entropy}
@@ -184,11 +208,12 @@ class GroupArena:
                 found[name] = part
         return found
 
-    def _states(self, kept: Tensor | None) -> tuple[Tensor, ...]:
-        """(K, rows, *shape) each."""
-        shapes = self.policy.state_shapes
+    def _states(self, flat: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Takes them out: (K, rows, *shape) each."""
+        shapes, kept = self.policy.state_shapes, flat.pop("policy_state", None)
         if kept is None:
-            return ()
+            names = [name for name in flat if name.startswith("policy_state.")]
+            return tuple(flat.pop(name) for name in names)
         parts = torch.split(kept, [math.prod(shape) for shape in shapes], -1)
         return tuple(
             part.reshape(*part.shape[:2], *shape) for part, shape in zip(parts, shapes, strict=True)

@@ -57,8 +57,9 @@ class DeviceCollector:
     episode, step).
 
     With `engine="torch"` torch calls the policy's module between the launches, whatever it is made
-    of and in which precision, and a kernel draws the actions by the same noise. A large network is
-    faster so. `collect` then waits once, to value what truncated episodes ended with.
+    of and in which precision, with memory or without, and a kernel draws the actions by the same
+    noise. A large network is faster so. `collect` then waits once, to value what truncated episodes
+    ended with.
 
     With `prefetch=1` the device steps the next rollout while it learns from the last one, on a
     stream of its own. With `cuda_graph=True` the steps of a rollout are recorded once and started
@@ -81,6 +82,7 @@ class DeviceCollector:
         engine: Engine = "auto",
         prefetch: int = 0,
         cuda_graph: bool = False,
+        keep_final_obs: bool = False,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -93,13 +95,14 @@ class DeviceCollector:
           outputs: As of `Collector`.
           returns: As of `Collector`: extras["advantage"] and extras["target"] (T, B), the bits of
             `rollouts.returns`.
-          engine: "native": kernels compute the policy. "torch": torch does, of TorchPolicies.
+          engine: "native": kernels compute the policy. "torch": torch does, of policies of torch.
             "auto": kernels, of modules that native code can read, else torch.
           prefetch: 1: each rollout but the first is of the weights before the last update, as its
             `policy_version` says. Between two calls of `collect` nobody else may use the
             environments, and what reads a rollout is launched on the stream that calls `collect`.
           cuda_graph: True: Python code of the policy's module is run twice for each of the few
             rollouts that are held at once, and must not wait for the device.
+          keep_final_obs: Whether rollouts have what episodes ended with, as a replay needs it.
 
         Raises:
           SpecError: The pool is none of a GPU or autoresets otherwise, rollout_length is below 1,
@@ -122,6 +125,7 @@ class DeviceCollector:
         groups: Any = getattr(env, "groups", None) or {_ALONE: None}
         self.policies: dict[str, Any] = by_group(policy, groups)
         self._rows, self._engine = rows, check_engine(engine)
+        self._keep_final_obs = keep_final_obs
         self._wanted = {
             name: Wanted(outputs, returns, one.action_space) for name, one in rows.items()
         }
@@ -129,6 +133,7 @@ class DeviceCollector:
         self._prefetches = bool(whole_number("prefetch", prefetch, 0, 1))
         self._side = SideStream(env.device)
         self._ahead: _Begun | None = None
+        self._records = cuda_graph
         self._make_graph = (
             make_graphs(env.device, emulated=env.is_emulated) if cuda_graph else lambda: None
         )
@@ -196,7 +201,12 @@ class DeviceCollector:
         def make(shape: tuple[int, ...]) -> DeviceArena:
             groups = {
                 name: GroupArena(
-                    acting, self._wanted[name], self.rollout_length, kept[name], env.device
+                    acting,
+                    self._wanted[name],
+                    self.rollout_length,
+                    kept[name],
+                    env.device,
+                    keep_final_obs=self._keep_final_obs,
                 )
                 for name, acting in read.items()
             }
@@ -221,6 +231,11 @@ class DeviceCollector:
     def _with_torch(self, policy: Any, rows: ActorRows) -> DevicePolicy:
         device, emulated = self.env.device, self.env.is_emulated
         forward = TorchForward(policy, rows, device, is_copied=self._prefetches)
+        if self._records and forward.memory is not None:
+            raise SpecError(
+                "cuda_graph=True of a policy with memory that torch computes, whose states lie "
+                "elsewhere in each rollout: leave cuda_graph out"
+            )
         return DevicePolicy(forward.native, rows, device, emulated=emulated, forward=forward)
 
     def _begin(self) -> _Begun:
@@ -236,6 +251,9 @@ class DeviceCollector:
             obs, _ = self.env.reset()
             obs = obs if isinstance(obs, dict) else {next(iter(self._rows)): obs}
             self._last_obs, self._must_reset = dict(obs), False
+            for acting in self._acting.values():
+                if acting.forward is not None and acting.forward.memory is not None:
+                    acting.forward.memory.reset()
         arena = self._ring.take()
         for name, group in arena.groups.items():
             group.tensors["obs"][0].copy_(self._last_obs[name])
@@ -273,7 +291,7 @@ class DeviceCollector:
     def _act(self, arena: DeviceArena, name: str, t: int) -> None:
         acting = self._acting[name]
         if acting.forward is not None:
-            acting.forward.run(arena.groups[name].tensors["obs"][t])
+            acting.forward.run(arena.groups[name].tensors, t, arena.ended)
         acting.launch(arena.policy_launches[name][t])
 
     def _finish(self, begun: _Begun) -> dict[str, DeviceRollout]:
@@ -286,7 +304,9 @@ class DeviceCollector:
                 acting.forward.bootstrap(group.tensors, group.tensors["final_obs"])
                 acting.launch(arena.policy_launches[name][self.rollout_length + 1])
         return {
-            name: group.rollout(self._env_id[name], arena.episode_length, begun.versions[name])
+            name: group.rollout(
+                self._env_id[name], arena.episode_length, arena.ended, begun.versions[name]
+            )
             for name, group in arena.groups.items()
         }
 

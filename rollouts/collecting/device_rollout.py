@@ -38,6 +38,8 @@ class DeviceRollout:
       extras            name -> (T, B, ...)   outputs and returns that were asked for; of agents
                         "active" bool: who took part in the step
       policy_state      tuple of (B, ...)     of a policy with memory, before row 0
+      final_obs         (T, B, *obs_shape) obs_dtype   what episodes ended with: valid where
+                        terminated | truncated; None unless it was asked for
     """
 
     obs: Tensor
@@ -56,6 +58,7 @@ class DeviceRollout:
     policy_version: int
     extras: dict[str, Tensor] = field(default_factory=dict)
     policy_state: tuple[Tensor, ...] = ()
+    final_obs: Tensor | None = None
 
     @property
     def num_steps(self) -> int:

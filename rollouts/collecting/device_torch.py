@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from rollouts.collecting.device_memory import TorchMemory
 from rollouts.collecting.device_policy import ActorRows
 from rollouts.collecting.engine import head_of, parts_of
 from rollouts.device.emulation import run_or_record
@@ -21,15 +22,17 @@ from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Op, Program
 from rollouts.policies.sources import Sources
 from rollouts.policy import TorchPolicy
+from rollouts.recurrent import RecurrentTorchPolicy, State
 
 
 class TorchForward:
-    """Calls a `TorchPolicy`'s module for all rows of a group, and has a kernel do the rest.
+    """Calls a policy's module for all rows of a group, and has a kernel do the rest.
 
     Attributes:
       native: What the kernel computes: nothing, of observations that are the module's outputs.
       inputs: (rows, native.program.obs_size) float32: these outputs.
       no_inputs: The same, of zeros.
+      memory: Of a `RecurrentTorchPolicy`; else None.
     """
 
     def __init__(
@@ -44,12 +47,15 @@ class TorchForward:
           is_copied: Call a copy of the module, whose weights are those of the last `refresh`.
 
         Raises:
-          SpecError: The policy is no TorchPolicy with a head of ours, has memory, acts in another
-            space, or lies on another device.
+          SpecError: The policy is none of torch with a head of ours, does not know of its module's
+            memory, acts in another space, or lies on another device.
         """
-        if type(policy) is not TorchPolicy or hasattr(policy.module, "initial_state"):
+        has_memory = hasattr(getattr(policy, "module", None), "initial_state")
+        fits = RecurrentTorchPolicy if has_memory else TorchPolicy
+        if type(policy) is not fits:
             raise SpecError(
-                f"engine='torch' takes a TorchPolicy without memory, got a {type(policy).__name__}"
+                f"engine='torch' got a {type(policy).__name__} of a module "
+                f"{'with' if has_memory else 'without'} memory, expected a {fits.__name__}"
             )
         if policy.action_space != rows.action_space:
             raise SpecError(
@@ -76,6 +82,7 @@ class TorchForward:
                 f"the module lies on {', '.join(sorted(here))}, the environments on {device}: make "
                 f"the policy with device={str(device)!r}"
             )
+        self.memory = TorchMemory(self._module, rows, device) if has_memory else None
         starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
         ops = tuple(
             Op("slice", (0,), numbers=(start,), size=size)
@@ -101,17 +108,27 @@ class TorchForward:
         tensors = [*module.parameters(), *module.buffers()]
         return (module.training, *(one.data_ptr() for one in tensors))
 
-    def run(self, obs: Tensor) -> None:
-        """Writes the module's outputs for obs (N, [A,] *obs_shape) into `inputs`.
+    def run(self, rollout: dict[str, Tensor], t: int, world_ended: Tensor) -> None:
+        """Writes the module's outputs for row t of a rollout into `inputs`.
+
+        Args:
+          rollout: obs (T + 1, N, [A,] *obs_shape), and what `TorchMemory.meet` reads.
+          t: From 0 to T; row T is valued and not acted on.
+          world_ended: (T, N) bool: of environments with agents.
 
         Raises:
           SpecError: The module returned something else than `TorchPolicy` describes.
         """
-        run_or_record(partial(self._run, obs))
+        run_or_record(partial(self._run, rollout, t, world_ended))
 
     @torch.inference_mode()
-    def _run(self, obs: Tensor) -> None:
-        self.inputs.copy_(self._outputs(obs.reshape(-1, *self._rows.obs_shape)))
+    def _run(self, rollout: dict[str, Tensor], t: int, world_ended: Tensor) -> None:
+        state = None if self.memory is None else self.memory.meet(rollout, t, world_ended)
+        obs = rollout["obs"][t].reshape(-1, *self._rows.obs_shape)
+        outputs, state = self._outputs(obs, state)
+        self.inputs.copy_(outputs)
+        if self.memory is not None and state is not None and t < len(rollout["reward"]):
+            self.memory.keep(state)
 
     @torch.inference_mode()
     def bootstrap(self, rollout: dict[str, Tensor], final_obs: Tensor) -> None:
@@ -127,11 +144,20 @@ class TorchForward:
             cut = cut & rollout["active"]
         index = cut.nonzero(as_tuple=True)
         if len(index[0]):
-            rollout["bootstrap_value"][index] = self._outputs(final_obs[index])[:, -1]
+            state = None
+            if self.memory is not None:
+                step, env, *agent = index
+                row = env * self._rows.num_agents + (agent[0] if agent else 0)
+                state = self.memory.after(step, row)
+            outputs, _ = self._outputs(final_obs[index], state)
+            rollout["bootstrap_value"][index] = outputs[:, -1]
 
-    def _outputs(self, obs: Tensor) -> Tensor:
-        """(B, sizes): the head's inputs one after the other, then the value."""
-        outputs = self._module(obs)
+    def _outputs(self, obs: Tensor, state: State | None) -> tuple[Tensor, State | None]:
+        """(B, sizes): the head's inputs one after the other, then the value; and new states."""
+        outputs = self._module(obs) if state is None else self._module(obs, state)
+        after: State | None = None
+        if state is not None:
+            *outputs, after = outputs
         check_module_outputs(outputs, output_names(self._policy.head), len(obs))
         first, *others, value = outputs
         parts = [first, *(one.expand_as(first) for one in others), value]
@@ -141,7 +167,7 @@ class TorchForward:
                 f"the module gives {[one.shape[1] for one in flat]} numbers for a row, expected "
                 f"{self._sizes} for actions of {self._rows.action_space} and a value"
             )
-        return torch.cat(flat, 1)
+        return torch.cat(flat, 1), after
 
 
 def _sizes(space: Any) -> list[int]:

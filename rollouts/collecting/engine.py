@@ -142,6 +142,8 @@ def head_of(policy: TorchPolicy) -> Head | None:
     from rollouts import policy as heads
     from rollouts.policies.native import Head
 
+    if isinstance(policy.head, heads.OrnsteinUhlenbeckHead):
+        return Head("gaussian", damping=policy.head.damping)
     kinds: dict[type, Head] = {
         heads.CategoricalHead: Head("categorical"),
         heads.MultiCategoricalHead: Head("multi_categorical"),

@@ -19,6 +19,7 @@ class Head(ctypes.Structure):
         ("kind", ctypes.c_int32),
         ("deterministic", ctypes.c_bool),
         ("epsilon", ctypes.c_float),
+        ("damping", ctypes.c_float),
         ("seed", ctypes.c_uint64),
     ]
 

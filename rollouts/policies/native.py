@@ -42,11 +42,14 @@ class Head:
         the values (B, n), or any with probability `epsilon`.
       deterministic: Takes the likeliest action in place of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
+      damping: For "gaussian", from 0.01 to 1: the share of a step's noise that the next one
+        forgets, see `rollouts.policy.OrnsteinUhlenbeckHead`.
     """
 
     kind: HeadName = "categorical"
     deterministic: bool = False
     epsilon: float = 0.0
+    damping: float = 1.0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(HeadName):
@@ -54,6 +57,10 @@ class Head:
             raise SpecError(f"head.kind is {self.kind!r}, expected one of {known}")
         if not 0 <= self.epsilon <= 1:
             raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
+        if not 0.01 <= self.damping <= 1:
+            raise SpecError(f"head.damping is {self.damping}, expected a share from 0.01 to 1")
+        if self.damping < 1 and self.kind != "gaussian":
+            raise SpecError(f"head.damping is for a gaussian head, this one is {self.kind}")
 
 
 class NativePolicy:
@@ -158,6 +165,7 @@ class NativePolicy:
                 "kind": head.kind,
                 "deterministic": head.deterministic,
                 "epsilon": head.epsilon,
+                "damping": head.damping,
                 "seed": noise_seed % 2**64,
                 "nvec": _nvec(self._action_space),
                 "bounds": _bounds(self._action_space, head),

@@ -35,11 +35,14 @@ from rollouts.replay.steps import Acted
 if TYPE_CHECKING:
     from rollouts.replay.clients.client import ReplayClient
     from rollouts.replay.dataset import ReplayDataset
+    from rollouts.replay.device_replay import DeviceReplay, DeviceTransitions
     from rollouts.replay.prefetch import ReplayPrefetcher
     from rollouts.replay.service import ReplayService
 
-# loaded on first use: two bring torch
+# loaded on first use: some bring torch
 _LAZY = {
+    "DeviceReplay": "rollouts.replay.device_replay",
+    "DeviceTransitions": "rollouts.replay.device_replay",
     "ReplayClient": "rollouts.replay.clients.client",
     "ReplayDataset": "rollouts.replay.dataset",
     "ReplayPrefetcher": "rollouts.replay.prefetch",
@@ -48,6 +51,8 @@ _LAZY = {
 
 __all__ = [
     "Acted",
+    "DeviceReplay",
+    "DeviceTransitions",
     "Episodes",
     "MinSize",
     "NStep",

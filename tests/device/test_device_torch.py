@@ -188,6 +188,8 @@ def test_what_does_not_fit_is_refused() -> None:
         DeviceCollector(env, TorchPolicy(Table(500, 6), space), 3, engine="jax")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"gives \[12, 1\] numbers for a row, expected \[6, 1\]"):
         DeviceCollector(env, TorchPolicy(TooMany(500, 6), space), 3, engine="torch").collect()
-    with pytest.raises(SpecError, match="a TorchPolicy without memory, got a RecurrentTorchPolicy"):
+    with pytest.raises(
+        SpecError, match="RecurrentTorchPolicy of a module without memory, expected a TorchPolicy"
+    ):
         policy = RecurrentTorchPolicy(Table(500, 6), space)
         DeviceCollector(env, policy, 3, engine="torch")

@@ -43,6 +43,7 @@ CONTINUOUS = {
         "num_turn_levels": 3,
         "skill_level_tagger": 1.3,
     },
+    "still": {**CHASE, "skill_level_runner": 0.0},
 }
 CROWDED = ("partial", "all_seen", "many_seen")
 CROWD = {**PARTIAL, **CHASE, "num_taggers": 64, "num_runners": 1024, "grid_length": 40.0}

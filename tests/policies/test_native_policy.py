@@ -122,8 +122,9 @@ for space, outputs in ((DISCRETE, 3), (BOX, 2)):
         for array in policy(module, space).refresh().act(obs, keys):
             digest.update(array.tobytes())
         if space is BOX:
-            for array in policy(module, WIDE, head=Head("tanh_gaussian")).refresh().act(obs, keys):
-                digest.update(array.tobytes())
+            for head in (Head("tanh_gaussian"), Head("gaussian", damping=0.1)):
+                for array in policy(module, WIDE, head=head).refresh().act(obs, keys):
+                    digest.update(array.tobytes())
 print(digest.hexdigest())
 """
 

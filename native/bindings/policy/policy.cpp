@@ -149,6 +149,7 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
       head_{.kind = HeadKindOf(head["kind"].cast<std::string>()),
             .deterministic = head["deterministic"].cast<bool>(),
             .epsilon = head["epsilon"].cast<float>(),
+            .damping = head["damping"].cast<float>(),
             .seed = head["seed"].cast<std::uint64_t>()},
       nvec_(head["nvec"].cast<std::vector<std::int32_t>>()) {
   // an output behind the value would be computed for nobody

@@ -65,6 +65,43 @@ void DrawNormals(const std::uint32_t (*words)[kSpan], float* first, float* secon
   }
 }
 
+// Four numbers for each column, those of one block of its noise; two unless `all`.
+void DrawBlock(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block, bool all,
+               float (*normal)[kSpan]) {
+  std::uint32_t words[4][kSpan];
+  DrawWords(keys, seed, block, words);
+  DrawNormals(words, normal[0], normal[1]);
+  if (all) DrawNormals(words + 2, normal[2], normal[3]);
+}
+
+// What each column's noise has kept of the steps before: x_t = kept * (x_(t-1) + noise_(t-1)), and 0
+// in an episode's first step. Nothing is remembered: the noise of those steps is drawn again, back
+// to where a float tells no difference.
+void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool all,
+              float (*past)[kSpan]) {
+  for (int n = 0; n < 4; ++n) {
+    for (int i = 0; i < kSpan; ++i) past[n][i] = 0.0f;
+  }
+  const float kept = 1.0f - head.damping;
+  std::uint32_t most = 0, steps = 0;
+  for (float left = 1.0f; left > 0x1p-25f && most < 4096; left *= kept) ++most;
+  for (int i = 0; i < kSpan; ++i) steps = keys.step[i] > steps ? keys.step[i] : steps;
+  NoiseKeys then = keys;
+  float normal[4][kSpan] = {}, begun[kSpan];
+  for (std::uint32_t ago = most < steps ? most : steps; ago > 0; --ago) {
+    for (int i = 0; i < kSpan; ++i) {
+      then.step[i] = keys.step[i] - ago;
+      begun[i] = keys.step[i] >= ago ? kept : 0.0f;
+    }
+    DrawBlock(then, head.seed, block, all, normal);
+    for (int n = 0; n < (all ? 4 : 2); ++n) {
+      for (int v = 0; v < kSpan; v += kLanes) {
+        Store(past[n] + v, Load(begun + v) * (Load(past[n] + v) + Load(normal[n] + v)));
+      }
+    }
+  }
+}
+
 // What a vector of columns says about its actions' probabilities. `shares` (size, kColumns) are
 // e^(logit - most), computed once: they cost more than all else here.
 struct Softmax {
@@ -178,21 +215,21 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
   const bool squashed = head.kind == HeadKind::kTanhGaussian;
   // both add up over the dimensions
   for (int i = 0; i < kSpan; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
-  std::uint32_t words[4][kSpan];
-  // stays 0 where the head is deterministic: the sample is the mean then
-  float normal[4][kSpan] = {};
+  // stay 0 where the head is deterministic: the sample is the mean then
+  float normal[4][kSpan] = {}, past[4][kSpan] = {};
   for (int d = 0; d < in.size; ++d) {
     // a block of four words gives four numbers
     if (d % 4 == 0 && !head.deterministic) {
-      DrawWords(keys, head.seed, static_cast<std::uint32_t>(d / 4), words);
-      DrawNormals(words, normal[0], normal[1]);
-      if (d + 2 < in.size) DrawNormals(words + 2, normal[2], normal[3]);
+      const auto block = static_cast<std::uint32_t>(d / 4);
+      DrawBlock(keys, head.seed, block, d + 2 < in.size, normal);
+      if (head.damping < 1.0f) DrawPast(keys, head, block, d + 2 < in.size, past);
     }
     for (int v = 0; v < kSpan; v += kLanes) {
       const Floats noise = Load(normal[d % 4] + v);
       // one for all dimensions, or each its own
       const Floats log_std = Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v);
-      const Floats sample = Fma(Exp(log_std), noise, Load(in.first + d * kColumns + v));
+      const Floats moved = noise + Load(past[d % 4] + v);
+      const Floats sample = Fma(Exp(log_std), moved, Load(in.first + d * kColumns + v));
       Floats density = Fma(noise * noise, Splat(-0.5f), -log_std) - kHalfLogTwoPi;
       if (squashed) {
         // less the logarithm of tanh's slope, 2 (log 2 - x - softplus(-2 x))

@@ -20,6 +20,9 @@ struct Head {
   HeadKind kind = HeadKind::kCategorical;
   bool deterministic = false;  // the likeliest action
   float epsilon = 0;
+  // Of a kGaussian: the share of a step's noise that the next one forgets. Below 1 the noise is an
+  // Ornstein-Uhlenbeck process, which begins at 0 with each episode.
+  float damping = 1;
   std::uint64_t seed = 0;
 };
 

@@ -117,8 +117,9 @@ struct TagContinuous {
     check.Between("num_runners", config.num_runners, 1, 50'000);
     check.Positive("grid_length", config.grid_length);
     check.Positive("max_speed", config.max_speed);
-    check.Positive("skill_level_runner", config.skill_level_runner);
-    check.Positive("skill_level_tagger", config.skill_level_tagger);
+    // WarpDrive's own run has runners that stand still
+    check.Between("skill_level_runner", config.skill_level_runner, 0, kMost);
+    check.Between("skill_level_tagger", config.skill_level_tagger, 0, kMost);
     check.Finite("max_acceleration", config.max_acceleration);
     check.Finite("min_acceleration", config.min_acceleration);
     // more than a turn is a turn less
