@@ -102,7 +102,18 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
     tia.pos[i] = static_cast<U8>((tia.pos[i] - MotionOf(tia.hm[i], cycle) + 2 * kWidth) % kWidth);
   }
   tia.skip_first[0] = tia.skip_first[1] = 0;
+  tia.stars = tia.star_shape = 0;
   Touch(tia, 0x1f);
+}
+
+// HMM0 while an HMOVE still counts: from then on missile 0 gets a pulse too many in every line.
+inline ROLLOUTS_HD void StartStars(Console& c, I32 clock, U8 motion) {
+  constexpr I32 kSince = 63;  // clocks
+  Tia& tia = c.tia;
+  if (clock - tia.last_hmove != kSince || tia.hm[2] != 7 || motion != 6) return;
+  DrawUntil(c, clock);
+  tia.stars = 1;
+  tia.star_line = 0;
 }
 
 // Column until which a line takes over how CTRLPF reflects the playfield.
@@ -112,7 +123,8 @@ inline constexpr I32 kReflects = kBlankClocks + 79;
 inline ROLLOUTS_HD bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   switch (reg) {
     case 0x04:
-    case 0x05: return tia.nusiz[reg - 4] == value && !tia.skip_first[reg - 4];
+    case 0x05:
+      return tia.nusiz[reg - 4] == value && !tia.skip_first[reg - 4] && !tia.stars;
     case 0x06:
     case 0x07:
     case 0x08:
@@ -154,6 +166,8 @@ inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
 // Whether a write that changes a register changes what is shown or collides. Where it does not,
 // nothing has to be drawn before it: most writes are to objects that are not there.
 inline ROLLOUTS_HD bool IsSeen(const Tia& tia, I32 reg, U8 value) {
+  // a star's shape is that of its line
+  if (tia.stars) return true;
   switch (reg) {
     case 0x00:
     case 0x20:
@@ -236,6 +250,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x05:
       tia.nusiz[reg - 4] = value;
       tia.skip_first[reg - 4] = 0;
+      if (reg == 0x04) tia.star_shape = 0;
       Touch(tia, reg == 4 ? 0x05 : 0x0a);
       break;
     case 0x06:
@@ -268,6 +283,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x14:
       tia.pos[kM0 + reg - 0x12] =
           static_cast<U8>(StruckPosition(kM0 + reg - 0x12, clock - tia.last_hmove, column));
+      if (reg == 0x12) tia.star_shape = 0;
       Touch(tia, 1u << (kM0 + reg - 0x12));
       break;
     case 0x1b:
@@ -295,8 +311,9 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x22:
     case 0x23:
     case 0x24: {
-      const I32 nibble = value >> 4;
-      tia.hm[reg - 0x20] = static_cast<U8>(nibble);
+      const U8 nibble = value >> 4;
+      if (reg == 0x22) StartStars(c, clock, nibble);
+      tia.hm[reg - 0x20] = nibble;
       break;
     }
     case 0x25:
@@ -318,6 +335,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
         tia.pos[kM0 + i] = static_cast<U8>((tia.pos[i] + middle) % kWidth);
       }
       tia.resmp[i] = locked;
+      if (i == 0) tia.star_shape = 0;
       Touch(tia, 1u << (kM0 + i));
       break;
     }

@@ -87,7 +87,12 @@ inline ROLLOUTS_HD Mask PlayerMask(const Tia& tia, I32 i) {
 inline ROLLOUTS_HD Mask MissileMask(const Tia& tia, I32 i) {
   Mask mask;
   if (!tia.enam[i] || tia.resmp[i]) return mask;
-  const U64 bits = LowBits(1 << ((tia.nusiz[i] >> 4) & 3));
+  I32 size = (tia.nusiz[i] >> 4) & 3;
+  if (i == 0 && tia.star_shape) {
+    if (tia.star_shape == 2) return mask;
+    size |= 1;
+  }
+  const U64 bits = LowBits(1 << size);
   U32 copies = CopiesOf(tia.nusiz[i]);
   for (I32 at = tia.pos[kM0 + i]; copies; copies >>= 1, at += 16) {
     if (copies & 1) AddPattern(mask, bits, at % kWidth);
@@ -299,7 +304,18 @@ inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   if (tia.hmove_blank && first < 8) FillBytes(row + first, 0, (last < 8 ? last : 8) - first);
 }
 
+// Cosmic Ark's stars: missile 0 moves by 68 pixels in four lines, and has other shapes in two.
+inline ROLLOUTS_HD void MoveStar(Tia& tia) {
+  static constexpr U8 kMoves[4] = {18, 33, 0, 17};
+  tia.star_line = (tia.star_line + 1) & 3;
+  tia.star_shape = tia.star_line < 3 ? tia.star_line : 0;
+  tia.pos[kM0] = static_cast<U8>((tia.pos[kM0] - kMoves[tia.star_line] + kWidth) % kWidth);
+  tia.stale |= 1 << kM0;
+  tia.line_is_plain = 0;
+}
+
 inline ROLLOUTS_HD void EndLine(Tia& tia) {
+  if (tia.stars) MoveStar(tia);
   tia.hmove_blank = 0;
   // what a line began with no longer holds
   for (I32 i = 0; i < 2; ++i) {
