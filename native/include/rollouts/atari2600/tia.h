@@ -230,7 +230,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
 
   switch (reg) {
     case 0x00:
-      if ((value & 2) && !(tia.vsync & 2)) tia.vsync_end = clock + kLineClocks;
+      if (value & 2) tia.vsync_end = clock + kLineClocks;
       if (!(value & 2) && clock >= tia.vsync_end) {
         tia.vsync_end = kNever;
         tia.frame_done = 1;
