@@ -356,7 +356,8 @@ inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
   const I32 needed = c.inputs.paddles[i];
   if (needed == kFullPaddle) return 0x80;
   if (needed == kEmptyPaddle || c.tia.dump) return 0;
-  return cycles > c.tia.dump_end + needed ? 0x80 : 0;
+  // ale-py's sum is of no sign: what was full in a frame before reads as empty
+  return static_cast<U32>(cycles) > static_cast<U32>(c.tia.dump_end + needed) ? 0x80 : 0;
 }
 
 // `bus` is the byte that was last on the data bus: the TIA drives the upper bits only.
