@@ -98,12 +98,18 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
   tia.last_hmove = clock;
   const I32 cycle = column / 3;
   if (c.board.hmove_blanks && (cycle <= 20 || cycle == 75)) tia.hmove_blank = 1;
+  // most objects do not move, and look as they did
+  U32 touched = tia.star_shape ? 1u << kM0 : 0;
   for (I32 i = 0; i < 5; ++i) {
-    tia.pos[i] = static_cast<U8>((tia.pos[i] - MotionOf(tia.hm[i], cycle) + 2 * kWidth) % kWidth);
+    const I32 motion = MotionOf(tia.hm[i], cycle);
+    if (!motion) continue;
+    tia.pos[i] = static_cast<U8>((tia.pos[i] - motion + 2 * kWidth) % kWidth);
+    touched |= 1u << i;
   }
+  for (I32 i = 0; i < 2; ++i) touched |= U32{tia.skip_first[i]} << (kP0 + i);
   tia.skip_first[0] = tia.skip_first[1] = 0;
   tia.stars = tia.star_shape = 0;
-  Touch(tia, 0x1f);
+  if (touched) Touch(tia, touched);
 }
 
 // HMM0 while an HMOVE still counts: from then on missile 0 gets a pulse too many in every line.
@@ -289,13 +295,14 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x1b:
       tia.grp[0] = value;
       tia.old_grp[1] = tia.grp[1];
-      Touch(tia, 0x03);
+      // of each register the delay chooses the new or the old one
+      Touch(tia, U32{!tia.vdelp[0]} << kP0 | U32{tia.vdelp[1]} << kP1);
       break;
     case 0x1c:
       tia.grp[1] = value;
       tia.old_grp[0] = tia.grp[0];
       tia.old_enabl = tia.enabl;
-      Touch(tia, 0x13);
+      Touch(tia, U32{!tia.vdelp[1]} << kP1 | U32{tia.vdelp[0]} << kP0 | U32{tia.vdelbl} << kBall);
       break;
     case 0x1d:
     case 0x1e:

@@ -250,7 +250,18 @@ inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U32 present,
   }
 }
 
-// Fills and copies of whole lines, in words.
+// Fills and copies in words: what compilers make of a memset of any length takes longer.
+inline ROLLOUTS_HD void FillPixels(U8* at, U8 colour, I32 size) {
+  constexpr I32 kWord = 8;
+  if (size < kWord) {
+    for (I32 i = 0; i < size; ++i) at[i] = colour;
+    return;
+  }
+  const U64 colours = U64{colour} * 0x0101010101010101u;
+  for (I32 i = 0; i < size - kWord; i += kWord) CopyBytes(at + i, &colours, kWord);
+  // the last word may overlap the one before
+  CopyBytes(at + size - kWord, &colours, kWord);
+}
 inline ROLLOUTS_HD void FillLine(U8* row, U8 colour) {
   const U64 colours = U64{colour} * 0x0101010101010101u;
   for (I32 i = 0; i < kWidth; i += 8) CopyBytes(row + i, &colours, 8);
@@ -280,19 +291,20 @@ inline ROLLOUTS_HD void DrawLine(Tia& tia, U8* row) {
 inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   const I32 size = last - first;
   if (tia.vblank & 2) {
-    FillBytes(row + first, 0, size);
+    FillPixels(row + first, 0, size);
     return;
   }
   if (size == kWidth) return DrawLine(tia, row);
   if (tia.stale) RefreshMasks(tia);
-  FillBytes(row + first, tia.colour[3], size);
+  FillPixels(row + first, tia.colour[3], size);
   if (tia.present) {
     const Mask range = RangeMask(first, last);
-    Mask cut[kObjects];
+    const Mask* const m = tia.masks;
+    // of the absent ones, too, which are empty: a branch for each takes longer
+    const Mask cut[kObjects] = {And(m[kP0], range), And(m[kP1], range),   And(m[kM0], range),
+                                And(m[kM1], range), And(m[kBall], range), And(m[kPlayfield], range)};
     U32 present = 0;
     for (I32 i = 0; i < kObjects; ++i) {
-      if (!(tia.present >> i & 1)) continue;
-      cut[i] = And(tia.masks[i], range);
       if (!IsEmpty(cut[i])) present |= 1u << i;
     }
     if (present) {
