@@ -13,6 +13,8 @@
 #include <string>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/envs/atari/emulation.h"
 #include "rollouts/envs/atari/resize.h"
 #include "rollouts/support/errors.h"
 
@@ -68,6 +70,20 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, b
   return result;
 }
 
+using Actions = py::array_t<std::int32_t, py::array::c_style>;
+
+// (T,) actions; seconds.
+double RunEmulation(AtariEmulation& emulation, const Actions& actions) {
+  const std::span<const std::int32_t> all(actions.data(), static_cast<std::size_t>(actions.size()));
+  for (const std::int32_t action : all) {
+    if (action < 0 || action > 17) {
+      throw SpecError("action is " + std::to_string(action) + ", expected 0..17");
+    }
+  }
+  const ReleaseGil release;
+  return emulation.Run(all);
+}
+
 }  // namespace
 
 void BindAle(py::module_& module) {
@@ -80,6 +96,10 @@ void BindAle(py::module_& module) {
   module.def("resize_frame", &ResizeImage, py::arg("image"), py::arg("height"), py::arg("width"),
              py::arg("by_area") = true,
              "The resize of the Atari environments. For tests.");
+  py::class_<AtariEmulation>(module, "AtariEmulation",
+                             "Our Atari 2600 without preprocessing. For measurements.")
+      .def(py::init<const std::string&, std::int32_t>(), py::arg("rom_path"), py::arg("frameskip"))
+      .def("run", &RunEmulation, py::arg("actions"));
   py::class_<AleState>(module, "AleState");
   py::class_<Ale>(module, "AleEmulator", "One ALE without preprocessing. For tests.")
       .def(py::init(&LoadEmulator), py::arg("rom_path"))

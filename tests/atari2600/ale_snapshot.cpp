@@ -115,8 +115,9 @@ void ReadTia(Reader& in, Tia& tia, Board& board) {
   for (int i = 0; i < 2; ++i) in.Int();  // graphics that the delay chooses
   tia.last_hmove = in.Int();
   tia.hmove_blank = in.Bool();
-  in.Bool();
-  in.Int();  // Cosmic Ark's stars
+  tia.stars = in.Bool();
+  tia.star_line = static_cast<U8>(in.Int() & 3);
+  tia.star_shape = 0;
   tia.dump = in.Bool();
   tia.dump_end = in.Int();
   tia.reflect = tia.ctrlpf & 1;

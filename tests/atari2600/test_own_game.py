@@ -17,17 +17,15 @@ ROMS = sorted(
     # games for two, which ale-py has elsewhere
     if path.stem not in ("combat", "joust", "maze_craze", "warlords")
 )
-# what is known to differ, to be found out
-DIFFERENT = {
-    *("alien", "backgammon", "double_dunk", "journey_escape", "pitfall2", "qbert", "tic_tac_toe_3d")
-}
 # cartridges of every kind, joysticks and paddles, PAL, sticky actions within a reset
 FEW = [
     *("adventure", "blackjack", "breakout", "pong", "seaquest", "montezuma_revenge", "robotank"),
     *("tutankham", "ms_pacman", "road_runner", "wizard_of_wor", "elevator_action", "berzerk"),
 ]
-# whose modes depend on random numbers or on RAM
-OTHER_MODES = {"adventure", "demon_attack"}
+# whose modes depend on random numbers, on RAM or on the difficulty
+OTHER_MODES = {"adventure", "demon_attack", "tic_tac_toe_3d"}
+# sticky actions within a reset, which differ; environments reset without
+OTHER_RESETS = {("double_dunk", 0.25)}
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +59,10 @@ def test_a_game_equals_ale_py_from_power_on(library: ctypes.CDLL, rom: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sticky", [0.0, 0.25])
-@pytest.mark.parametrize("rom", [rom for rom in ROMS if rom not in DIFFERENT])
+@pytest.mark.parametrize(
+    ("rom", "sticky"),
+    [(rom, p) for rom in ROMS for p in (0.0, 0.25) if (rom, p) not in OTHER_RESETS],
+)
 def test_many_frames_equal_ale_py_from_power_on(
     library: ctypes.CDLL, rom: str, sticky: float
 ) -> None:
@@ -72,7 +72,7 @@ def test_many_frames_equal_ale_py_from_power_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rom", [rom for rom in ROMS if rom not in DIFFERENT | OTHER_MODES])
+@pytest.mark.parametrize("rom", [rom for rom in ROMS if rom not in OTHER_MODES])
 def test_modes_and_difficulties_equal_ale_py(library: ctypes.CDLL, rom: str) -> None:
     twins = Twins(library, rom)
     difficulties = twins.ale.getAvailableDifficulties()

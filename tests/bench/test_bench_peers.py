@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts import _native
 from rollouts.bench import PEERS, Settings, compare
 from rollouts.bench import peers as peers_module
 from rollouts.bench.atari_options import (
@@ -20,6 +21,7 @@ from rollouts.bench.atari_options import (
 )
 from rollouts.bench.runner import action_batches
 from rollouts.errors import EngineError, SpecError
+from rollouts.families.atari import load_engine, rom_path
 from rollouts.mujoco import integration_state
 from rollouts.pool.registry import env_spec
 
@@ -85,6 +87,30 @@ def test_compare_measures_the_plain_loop(env_id: str) -> None:
     _, loop = compare(settings, [PEERS["loop"]]).measurements
     assert (loop.library, loop.batch_size, loop.num_threads, loop.api) == ("loop", 4, 1, "step")
     assert loop.median > 0
+
+
+def test_compare_measures_emulators_alone() -> None:
+    settings = Settings("ALE/Pong-v5", 2, 2, 1, duration_s=0.05, repeats=1)
+    peers = [PEERS["emulation-native"], PEERS["emulation-ale"]]
+    _, *emulators = compare(settings, peers).measurements
+    for emulator in emulators:
+        assert (emulator.batch_size, emulator.options) == (2, {"frameskip": 4})
+        # of any machine: a frame takes microseconds, not nanoseconds or a millisecond
+        assert 1e2 < emulator.median < 1e6
+
+
+def test_an_emulator_alone_takes_the_actions_that_there_are() -> None:
+    load_engine()
+    emulation = _native.AtariEmulation(str(rom_path("ALE/Pong-v5")), 4)
+    assert emulation.run(np.arange(18, dtype=np.int32)) > 0
+    with pytest.raises(SpecError, match=r"action is 18, expected 0\.\.17"):
+        emulation.run(np.array([18], np.int32))
+
+
+@pytest.mark.parametrize("peer", ["emulation-native", "emulation-ale"])
+def test_emulators_have_games_only(peer: str) -> None:
+    with pytest.raises(SpecError, match="Atari games only"):
+        compare(Settings("CartPole-v1", 1, 1, 1), [PEERS[peer]])
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

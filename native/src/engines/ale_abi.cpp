@@ -272,16 +272,18 @@ std::span<const std::uint8_t, 128> Ale::Ram() const {
 }
 
 AlePalette Ale::Palette() {
-  // show the emulator's conversions a screen that has every index once; 255 would
-  // read past ALE's palette and is no colour
-  constexpr std::size_t kColours = 255;
+  // show the emulator's conversions a screen that has every index once
+  constexpr std::size_t kColours = 256;
   std::array<std::uint8_t, kColours> saved;
   std::copy_n(screen_.pixels, kColours, saved.begin());
   for (std::size_t i = 0; i < kColours; ++i) screen_.pixels[i] = static_cast<std::uint8_t>(i);
   std::vector<unsigned char> gray;
   std::vector<unsigned char> rgb;
-  Symbols().screen_gray(storage_, gray);
   Symbols().screen_rgb(storage_, rgb);
+  // the gray of an odd index is read from behind it; for 255 there is nothing, which is 0
+  screen_.pixels[kColours - 1] = 0;
+  Symbols().screen_gray(storage_, gray);
+  gray[kColours - 1] = 0;
   std::copy_n(saved.begin(), kColours, screen_.pixels);
 
   AlePalette palette{};

@@ -26,6 +26,7 @@ struct PageAccess {
   void* device = nullptr;
 };
 constexpr std::uint16_t kRamPages[] = {2, 3};  // addresses 0x80 to 0xff
+constexpr std::uint16_t kCartridgePages[] = {0x42, 0x43};  // 0x1080 to 0x10ff: to be read there
 constexpr std::size_t kPageBytes = 64;
 
 // Slots of ale::RomSettings's table of virtual functions, checked by CheckSlots.
@@ -194,27 +195,29 @@ void AleRules::Load(const std::string& so_path, const std::string& version) {
   loaded_rules.store(symbols.release(), std::memory_order_release);
 }
 
-void AleRules::AttachMemory(const std::uint8_t* ram) {
+void AleRules::AttachMemory(const Memory& memory) {
   const RulesSymbols& symbols = LoadedRules();
   symbols.construct_system(system_, symbols.settings);
-  for (std::size_t page = 0; page < 2; ++page) {
-    symbols.set_page(system_, kRamPages[page], {ram + page * kPageBytes, nullptr, nullptr});
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::size_t at = i * kPageBytes;
+    symbols.set_page(system_, kRamPages[i], {memory.ram + at, nullptr, nullptr});
+    symbols.set_page(system_, kCartridgePages[i], {memory.cartridge + at, nullptr, nullptr});
   }
 }
 
 AleRules::AleRules(const std::string& rom_path, std::span<const std::uint8_t> rom,
-                   const std::uint8_t* ram) {
+                   const Memory& memory) {
   const RulesSymbols& symbols = LoadedRules();
   const std::string md5 = symbols.md5(rom.data(), static_cast<std::uint32_t>(rom.size()));
   settings_ = symbols.build_rules(std::filesystem::path(rom_path), md5);
   if (!settings_) throw EngineError("ROM file " + rom_path + " is not a game that ALE knows");
   Call<void>(settings_, kReset);
-  AttachMemory(ram);
+  AttachMemory(memory);
 }
 
-AleRules::AleRules(const AleRules& other, const std::uint8_t* ram)
+AleRules::AleRules(const AleRules& other, const Memory& memory)
     : settings_(Call<void*>(other.settings_, kClone)) {
-  AttachMemory(ram);
+  AttachMemory(memory);
 }
 
 AleRules::~AleRules() {

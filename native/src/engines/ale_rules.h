@@ -19,11 +19,17 @@ class AleRules {
   // the versions that this was written for.
   static void Load(const std::string& so_path, const std::string& version);
 
-  // The rules of a ROM, given whole. `ram`: 128 bytes, borrowed, read by each Step.
+  // What each Step reads; borrowed.
+  struct Memory {
+    const std::uint8_t* ram;        // 128 bytes
+    const std::uint8_t* cartridge;  // 128 bytes, of the memory that few cartridges have
+  };
+
+  // The rules of a ROM, given whole.
   // Throws EngineError when Load has not succeeded, or for a ROM that ALE does not know.
-  AleRules(const std::string& rom_path, std::span<const std::uint8_t> rom, const std::uint8_t* ram);
+  AleRules(const std::string& rom_path, std::span<const std::uint8_t> rom, const Memory& memory);
   // The same game at the same point, with other memory.
-  AleRules(const AleRules& other, const std::uint8_t* ram);
+  AleRules(const AleRules& other, const Memory& memory);
   AleRules(const AleRules&) = delete;
   AleRules& operator=(const AleRules&) = delete;
   ~AleRules();
@@ -40,10 +46,10 @@ class AleRules {
   void Restore(std::string saved);
 
  private:
-  void AttachMemory(const std::uint8_t* ram);
+  void AttachMemory(const Memory& memory);
 
   static constexpr std::size_t kSystemBytes = 4096;  // ale::stella::System of 0.12 has 876
-  alignas(std::max_align_t) std::byte system_[kSystemBytes];  // reads `ram`, and nothing else
+  alignas(std::max_align_t) std::byte system_[kSystemBytes];  // reads Memory, and nothing else
   void* settings_;  // ale::RomSettings; owned
 };
 

@@ -41,6 +41,7 @@ inline ROLLOUTS_HD U8 ReadCartridge(Cartridge& cartridge, I32 address) {
     return cartridge.rom[(address & 0xfff) + (address & 0x2000 ? 0 : 4096)];
   }
   if constexpr (kKind == CartridgeKind::kDpc) {
+    if (DpcSeesRead(address & 0xfff)) ShiftDpcRandom(cartridge.dpc);
     if ((address & 0xfff) < 0x40) return ReadDpc(cartridge, address & 0x3f);
   }
   if constexpr (kKind == CartridgeKind::kF8SC || kKind == CartridgeKind::kF6SC) {
@@ -54,6 +55,7 @@ inline ROLLOUTS_HD U8 ReadCartridge(Cartridge& cartridge, I32 address) {
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD void WriteCartridge(Cartridge& cartridge, I32 address, U8 value) {
   if constexpr (kKind == CartridgeKind::kDpc) {
+    ShiftDpcRandom(cartridge.dpc);
     if ((address & 0xfff) >= 0x40 && (address & 0xfff) < 0x80) {
       WriteDpc(cartridge, address & 0x3f, value);
       return;

@@ -92,6 +92,9 @@ struct Tia {
   U8 pos[5] = {};  // 0..159: P0, P1, M0, M1, ball
   U8 skip_first[2] = {};  // RESPx has struck: the first copy is not shown in this line
   U8 hmove_blank = 0;     // the first 8 pixels of this line are black
+  U8 stars = 0;        // missile 0 moves on with every line
+  U8 star_line = 0;    // 0..3, of the four lines after which it moves alike
+  U8 star_shape = 0;   // of missile 0 in this line: 0 its own, 1 wide, 2 none
   U8 dump = 0;
   U8 stale = 0x3f;        // bit of Object: its mask is to be made again
   U8 present = 0;         // bit of Object: its mask, where not stale, is not empty

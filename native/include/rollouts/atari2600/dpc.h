@@ -9,7 +9,11 @@ namespace rollouts::atari2600 {
 
 inline constexpr U32 kDpcGraphics = 8192;  // offset in the ROM, behind two banks
 
-// Every access to the chip moves its random number on: a shift register of 8 bits.
+// The random number: a shift register of 8 bits, which moves on with every access that the chip
+// sees. Of reads these are, in ale-py, those of the pages with its registers and with the hot spots,
+// instructions in there included; of writes, all.
+inline ROLLOUTS_HD bool DpcSeesRead(I32 low) { return low < 0x80 || low >= 0xfc0; }
+
 inline ROLLOUTS_HD void ShiftDpcRandom(Dpc& dpc) {
   const I32 r = dpc.random;
   const I32 in = 1 ^ (r >> 3) ^ (r >> 4) ^ (r >> 5) ^ (r >> 7);
@@ -19,12 +23,14 @@ inline ROLLOUTS_HD void ShiftDpcRandom(Dpc& dpc) {
 inline ROLLOUTS_HD U8 ReadDpc(Cartridge& cartridge, I32 reg) {
   Dpc& dpc = cartridge.dpc;
   const I32 i = reg & 7;
-  ShiftDpcRandom(dpc);
 
   // the window opens and closes where the pointer's low byte meets its ends
   const U8 low = static_cast<U8>(dpc.counters[i]);
-  if (low == dpc.tops[i]) dpc.flags[i] = 0xff;
-  if (low == dpc.bottoms[i]) dpc.flags[i] = 0;
+  if (low == dpc.tops[i]) {
+    dpc.flags[i] = 0xff;
+  } else if (low == dpc.bottoms[i]) {
+    dpc.flags[i] = 0;
+  }
   // the graphics are stored from their end
   const U8 byte = cartridge.rom[kDpcGraphics + 2047 - (dpc.counters[i] & 0x7ff)];
   if (!dpc.music[i]) dpc.counters[i] = static_cast<U16>((dpc.counters[i] - 1) & 0x7ff);
@@ -40,14 +46,17 @@ inline ROLLOUTS_HD U8 ReadDpc(Cartridge& cartridge, I32 reg) {
 inline ROLLOUTS_HD void WriteDpc(Cartridge& cartridge, I32 reg, U8 value) {
   Dpc& dpc = cartridge.dpc;
   const I32 i = reg & 7;
-  ShiftDpcRandom(dpc);
   switch ((reg >> 3) & 7) {
     case 0:
       dpc.tops[i] = value;
       dpc.flags[i] = 0;
       break;
     case 1: dpc.bottoms[i] = value; break;
-    case 2: dpc.counters[i] = static_cast<U16>((dpc.counters[i] & 0x700) | value); break;
+    case 2:
+      // a voice's pointer starts at its top
+      if (dpc.music[i]) value = dpc.tops[i];
+      dpc.counters[i] = static_cast<U16>((dpc.counters[i] & 0x700) | value);
+      break;
     case 3:
       dpc.counters[i] = static_cast<U16>(((value & 7) << 8) | (dpc.counters[i] & 0xff));
       if (i >= 5) dpc.music[i] = (value >> 4) & 1;

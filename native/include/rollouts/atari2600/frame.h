@@ -32,27 +32,14 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   }
 }
 
-// What was not drawn of an unfinished frame is shown in gray.
-inline ROLLOUTS_HD void GrayRest(Console& c) {
-  U8* const screen = c.screens[c.shown];
-  const I32 size = kWidth * c.board.height;
-  const I32 passed = c.tia.drawn_until - c.tia.first_shown;
-  const I32 line = passed / kLineClocks;
-  const I32 column = passed % kLineClocks - kBlankClocks;
-  for (I32 i = line * kWidth + (column > 0 ? column : 0); i < size; ++i) {
-    screen[i] = (screen[i] & 15) >> 1;
-  }
-}
-
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);
   c.tia.frame_done = 0;
   Execute<kKind>(c, kMaxInstructions);
-  DrawUntil(c, c.cpu.cycles * 3);
-  const bool partial = !c.tia.frame_done;
-  if (partial && !c.partial) GrayRest(c);
-  c.partial = partial;
+  // an unfinished frame shows what its last write to the TIA drew
+  c.partial = !c.tia.frame_done;
+  if (!c.partial) DrawUntil(c, c.cpu.cycles * 3);
 }
 
 inline ROLLOUTS_HD void EmulateFrame(Console& c) {

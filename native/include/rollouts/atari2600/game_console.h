@@ -34,6 +34,9 @@ inline ROLLOUTS_HD void Attach(GameConsole& g, const Game& game, const U8* rom) 
 // (128,) bytes.
 inline ROLLOUTS_HD const U8* Ram(const GameConsole& g) { return g.console.riot.ram; }
 
+// (128,) bytes of the cartridge, where it has memory.
+inline ROLLOUTS_HD const U8* CartridgeRam(const GameConsole& g) { return g.console.cartridge.ram; }
+
 // (game->height, 160) palette indices.
 inline ROLLOUTS_HD const U8* Screen(const GameConsole& g) { return g.screens[g.console.shown]; }
 

@@ -98,11 +98,28 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
   tia.last_hmove = clock;
   const I32 cycle = column / 3;
   if (c.board.hmove_blanks && (cycle <= 20 || cycle == 75)) tia.hmove_blank = 1;
+  // most objects do not move, and look as they did
+  U32 touched = tia.star_shape ? 1u << kM0 : 0;
   for (I32 i = 0; i < 5; ++i) {
-    tia.pos[i] = static_cast<U8>((tia.pos[i] - MotionOf(tia.hm[i], cycle) + 2 * kWidth) % kWidth);
+    const I32 motion = MotionOf(tia.hm[i], cycle);
+    if (!motion) continue;
+    tia.pos[i] = static_cast<U8>((tia.pos[i] - motion + 2 * kWidth) % kWidth);
+    touched |= 1u << i;
   }
+  for (I32 i = 0; i < 2; ++i) touched |= U32{tia.skip_first[i]} << (kP0 + i);
   tia.skip_first[0] = tia.skip_first[1] = 0;
-  Touch(tia, 0x1f);
+  tia.stars = tia.star_shape = 0;
+  if (touched) Touch(tia, touched);
+}
+
+// HMM0 while an HMOVE still counts: from then on missile 0 gets a pulse too many in every line.
+inline ROLLOUTS_HD void StartStars(Console& c, I32 clock, U8 motion) {
+  constexpr I32 kSince = 63;  // clocks
+  Tia& tia = c.tia;
+  if (clock - tia.last_hmove != kSince || tia.hm[2] != 7 || motion != 6) return;
+  DrawUntil(c, clock);
+  tia.stars = 1;
+  tia.star_line = 0;
 }
 
 // Column until which a line takes over how CTRLPF reflects the playfield.
@@ -112,7 +129,8 @@ inline constexpr I32 kReflects = kBlankClocks + 79;
 inline ROLLOUTS_HD bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   switch (reg) {
     case 0x04:
-    case 0x05: return tia.nusiz[reg - 4] == value && !tia.skip_first[reg - 4];
+    case 0x05:
+      return tia.nusiz[reg - 4] == value && !tia.skip_first[reg - 4] && !tia.stars;
     case 0x06:
     case 0x07:
     case 0x08:
@@ -154,6 +172,8 @@ inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
 // Whether a write that changes a register changes what is shown or collides. Where it does not,
 // nothing has to be drawn before it: most writes are to objects that are not there.
 inline ROLLOUTS_HD bool IsSeen(const Tia& tia, I32 reg, U8 value) {
+  // a star's shape is that of its line
+  if (tia.stars) return true;
   switch (reg) {
     case 0x00:
     case 0x20:
@@ -216,7 +236,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
 
   switch (reg) {
     case 0x00:
-      if ((value & 2) && !(tia.vsync & 2)) tia.vsync_end = clock + kLineClocks;
+      if (value & 2) tia.vsync_end = clock + kLineClocks;
       if (!(value & 2) && clock >= tia.vsync_end) {
         tia.vsync_end = kNever;
         tia.frame_done = 1;
@@ -236,6 +256,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x05:
       tia.nusiz[reg - 4] = value;
       tia.skip_first[reg - 4] = 0;
+      if (reg == 0x04) tia.star_shape = 0;
       Touch(tia, reg == 4 ? 0x05 : 0x0a);
       break;
     case 0x06:
@@ -268,18 +289,20 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x14:
       tia.pos[kM0 + reg - 0x12] =
           static_cast<U8>(StruckPosition(kM0 + reg - 0x12, clock - tia.last_hmove, column));
+      if (reg == 0x12) tia.star_shape = 0;
       Touch(tia, 1u << (kM0 + reg - 0x12));
       break;
     case 0x1b:
       tia.grp[0] = value;
       tia.old_grp[1] = tia.grp[1];
-      Touch(tia, 0x03);
+      // of each register the delay chooses the new or the old one
+      Touch(tia, U32{!tia.vdelp[0]} << kP0 | U32{tia.vdelp[1]} << kP1);
       break;
     case 0x1c:
       tia.grp[1] = value;
       tia.old_grp[0] = tia.grp[0];
       tia.old_enabl = tia.enabl;
-      Touch(tia, 0x13);
+      Touch(tia, U32{!tia.vdelp[1]} << kP1 | U32{tia.vdelp[0]} << kP0 | U32{tia.vdelbl} << kBall);
       break;
     case 0x1d:
     case 0x1e:
@@ -295,8 +318,9 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     case 0x22:
     case 0x23:
     case 0x24: {
-      const I32 nibble = value >> 4;
-      tia.hm[reg - 0x20] = static_cast<U8>(nibble);
+      const U8 nibble = value >> 4;
+      if (reg == 0x22) StartStars(c, clock, nibble);
+      tia.hm[reg - 0x20] = nibble;
       break;
     }
     case 0x25:
@@ -318,6 +342,7 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
         tia.pos[kM0 + i] = static_cast<U8>((tia.pos[i] + middle) % kWidth);
       }
       tia.resmp[i] = locked;
+      if (i == 0) tia.star_shape = 0;
       Touch(tia, 1u << (kM0 + i));
       break;
     }
@@ -338,7 +363,8 @@ inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
   const I32 needed = c.inputs.paddles[i];
   if (needed == kFullPaddle) return 0x80;
   if (needed == kEmptyPaddle || c.tia.dump) return 0;
-  return cycles > c.tia.dump_end + needed ? 0x80 : 0;
+  // ale-py's sum is of no sign: what was full in a frame before reads as empty
+  return static_cast<U32>(cycles) > static_cast<U32>(c.tia.dump_end + needed) ? 0x80 : 0;
 }
 
 // `bus` is the byte that was last on the data bus: the TIA drives the upper bits only.

@@ -87,7 +87,12 @@ inline ROLLOUTS_HD Mask PlayerMask(const Tia& tia, I32 i) {
 inline ROLLOUTS_HD Mask MissileMask(const Tia& tia, I32 i) {
   Mask mask;
   if (!tia.enam[i] || tia.resmp[i]) return mask;
-  const U64 bits = LowBits(1 << ((tia.nusiz[i] >> 4) & 3));
+  I32 size = (tia.nusiz[i] >> 4) & 3;
+  if (i == 0 && tia.star_shape) {
+    if (tia.star_shape == 2) return mask;
+    size |= 1;
+  }
+  const U64 bits = LowBits(1 << size);
   U32 copies = CopiesOf(tia.nusiz[i]);
   for (I32 at = tia.pos[kM0 + i]; copies; copies >>= 1, at += 16) {
     if (copies & 1) AddPattern(mask, bits, at % kWidth);
@@ -245,7 +250,18 @@ inline ROLLOUTS_HD void PaintObjects(const Tia& tia, const Mask* m, U32 present,
   }
 }
 
-// Fills and copies of whole lines, in words.
+// Fills and copies in words: what compilers make of a memset of any length takes longer.
+inline ROLLOUTS_HD void FillPixels(U8* at, U8 colour, I32 size) {
+  constexpr I32 kWord = 8;
+  if (size < kWord) {
+    for (I32 i = 0; i < size; ++i) at[i] = colour;
+    return;
+  }
+  const U64 colours = U64{colour} * 0x0101010101010101u;
+  for (I32 i = 0; i < size - kWord; i += kWord) CopyBytes(at + i, &colours, kWord);
+  // the last word may overlap the one before
+  CopyBytes(at + size - kWord, &colours, kWord);
+}
 inline ROLLOUTS_HD void FillLine(U8* row, U8 colour) {
   const U64 colours = U64{colour} * 0x0101010101010101u;
   for (I32 i = 0; i < kWidth; i += 8) CopyBytes(row + i, &colours, 8);
@@ -275,19 +291,20 @@ inline ROLLOUTS_HD void DrawLine(Tia& tia, U8* row) {
 inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   const I32 size = last - first;
   if (tia.vblank & 2) {
-    FillBytes(row + first, 0, size);
+    FillPixels(row + first, 0, size);
     return;
   }
   if (size == kWidth) return DrawLine(tia, row);
   if (tia.stale) RefreshMasks(tia);
-  FillBytes(row + first, tia.colour[3], size);
+  FillPixels(row + first, tia.colour[3], size);
   if (tia.present) {
     const Mask range = RangeMask(first, last);
-    Mask cut[kObjects];
+    const Mask* const m = tia.masks;
+    // of the absent ones, too, which are empty: a branch for each takes longer
+    const Mask cut[kObjects] = {And(m[kP0], range), And(m[kP1], range),   And(m[kM0], range),
+                                And(m[kM1], range), And(m[kBall], range), And(m[kPlayfield], range)};
     U32 present = 0;
     for (I32 i = 0; i < kObjects; ++i) {
-      if (!(tia.present >> i & 1)) continue;
-      cut[i] = And(tia.masks[i], range);
       if (!IsEmpty(cut[i])) present |= 1u << i;
     }
     if (present) {
@@ -299,7 +316,18 @@ inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   if (tia.hmove_blank && first < 8) FillBytes(row + first, 0, (last < 8 ? last : 8) - first);
 }
 
+// Cosmic Ark's stars: missile 0 moves by 68 pixels in four lines, and has other shapes in two.
+inline ROLLOUTS_HD void MoveStar(Tia& tia) {
+  static constexpr U8 kMoves[4] = {18, 33, 0, 17};
+  tia.star_line = (tia.star_line + 1) & 3;
+  tia.star_shape = tia.star_line < 3 ? tia.star_line : 0;
+  tia.pos[kM0] = static_cast<U8>((tia.pos[kM0] - kMoves[tia.star_line] + kWidth) % kWidth);
+  tia.stale |= 1 << kM0;
+  tia.line_is_plain = 0;
+}
+
 inline ROLLOUTS_HD void EndLine(Tia& tia) {
+  if (tia.stars) MoveStar(tia);
   tia.hmove_blank = 0;
   // what a line began with no longer holds
   for (I32 i = 0; i < 2; ++i) {

@@ -44,16 +44,23 @@ std::vector<U8> ReadRom(const std::string& path) {
   return rom;
 }
 
+AleRules::Memory MemoryOf(const GameConsole& console) {
+  return {Ram(console), CartridgeRam(console)};
+}
+
 // The rules' part of a state of ALE's: it comes before one last flag, and the two ends of a paddle.
 void TakeOverRules(const AtariGame& game, AleRules& rules) {
   constexpr std::size_t kBytesBehind = 12;
-  const std::string& state = game.start_bytes();
   const std::size_t size = rules.Save().size();
-  if (state.size() < size + kBytesBehind) throw EngineError("ALE's saved state has no rules");
-  const std::string part = state.substr(state.size() - kBytesBehind - size, size);
-  rules.Restore(part);
-  // what is not the rules' would hardly be the same again
-  if (rules.Save() != part) throw EngineError("ALE's saved state has its rules elsewhere");
+  const auto part = [size](const std::string& state) {
+    if (state.size() < size + kBytesBehind) throw EngineError("ALE's saved state has no rules");
+    return state.substr(state.size() - kBytesBehind - size, size);
+  };
+  rules.Restore(part(game.start_bytes()));
+  // what is not the rules' would hardly become the same; one game takes over other than it saved
+  if (rules.Save() != part(game.restored_bytes())) {
+    throw EngineError("ALE's saved state has its rules elsewhere");
+  }
 }
 
 // As AtariGame's emulator is started: switched on, reset once by that, and once more.
@@ -74,7 +81,7 @@ std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
   const bool is_default = game.mode() == AtariGame::kDefault;
   Reset(console, is_default ? own_mode : game.mode(), std::max(game.difficulty(), 0),
         /*repeat_probability=*/0);
-  native->start_rules = std::make_unique<AleRules>(game.rom_path(), native->rom, Ram(console));
+  native->start_rules = std::make_unique<AleRules>(game.rom_path(), native->rom, MemoryOf(console));
   TakeOverRules(game, *native->start_rules);
   return native;
 }
@@ -141,7 +148,7 @@ class NativeEmulator final : public AtariEmulator {
     for (auto& screen : console.screens) {
       std::memcpy(screen, reader.GetBytes(ScreenBytes()).data(), ScreenBytes());
     }
-    saved->rules = std::make_unique<AleRules>(*native_->start_rules, atari2600::Ram(console));
+    saved->rules = std::make_unique<AleRules>(*native_->start_rules, MemoryOf(console));
     const auto rules = reader.rest();
     saved->rules->Restore(std::string(rules.begin(), rules.end()));
     return saved;
@@ -164,7 +171,7 @@ class NativeEmulator final : public AtariEmulator {
 
   void GoOn(const GameConsole& console, const AleRules& rules) {
     *console_ = console;
-    rules_ = std::make_unique<AleRules>(rules, atari2600::Ram(*console_));
+    rules_ = std::make_unique<AleRules>(rules, MemoryOf(*console_));
   }
 
   const std::shared_ptr<const AtariGame> game_;
