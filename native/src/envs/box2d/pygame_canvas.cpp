@@ -17,17 +17,6 @@ std::int32_t Beyond(Pixel at) {
   return across | along;
 }
 
-// Of a pixel that is covered so much, in 256ths.
-Lanes Blend(Lanes below, Lanes above, std::int32_t cover) {
-  Lanes result = 0;
-  for (int shift = 0; shift < 48; shift += 16) {
-    const auto from = static_cast<std::int32_t>(below >> shift & 255);
-    const auto to = static_cast<std::int32_t>(above >> shift & 255);
-    result |= static_cast<Lanes>(from + ((to - from) * cover >> 8)) << shift;
-  }
-  return result;
-}
-
 // What gfxdraw makes of a weight, for a colour that covers all.
 std::int32_t Cover(std::uint32_t weight) { return static_cast<std::int32_t>(255 * weight >> 8); }
 
@@ -108,6 +97,7 @@ void Canvas::AddLine(Shape& shape, Pixel from, Pixel to) {
   Line& line = shape.lines[shape.num_lines++];
   line = {.x = from.x,
           .y = from.y,
+          .last_y = to.y,
           .length = std::max(across, along),
           .direction = to.x < from.x ? -1 : 1,
           .steep = along > across,
@@ -141,7 +131,11 @@ std::int32_t Canvas::Spans(const Shape& shape, std::int32_t y, std::span<Span> s
           static_cast<double>(y - side.y1) * (side.x2 - side.x1) / (side.y2 - side.y1) + side.x1);
     }
   }
-  std::sort(crossings.begin(), crossings.begin() + count);
+  if (count == 2) {
+    if (crossings[0] > crossings[1]) std::swap(crossings[0], crossings[1]);
+  } else {
+    std::sort(crossings.begin(), crossings.begin() + count);
+  }
   for (std::int32_t i = 0; i + 1 < count; i += 2) {
     Span span{crossings[i], crossings[i + 1]};
     if (shape.smooth) {
@@ -152,35 +146,29 @@ std::int32_t Canvas::Spans(const Shape& shape, std::int32_t y, std::span<Span> s
     }
     spans[num_spans++] = span;
   }
-  for (Span& span : spans.first(num_spans)) {
-    span = {std::max(span.first, 0), std::min(span.last, kLastX)};
-  }
   return num_spans;
 }
 
 // Pixels of `hidden` are painted later.
-void Canvas::PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidden, Lanes* row) {
+void Canvas::PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidden,
+                       PixelRow& row) {
   const auto dot = [&](std::int32_t x, std::uint32_t weight) {
-    if (x < 0 || x > kLastX || (x >= hidden.first && x <= hidden.last)) return;
-    row[x] = Blend(row[x], color, Cover(weight));
+    if (x >= hidden.first && x <= hidden.last) return;
+    row.Dot(x, color, Cover(weight));
   };
   const auto solid = [&](std::int32_t first, std::int32_t last) {
-    for (std::int32_t x = std::max(first, 0); x <= std::min(last, kLastX); ++x) row[x] = color;
+    if (first < hidden.first || last > hidden.last) row.Fill(first, last, color);
   };
   const std::int32_t down = y - line.y;
   if (line.slope == 0) {
     // level or upright: both ends are drawn
-    if (!line.steep) {
-      const std::int32_t other = line.x + line.direction * line.length;
-      if (down == 0) solid(std::min(line.x, other), std::max(line.x, other));
-    } else if (down >= 0 && down <= line.length) {
-      solid(line.x, line.x);
-    }
+    const std::int32_t other = line.steep ? line.x : line.x + line.direction * line.length;
+    solid(std::min(line.x, other), std::max(line.x, other));
     return;
   }
   if (y == line.end.y) solid(line.end.x, line.end.x);
   if (line.steep) {
-    if (down < 1 || down >= line.length) return;
+    if (down == 0 || down == line.length) return;
     const std::uint64_t across = line.slope * down;
     const std::int32_t x = line.x + line.direction * static_cast<std::int32_t>(across >> 32);
     const std::uint32_t weight = static_cast<std::uint32_t>(across) >> 24;
@@ -194,7 +182,6 @@ void Canvas::PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidde
     const std::uint64_t at = ((std::uint64_t{static_cast<std::uint32_t>(rows)} << 32) + line.slope - 1) / line.slope;
     return static_cast<std::int32_t>(std::min<std::uint64_t>(at, line.length));
   };
-  if (down < 0) return;
   const std::int32_t here = column(down);
   for (std::int32_t k = column(down - 1); k < here && down > 0; ++k) {
     dot(line.x + line.direction * k, static_cast<std::uint32_t>(line.slope * k) >> 24);
@@ -205,19 +192,20 @@ void Canvas::PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidde
   }
 }
 
-void Canvas::Paint(const Shape& shape, std::int32_t y, Lanes* row) {
+void Canvas::Paint(const Shape& shape, std::int32_t y, PixelRow& row) {
   std::array<Span, 2 * kMaxCorners> spans;
   const std::int32_t num_spans = Spans(shape, y, spans);
   const Span hidden = num_spans > 0 ? spans[0] : Span{1, 0};
   for (std::int32_t i = 0; i < shape.num_lines; ++i) {
-    PaintLine(shape.lines[i], y, shape.color, hidden, row);
+    const Line& line = shape.lines[i];
+    if (y >= line.y && y <= line.last_y) PaintLine(line, y, shape.color, hidden, row);
   }
   for (const Span& span : std::span(spans).first(num_spans)) {
-    if (span.first <= span.last) std::fill(row + span.first, row + span.last + 1, shape.color);
+    row.Fill(span.first, span.last, shape.color);
   }
 }
 
-void Canvas::PaintRow(std::int32_t y, Lanes* row) {
+void Canvas::PaintRow(std::int32_t y, PixelRow& row) {
   if (!sorted_) {
     waiting_.resize(shapes_.size());
     for (std::size_t i = 0; i < waiting_.size(); ++i) waiting_[i] = static_cast<std::int32_t>(i);
@@ -230,7 +218,7 @@ void Canvas::PaintRow(std::int32_t y, Lanes* row) {
     waiting_.pop_back();
     if (shapes_[next].first_y <= y) active_.insert(std::ranges::upper_bound(active_, next), next);
   }
-  std::fill(row, row + kWidth, Lanes{0});
+  row.Fill(0, kLastX, Lanes{0});
   for (const std::int32_t i : active_) Paint(shapes_[i], y, row);
 }
 

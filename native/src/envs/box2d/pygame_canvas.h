@@ -7,14 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "pixel_row.h"
+
 namespace rollouts::race {
-
-// A pixel: red, green and blue in 16 bits each, from the lowest, so that sums of them fit.
-using Lanes = std::uint64_t;
-
-constexpr Lanes LanesOf(std::uint32_t red, std::uint32_t green, std::uint32_t blue) {
-  return Lanes{red} | Lanes{green} << 16 | Lanes{blue} << 32;
-}
 
 struct Pixel {
   std::int32_t x;
@@ -23,7 +18,7 @@ struct Pixel {
 
 class Canvas {
  public:
-  static constexpr std::int32_t kWidth = 1000;
+  static constexpr std::int32_t kWidth = PixelRow::kWidth;
   static constexpr std::int32_t kHeight = 800;
   static constexpr std::size_t kMaxCorners = 8;
 
@@ -32,8 +27,8 @@ class Canvas {
   void AddSmooth(std::span<const Pixel> corners, Lanes color);
   // As pygame.draw.polygon.
   void AddPlain(std::span<const Pixel> corners, Lanes color);
-  // Writes kWidth pixels. Each row is to be painted once, the last row first.
-  void PaintRow(std::int32_t y, Lanes* row);
+  // Each row is to be painted once, the last row first.
+  void PaintRow(std::int32_t y, PixelRow& row);
 
  private:
   // A side of a polygon, from above to below.
@@ -43,6 +38,7 @@ class Canvas {
   // A smooth line: what is not at its ends lies between two pixels, beside or below each other.
   struct Line {
     std::int32_t x, y;        // where it begins, above
+    std::int32_t last_y;
     std::int32_t length;      // in steps
     std::int32_t direction;   // of x
     bool steep;               // a step is a row, else a column
@@ -67,8 +63,9 @@ class Canvas {
   static void AddLine(Shape& shape, Pixel from, Pixel to);
   static bool Clip(Pixel& from, Pixel& to);
   static std::int32_t Spans(const Shape& shape, std::int32_t y, std::span<Span> spans);
-  static void PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidden, Lanes* row);
-  static void Paint(const Shape& shape, std::int32_t y, Lanes* row);
+  static void PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidden,
+                        PixelRow& row);
+  static void Paint(const Shape& shape, std::int32_t y, PixelRow& row);
 
   std::vector<Shape> shapes_;           // in the order they are drawn
   std::vector<std::int32_t> waiting_;   // for the row they begin in, the last row first

@@ -86,14 +86,14 @@ Digits::Digits(double score) {
   left_ = kMiddle - width / 2;
 }
 
-void Digits::PaintRow(std::int32_t y, Lanes* row) const {
+void Digits::PaintRow(std::int32_t y, PixelRow& row) const {
   if (y < kTop || y >= kTop + kNumRows * kCell) return;
   std::int32_t left = left_;
   for (std::size_t i = 0; i < text_.size(); ++i) {
     const std::string_view cells = GlyphOf(text_[i])[(y - kTop) / kCell];
     for (std::size_t cell = 0; cell < cells.size(); ++cell) {
       const std::int32_t x = left + static_cast<std::int32_t>(cell) * kCell;
-      if (cells[cell] == '#' && x >= 0) std::fill(row + x, row + x + kCell, kWhite);
+      if (cells[cell] == '#') row.Fill(x, x + kCell - 1, kWhite);
     }
     left += Advance(text_, i);
   }

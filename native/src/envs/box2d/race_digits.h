@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "pygame_canvas.h"
+#include "pixel_row.h"
 
 namespace rollouts::race {
 
@@ -15,7 +15,7 @@ class Digits {
   // Four characters and more, without what is behind the point.
   explicit Digits(double score);
 
-  void PaintRow(std::int32_t y, Lanes* row) const;
+  void PaintRow(std::int32_t y, PixelRow& row) const;
 
  private:
   std::string text_;

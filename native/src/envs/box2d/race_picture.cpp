@@ -220,9 +220,8 @@ std::vector<Bar> Panel(const Scene& scene) {
 }  // namespace
 
 void DrawScene(const Scene& scene, std::int32_t width, std::int32_t height, std::uint8_t* rgb) {
-  // kept from frame to frame for their memory alone
+  // kept from frame to frame for its memory alone
   thread_local Canvas canvas;
-  thread_local std::array<Lanes, Canvas::kWidth> row;
 
   const Camera camera(scene);
   Painter painter(canvas);
@@ -231,18 +230,16 @@ void DrawScene(const Scene& scene, std::int32_t width, std::int32_t height, std:
   painter.PaintCar(camera, scene);
   const std::vector<Bar> bars = Panel(scene);
   const Digits digits(scene.score);
-  Shrink shrink(width, height, rgb);
+  Shrink shrink(Canvas::kHeight, width, height, rgb);
+  PixelRow& row = shrink.row();
   for (std::int32_t y = 0; y < Canvas::kHeight; ++y) {
     // the world is drawn with its rows upwards
-    if (y < kPanelTop) canvas.PaintRow(Canvas::kHeight - 1 - y, row.data());
+    if (y < kPanelTop) canvas.PaintRow(Canvas::kHeight - 1 - y, row);
     for (const Bar& bar : bars) {
-      if (y < bar.top || y > bar.bottom) continue;
-      const std::int32_t first = std::max(bar.left, 0);
-      const std::int32_t last = std::min(bar.right, Canvas::kWidth - 1);
-      if (first <= last) std::fill(row.data() + first, row.data() + last + 1, bar.color);
+      if (y >= bar.top && y <= bar.bottom) row.Fill(bar.left, bar.right, bar.color);
     }
-    digits.PaintRow(y, row.data());
-    shrink.TakeRow(row.data());
+    digits.PaintRow(y, row);
+    shrink.TakeRow();
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "race_shrink.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace rollouts::race {
@@ -19,63 +20,83 @@ std::uint16_t PartOf(std::uint16_t pixel, std::uint16_t weight) {
   return High(static_cast<std::uint16_t>(pixel << 2), weight);
 }
 
-}  // namespace
-
-Shrink::Shrink(std::int32_t width, std::int32_t height, std::uint8_t* rgb)
-    : width_(width), rgb_(rgb) {
-  const std::uint32_t column_space = kOne * Canvas::kWidth / width;
-  row_space_ = kOne * Canvas::kHeight / height;
-  column_share_ = kShare / column_space;
-  row_share_ = kShare / row_space_;
-  row_left_ = row_space_;
-
-  const std::size_t lanes = 4 * static_cast<std::size_t>(width);
-  for (auto* each : {&first_weights_, &last_weights_, &first_, &whole_, &last_, &line_, &rows_}) {
-    each->resize(lanes);
-  }
-  std::uint32_t left = column_space;
-  std::int32_t first = 0;
-  std::uint32_t first_weight = 0;
-  for (std::int32_t x = 0; x < Canvas::kWidth; ++x) {
+// Calls visit(pixel, weight) for the last pixel of each column and its part in that, in 2^-14.
+template <typename Visit>
+void EachColumn(std::int32_t width, Visit visit) {
+  const std::uint32_t space = kOne * PixelRow::kWidth / width;
+  std::uint32_t left = space;
+  std::int32_t column = 0;
+  for (std::int32_t x = 0; x < PixelRow::kWidth && column < width; ++x) {
     if (left > kOne) {
       left -= kOne;
       continue;
     }
-    const std::size_t at = 4 * columns_.size();
-    if (at == lanes) break;
-    for (std::size_t lane = at; lane < at + 4; ++lane) {
-      first_weights_[lane] = static_cast<std::uint16_t>(first_weight);
-      last_weights_[lane] = static_cast<std::uint16_t>(left);
-    }
-    columns_.push_back({first, x});
-    first = x;
-    first_weight = kOne - left;
-    left += column_space - kOne;
+    visit(x, left);
+    left += space - kOne;
+    ++column;
   }
 }
 
-void Shrink::Sum(const Lanes* row) {
-  for (std::size_t i = 0; i < columns_.size(); ++i) {
-    const Column column = columns_[i];
-    // the first column begins with a whole pixel
-    std::int32_t x = i == 0 ? 0 : column.first + 1;
-    Lanes whole = 0;
-    for (; x < column.last; ++x) whole += row[x];
-    std::memcpy(&first_[4 * i], &row[column.first], sizeof(Lanes));
-    std::memcpy(&whole_[4 * i], &whole, sizeof(Lanes));
-    std::memcpy(&last_[4 * i], &row[column.last], sizeof(Lanes));
+}  // namespace
+
+Shrink::Shrink(std::int32_t rows, std::int32_t width, std::int32_t height, std::uint8_t* rgb)
+    : width_(width),
+      rgb_(rgb),
+      column_share_(kShare / (kOne * PixelRow::kWidth / width)),
+      row_space_(kOne * rows / height),
+      row_(Ends(width)) {
+  row_share_ = kShare / row_space_;
+  row_left_ = row_space_;
+  for (auto* each : {&first_weights_, &last_weights_, &line_, &rows_}) {
+    each->resize(4 * static_cast<std::size_t>(width));
   }
+  before_.assign(width, PixelRow::kMixed);
+  SetWeights();
 }
 
-void Shrink::TakeRow(const Lanes* row) {
-  Sum(row);
-  const std::size_t lanes = line_.size();
+std::vector<std::int32_t> Shrink::Ends(std::int32_t width) {
+  std::vector<std::int32_t> ends;
+  EachColumn(width, [&](std::int32_t x, std::uint32_t) { ends.push_back(x); });
+  return ends;
+}
+
+void Shrink::SetWeights() {
+  std::uint32_t first = 0;
+  std::size_t at = 0;
+  EachColumn(width_, [&](std::int32_t, std::uint32_t last) {
+    std::fill_n(first_weights_.begin() + at, 4, static_cast<std::uint16_t>(first));
+    std::fill_n(last_weights_.begin() + at, 4, static_cast<std::uint16_t>(last));
+    first = kOne - last;
+    at += 4;
+  });
+}
+
+void Shrink::Average(std::int32_t column) {
+  const PixelRow::Sums sums = row_.Sum(column);
+  std::uint16_t first[4];
+  std::uint16_t whole[4];
+  std::uint16_t last[4];
+  std::memcpy(first, &sums.first, sizeof(Lanes));
+  std::memcpy(whole, &sums.whole, sizeof(Lanes));
+  std::memcpy(last, &sums.last, sizeof(Lanes));
   const auto share = static_cast<std::uint16_t>(column_share_);
-  for (std::size_t i = 0; i < lanes; ++i) {
-    const auto sum = static_cast<std::uint16_t>(whole_[i] + PartOf(first_[i], first_weights_[i]) +
-                                                PartOf(last_[i], last_weights_[i]));
-    line_[i] = High(sum, share);
+  const std::size_t at = 4 * static_cast<std::size_t>(column);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto sum = static_cast<std::uint16_t>(whole[i] + PartOf(first[i], first_weights_[at + i]) +
+                                                PartOf(last[i], last_weights_[at + i]));
+    line_[at + i] = High(sum, share);
   }
+}
+
+void Shrink::TakeRow() {
+  // most columns have the colour of the row before
+  for (std::int32_t column = 0; column < width_; ++column) {
+    const Lanes color = row_.color(column);
+    if (color == before_[column] && color != PixelRow::kMixed) continue;
+    before_[column] = color;
+    Average(column);
+  }
+  const std::size_t lanes = line_.size();
   if (row_left_ > kOne) {
     for (std::size_t i = 0; i < lanes; ++i) rows_[i] = static_cast<std::uint16_t>(rows_[i] + line_[i]);
     row_left_ -= kOne;
@@ -91,10 +112,8 @@ void Shrink::WriteRow() {
   for (std::size_t i = 0; i < line_.size(); ++i) {
     const auto sum = static_cast<std::uint16_t>(rows_[i] + PartOf(line_[i], before));
     rows_[i] = PartOf(line_[i], after);
-    line_[i] = High(sum, share);
-  }
-  for (std::int32_t x = 0; x < width_; ++x) {
-    for (std::int32_t c = 0; c < 3; ++c) *rgb_++ = static_cast<std::uint8_t>(line_[4 * x + c]);
+    // a pixel's fourth lane is nothing
+    if (i % 4 != 3) *rgb_++ = static_cast<std::uint8_t>(High(sum, share));
   }
   row_left_ += row_space_ - kOne;
 }

@@ -6,26 +6,23 @@
 #include <cstdint>
 #include <vector>
 
-#include "pygame_canvas.h"
+#include "pixel_row.h"
 
 namespace rollouts::race {
 
 class Shrink {
  public:
-  // Writes (height, width, 3) to `rgb`, which it borrows; smaller than the canvas in both.
-  Shrink(std::int32_t width, std::int32_t height, std::uint8_t* rgb);
+  // From `rows` of PixelRow::kWidth to (height, width, 3) in `rgb`, which it borrows; smaller in both.
+  Shrink(std::int32_t rows, std::int32_t width, std::int32_t height, std::uint8_t* rgb);
 
-  // Takes the next row of Canvas::kWidth pixels, from above.
-  void TakeRow(const Lanes* row);
+  // The next row, from above, which is to be painted and then taken.
+  PixelRow& row() { return row_; }
+  void TakeRow();
 
  private:
-  // A column of the result: a part of one pixel, whole ones, and a part of the last.
-  struct Column {
-    std::int32_t first;
-    std::int32_t last;
-  };
-
-  void Sum(const Lanes* row);
+  static std::vector<std::int32_t> Ends(std::int32_t width);
+  void SetWeights();
+  void Average(std::int32_t column);
   void WriteRow();
 
   const std::int32_t width_;
@@ -34,15 +31,13 @@ class Shrink {
   std::uint32_t row_share_;
   std::uint32_t row_space_;     // rows that are one, in 2^-14
   std::uint32_t row_left_;      // of them, yet to come
-  std::vector<Column> columns_;
-  // four lanes of each column
+  PixelRow row_;
+  // four lanes of each column, as are the next three
   std::vector<std::uint16_t> first_weights_;
   std::vector<std::uint16_t> last_weights_;
-  std::vector<std::uint16_t> first_;
-  std::vector<std::uint16_t> whole_;
-  std::vector<std::uint16_t> last_;
-  std::vector<std::uint16_t> line_;
-  std::vector<std::uint16_t> rows_;
+  std::vector<std::uint16_t> line_;  // averages of this row
+  std::vector<std::uint16_t> rows_;  // sums of rows
+  std::vector<Lanes> before_;        // a column's one colour in the row before, or PixelRow::kMixed
 };
 
 }  // namespace rollouts::race
