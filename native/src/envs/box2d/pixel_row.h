@@ -31,6 +31,7 @@ class PixelRow {
  public:
   static constexpr std::int32_t kWidth = 1000;
   static constexpr Lanes kMixed = ~Lanes{0};  // no colour
+  static constexpr std::size_t kMostPixels = 12;  // of a column
 
   // What a column's pixels add up to: its first and last one count in part.
   struct Sums {
@@ -81,7 +82,7 @@ class PixelRow {
     if (const Lanes color = colors_[column]; color != kMixed) {
       return {color, color * static_cast<std::uint32_t>(length - skipped), color};
     }
-    const Lanes* const pixels = &pixels_[static_cast<std::size_t>(column) * stride_];
+    const Lanes* const pixels = &pixels_[static_cast<std::size_t>(column) * kMostPixels];
     Lanes whole = 0;
     for (std::int32_t i = skipped; i < length; ++i) whole += pixels[i];
     return {pixels[0], whole, pixels[length]};
@@ -100,9 +101,9 @@ class PixelRow {
   }
   // Its pixels one by one.
   Lanes* Mixed(std::int32_t column) {
-    Lanes* const pixels = &pixels_[static_cast<std::size_t>(column) * stride_];
+    Lanes* const pixels = &pixels_[static_cast<std::size_t>(column) * kMostPixels];
     if (colors_[column] != kMixed) {
-      std::fill(pixels, pixels + (ends_[column] - starts_[column]) + 1, colors_[column]);
+      std::fill_n(pixels, kMostPixels, colors_[column]);
       colors_[column] = kMixed;
     }
     return pixels;
@@ -111,8 +112,7 @@ class PixelRow {
   std::vector<std::int32_t> starts_;  // per column, as are the next two
   std::vector<std::int32_t> ends_;
   std::vector<Lanes> colors_;
-  std::vector<Lanes> pixels_;  // of mixed columns, stride_ of each
-  std::size_t stride_ = 0;
+  std::vector<Lanes> pixels_;  // of mixed columns, kMostPixels of each
   std::vector<std::int32_t> column_of_;  // the first one that a pixel is in
 };
 

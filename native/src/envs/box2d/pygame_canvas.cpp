@@ -179,7 +179,8 @@ void Canvas::PaintLine(const Line& line, std::int32_t y, Lanes color, Span hidde
   // the columns in which it is this far down, and those in which it is one less
   const auto column = [&](std::int32_t rows) {
     if (rows <= 0) return std::int32_t{1};
-    const std::uint64_t at = ((std::uint64_t{static_cast<std::uint32_t>(rows)} << 32) + line.slope - 1) / line.slope;
+    const std::uint64_t whole = static_cast<std::uint64_t>(rows) << 32;
+    const std::uint64_t at = (whole + line.slope - 1) / line.slope;
     return static_cast<std::int32_t>(std::min<std::uint64_t>(at, line.length));
   };
   const std::int32_t here = column(down);

@@ -47,7 +47,7 @@ Shrink::Shrink(std::int32_t rows, std::int32_t width, std::int32_t height, std::
       row_(Ends(width)) {
   row_share_ = kShare / row_space_;
   row_left_ = row_space_;
-  for (auto* each : {&first_weights_, &last_weights_, &line_, &rows_}) {
+  for (auto* each : {&first_weights_, &last_weights_, &line_, &rows_, &result_}) {
     each->resize(4 * static_cast<std::size_t>(width));
   }
   before_.assign(width, PixelRow::kMixed);
@@ -112,8 +112,10 @@ void Shrink::WriteRow() {
   for (std::size_t i = 0; i < line_.size(); ++i) {
     const auto sum = static_cast<std::uint16_t>(rows_[i] + PartOf(line_[i], before));
     rows_[i] = PartOf(line_[i], after);
-    // a pixel's fourth lane is nothing
-    if (i % 4 != 3) *rgb_++ = static_cast<std::uint8_t>(High(sum, share));
+    result_[i] = High(sum, share);
+  }
+  for (std::size_t i = 0; i < result_.size(); i += 4) {
+    for (std::size_t c = 0; c < 3; ++c) *rgb_++ = static_cast<std::uint8_t>(result_[i + c]);
   }
   row_left_ += row_space_ - kOne;
 }

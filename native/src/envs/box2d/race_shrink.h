@@ -32,11 +32,12 @@ class Shrink {
   std::uint32_t row_space_;     // rows that are one, in 2^-14
   std::uint32_t row_left_;      // of them, yet to come
   PixelRow row_;
-  // four lanes of each column, as are the next three
+  // four lanes of each column, as are the next four
   std::vector<std::uint16_t> first_weights_;
   std::vector<std::uint16_t> last_weights_;
   std::vector<std::uint16_t> line_;  // averages of this row
   std::vector<std::uint16_t> rows_;  // sums of rows
+  std::vector<std::uint16_t> result_;
   std::vector<Lanes> before_;        // a column's one colour in the row before, or PixelRow::kMixed
 };
 
