@@ -233,6 +233,7 @@ rollouts_env(LunarLander-v3 LunarLander envs/box2d/lunar_lander.h MAX_EPISODE_ST
 rollouts_env(LunarLanderContinuous-v3 LunarLanderContinuous envs/box2d/lunar_lander.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 200 CPU_ONLY)
 rollouts_env(BipedalWalker-v3 BipedalWalker envs/box2d/bipedal_walker.h MAX_EPISODE_STEPS 1600 REWARD_THRESHOLD 300 CPU_ONLY)
 rollouts_env(BipedalWalkerHardcore-v3 BipedalWalkerHardcore envs/box2d/bipedal_walker.h MAX_EPISODE_STEPS 2000 REWARD_THRESHOLD 300 CPU_ONLY)
+rollouts_env(CarRacing-v3 CarRacing envs/box2d/car_racing.h MAX_EPISODE_STEPS 1000 REWARD_THRESHOLD 900 CPU_ONLY)
 rollouts_env(Vizdoom* Vizdoom envs/vizdoom/vizdoom.h CPU_ONLY)
 rollouts_env(ViZDoom-v0 Vizdoom envs/vizdoom/vizdoom.h CPU_ONLY)
 rollouts_env(MuJoCo-v0 OwnModel envs/mujoco/own_model.h CPU_ONLY)

@@ -78,10 +78,13 @@ FACTS = {
     ),
     "box2d": Facts(
         "Box2D",
-        "LunarLander and BipedalWalker. The engine is part of released wheels: nothing to install.",
+        "LunarLander, BipedalWalker and CarRacing. The engine is part of released wheels: nothing "
+        "to install. CarRacing's pictures are drawn by the core; `info` has its `lap_finished` in "
+        "every step.",
         "Gymnasium's `box2d`",
-        "Equal to the bit with the same draws and actions.",
-        ("test_box2d.py",),
+        "Equal to the bit with the same draws and actions, and CarRacing's pictures pixel by pixel "
+        "but for the shape of the score's digits, 6 x 12 of 96 x 96 pixels.",
+        ("test_box2d.py", "racing/test_car_racing.py"),
     ),
     "mujoco": Facts(
         "MuJoCo",

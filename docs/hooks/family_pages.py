@@ -199,7 +199,8 @@ def _oracles(name: str, facts: Facts) -> Iterator[str]:
     for file in files:
         match = re.search(r'^"""(.*?)"""', file.read_text(), flags=re.MULTILINE | re.DOTALL)
         if match:
-            rows.append(f"- `tests/oracle/{file.name}`: {_plain(' '.join(match[1].split()))}")
+            name = file.relative_to(folder).as_posix()
+            rows.append(f"- `tests/oracle/{name}`: {_plain(' '.join(match[1].split()))}")
     if rows:
         yield "The tests that compare them say:\n\n" + "\n".join(rows)
 

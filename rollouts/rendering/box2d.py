@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws Box2D's environments as Gymnasium does, with pygame.
+"""Draws LunarLander and BipedalWalker as Gymnasium does, with pygame.
 
 Not drawn: the lander's particles, and the walker's ray that flickers from frame to frame; both
 are of the drawing and in no state.

@@ -224,9 +224,14 @@ class FrameSource:
 
     def _draw_box2d(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)
-        states = self._pool.save_states(self._ids(envs))
-        headers = [self._specs[env].header for env in envs]
-        return [box2d.draw(header, state) for header, state in zip(headers, states, strict=True)]
+        return [self._box2d_frame(env) for env in envs]
+
+    def _box2d_frame(self, env: int) -> Array:
+        header = self._specs[env].header
+        if header.endswith("car_racing.h"):  # its observation is a picture, too
+            return self._draw_by_engine([env], None)[0]
+        (state,) = self._pool.save_states(self._ids([env]))
+        return box2d.draw(header, state)
 
     def _draw_grids(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)

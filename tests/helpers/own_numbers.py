@@ -48,7 +48,9 @@ class NumpyLike:
     def __init__(self, rng: Rng) -> None:
         self._rng = rng
 
-    def uniform(self, low: float, high: float, size: tuple[int, ...] = ()) -> npt.NDArray | float:
+    def uniform(
+        self, low: float, high: float, size: int | tuple[int, ...] = ()
+    ) -> npt.NDArray | float:
         if size:
             return np.array([self.uniform(low, high) for _ in range(np.prod(size))]).reshape(size)
         return low + (high - low) * self._rng.uniform()
@@ -56,5 +58,6 @@ class NumpyLike:
     def random(self) -> float:
         return self._rng.uniform()
 
-    def integers(self, low: float, high: float) -> int:
-        return int(low) + self._rng.below(int(high) - int(low))
+    def integers(self, low: float, high: float | None = None) -> int:
+        first, past = (0, low) if high is None else (low, high)
+        return int(first) + self._rng.below(int(past) - int(first))

@@ -56,7 +56,7 @@ def program(request: pytest.FixtureRequest) -> Path:
     return make(folder / "box2d_stress", [*compiler, *map(str, objects)], objects)
 
 
-@pytest.mark.parametrize("scenario", ["threads", "assertions", "infinite"])
+@pytest.mark.parametrize("scenario", ["threads", "assertions", "contacts", "infinite"])
 def test_worlds_are_clean(program: Path, scenario: str) -> None:
     done = subprocess.run([program, scenario], capture_output=True, text=True, timeout=HANG_LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -27,6 +27,7 @@ PlanarMotion PlanarWorld::Motion(std::int32_t) const { return {}; }
 PlanarTurn PlanarWorld::Turn(std::int32_t) const { return {}; }
 bool PlanarWorld::Touches(std::int32_t) const { return false; }
 bool PlanarWorld::HasTouched(std::int32_t) const { return false; }
+std::span<const PlanarContact> PlanarWorld::Contacts() const { return {}; }
 void PlanarWorld::AppendCorners(std::int32_t, std::vector<double>&) const {}
 float PlanarWorld::FreeWay(PlanarPoint, PlanarPoint, std::uint16_t) const { return 1; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds of Box2D under sanitizers: several threads step their own, and failed assertions are
-// exceptions after which a world can be dropped.
+// Worlds of Box2D under sanitizers: several threads step their own, contacts are told, and failed
+// assertions are exceptions after which a world can be dropped.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -48,6 +48,27 @@ void Threads() {
   for (const float end : ends) Check(end == ends[0], "equal worlds came to different ends");
 }
 
+// A box that falls through a sensor: the contact begins and ends once, and stops nothing.
+void Contacts() {
+  PlanarWorld world({0, -10});
+  const std::int32_t gate = world.AddStaticBody();
+  const PlanarPoint corners[] = {{-1, 0}, {1, 0}, {1, 1}, {-1, 1}};
+  world.AddPolygon(gate, corners, PlanarMaterial{.sensor = true});
+  const std::int32_t box = world.AddBody({0, 3}, 0);
+  world.AddBox(box, 0.5, 0.5, kBox);
+  int begun = 0;
+  int ended = 0;
+  for (int i = 0; i < 100; ++i) {
+    world.Step(0.02F, 60, 20);
+    for (const rollouts::PlanarContact& contact : world.Contacts()) {
+      Check(contact.body_a + contact.body_b == gate + box, "a contact of other bodies");
+      ++(contact.begins ? begun : ended);
+    }
+  }
+  Check(begun == 1 && ended == 1, "the contact did not begin and end once");
+  Check(world.Motion(box).position.y < -5, "the box was stopped");
+}
+
 template <typename Call>
 void Throws(const char* condition, Call call) {
   try {
@@ -87,5 +108,6 @@ int main(int, char** arguments) {
   const std::string scenario = arguments[1];
   if (scenario == "threads") Threads();
   if (scenario == "assertions") Assertions();
+  if (scenario == "contacts") Contacts();
   if (scenario == "infinite") Infinite();
 }

@@ -26,6 +26,7 @@ struct PlanarMaterial {
   float restitution = 0;
   std::uint16_t category = 0x0001;
   std::uint16_t mask = 0xFFFF;  // of the categories it collides with
+  bool sensor = false;          // has contacts, and stops nothing
 };
 
 // A joint that turns, with a motor and limits.
@@ -46,6 +47,14 @@ struct PlanarMotion {
   float angle = 0;
   float angular_velocity = 0;
   bool awake = true;
+  PlanarPoint right{1, 0};  // where the body's x axis points
+};
+
+// Shapes of two bodies that began to touch, or ended.
+struct PlanarContact {
+  std::int32_t body_a = 0;
+  std::int32_t body_b = 0;
+  bool begins = false;
 };
 
 struct PlanarTurn {
@@ -87,6 +96,8 @@ class PlanarWorld {
   // A contact of the body began, and none ended since; of several contacts the first end counts.
   bool Touches(std::int32_t body) const;
   bool HasTouched(std::int32_t body) const;
+  // Those of the last step, in the order Box2D found them; valid until the next.
+  std::span<const PlanarContact> Contacts() const;
   // Appends the corners of the body's first shape, a polygon, in the world: x, y of each.
   void AppendCorners(std::int32_t body, std::vector<double>& out) const;
   // How much of the way to `to` is free of shapes of `category`; 1: all of it.

@@ -31,24 +31,30 @@ class TouchListener final : public b2ContactListener {
     touches_.push_back({});
   }
   const Touch& Of(std::int32_t body) const { return touches_[body]; }
+  void Forget() { contacts_.clear(); }
+  std::span<const PlanarContact> contacts() const { return contacts_; }
 
   void BeginContact(b2Contact* contact) override {
-    for (b2Body* body : {contact->GetFixtureA()->GetBody(), contact->GetFixtureB()->GetBody()}) {
-      OfBody(body) = {true, true};
-    }
+    const PlanarContact& of = Keep(contact, /*begins=*/true);
+    for (const std::int32_t body : {of.body_a, of.body_b}) touches_[body] = {true, true};
   }
   void EndContact(b2Contact* contact) override {
-    for (b2Body* body : {contact->GetFixtureA()->GetBody(), contact->GetFixtureB()->GetBody()}) {
-      OfBody(body).now = false;
-    }
+    const PlanarContact& of = Keep(contact, /*begins=*/false);
+    for (const std::int32_t body : {of.body_a, of.body_b}) touches_[body].now = false;
   }
 
  private:
-  Touch& OfBody(const b2Body* body) {
-    return touches_[reinterpret_cast<std::size_t>(body->GetUserData())];
+  const PlanarContact& Keep(b2Contact* contact, bool begins) {
+    return contacts_.emplace_back(
+        PlanarContact{Index(contact->GetFixtureA()), Index(contact->GetFixtureB()), begins});
+  }
+  static std::int32_t Index(const b2Fixture* fixture) {
+    return static_cast<std::int32_t>(
+        reinterpret_cast<std::size_t>(fixture->GetBody()->GetUserData()));
   }
 
   std::vector<Touch> touches_;
+  std::vector<PlanarContact> contacts_;
 };
 
 // The nearest shape of a category.
@@ -106,6 +112,7 @@ struct PlanarWorld::Engine {
     definition.restitution = material.restitution;
     definition.filter.categoryBits = material.category;
     definition.filter.maskBits = material.mask;
+    definition.isSensor = material.sensor;
     bodies[body]->CreateFixture(&definition);
   }
 
@@ -226,6 +233,7 @@ void PlanarWorld::SetMotor(std::int32_t hinge, float speed, float max_torque) {
 void PlanarWorld::Step(float seconds, std::int32_t velocity_iterations,
                        std::int32_t position_iterations) {
   const Box2DMemory::Use use(engine_->memory);
+  engine_->listener.Forget();
   engine_->world->Step(seconds, velocity_iterations, position_iterations);
   for (const b2Body* body : engine_->moving) {
     if (IsFinite(body)) continue;
@@ -239,7 +247,8 @@ PlanarMotion PlanarWorld::Motion(std::int32_t body) const {
           .velocity = Point(of.GetLinearVelocity()),
           .angle = of.GetAngle(),
           .angular_velocity = of.GetAngularVelocity(),
-          .awake = of.IsAwake()};
+          .awake = of.IsAwake(),
+          .right = Point(of.GetTransform().q.GetXAxis())};
 }
 
 PlanarTurn PlanarWorld::Turn(std::int32_t hinge) const {
@@ -249,6 +258,9 @@ PlanarTurn PlanarWorld::Turn(std::int32_t hinge) const {
 
 bool PlanarWorld::Touches(std::int32_t body) const { return engine_->listener.Of(body).now; }
 bool PlanarWorld::HasTouched(std::int32_t body) const { return engine_->listener.Of(body).ever; }
+std::span<const PlanarContact> PlanarWorld::Contacts() const {
+  return engine_->listener.contacts();
+}
 
 void PlanarWorld::AppendCorners(std::int32_t body, std::vector<double>& out) const {
   const b2Body& of = *engine_->bodies[body];

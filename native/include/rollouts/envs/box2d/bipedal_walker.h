@@ -18,6 +18,7 @@ class WalkerTask {
   struct Config {
     bool hardcore = false;  // with stumps, stairs and pits
   };
+  using Obs = float;
   static constexpr std::int32_t kMaxActions = 4;
   static constexpr std::int32_t kNumObs = 24;
 

@@ -7,11 +7,14 @@
 //   Task(const Config&, TapeDraws&)               a new episode, with the step of no action that
 //       Gymnasium's reset ends with
 //   StepResult Step(const float* action, TapeDraws&)
-//   void Observe(float* obs) const
+//   using Obs, void Observe(Obs* obs) const
 //   void AppendScene(std::vector<double>& out) const    what rollouts/rendering/box2d.py draws
+//   void WriteInfo(double* values) const    optional: where its spec announces infos
+//   Render(std::vector<std::uint8_t>& rgb) const    optional: draws a frame; its height and width
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,7 +34,7 @@ class Box2DEnv {
  public:
   using Config = typename Task::Config;
   using Action = std::uint8_t;
-  using Obs = float;
+  using Obs = typename Task::Obs;
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -75,11 +78,16 @@ class Box2DEnv {
     }
   }
 
-  void Observe(Obs* obs) const {
-    if (!task_) throw SpecError("has no world: its last reset failed");
-    task_->Observe(obs);
+  void Observe(Obs* obs) const { Live().Observe(obs); }
+  void WriteInfo([[maybe_unused]] double* values) const {
+    if constexpr (requires(const Task& task) { task.WriteInfo(values); }) Live().WriteInfo(values);
   }
-  void WriteInfo(double*) const {}
+
+  std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const
+    requires requires(const Task& task) { task.Render(rgb); }
+  {
+    return Live().Render(rgb);
+  }
 
   // The scene, for those who draw it, and the tape: a state is longer the longer its episode is. Empty before the first reset, and after
   // one that failed.
@@ -119,6 +127,10 @@ class Box2DEnv {
   }
 
  private:
+  const Task& Live() const {
+    if (!task_) throw SpecError("has no world: its last reset failed");
+    return *task_;
+  }
   template <typename T>
   static std::span<const std::uint8_t> BytesOf(const std::vector<T>& values) {
     return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size() * sizeof(T)};

@@ -22,6 +22,7 @@ class LanderTask {
     double wind_power = 15;         // largest force, N; Gymnasium recommends 0 to 20
     double turbulence_power = 1.5;  // largest torque, N m; Gymnasium recommends 0 to 2
   };
+  using Obs = float;
   static constexpr std::int32_t kMaxActions = 2;
   static constexpr std::int32_t kNumObs = 8;
 

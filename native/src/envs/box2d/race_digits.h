@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The score in the panel of CarRacing: white digits of our own, as wide and as heavy as those of
+// pygame's font, whose own outlines are under another licence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "pixel_row.h"
+
+namespace rollouts::race {
+
+class Digits {
+ public:
+  // Four characters and more, without what is behind the point.
+  explicit Digits(double score);
+
+  void PaintRow(std::int32_t y, PixelRow& row) const;
+
+ private:
+  std::string text_;
+  std::int32_t left_ = 0;
+};
+
+}  // namespace rollouts::race
