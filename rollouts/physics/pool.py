@@ -17,9 +17,12 @@ from rollouts.physics.kernels.observing import CLIP, observe_part
 from rollouts.physics.kernels.starts import start_episodes
 from rollouts.physics.library import quiet
 from rollouts.physics.options import OptionArrays
+from rollouts.physics.states import States
 from rollouts.physics.tasks import TASKS, Part, Task
 from rollouts.physics.worlds import OVERFLOW_BITS, Worlds
 from rollouts.pool.options import Columns
+
+_PATHS = frozenset({"assets", "xml_file"})
 
 
 def make_pool(
@@ -31,6 +34,7 @@ def make_pool(
     num_infos: int,
     *,
     device: torch.device,
+    env_id_offset: int,
     autoreset: int,
     max_episode_steps: int,
 ) -> PhysicsPool:
@@ -54,6 +58,7 @@ def make_pool(
             obs_size,
             num_infos,
             device=device,
+            env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
         )
         worlds = Worlds(model_file, num_envs)
@@ -63,9 +68,16 @@ def make_pool(
             arrays,
             columns,
             {**options, **shared},
+            _kind(env_id, worlds, shared),
             autoreset=autoreset,
             max_episode_steps=max_episode_steps,
         )
+
+
+def _kind(env_id: str, worlds: Worlds, shared: Mapping[str, Any]) -> str:
+    """Says which environments these are, wherever their model's file lies."""
+    options = {name: value for name, value in shared.items() if name not in _PATHS}
+    return repr((env_id, worlds.digest(), sorted(options.items())))
 
 
 class Sequence:
@@ -95,6 +107,7 @@ class PhysicsPool:
     Attributes:
       arrays: What they are now and what the last step came to.
       num_launches: Graphs that were replayed.
+      states: Environments as bytes.
     """
 
     def __init__(
@@ -104,6 +117,7 @@ class PhysicsPool:
         arrays: PhysicsArrays,
         options: OptionArrays,
         shared: Mapping[str, Any],
+        kind: str,
         *,
         autoreset: int,
         max_episode_steps: int,
@@ -112,6 +126,7 @@ class PhysicsPool:
 
         Args:
           shared: All options; those that are not in `options` do not differ.
+          kind: What states of these environments are told apart by.
           autoreset: Of `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
@@ -141,6 +156,7 @@ class PhysicsPool:
         self._reset = Sequence(self._launch_reset, device)
         wp.synchronize_device()
         arrays.clear()
+        self.states = States({**worlds.state(), **arrays.state()}, kind)
 
     def step(self, actions: Tensor) -> None:
         """Steps all environments, whose rows `arrays` has then."""
@@ -192,7 +208,7 @@ class PhysicsPool:
             begin_step,
             self._num_envs,
             [
-                arrays.clock,
+                arrays.clocks,
                 arrays.commands_wp,
                 self._autoreset,
                 arrays.stepping_wp,
@@ -214,11 +230,11 @@ class PhysicsPool:
             end_step,
             self._num_envs,
             [
-                arrays.clock,
+                arrays.clocks,
                 self._sim,
                 arrays.outcome,
-                arrays.rows,
-                arrays.totals,
+                arrays.out,
+                arrays.sums,
                 self._worlds.data.overflow,
                 OVERFLOW_BITS,
                 self._autoreset,
@@ -237,7 +253,7 @@ class PhysicsPool:
             self._num_envs,
             [
                 self._task.start,
-                arrays.clock,
+                arrays.clocks,
                 self._options.noise_scale,
                 self._qpos0,
                 arrays.beginning_wp,
@@ -275,7 +291,7 @@ class PhysicsPool:
                 high,
                 at,
                 marked,
-                arrays.clock.broken,
+                arrays.clocks.broken,
                 arrays.obs_wp,
             ],
         )

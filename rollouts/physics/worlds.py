@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import mujoco
 import mujoco_warp
+import numpy as np
+import torch
 import warp as wp
 from mujoco_warp import OverflowType
 
@@ -17,6 +20,13 @@ from rollouts.physics.kernels.structs import Simulation
 # what did not fit into memory: contacts or constraint rows are missing then. That an iteration
 # reached its limit is no fault, as it is none of MuJoCo's
 OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
+
+
+# what the next step depends on beside the model: mjSTATE_INTEGRATION
+_STATE = (
+    *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "ctrl"),
+    *("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
+)
 
 
 class Worlds:
@@ -75,6 +85,16 @@ class Worlds:
                 device=array.device,
             )
         return self._flat[name]
+
+    def digest(self) -> str:
+        """Differs where the model may differ."""
+        content = np.empty(mujoco.mj_sizeModel(self.host), np.uint8)
+        mujoco.mj_saveModel(self.host, None, content)
+        return hashlib.sha256(content.data).hexdigest()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Arrays that the next step depends on, (N, ...) each, in place."""
+        return {name: wp.to_torch(getattr(self.data, name)) for name in _STATE}
 
     def simulation(self, frame_skip: int, bodies: tuple[int, ...]) -> Any:
         """What kernels of ours read."""

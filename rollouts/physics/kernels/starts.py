@@ -44,7 +44,7 @@ def start_episodes(
     if not beginning[w]:
         return
     seed = clock.seed[w]
-    id = clock.env_id[w]
+    id = clock.stream_id[w]
     episode = clock.next_episode[w]
     clock.next_episode[w] = episode + 1
     clock.elapsed_steps[w] = 0

@@ -44,6 +44,7 @@ class Clock:
 
     seed: wp.array[wp.uint64]
     env_id: wp.array[int]
+    stream_id: wp.array[int]  # env_id's random stream, or that of a loaded state
     next_episode: wp.array[int]  # number of the next episode since seeding
     elapsed_steps: wp.array[int]
     episode_return: wp.array[wp.float64]
