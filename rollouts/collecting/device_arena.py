@@ -16,7 +16,7 @@ from rollouts.collecting.wanted import RETURNS, Wanted
 from rollouts.device.launch_args import DeviceRows, WorldRows
 from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
 from rollouts.device.rows import HeldRows
-from rollouts.device.stepping import DeviceStepping
+from rollouts.device.tensor_pool import TensorPool
 from rollouts.policies.checks import head_inputs
 
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")
@@ -197,7 +197,7 @@ class GroupArena:
 class DeviceArena(HeldRows):
     """The rows of all groups in a rollout, used again when nobody holds one of them."""
 
-    def __init__(self, env: DeviceStepping, groups: dict[str, GroupArena], steps: int) -> None:
+    def __init__(self, env: TensorPool, groups: dict[str, GroupArena], steps: int) -> None:
         """Makes launches that write the groups' tensors, row after row."""
         self.groups = groups
         self._rows = env.open_rows()

@@ -17,11 +17,9 @@ from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
 from rollouts.collecting.wanted import Wanted
-from rollouts.device.device_pool import DevicePool
 from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
 from rollouts.device.rows import RowRing
-from rollouts.device.stepping import DeviceStepping
-from rollouts.device.vector_env import DeviceVectorEnv
+from rollouts.device.tensor_pool import TensorPool
 from rollouts.errors import SpecError
 from rollouts.returns import Gae, Nstep
 
@@ -55,7 +53,7 @@ class DeviceCollector:
 
     def __init__(
         self,
-        env: DeviceStepping,
+        env: TensorPool,
         policy: Policy | Mapping[str, Policy],
         rollout_length: int,
         *,
@@ -82,7 +80,7 @@ class DeviceCollector:
             or the policy cannot be read, does not fit or has no such outputs. EngineError: As
             `make_vec`.
         """
-        if not isinstance(env, DevicePool):
+        if not isinstance(env, TensorPool):
             raise SpecError(
                 f"env is a {type(env).__name__}, expected a pool of a GPU, as make_vec(..., "
                 "device='cuda') makes it: rollouts.Collector takes the others"
@@ -239,15 +237,14 @@ class DeviceCollector:
         self._acting[name].launch(launch)
 
 
-def _rows_of(env: DeviceStepping) -> dict[str, ActorRows]:
+def _rows_of(env: TensorPool) -> dict[str, ActorRows]:
     """Whose actions there are to choose, by group."""
     dtypes = env.obs_dtypes
-    if isinstance(env, DeviceVectorEnv):
+    if not isinstance(env, MultiAgentDeviceVectorEnv):
         space, actions = env.single_observation_space, env.single_action_space
         return {
             _ALONE: ActorRows(env.num_envs, 1, 0, 1, False, space.shape or (), dtypes[0], actions)
         }
-    assert isinstance(env, MultiAgentDeviceVectorEnv)
     found, first = {}, 0
     for (name, group), dtype in zip(env.groups.items(), dtypes, strict=True):
         found[name] = ActorRows(
@@ -268,7 +265,7 @@ def _obs_space(env: Any, name: str) -> Any:
     return env.single_observation_spaces[name] if name else env.single_observation_space
 
 
-def _env_ids(env: DeviceStepping, rows: ActorRows) -> Tensor:
+def _env_ids(env: TensorPool, rows: ActorRows) -> Tensor:
     """(rows,) int32: of agents the environment's times A, and their places."""
     first = env.env_id_offset * rows.num_agents
     return torch.arange(first, first + rows.num_rows, dtype=torch.int32, device=env.device)

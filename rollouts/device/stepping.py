@@ -178,12 +178,7 @@ class DeviceStepping(DevicePool):
         self._fill(launch)
 
     def step_rows(self, launch: Launch, actions: list[Tensor]) -> None:
-        """Steps all environments by a launch, into the rows that it names.
-
-        Args:
-          launch: Of `open_rows`.
-          actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
-        """
+        """As TensorPool's, by one launch."""
         self._give(launch, actions)
         self._launch(launch)
         self._env_steps += self.num_envs

@@ -228,6 +228,23 @@ class TensorPool(ABC):
         self._was_reset = True
 
     @abstractmethod
+    def open_rows(self) -> Any:
+        """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
+
+    @abstractmethod
+    def refill(self, launch: Any) -> None:
+        """Has a launch that was made before know what the environments are now."""
+
+    @abstractmethod
+    def step_rows(self, launch: Any, actions: list[Tensor]) -> None:
+        """Steps all environments into the rows that a launch names.
+
+        Args:
+          launch: Of `open_rows`.
+          actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
+        """
+
+    @abstractmethod
     def _save(self, rows: Sequence[int]) -> list[bytes]:
         """States of environments."""
 

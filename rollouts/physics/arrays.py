@@ -77,6 +77,11 @@ class PhysicsArrays(Clocks):
         for name, tensor in self._of_outcome.items():
             setattr(self.outcome, name, wp.from_torch(tensor))
 
+    def row_arrays(self) -> dict[str, Any]:
+        """What a step has written, by the names of DeviceRows, as Warp's arrays."""
+        rows = {name: getattr(self.out, name) for name in _ROWS}
+        return {"obs": self.obs_wp, "final_obs": self.final_obs_wp, **rows}
+
     def state(self) -> dict[str, Tensor]:
         """What an environment is beside its world, (N, ...) each."""
         clock = {name: one for name, one in self.clock.items() if name != "env_id"}

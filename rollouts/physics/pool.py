@@ -10,6 +10,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from rollouts.device.launch_args import DeviceRows
 from rollouts.errors import SpecError
 from rollouts.physics.arrays import PhysicsArrays
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
@@ -95,10 +96,14 @@ class Sequence:
 
     def replay(self) -> None:
         """Puts them on torch's current stream."""
-        stream = None
-        if self._device.type == "cuda":
-            stream = wp.stream_from_torch(torch.cuda.current_stream(self._device))
-        wp.capture_launch(self._graph, stream=stream)
+        wp.capture_launch(self._graph, stream=_stream(self._device))
+
+
+def _stream(device: torch.device) -> Any:
+    """Torch's current one, as Warp has it."""
+    if device.type != "cuda":
+        return None
+    return wp.stream_from_torch(torch.cuda.current_stream(device))
 
 
 class PhysicsPool:
@@ -164,6 +169,16 @@ class PhysicsPool:
         self.arrays.commands.zero_()
         self._step.replay()
         self.num_launches += 1
+
+    def copy_rows(self, to: DeviceRows) -> None:
+        """Copies the rows of the last step to where `to` has an address, on torch's stream."""
+        for name, source in self.arrays.row_arrays().items():
+            address = getattr(to, name)
+            if address:
+                there = wp.array(
+                    ptr=address, dtype=source.dtype, shape=source.shape, device=source.device
+                )
+                wp.copy(there, source, stream=_stream(self.arrays.device))
 
     def reset(self, commands: Tensor) -> None:
         """Runs RESET or OBSERVE of `kernels/episodes.py` in each environment."""

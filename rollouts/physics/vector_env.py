@@ -14,6 +14,9 @@ from torch import Tensor
 
 from rollouts import _native
 from rollouts.device.arguments import ActionReader
+from rollouts.device.device_pool import FAULTS
+from rollouts.device.launch_args import EnvLaunch, Fault
+from rollouts.device.rows import RowSet, RowSpec
 from rollouts.device.tensor_pool import AUTORESET, Five, Info, TensorPool
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.table import family_of
@@ -148,6 +151,24 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
     def _num_launches(self) -> int:
         return self._pool.num_launches
 
+    def open_rows(self) -> RowSet:
+        """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
+        space, launch = self.single_observation_space, EnvLaunch()
+        self.refill(launch)
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        spec = RowSpec(space.shape or (), self.obs_dtypes[0], (), same_step)
+        return RowSet(spec, (self.num_envs,), self.device, launch)
+
+    def refill(self, launch: EnvLaunch) -> None:
+        """Has a launch that was made before know what the environments are now."""
+        launch.clock, launch.fault = self._envs.columns(), self._envs.fault.data_ptr()
+
+    def step_rows(self, launch: EnvLaunch, actions: list[Tensor]) -> None:
+        """As TensorPool's, by one graph; rows are copied."""
+        self._pool.step(actions[0])
+        self._pool.copy_rows(launch.rows)
+        self._env_steps += self.num_envs
+
     def _save(self, rows: Sequence[int]) -> list[bytes]:
         return self._pool.states.save(rows)
 
@@ -184,8 +205,10 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
 
     def _take_fault(self) -> tuple[int, str] | None:
         faults = self._envs.faults
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        # a collector's policy tells by the same cell as in other pools
+        of_policy = self._envs.take_fault()
+        if of_policy is not None:
+            return of_policy[0], FAULTS[Fault(of_policy[1])]
         rows = faults.nonzero().flatten().tolist()
         if not rows:
             return None
