@@ -31,6 +31,8 @@ class PhysicsArrays(Clocks):
       obs, final_obs: (N, size) float32; the latter is the former unless same-step.
       infos, final_infos: (N, values) float32, likewise.
       commands: (N,) uint8, of `kernels/episodes.py`.
+      stepping, beginning: (N,) bool: who moved in a step, and who began an episode.
+      outcomes: What a task has made of the step, by the names of `outcome`.
       clocks, out, sums, outcome: Structs of clock, rows and totals, and of what a task writes;
         NAME_wp: as Warp's arrays.
     """
@@ -59,22 +61,21 @@ class PhysicsArrays(Clocks):
         self.final_obs = zeros(obs_size) if same_step else self.obs
         self.final_infos = zeros(num_infos) if same_step else self.infos
         self.commands = zeros(dtype=torch.uint8)
-        # masks of a step: who moved, and who began an episode
-        self._stepping = zeros(dtype=torch.bool)
-        self._beginning = zeros(dtype=torch.bool)
+        self.stepping = zeros(dtype=torch.bool)
+        self.beginning = zeros(dtype=torch.bool)
         self.obs_wp, self.final_obs_wp = wp.from_torch(self.obs), wp.from_torch(self.final_obs)
         self.final_infos_wp = wp.from_torch(self.final_infos)
         self.commands_wp = wp.from_torch(self.commands)
-        self.stepping_wp = wp.from_torch(self._stepping)
-        self.beginning_wp = wp.from_torch(self._beginning)
-        self._of_outcome = {
+        self.stepping_wp = wp.from_torch(self.stepping)
+        self.beginning_wp = wp.from_torch(self.beginning)
+        self.outcomes = {
             "before": zeros(2, dtype=torch.float64),
             "reward": zeros(),
             "terminated": zeros(dtype=torch.bool),
             "infos": self.infos,
         }
         self.outcome = Outcome()
-        for name, tensor in self._of_outcome.items():
+        for name, tensor in self.outcomes.items():
             setattr(self.outcome, name, wp.from_torch(tensor))
 
     def row_arrays(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class PhysicsArrays(Clocks):
         """What an environment is beside its world, (N, ...) each."""
         clock = {name: one for name, one in self.clock.items() if name != "env_id"}
         shown = {"broken": self.broken, "obs": self.obs, "infos": self.infos}
-        return {**clock, **shown, "before": self._of_outcome["before"]}
+        return {**clock, **shown, "before": self.outcomes["before"]}
 
     def clear(self) -> None:
         """Forgets what ran before the first reset; ids stay."""

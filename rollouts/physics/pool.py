@@ -12,12 +12,16 @@ from torch import Tensor
 
 from rollouts.device.launch_args import DeviceRows
 from rollouts.errors import SpecError
+from rollouts.own_model.parts import Layout
+from rollouts.own_model.step import BatchFunction
 from rollouts.physics.arrays import PhysicsArrays
+from rollouts.physics.functions import BatchFunctions
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
 from rollouts.physics.kernels.observing import CLIP, observe_part
 from rollouts.physics.kernels.starts import start_episodes
 from rollouts.physics.library import quiet
 from rollouts.physics.options import OptionArrays
+from rollouts.physics.own_task import own_task
 from rollouts.physics.states import States
 from rollouts.physics.tasks import TASKS, Part, Task
 from rollouts.physics.worlds import OVERFLOW_BITS, Worlds
@@ -38,6 +42,7 @@ def make_pool(
     env_id_offset: int,
     autoreset: int,
     max_episode_steps: int,
+    functions: Mapping[str, BatchFunction],
 ) -> PhysicsPool:
     """Makes N environments.
 
@@ -46,12 +51,14 @@ def make_pool(
       num_infos: Numbers of a row of infos.
       autoreset: Of `kernels/episodes.py`.
       max_episode_steps: Time limit; 0: none.
+      functions: MuJoCo-v0's.
 
     Raises:
       SpecError: A model or options that mujoco_warp does not have.
     """
-    task = TASKS[env_id]
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
+        worlds = Worlds(model_file, num_envs)
+        task = TASKS.get(env_id) or own_task(model_file, worlds.host, options)
         columns = OptionArrays(task.options, options, num_envs, device)
         shared = columns.others(options)
         arrays = PhysicsArrays(
@@ -62,7 +69,6 @@ def make_pool(
             env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
         )
-        worlds = Worlds(model_file, num_envs)
         return PhysicsPool(
             task,
             worlds,
@@ -70,6 +76,7 @@ def make_pool(
             columns,
             {**options, **shared},
             _kind(env_id, worlds, shared),
+            functions=functions,
             autoreset=autoreset,
             max_episode_steps=max_episode_steps,
         )
@@ -124,6 +131,7 @@ class PhysicsPool:
         shared: Mapping[str, Any],
         kind: str,
         *,
+        functions: Mapping[str, BatchFunction],
         autoreset: int,
         max_episode_steps: int,
     ) -> None:
@@ -132,6 +140,7 @@ class PhysicsPool:
         Args:
           shared: All options; those that are not in `options` do not differ.
           kind: What states of these environments are told apart by.
+          functions: MuJoCo-v0's.
           autoreset: Of `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
@@ -148,27 +157,44 @@ class PhysicsPool:
         )
         self._sim = worlds.simulation(self._frame_skip, bodies)
         self._parts = task.observation(shared, bodies)
-        self._qpos0 = wp.array(worlds.host.qpos0, dtype=wp.float64)
+        self._starts = worlds.start(task.keyframe)
         self.num_launches = 0
+        self.functions: BatchFunctions | None = None
+        if functions:
+            dt = worlds.host.opt.timestep * self._frame_skip
+            self.functions = BatchFunctions(functions, Layout.of(shared), arrays, dt)
         self._controls = wp.to_torch(worlds.data.ctrl)
         # torch made its tensors on a stream of its own
         wp.synchronize_device()
         # a capture compiles nothing: everything runs once before
         self._launch_step()
         self._launch_reset()
-        device = arrays.obs.device
-        self._step = Sequence(self._launch_step, device)
+        device = arrays.device
+        stages = [self._launch_step]
+        if self.functions is not None:
+            stages = [self._launch_dynamics, self._launch_rest]
+        self._step = [Sequence(stage, device) for stage in stages]
         self._reset = Sequence(self._launch_reset, device)
         wp.synchronize_device()
         arrays.clear()
         self.states = States({**worlds.state(), **arrays.state()}, kind)
 
     def step(self, actions: Tensor) -> None:
-        """Steps all environments, whose rows `arrays` has then."""
+        """Steps all environments, whose rows `arrays` has then.
+
+        Raises:
+          What a function of the user's raises.
+        """
+        functions = self.functions
+        if functions is not None:
+            functions.look()
         self._controls.copy_(actions)
         self.arrays.commands.zero_()
-        self._step.replay()
-        self.num_launches += 1
+        self._step[0].replay()
+        if functions is not None:
+            functions.score(actions)
+            self._step[1].replay()
+        self.num_launches += len(self._step)
 
     def copy_rows(self, to: DeviceRows) -> None:
         """Copies the rows of the last step to where `to` has an address, on torch's stream."""
@@ -201,10 +227,21 @@ class PhysicsPool:
         self._options.set(values, mask)
 
     def _launch_step(self) -> None:
-        arrays = self.arrays
+        self._launch_dynamics()
+        self._launch_rest()
+
+    def _launch_dynamics(self) -> None:
+        """Moves the worlds, and has their task look at them."""
+        stepping = self.arrays.stepping_wp
         self._launch_begin()
         self._worlds.step(self._frame_skip, contact_forces=self._contact_forces)
-        self._launch_task(arrays.stepping_wp, is_start=False)
+        self._launch_task(stepping, is_start=False)
+        if self.functions is not None:
+            self._observe(stepping)
+
+    def _launch_rest(self) -> None:
+        """Ends the step, once its reward is known."""
+        arrays = self.arrays
         self._launch_end()
         self._observe(arrays.stepping_wp)
         if self._autoreset == SAME_STEP:
@@ -270,24 +307,29 @@ class PhysicsPool:
                 self._task.start,
                 arrays.clocks,
                 self._options.noise_scale,
-                self._qpos0,
+                *self._starts,
                 arrays.beginning_wp,
                 worlds.data.qpos,
                 worlds.data.qvel,
-                worlds.flat("cfrc_ext"),
             ],
         )
+        if self._task.keyframe >= 0:
+            worlds.put_keyframe(self._task.keyframe, arrays.beginning_wp)
+        if self._contact_forces:
+            worlds.clear_contact_forces(arrays.beginning_wp)
         worlds.refresh(self._task.after_start)
         self._launch_task(arrays.beginning_wp, is_start=True)
         self._observe(arrays.beginning_wp)
 
     def _observe(self, marked: Any) -> None:
-        at = 0
-        for part in self._parts:
-            at += self._observe_part(part, at, marked)
-        assert at == self.arrays.obs.shape[1]
+        arrays = self.arrays
+        for parts, to in ((self._parts, arrays.obs_wp), (self._task.infos, arrays.outcome.infos)):
+            at = 0
+            for part in parts:
+                at += self._observe_part(part, to, at, marked)
+            assert at in (0, to.shape[1])
 
-    def _observe_part(self, part: Part, at: int, marked: Any) -> int:
+    def _observe_part(self, part: Part, to: Any, at: int, marked: Any) -> int:
         arrays = self.arrays
         source = self._worlds.flat(part.source)
         count = source.shape[1] - part.first if part.count is None else part.count
@@ -307,7 +349,7 @@ class PhysicsPool:
                 at,
                 marked,
                 arrays.clocks.broken,
-                arrays.obs_wp,
+                to,
             ],
         )
         return count

@@ -12,6 +12,7 @@ PHYSICS_IDS = frozenset(
         "HumanoidStandup-v5",
         "InvertedDoublePendulum-v5",
         "InvertedPendulum-v5",
+        "MuJoCo-v0",
         "Pusher-v5",
         "Reacher-v5",
         "Swimmer-v5",

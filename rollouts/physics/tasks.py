@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each id is made of: bodies, observation, start, kernel and options."""
+"""What each of Gymnasium's ids is made of: bodies, observation, start, kernel and options."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from rollouts.physics.kernels import humanoids, observing, runners, small_tasks, starts
 
 Options = Mapping[str, Any]
+# arrays that a step of MuJoCo's leaves out, and a reset puts to 0
+CONTACT_FORCES = ("cacc", "cfrc_int", "cfrc_ext")
 _ALL = None  # elements up to the last
 
 
@@ -41,7 +43,7 @@ Observation = Callable[[Options, tuple[int, ...]], list[Part]]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of Gymnasium's.
+    """What an id does with a simulation.
 
     Attributes:
       kernel: Reward, end and infos of a step, or an episode's first infos.
@@ -52,6 +54,9 @@ class Task:
       contact_weight: Option that weighs contact forces; "" where the task reads none.
       after_start: What is computed of a start before it is observed: "nothing" where positions and
         velocities are all, "kinematics" for places of bodies, "forward" for the rest.
+      infos: Parts that come as infos, where the kernel writes none.
+      keyframe: That episodes begin with; -1: the model's own positions, at rest.
+      reads_contact_forces: Whether parts are contact forces, whatever the weight.
     """
 
     kernel: Any
@@ -61,11 +66,14 @@ class Task:
     bodies: tuple[str, ...] = ()
     contact_weight: str = ""
     after_start: str = "nothing"
+    infos: tuple[Part, ...] = ()
+    keyframe: int = -1
+    reads_contact_forces: bool = False
 
     def needs_contact_forces(self, options: Options) -> bool:
         """Whether somebody looks at them."""
         if not self.contact_weight:
-            return False
+            return self.reads_contact_forces
         weight = options[self.contact_weight]
         weights = weight if isinstance(weight, list) else [weight]
         return bool(options["include_cfrc_ext_in_observation"]) or any(one != 0 for one in weights)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from rollouts.device.rows import RowSet, RowSpec
 from rollouts.device.tensor_pool import AUTORESET, Five, Info, TensorPool
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.table import family_of
+from rollouts.own_model.options import ENV_ID
+from rollouts.own_model.parts import Layout
 from rollouts.physics.library import load_library
 from rollouts.physics.supported import PHYSICS_IDS
 from rollouts.pool.options import Options, read_options
@@ -38,6 +41,7 @@ _FAULTS = {
     "its episode was cut off there",
     3: "was stepped after its episode had ended, with autoreset disabled: what it shows stayed. "
     "Reset it by reset(options={{'reset_mask': ...}})",
+    4: "got a reward from its function that is not finite: its episode was cut off there",
 }
 
 
@@ -74,7 +78,8 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         load_library()
         if obs_dtype != "float32":
             raise SpecError(f"obs_dtype is {obs_dtype!r}, expected 'float32' of physics")
-        options = read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=False)
+        self._is_own = env_id == ENV_ID
+        options = read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=self._is_own)
         if options.model is not None:
             raise SpecError("model: not with a device, whose worlds share one; leave device out")
         return options
@@ -89,9 +94,7 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         self.obs_dtypes = [obs_dtype]
         spec = self.env_spec
         (native_id, _, limit, internal) = recipe.segments[0]
-        infos = _native.make_spec(native_id, {**spec.options, **internal})["infos"]
-        self._infos = [(name, 1 if length is None else length) for name, _, length in infos]
-        self._scalars = {name for name, _, length in infos if length is None}
+        self._infos = self._info_shapes(native_id, {**spec.options, **internal})
         self._actions = ActionReader(self.single_action_space, (self.num_envs,), self.device)
         model_file = family_of(spec.header).model_file
         assert model_file is not None
@@ -103,16 +106,24 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
             {**spec.options, **options.native, **internal},
             self.num_envs,
             (spec.single_observation_space.shape or (0,))[0],
-            sum(length for _, length in self._infos),
+            sum(math.prod(shape) for shape in self._infos.values()),
             device=self.device,
             env_id_offset=self.env_id_offset,
             autoreset=AUTORESET.index(self.autoreset_mode),
             max_episode_steps=limit,
+            functions=options.functions,
         )
         self._envs = self._pool.arrays
 
+    def _info_shapes(self, native_id: str, options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Of the task's own infos by name, in order."""
+        if self._is_own:
+            return {name: part.shape for name, part in Layout.of(options).info.items()}
+        infos = _native.make_spec(native_id, options)["infos"]
+        return {name: () if length is None else (length,) for name, _, length in infos}
+
     def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
-        columns = read_options(given, self.num_envs, own_model=False).native
+        columns = read_options(given, self.num_envs, own_model=self._is_own).native
         mask = None if begins is None else torch.tensor(begins, device=self.device)
         self._pool.set_options(columns, mask)
 
@@ -120,8 +131,19 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         commands = torch.full((self.num_envs,), _RESET, dtype=torch.uint8, device=self.device)
         if mask is not None:
             commands = torch.where(mask, commands, _OBSERVE).to(torch.uint8)
+            self._check_whole()
+        elif self._pool.functions is not None:
+            self._pool.functions.broken = ""
         self._pool.reset(commands)
         return self._five(is_step=False)
+
+    def _check_whole(self) -> None:
+        if self._pool.functions is not None:
+            self._pool.functions.check()
+
+    def _check_steps(self) -> None:
+        super()._check_steps()
+        self._check_whole()
 
     def step(self, actions: Any) -> Five:
         """Steps all environments by one graph and returns at once.
@@ -197,10 +219,11 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
 
     def _named(self, infos: Tensor) -> dict[str, Tensor]:
         """Columns of the task's own infos by name."""
-        parts = torch.split(infos, [length for _, length in self._infos], dim=1)
+        sizes = [math.prod(shape) for shape in self._infos.values()]
+        parts = torch.split(infos, sizes, dim=1)
         return {
-            name: part[:, 0] if name in self._scalars else part
-            for (name, _), part in zip(self._infos, parts, strict=True)
+            name: part.reshape(self.num_envs, *shape)
+            for (name, shape), part in zip(self._infos.items(), parts, strict=True)
         }
 
     def _take_fault(self) -> tuple[int, str] | None:

@@ -15,7 +15,9 @@ import warp as wp
 from mujoco_warp import OverflowType
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.physics.kernels.own_models import clear_rows, put_keyframe
 from rollouts.physics.kernels.structs import Simulation
+from rollouts.physics.tasks import CONTACT_FORCES
 
 # what did not fit into memory: contacts or constraint rows are missing then. That an iteration
 # reached its limit is no fault, as it is none of MuJoCo's
@@ -121,6 +123,28 @@ class Worlds:
     def clear(self, marked: Any) -> None:
         """Puts the marked worlds where the model begins: time, controls, warm starts."""
         mujoco_warp.reset_data(self.model, self.data, reset=marked)
+
+    def start(self, keyframe: int) -> tuple[Any, Any]:
+        """(nq,) positions and (nv,) velocities that episodes begin with, in 64 bits."""
+        host = self.host
+        begins = keyframe >= 0
+        qpos = host.key_qpos[keyframe] if begins else host.qpos0
+        qvel = host.key_qvel[keyframe] if begins else np.zeros(host.nv)
+        return wp.array(qpos, dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
+
+    def put_keyframe(self, keyframe: int, marked: Any) -> None:
+        """What it says beside positions and velocities, of the marked worlds."""
+        model, data = self.model, self.data
+        names = ("time", "act", "ctrl", "mpos", "mquat")
+        of_key = [getattr(model, f"key_{name}") for name in names]
+        now = [data.time, data.act, data.ctrl, data.mocap_pos, data.mocap_quat]
+        wp.launch(put_keyframe, self.num_envs, [keyframe, marked, *of_key, *now])
+
+    def clear_contact_forces(self, marked: Any) -> None:
+        """A reset computes none: zeros, of the marked worlds."""
+        for name in CONTACT_FORCES:
+            array = self.flat(name)
+            wp.launch(clear_rows, array.shape, [marked, array])
 
     def refresh(self, what: str) -> None:
         """Computes what follows from positions and velocities; of all worlds.

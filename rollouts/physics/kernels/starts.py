@@ -34,10 +34,10 @@ def start_episodes(
     clock: Clock,
     noise_scale: wp.array[wp.float64],
     qpos0: wp.array[wp.float64],
+    qvel0: wp.array[wp.float64],
     beginning: wp.array[wp.bool],
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
-    cfrc_ext: wp.array2d[float],
 ):
     """Draws positions and velocities of those who begin, and sets their clocks."""
     w = wp.tid()
@@ -51,9 +51,6 @@ def start_episodes(
     clock.episode_return[w] = wp.float64(0.0)
     clock.ended[w] = False
     clock.broken[w] = False
-    # a reset computes no contact forces
-    for i in range(cfrc_ext.shape[1]):
-        cfrc_ext[w, i] = 0.0
 
     nq = qpos.shape[1]
     nv = qvel.shape[1]
@@ -97,10 +94,10 @@ def start_episodes(
 
     for i in range(nv):
         if kind == NORMAL_VELOCITIES:
-            qvel[w, i] = float(velocity_scale * normal(seed, id, episode, draw))
+            qvel[w, i] = float(qvel0[i] + velocity_scale * normal(seed, id, episode, draw))
             draw += 2
         else:
-            qvel[w, i] = float(noise(seed, id, episode, draw, velocity_scale))
+            qvel[w, i] = float(qvel0[i] + noise(seed, id, episode, draw, velocity_scale))
             draw += 1
     # what is no joint of the arm rests
     if kind == REACHER:
