@@ -83,6 +83,10 @@ void BindMujoco(py::module_& module) {
       py::arg("xml_path"), py::arg("option"), py::arg("names"),
       "[(name, shape, array of mjData, first element)] of the parts of a model that an option of "
       "MuJoCo-v0 names.");
+  module.def(
+      "mujoco_model_fields",
+      [](const std::string& xml_path) { return PhysicsModel::Get(xml_path)->SettableFields(); },
+      py::arg("xml_path"), "Names of a model's fields that may be changed.");
 }
 
 }  // namespace rollouts

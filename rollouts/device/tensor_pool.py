@@ -94,7 +94,10 @@ class TensorPool(ABC):
         self, env_id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
         """Options of the environments; what no pool of this kind takes is refused."""
-        return read_options(given, num_envs, own_model=False)
+        options = read_options(given, num_envs, own_model=False)
+        if options.model is not None:
+            raise SpecError(f"model: {env_id} has no model of MuJoCo's")
+        return options
 
     def _set_spaces(self) -> None:
         """Sets what is public of the spaces, and refuses environments of another kind."""

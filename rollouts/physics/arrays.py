@@ -89,6 +89,11 @@ class PhysicsArrays(Clocks):
         shown = {"broken": self.broken, "obs": self.obs, "infos": self.infos}
         return {**clock, **shown, "before": self.outcomes["before"]}
 
+    def counts(self) -> list[Tensor]:
+        """What a step writes beside the state."""
+        shown = [self.final_obs, self.final_infos, self.commands]
+        return [*self.rows.values(), *self.totals.values(), self.faults, *shown]
+
     def clear(self) -> None:
         """Forgets what ran before the first reset; ids stay."""
         clock = [one for name, one in self.clock.items() if name not in ("env_id", "stream_id")]

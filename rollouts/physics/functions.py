@@ -37,11 +37,12 @@ class BatchFunctions:
         functions: Mapping[str, BatchFunction],
         layout: Layout,
         arrays: PhysicsArrays,
-        dt: float,
+        timestep: Tensor,
+        frame_skip: int,
     ) -> None:
-        """Of functions by option; `dt` are the seconds of a step."""
+        """Of functions by option; `timestep` (N,) are seconds of a substep."""
         self._functions, self._layout, self._arrays = functions, layout, arrays
-        self._dt = torch.full((arrays.num_envs,), dt, device=arrays.device)
+        self._timestep, self._frame_skip = timestep, frame_skip
         self._before: Parts = TensorParts({})
         self.broken = ""
 
@@ -68,7 +69,7 @@ class BatchFunctions:
             now=self._views(),
             previous=self._before,
             actions=actions.clone(),  # type: ignore[arg-type]
-            dt=self._dt.clone(),  # type: ignore[arg-type]
+            dt=(self._timestep * self._frame_skip).float(),  # type: ignore[arg-type]
             env_ids=arrays.clock["env_id"].clone(),  # type: ignore[arg-type]
             episode_length=arrays.clock["elapsed_steps"] + stepped,  # type: ignore[arg-type]
             stepped=stepped,  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,14 +12,17 @@ from torch import Tensor
 
 from rollouts.device.launch_args import DeviceRows
 from rollouts.errors import SpecError
+from rollouts.families.model_fields import Column
 from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 from rollouts.physics.arrays import PhysicsArrays
 from rollouts.physics.functions import BatchFunctions
+from rollouts.physics.graphs import Sequence, stream_of
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
 from rollouts.physics.kernels.observing import CLIP, observe_part
 from rollouts.physics.kernels.starts import start_episodes
 from rollouts.physics.library import quiet
+from rollouts.physics.model_fields import ModelFields
 from rollouts.physics.options import OptionArrays
 from rollouts.physics.own_task import own_task
 from rollouts.physics.states import States
@@ -76,6 +79,7 @@ def make_pool(
             columns,
             {**options, **shared},
             _kind(env_id, worlds, shared),
+            ModelFields(worlds, model_file, device),
             functions=functions,
             autoreset=autoreset,
             max_episode_steps=max_episode_steps,
@@ -88,31 +92,6 @@ def _kind(env_id: str, worlds: Worlds, shared: Mapping[str, Any]) -> str:
     return repr((env_id, worlds.digest(), sorted(options.items())))
 
 
-class Sequence:
-    """Launches that are captured in a graph once and replayed from then on.
-
-    A graph of CUDA's on a GPU; on the host Warp's own, a loop over what was launched.
-    """
-
-    def __init__(self, launch_all: Callable[[], None], device: torch.device) -> None:
-        """Captures them. They must have run before, since a capture compiles nothing."""
-        self._device = device
-        with wp.ScopedCapture() as capture:
-            launch_all()
-        self._graph = capture.graph
-
-    def replay(self) -> None:
-        """Puts them on torch's current stream."""
-        wp.capture_launch(self._graph, stream=_stream(self._device))
-
-
-def _stream(device: torch.device) -> Any:
-    """Torch's current one, as Warp has it."""
-    if device.type != "cuda":
-        return None
-    return wp.stream_from_torch(torch.cuda.current_stream(device))
-
-
 class PhysicsPool:
     """N environments of one task.
 
@@ -120,6 +99,8 @@ class PhysicsPool:
       arrays: What they are now and what the last step came to.
       num_launches: Graphs that were replayed.
       states: Environments as bytes.
+      fields: In which worlds' models differ.
+      functions: Of the user's, of MuJoCo-v0.
     """
 
     def __init__(
@@ -130,6 +111,7 @@ class PhysicsPool:
         options: OptionArrays,
         shared: Mapping[str, Any],
         kind: str,
+        fields: ModelFields,
         *,
         functions: Mapping[str, BatchFunction],
         autoreset: int,
@@ -140,6 +122,7 @@ class PhysicsPool:
         Args:
           shared: All options; those that are not in `options` do not differ.
           kind: What states of these environments are told apart by.
+          fields: In which worlds' models differ.
           functions: MuJoCo-v0's.
           autoreset: Of `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
@@ -149,35 +132,57 @@ class PhysicsPool:
         self._num_envs = worlds.num_envs
         self._frame_skip = int(shared["frame_skip"])
         self._contact_forces = task.needs_contact_forces(shared)
-        bodies = tuple(
+        self._bodies = tuple(
             worlds.body(str(shared[name.removeprefix("option:")]))
             if name.startswith("option:")
             else worlds.body(name)
             for name in task.bodies
         )
-        self._sim = worlds.simulation(self._frame_skip, bodies)
-        self._parts = task.observation(shared, bodies)
-        self._starts = worlds.start(task.keyframe)
+        self._parts = task.observation(shared, self._bodies)
+        self._kind, self.fields = kind, fields
         self.num_launches = 0
         self.functions: BatchFunctions | None = None
         if functions:
-            dt = worlds.host.opt.timestep * self._frame_skip
-            self.functions = BatchFunctions(functions, Layout.of(shared), arrays, dt)
+            self.functions = BatchFunctions(
+                functions, Layout.of(shared), arrays, fields.timestep, self._frame_skip
+            )
         self._controls = wp.to_torch(worlds.data.ctrl)
+        self._capture()
+        arrays.clear()
+
+    def _capture(self) -> None:
+        """Makes the graphs, of arrays that may lie elsewhere now; environments stay as they are."""
+        arrays, worlds, fields = self.arrays, self._worlds, self.fields
+        self._sim = worlds.simulation(
+            self._frame_skip, wp.from_torch(fields.timestep), self._bodies
+        )
+        self._starts = fields.start(self._task.keyframe)
+        columns = {**worlds.state(), **arrays.state(), **fields.state()}
+        self.states = States(columns, self._kind)
+        kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
         # torch made its tensors on a stream of its own
         wp.synchronize_device()
         # a capture compiles nothing: everything runs once before
         self._launch_step()
         self._launch_reset()
-        device = arrays.device
         stages = [self._launch_step]
         if self.functions is not None:
             stages = [self._launch_dynamics, self._launch_rest]
-        self._step = [Sequence(stage, device) for stage in stages]
-        self._reset = Sequence(self._launch_reset, device)
+        self._step = [Sequence(stage, arrays.device) for stage in stages]
+        self._reset = Sequence(self._launch_reset, arrays.device)
         wp.synchronize_device()
-        arrays.clear()
-        self.states = States({**worlds.state(), **arrays.state()}, kind)
+        for tensor, before in kept:
+            tensor.copy_(before)
+
+    def change_model(self, columns: list[Column], envs: list[int]) -> None:
+        """Has the models of these worlds differ from the file's, from their next start on.
+
+        Raises:
+          SpecError: Values that a model cannot have. Nothing has changed then.
+        """
+        with quiet(), wp.ScopedDevice(wp.device_from_torch(self.arrays.device)):
+            self.fields.change(columns, envs)
+            self._capture()
 
     def step(self, actions: Tensor) -> None:
         """Steps all environments, whose rows `arrays` has then.
@@ -204,7 +209,7 @@ class PhysicsPool:
                 there = wp.array(
                     ptr=address, dtype=source.dtype, shape=source.shape, device=source.device
                 )
-                wp.copy(there, source, stream=_stream(self.arrays.device))
+                wp.copy(there, source, stream=stream_of(self.arrays.device))
 
     def reset(self, commands: Tensor) -> None:
         """Runs RESET or OBSERVE of `kernels/episodes.py` in each environment."""
@@ -299,6 +304,7 @@ class PhysicsPool:
     def _launch_start(self) -> None:
         """Begins episodes of those who are marked, and shows them."""
         arrays, worlds = self.arrays, self._worlds
+        draws = self.fields.launch_draws(arrays.clocks, arrays.beginning_wp)
         worlds.clear(arrays.beginning_wp)
         wp.launch(
             start_episodes,
@@ -307,6 +313,7 @@ class PhysicsPool:
                 self._task.start,
                 arrays.clocks,
                 self._options.noise_scale,
+                draws,
                 *self._starts,
                 arrays.beginning_wp,
                 worlds.data.qpos,

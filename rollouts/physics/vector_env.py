@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
@@ -20,6 +22,7 @@ from rollouts.device.launch_args import EnvLaunch, Fault
 from rollouts.device.rows import RowSet, RowSpec
 from rollouts.device.tensor_pool import AUTORESET, Five, Info, TensorPool
 from rollouts.errors import EngineError, SpecError
+from rollouts.families.model_fields import model_columns, read_field
 from rollouts.families.table import family_of
 from rollouts.own_model.options import ENV_ID
 from rollouts.own_model.parts import Layout
@@ -80,8 +83,6 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
             raise SpecError(f"obs_dtype is {obs_dtype!r}, expected 'float32' of physics")
         self._is_own = env_id == ENV_ID
         options = read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=self._is_own)
-        if options.model is not None:
-            raise SpecError("model: not with a device, whose worlds share one; leave device out")
         return options
 
     def _build(self, recipe: PoolRecipe, options: Options, obs_dtype: str) -> None:
@@ -114,6 +115,8 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
             functions=options.functions,
         )
         self._envs = self._pool.arrays
+        if options.model is not None:
+            self._change_model(options.model, None)
 
     def _info_shapes(self, native_id: str, options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         """Of the task's own infos by name, in order."""
@@ -123,9 +126,39 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         return {name: () if length is None else (length,) for name, _, length in infos}
 
     def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
-        columns = read_options(given, self.num_envs, own_model=self._is_own).native
+        read = read_options(given, self.num_envs, own_model=self._is_own)
         mask = None if begins is None else torch.tensor(begins, device=self.device)
-        self._pool.set_options(columns, mask)
+        self._pool.set_options(read.native, mask)
+        if read.model is not None:
+            self._change_model(read.model, begins)
+
+    def _change_model(self, model: Any, begins: list[bool] | None) -> None:
+        mask = np.ones(self.num_envs, np.bool_) if begins is None else np.array(begins, np.bool_)
+        if mask.any():
+            columns = model_columns(model, self._pool.fields, self.num_envs, mask)
+            self._pool.change_model(columns, np.flatnonzero(mask).tolist())
+
+    @property
+    def model_fields(self) -> list[str]:
+        """Fields that `reset(options={"model": ...})` may change; of mujoco_warp's model.
+
+        Raises:
+          ClosedError: The environment was closed.
+        """
+        self._check_open()
+        return self._pool.fields.model_fields()
+
+    def model_field(self, field: str, *, of_file: bool = False) -> npt.NDArray[Any]:
+        """The values of a field of the model, one for each environment; waits for the device.
+
+        Args, returns: As `VectorEnv.model_field`; 32 bits are in force.
+
+        Raises:
+          SpecError: No such field. ClosedError: The environment was closed.
+        """
+        self._check_open()
+        fields = self._pool.fields
+        return np.stack([read_field(fields, env, field, of_file) for env in range(self.num_envs)])
 
     def _begin(self, mask: Tensor | None) -> Five:
         commands = torch.full((self.num_envs,), _RESET, dtype=torch.uint8, device=self.device)

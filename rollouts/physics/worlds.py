@@ -98,14 +98,12 @@ class Worlds:
         """Arrays that the next step depends on, (N, ...) each, in place."""
         return {name: wp.to_torch(getattr(self.data, name)) for name in _STATE}
 
-    def simulation(self, frame_skip: int, bodies: tuple[int, ...]) -> Any:
-        """What kernels of ours read."""
+    def simulation(self, frame_skip: int, timestep: Any, bodies: tuple[int, ...]) -> Any:
+        """What kernels of ours read; `timestep` (N,) are seconds of a substep."""
         sim, data = Simulation(), self.data
-        sim.timestep = self.host.opt.timestep
-        sim.dt = self.host.opt.timestep * frame_skip
+        sim.timestep, sim.frame_skip = timestep, frame_skip
         sim.first_body, sim.second_body, sim.third_body = (*bodies, 0, 0, 0)[:3]
-        sim.qpos0 = wp.array(self.host.qpos0, dtype=float)
-        sim.body_mass = wp.array(self.host.body_mass, dtype=float)
+        sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
         for name in ("qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos"):
             setattr(sim, name, getattr(data, name))
         sim.cfrc_ext = self.flat("cfrc_ext")
@@ -125,12 +123,12 @@ class Worlds:
         mujoco_warp.reset_data(self.model, self.data, reset=marked)
 
     def start(self, keyframe: int) -> tuple[Any, Any]:
-        """(nq,) positions and (nv,) velocities that episodes begin with, in 64 bits."""
+        """(1, nq) positions and (nv,) velocities that episodes begin with, in 64 bits."""
         host = self.host
         begins = keyframe >= 0
         qpos = host.key_qpos[keyframe] if begins else host.qpos0
         qvel = host.key_qvel[keyframe] if begins else np.zeros(host.nv)
-        return wp.array(qpos, dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
+        return wp.array(qpos[None], dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
 
     def put_keyframe(self, keyframe: int, marked: Any) -> None:
         """What it says beside positions and velocities, of the marked worlds."""

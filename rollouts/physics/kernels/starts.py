@@ -33,13 +33,18 @@ def start_episodes(
     kind: int,
     clock: Clock,
     noise_scale: wp.array[wp.float64],
-    qpos0: wp.array[wp.float64],
+    draws: wp.array[int],
+    qpos0: wp.array2d[wp.float64],
     qvel0: wp.array[wp.float64],
     beginning: wp.array[wp.bool],
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
 ):
-    """Draws positions and velocities of those who begin, and sets their clocks."""
+    """Draws positions and velocities of those who begin, and sets their clocks.
+
+    What episodes begin around: `qpos0`, one row for all worlds or one for each. `draws` have been
+    taken of their streams before.
+    """
     w = wp.tid()
     if not beginning[w]:
         return
@@ -54,7 +59,8 @@ def start_episodes(
 
     nq = qpos.shape[1]
     nv = qvel.shape[1]
-    draw = int(0)
+    draw = draws[w]
+    row = w % qpos0.shape[0]
     scale = noise_scale[w]
     velocity_scale = scale
     if kind == REACHER:
@@ -63,9 +69,9 @@ def start_episodes(
         velocity_scale = wp.float64(0.005)
 
     for i in range(nq):
-        qpos[w, i] = float(qpos0[i])
+        qpos[w, i] = float(qpos0[row, i])
         if kind != PUSHER:
-            qpos[w, i] = float(qpos0[i] + noise(seed, id, episode, draw, scale))
+            qpos[w, i] = float(qpos0[row, i] + noise(seed, id, episode, draw, scale))
             draw += 1
     if kind == REACHER:
         # the target rests anywhere in a disc

@@ -10,13 +10,13 @@ import warp as wp
 class Simulation:
     """mujoco_warp's arrays, to read, and what a task needs of the model."""
 
-    dt: wp.float64  # seconds of a step
-    timestep: float  # seconds of a substep
+    frame_skip: wp.float64  # substeps of a step
+    timestep: wp.array[wp.float64]  # (N,) seconds of a substep
     first_body: int  # the bodies that a task looks at
     second_body: int
     third_body: int
-    qpos0: wp.array[float]
-    body_mass: wp.array[float]
+    qpos0: wp.array2d[float]  # one row for all worlds, or one for each
+    body_mass: wp.array2d[float]
     qpos: wp.array2d[float]
     qvel: wp.array2d[float]
     ctrl: wp.array2d[float]
