@@ -29,6 +29,8 @@ _LEFT_OUT_WHERE_ZERO = frozenset(
     }
 )
 
+_PLACES = ("geom_pos", "geom_quat", "body_pos", "body_quat")
+
 
 class HostModel:
     """A model's fields by MuJoCo's names, those of its options as "opt.gravity".
@@ -107,6 +109,18 @@ class HostModel:
         return not np.array_equal(_read(self._scratch, name), self.of_file(name))
 
     def _check_present(self, name: str, value: Array) -> None:
+        """Refuses what mujoco_warp would not see."""
+        if name in _PLACES:
+            base = self._base
+            bodies = np.arange(base.nbody) if name.startswith("body") else base.geom_bodyid
+            rests = (base.body_weldid == 0) & (base.body_mocapid[base.body_rootid] == -1)
+            moved = (value != self.of_file(name)).any(axis=-1) & rests[bodies]
+            if moved.any():
+                raise SpecError(
+                    f"model field {name!r} moves number {int(np.flatnonzero(moved)[0])}, which no "
+                    "joint moves: mujoco_warp computes such places once. Leave device out, or move "
+                    "it in the model's file"
+                )
         is_left_out = name in _LEFT_OUT_WHERE_ZERO and not self.of_file(name).any()
         if is_left_out and value.any():
             raise SpecError(

@@ -156,13 +156,7 @@ class ModelFields:
             *self._overrides,
             *(key for one in rows.values() for key in one),
         }:
-            owner, key = self._place(name)
-            array = getattr(owner, key)
-            if name not in self._tensors:
-                shared = wp.to_torch(array)[:1]
-                repeats = (self._num_envs, *[1] * (shared.ndim - 1))
-                self._tensors[name] = shared.repeat(repeats).contiguous()
-                setattr(owner, key, wp.from_torch(self._tensors[name], dtype=array.dtype))
+            self.have_own(name)
             tensor, file = self._tensors[name], self._host.of_file(name)
             new = np.stack([one.get(name, file) for one in rows.values()])
             values = torch.from_numpy(new.astype(np.float32)).reshape(-1, *tensor.shape[1:])
@@ -178,6 +172,17 @@ class ModelFields:
                         tensor.copy_(bound)
                 else:
                     self._bounds[name] = (low.contiguous(), high.contiguous())
+
+    def have_own(self, name: str) -> None:
+        """Gives each world a row of a field, with the values that all share so far."""
+        if name in self._tensors:
+            return
+        owner, key = self._place(name)
+        array = getattr(owner, key)
+        shared = wp.to_torch(array)[:1]
+        repeats = (self._num_envs, *[1] * (shared.ndim - 1))
+        self._tensors[name] = shared.repeat(repeats).contiguous()
+        setattr(owner, key, wp.from_torch(self._tensors[name], dtype=array.dtype))
 
     def _place(self, name: str) -> tuple[Any, str]:
         model = self._worlds.model

@@ -13,6 +13,7 @@ from torch import Tensor
 from rollouts.device.launch_args import DeviceRows
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import Column
+from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 from rollouts.physics.arrays import PhysicsArrays
@@ -20,17 +21,18 @@ from rollouts.physics.functions import BatchFunctions
 from rollouts.physics.graphs import Sequence, stream_of
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
 from rollouts.physics.kernels.observing import CLIP, observe_part
-from rollouts.physics.kernels.starts import start_episodes
 from rollouts.physics.library import quiet
 from rollouts.physics.model_fields import ModelFields
 from rollouts.physics.options import OptionArrays
 from rollouts.physics.own_task import own_task
+from rollouts.physics.starting import Starts
 from rollouts.physics.states import States
-from rollouts.physics.tasks import TASKS, Part, Task
-from rollouts.physics.worlds import OVERFLOW_BITS, Worlds
+from rollouts.physics.suite_tasks import suite_task
+from rollouts.physics.tasks import TASKS, Part, SuiteTask, Task
+from rollouts.physics.worlds import OVERFLOW_BITS, Worlds, read_model
 from rollouts.pool.options import Columns
 
-_PATHS = frozenset({"assets", "xml_file"})
+_PATHS = frozenset({"assets", "xml_file", "suite_model"})
 
 
 def make_pool(
@@ -60,8 +62,12 @@ def make_pool(
       SpecError: A model or options that mujoco_warp does not have.
     """
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
-        worlds = Worlds(model_file, num_envs)
-        task = TASKS.get(env_id) or own_task(model_file, worlds.host, options)
+        host = read_model(model_file)
+        if env_id == OWN_MODEL:
+            task = own_task(model_file, host, options)
+        else:
+            task = TASKS[env_id] if env_id in TASKS else suite_task(env_id, host)
+        worlds = Worlds(host, model_file, num_envs)
         columns = OptionArrays(task.options, options, num_envs, device)
         shared = columns.others(options)
         arrays = PhysicsArrays(
@@ -130,15 +136,19 @@ class PhysicsPool:
         self._task, self._worlds, self.arrays, self._options = task, worlds, arrays, options
         self._autoreset, self._max_episode_steps = autoreset, max_episode_steps
         self._num_envs = worlds.num_envs
-        self._frame_skip = int(shared["frame_skip"])
+        self._frame_skip = int(shared["frame_skip"]) or task.frame_skip
         self._contact_forces = task.needs_contact_forces(shared)
-        self._bodies = tuple(
+        places = tuple(
             worlds.body(str(shared[name.removeprefix("option:")]))
             if name.startswith("option:")
             else worlds.body(name)
             for name in task.bodies
         )
-        self._parts = task.observation(shared, self._bodies)
+        suite = task.suite or SuiteTask(0.0, places, -1)
+        self._looks_at = (suite.places, suite.goal)
+        if suite.target >= 0:
+            fields.have_own("geom_pos")
+        self._parts = task.observation(shared, places)
         self._kind, self.fields = kind, fields
         self.num_launches = 0
         self.functions: BatchFunctions | None = None
@@ -154,10 +164,12 @@ class PhysicsPool:
         """Makes the graphs, of arrays that may lie elsewhere now; environments stay as they are."""
         arrays, worlds, fields = self.arrays, self._worlds, self.fields
         self._sim = worlds.simulation(
-            self._frame_skip, wp.from_torch(fields.timestep), self._bodies
+            self._frame_skip, wp.from_torch(fields.timestep), *self._looks_at
         )
-        self._starts = fields.start(self._task.keyframe)
+        self._starts = Starts(self._task, worlds, fields, self._options.noise_scale)
         columns = {**worlds.state(), **arrays.state(), **fields.state()}
+        if self._task.suite is not None and self._task.suite.target >= 0:
+            columns["geom_xpos"] = wp.to_torch(worlds.data.geom_xpos)
         self.states = States(columns, self._kind)
         kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
         # torch made its tensors on a stream of its own
@@ -240,6 +252,8 @@ class PhysicsPool:
         stepping = self.arrays.stepping_wp
         self._launch_begin()
         self._worlds.step(self._frame_skip, contact_forces=self._contact_forces)
+        if self._task.suite is not None:
+            self._worlds.bring_up_to_date()
         self._launch_task(stepping, is_start=False)
         if self.functions is not None:
             self._observe(stepping)
@@ -304,26 +318,7 @@ class PhysicsPool:
     def _launch_start(self) -> None:
         """Begins episodes of those who are marked, and shows them."""
         arrays, worlds = self.arrays, self._worlds
-        draws = self.fields.launch_draws(arrays.clocks, arrays.beginning_wp)
-        worlds.clear(arrays.beginning_wp)
-        wp.launch(
-            start_episodes,
-            self._num_envs,
-            [
-                self._task.start,
-                arrays.clocks,
-                self._options.noise_scale,
-                draws,
-                *self._starts,
-                arrays.beginning_wp,
-                worlds.data.qpos,
-                worlds.data.qvel,
-            ],
-        )
-        if self._task.keyframe >= 0:
-            worlds.put_keyframe(self._task.keyframe, arrays.beginning_wp)
-        if self._contact_forces:
-            worlds.clear_contact_forces(arrays.beginning_wp)
+        self._starts.launch(arrays, contact_forces=self._contact_forces)
         worlds.refresh(self._task.after_start)
         self._launch_task(arrays.beginning_wp, is_start=True)
         self._observe(arrays.beginning_wp)

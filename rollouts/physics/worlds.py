@@ -31,6 +31,20 @@ _STATE = (
 )
 
 
+def read_model(path: str) -> Any:
+    """MuJoCo's own model.
+
+    Raises:
+      EngineError: MuJoCo cannot read it.
+    """
+    try:
+        if path.endswith(".mjb"):
+            return mujoco.MjModel.from_binary_path(path)
+        return mujoco.MjModel.from_xml_path(path)
+    except ValueError as error:
+        raise EngineError(f"MuJoCo cannot use the model {path}: {error}") from error
+
+
 class Worlds:
     """N simulations of one model, all in step.
 
@@ -39,23 +53,16 @@ class Worlds:
       host: MuJoCo's own model.
     """
 
-    def __init__(self, path: str, num_envs: int) -> None:
-        """Reads the model and allocates, on Warp's current device.
+    def __init__(self, host: Any, path: str, num_envs: int) -> None:
+        """Allocates worlds of a model that was read from a file, on Warp's current device.
 
         Raises:
-          EngineError: MuJoCo cannot read it. SpecError: mujoco_warp does not have all of it.
+          SpecError: mujoco_warp does not have all of it.
         """
-        try:
-            if path.endswith(".mjb"):
-                self.host = mujoco.MjModel.from_binary_path(path)
-            else:
-                self.host = mujoco.MjModel.from_xml_path(path)
-        except ValueError as error:
-            raise EngineError(f"MuJoCo cannot use the model {path}: {error}") from error
         # mujoco_warp has no such solver; both solve the same problem
-        if self.host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
-            self.host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
-        self.num_envs = num_envs
+        if host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        self.host, self.num_envs = host, num_envs
         try:
             self.model = mujoco_warp.put_model(self.host)
             self.data = mujoco_warp.make_data(self.host, nworld=num_envs)
@@ -98,13 +105,26 @@ class Worlds:
         """Arrays that the next step depends on, (N, ...) each, in place."""
         return {name: wp.to_torch(getattr(self.data, name)) for name in _STATE}
 
-    def simulation(self, frame_skip: int, timestep: Any, bodies: tuple[int, ...]) -> Any:
+    def simulation(
+        self, frame_skip: int, timestep: Any, places: tuple[int, ...], goal: float
+    ) -> Any:
         """What kernels of ours read; `timestep` (N,) are seconds of a substep."""
         sim, data = Simulation(), self.data
         sim.timestep, sim.frame_skip = timestep, frame_skip
-        sim.first_body, sim.second_body, sim.third_body = (*bodies, 0, 0, 0)[:3]
+        sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
+        sim.goal = goal
         sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
-        for name in ("qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos"):
+        for name in (
+            "qpos",
+            "qvel",
+            "ctrl",
+            "xpos",
+            "xipos",
+            "site_xpos",
+            "geom_xpos",
+            "xmat",
+            "sensordata",
+        ):
             setattr(sim, name, getattr(data, name))
         sim.cfrc_ext = self.flat("cfrc_ext")
         sim.ten_length, sim.ten_velocity = data.ten_length, data.ten_velocity
@@ -117,6 +137,16 @@ class Worlds:
         # a step leaves them out, and few tasks look at them
         if contact_forces:
             mujoco_warp.rne_postconstraint(self.model, self.data)
+
+    def bring_up_to_date(self) -> None:
+        """Has what depends on positions and velocities follow them, as dm_control has it.
+
+        What sensors of accelerations and touch said in the last substep stays.
+        """
+        mujoco_warp.fwd_position(self.model, self.data)
+        mujoco_warp.sensor_pos(self.model, self.data)
+        mujoco_warp.fwd_velocity(self.model, self.data)
+        mujoco_warp.sensor_vel(self.model, self.data)
 
     def clear(self, marked: Any) -> None:
         """Puts the marked worlds where the model begins: time, controls, warm starts."""

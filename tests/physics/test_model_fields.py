@@ -129,6 +129,7 @@ def test_states_have_the_worlds_models() -> None:
         ({"dof_damping": Uniform(2, 1)}, "a low above its high"),
         ({"opt.density": 1.0}, "'opt.density' is 0 in the model's file"),
         ({"opt.timestep": 0.0}, "must be positive"),
+        ({"geom_pos": np.ones((3, 3))}, "'geom_pos' moves number 0, which no joint moves"),
         ({"body_mass": [0, 0, 0]}, "MuJoCo refuses model fields"),
     ],
 )

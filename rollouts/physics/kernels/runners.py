@@ -196,7 +196,7 @@ def ant(
     outcome.infos[w, 1] = y
     outcome.infos[w, 2] = wp.sqrt(x * x + y * y)
     # speeds are the main body's
-    place = sim.xpos[w, sim.first_body]
+    place = sim.xpos[w, sim.first]
     if is_start:
         put_start(outcome, w, 3)
     else:

@@ -24,6 +24,18 @@ def noise(seed: wp.uint64, env_id: int, episode: int, draw: int, scale: wp.float
 
 
 @wp.func
+def begin_clock(clock: Clock, w: int) -> int:
+    """Sets a clock for an episode; its number."""
+    episode = clock.next_episode[w]
+    clock.next_episode[w] = episode + 1
+    clock.elapsed_steps[w] = 0
+    clock.episode_return[w] = wp.float64(0.0)
+    clock.ended[w] = False
+    clock.broken[w] = False
+    return episode
+
+
+@wp.func
 def add(value: float, more: wp.float64) -> float:
     return float(wp.float64(value) + more)
 
@@ -50,12 +62,7 @@ def start_episodes(
         return
     seed = clock.seed[w]
     id = clock.stream_id[w]
-    episode = clock.next_episode[w]
-    clock.next_episode[w] = episode + 1
-    clock.elapsed_steps[w] = 0
-    clock.episode_return[w] = wp.float64(0.0)
-    clock.ended[w] = False
-    clock.broken[w] = False
+    episode = begin_clock(clock, w)
 
     nq = qpos.shape[1]
     nv = qvel.shape[1]

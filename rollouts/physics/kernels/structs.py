@@ -12,9 +12,10 @@ class Simulation:
 
     frame_skip: wp.float64  # substeps of a step
     timestep: wp.array[wp.float64]  # (N,) seconds of a substep
-    first_body: int  # the bodies that a task looks at
-    second_body: int
-    third_body: int
+    first: int  # the bodies that a task looks at, or what its kernel says
+    second: int
+    third: int
+    goal: float  # a task's own number
     qpos0: wp.array2d[float]  # one row for all worlds, or one for each
     body_mass: wp.array2d[float]
     qpos: wp.array2d[float]
@@ -23,6 +24,9 @@ class Simulation:
     xpos: wp.array2d[wp.vec3]
     xipos: wp.array2d[wp.vec3]
     site_xpos: wp.array2d[wp.vec3]
+    geom_xpos: wp.array2d[wp.vec3]
+    xmat: wp.array2d[wp.mat33]
+    sensordata: wp.array2d[float]
     cfrc_ext: wp.array2d[float]  # (N, 6 * nbody)
     ten_length: wp.array2d[float]
     ten_velocity: wp.array2d[float]
