@@ -48,6 +48,7 @@ def make_pool(
     autoreset: int,
     max_episode_steps: int,
     functions: Mapping[str, BatchFunction],
+    memory: Mapping[str, int | None],
 ) -> PhysicsPool:
     """Makes N environments.
 
@@ -57,6 +58,7 @@ def make_pool(
       autoreset: Of `kernels/episodes.py`.
       max_episode_steps: Time limit; 0: none.
       functions: MuJoCo-v0's.
+      memory: As of `Worlds`.
 
     Raises:
       SpecError: A model or options that mujoco_warp does not have.
@@ -67,7 +69,7 @@ def make_pool(
             task = own_task(model_file, host, options)
         else:
             task = TASKS[env_id] if env_id in TASKS else suite_task(env_id, host)
-        worlds = Worlds(host, model_file, num_envs)
+        worlds = Worlds(host, model_file, num_envs, memory)
         columns = OptionArrays(task.options, options, num_envs, device)
         shared = columns.others(options)
         arrays = PhysicsArrays(
@@ -228,6 +230,10 @@ class PhysicsPool:
         self.arrays.commands.copy_(commands)
         self._reset.replay()
         self.num_launches += 1
+
+    def told_overflow(self, bits: int) -> str:
+        """As of `Worlds`."""
+        return self._worlds.told_overflow(bits)
 
     def set_options(self, values: Columns, mask: Tensor | None) -> None:
         """Has the marked environments, or all, take other weights and ranges.

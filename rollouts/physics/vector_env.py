@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from torch import Tensor
 
 from rollouts import _native
+from rollouts.checks import whole_number
 from rollouts.device.arguments import ActionReader
 from rollouts.device.device_pool import FAULTS
 from rollouts.device.launch_args import EnvLaunch, Fault
@@ -35,13 +36,14 @@ if TYPE_CHECKING:
     from rollouts.physics.arrays import PhysicsArrays
     from rollouts.physics.pool import PhysicsPool
 
+# options of mujoco_warp's, of no environment
+_MEMORY = ("nconmax", "njmax")
 # of kernels/episodes.py
 _RESET, _OBSERVE = 1, 2
 _FAULTS = {
     1: "its action or its state was not finite, or beyond 1e10, after a step: its episode was cut "
     "off there",
-    2: "had more contacts or constraints than mujoco_warp has memory for (overflow bits {bits}): "
-    "its episode was cut off there",
+    2: "{overflow}. Its episode was cut off there",
     3: "was stepped after its episode had ended, with autoreset disabled: what it shows stayed. "
     "Reset it by reset(options={{'reset_mask': ...}})",
     4: "got a reward from its function that is not finite: its episode was cut off there",
@@ -49,15 +51,16 @@ _FAULTS = {
 
 
 class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
-    """N of Gymnasium's MuJoCo tasks, whose physics is mujoco_warp.
+    """N tasks of MuJoCo's, or a user's own model, whose physics is mujoco_warp.
 
     What VectorEnv is on the CPU, with the same random streams, autoreset modes and options, but
     other physics: numbers are 32-bit and the solver is Newton's, so trajectories part from
     MuJoCo's. On a GPU contacts are added up in any order: runs of one seed differ in last bits.
+    `model=` and `reset(options={"model": ...})` as VectorEnv's, where mujoco_warp has it.
 
     A step is one CUDA graph on torch's current stream and nothing waits for it: what goes wrong on
-    the device is raised by the next `synchronize` or `reset`. It cannot be part of another graph.
-    Returned tensors are the caller's own.
+    the device is raised by the next `synchronize`, `reset`, `get_state` or `set_state`. It cannot
+    be part of another graph. Returned tensors are the caller's own.
 
     `device="cpu-emulation"` runs the same kernels on the host, by Warp's CPU device, for tests: it
     is not fast.
@@ -81,6 +84,13 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         load_library()
         if obs_dtype != "float32":
             raise SpecError(f"obs_dtype is {obs_dtype!r}, expected 'float32' of physics")
+        given = dict(given)
+        self._memory = {
+            name: None if given.get(name) is None else whole_number(name, given[name], 1, 2**24)
+            for name in _MEMORY
+        }
+        for name in _MEMORY:
+            given.pop(name, None)
         self._is_own = env_id == ENV_ID
         options = read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=self._is_own)
         return options
@@ -92,6 +102,7 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
                 "(torch.cuda.is_available() is False): leave device out for the C++ pool, or take "
                 "'cpu-emulation' to test"
             )
+        self._arguments["env_options"] |= self._memory
         self.obs_dtypes = [obs_dtype]
         spec = self.env_spec
         (native_id, _, limit, internal) = recipe.segments[0]
@@ -113,6 +124,7 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
             autoreset=AUTORESET.index(self.autoreset_mode),
             max_episode_steps=limit,
             functions=options.functions,
+            memory=self._memory,
         )
         self._envs = self._pool.arrays
         if options.model is not None:
@@ -270,4 +282,5 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
             return None
         row, fault = rows[0], int(faults[rows[0]])
         faults.zero_()
-        return self.env_id_offset + row, _FAULTS[fault & 0xFF].format(bits=bin(fault >> 8))
+        overflow = self._pool.told_overflow(fault >> 8)
+        return self.env_id_offset + row, _FAULTS[fault & 0xFF].format(overflow=overflow)

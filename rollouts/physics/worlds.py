@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import mujoco
@@ -53,8 +54,14 @@ class Worlds:
       host: MuJoCo's own model.
     """
 
-    def __init__(self, host: Any, path: str, num_envs: int) -> None:
+    def __init__(
+        self, host: Any, path: str, num_envs: int, memory: Mapping[str, int | None]
+    ) -> None:
         """Allocates worlds of a model that was read from a file, on Warp's current device.
+
+        Args:
+          memory: nconmax, contacts of a world on average, and njmax, rows of constraints of each;
+            None: what mujoco_warp estimates.
 
         Raises:
           SpecError: mujoco_warp does not have all of it.
@@ -65,7 +72,7 @@ class Worlds:
         self.host, self.num_envs = host, num_envs
         try:
             self.model = mujoco_warp.put_model(self.host)
-            self.data = mujoco_warp.make_data(self.host, nworld=num_envs)
+            self.data = mujoco_warp.make_data(self.host, nworld=num_envs, **memory)
         except (NotImplementedError, ValueError) as error:
             raise SpecError(
                 f"mujoco_warp cannot step the model {path}: {error}. Leave device out: C++ threads "
@@ -74,6 +81,22 @@ class Worlds:
         # the pool tells
         self.model.opt.warn_overflow = 0
         self._flat: dict[str, Any] = {}
+
+    def told_overflow(self, bits: int) -> str:
+        """What did not fit, and which option gives it more memory."""
+        per_world = self.data.naconmax // self.num_envs
+        contacts = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
+        if bits & contacts:
+            return (
+                "or others had more contacts than there is memory for: make the pool with nconmax "
+                f"above {per_world}, which is for one environment on average"
+            )
+        if bits & (OverflowType.NEFC | OverflowType.NJMAX_NNZ):
+            return (
+                "had more rows of constraints than there is memory for: make the pool with njmax "
+                f"above {self.data.njmax}"
+            )
+        return f"asked for more memory than mujoco_warp has ({OverflowType(bits).name})"
 
     def body(self, name: str) -> int:
         """The number of a body, which the C++ pool has found in the model before."""
