@@ -235,8 +235,8 @@ class PhysicsPool:
         """As of `Worlds`."""
         return self._worlds.told_overflow(bits)
 
-    def set_options(self, values: Columns, mask: Tensor | None) -> None:
-        """Has the marked environments, or all, take other weights and ranges.
+    def read_options(self, values: Columns) -> dict[str, Tensor]:
+        """Weights and ranges as `put_options` takes them.
 
         Raises:
           SpecError: Options that are not among those, or no numbers.
@@ -244,10 +244,14 @@ class PhysicsPool:
         unknown = sorted({*values} - self._options.names)
         if unknown:
             raise SpecError(
-                f"reset options {unknown} cannot change in a GPU's pool; expected 'reset_mask' or "
-                f"{', '.join(sorted(self._options.names)) or 'nothing else'}"
+                f"reset options {unknown} cannot change in a GPU's pool; expected 'reset_mask', "
+                f"'model' or {', '.join(sorted(self._options.names)) or 'nothing else'}"
             )
-        self._options.set(values, mask)
+        return self._options.read(values)
+
+    def put_options(self, columns: dict[str, Tensor], mask: Tensor | None) -> None:
+        """Has the marked environments, or all, take other weights and ranges."""
+        self._options.put(columns, mask)
 
     def _launch_step(self) -> None:
         self._launch_dynamics()

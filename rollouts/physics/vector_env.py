@@ -140,9 +140,11 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
     def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
         read = read_options(given, self.num_envs, own_model=self._is_own)
         mask = None if begins is None else torch.tensor(begins, device=self.device)
-        self._pool.set_options(read.native, mask)
+        columns = self._pool.read_options(read.native)
         if read.model is not None:
             self._change_model(read.model, begins)
+        # last, as nothing can be wrong with them any more
+        self._pool.put_options(columns, mask)
 
     def _change_model(self, model: Any, begins: list[bool] | None) -> None:
         mask = np.ones(self.num_envs, np.bool_) if begins is None else np.array(begins, np.bool_)

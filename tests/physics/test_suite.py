@@ -18,11 +18,8 @@ pytest.importorskip("mujoco_warp")
 pytest.importorskip("dm_control")
 
 NUM_ENVS = 8
-# the others' kernels take longer to compile
-FAST = "CartpoleBalance-v1"
-IDS = [
-    pytest.param(one, marks=[] if one == FAST else pytest.mark.system) for one in sorted(SUITE_IDS)
-]
+# these models' kernels take long to compile
+pytestmark = pytest.mark.system
 
 
 def make_both(env_id: str, **options: Any) -> tuple[Any, Any]:
@@ -41,7 +38,7 @@ def take_over(env: Any, pool: Any) -> None:
     put_states(env, qpos.astype(np.float32), qvel.astype(np.float32))
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", sorted(SUITE_IDS))
 def test_a_step_is_that_of_the_pool_of_threads(env_id: str) -> None:
     env, pool = make_both(env_id)
     found, expected = env.reset()[0], pool.reset()[0]
@@ -69,7 +66,7 @@ def test_a_step_is_that_of_the_pool_of_threads(env_id: str) -> None:
 
 
 def test_autoreset_draws_the_next_start_of_the_pool_of_threads() -> None:
-    env, pool = make_both(FAST, max_episode_steps=3, autoreset_mode="same_step")
+    env, pool = make_both("CartpoleBalance-v1", max_episode_steps=3, autoreset_mode="same_step")
     env.reset(), pool.reset()
     for _ in range(7):
         actions = np.zeros((NUM_ENVS, 1), np.float32)
@@ -79,7 +76,6 @@ def test_autoreset_draws_the_next_start_of_the_pool_of_threads() -> None:
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.system
 def test_each_world_of_reacher_has_its_own_target() -> None:
     env, _ = make_both("ReacherHard-v1")
     env.reset()
