@@ -58,6 +58,31 @@ def _turned(body: int, elements: tuple[int, ...]) -> list[Part]:
     return [Part("xmat", 9 * body + element, 1) for element in elements]
 
 
+def _acrobot(env_id: str, host: Any) -> Task:
+    arms = [_body(host, name) for name in ("upper_arm", "lower_arm")]
+    # what is horizontal of their z axes, then what is vertical
+    turned = [part for element in (2, 8) for arm in arms for part in _turned(arm, (element,))]
+    target, tip = (_id(host, _OBJECTS.mjOBJ_SITE, name) for name in ("target", "tip"))
+    return _task(
+        suite.acrobot,
+        [*turned, Part("qvel")],
+        start=suite_starts.ANY_ANGLES,
+        goal=float(host.site_size[target, 0]),
+        places=(target, tip, int("Sparse" in env_id)),
+    )
+
+
+def _point_mass(env_id: str, host: Any) -> Task:
+    target, mass = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "pointmass"))
+    return _task(
+        suite.point_mass,
+        [Part("qpos"), Part("qvel")],
+        start=suite_starts.JOINTS,
+        goal=float(host.geom_size[target, 0]),
+        places=(target, mass),
+    )
+
+
 def _cartpole(env_id: str, host: Any) -> Task:
     poles = range(2, host.nbody)
     parts = [Part("qpos", 0, 1), *(part for body in poles for part in _turned(body, (8, 2)))]
@@ -72,7 +97,7 @@ def _cartpole(env_id: str, host: Any) -> Task:
 def _pendulum(env_id: str, host: Any) -> Task:
     pole = _body(host, "pole")
     parts = [*_turned(pole, (8, 2)), Part("qvel")]
-    return _task(suite.pendulum, parts, start=suite_starts.HINGE, places=(pole,))
+    return _task(suite.pendulum, parts, start=suite_starts.ANY_ANGLES, places=(pole,))
 
 
 def _reacher(env_id: str, host: Any) -> Task:
@@ -116,19 +141,22 @@ def _hopper(env_id: str, host: Any) -> Task:
     )
 
 
-_DOMAINS: dict[str, Callable[[str, Any], Task]] = {
-    "Cartpole": _cartpole,
-    "Pendulum": _pendulum,
-    "Reacher": _reacher,
-    "Walker": _walker,
-    "Hopper": _hopper,
+# what ids begin with -> the domain's module and its task
+_DOMAINS: dict[str, tuple[str, Callable[[str, Any], Task]]] = {
+    "Acrobot": ("acrobot", _acrobot),
+    "Cartpole": ("cartpole", _cartpole),
+    "Hopper": ("hopper", _hopper),
+    "Pendulum": ("pendulum", _pendulum),
+    "PointMass": ("point_mass", _point_mass),
+    "Reacher": ("reacher", _reacher),
+    "Walker": ("walker", _walker),
 }
 
 
 def suite_task(env_id: str, host: Any) -> Task:
     """A task, which may write its own sizes into MuJoCo's model before it is put on a device."""
-    domain = next(one for one in _DOMAINS if env_id.startswith(one))
-    seconds = control_timestep(f"{domain.lower()}.h")
+    module, make = next(one for name, one in _DOMAINS.items() if env_id.startswith(name))
+    seconds = control_timestep(f"{module}.h")
     # a task without its own: one step of physics
     substeps = 1 if seconds is None else round(seconds / host.opt.timestep)
-    return replace(_DOMAINS[domain](env_id, host), frame_skip=substeps)
+    return replace(make(env_id, host), frame_skip=substeps)

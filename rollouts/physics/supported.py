@@ -21,6 +21,8 @@ GYMNASIUM_IDS = frozenset(
 # of the DeepMind Control Suite
 SUITE_IDS = frozenset(
     {
+        "AcrobotSwingup-v1",
+        "AcrobotSwingupSparse-v1",
         "CartpoleBalance-v1",
         "CartpoleBalanceSparse-v1",
         "CartpoleSwingup-v1",
@@ -30,6 +32,7 @@ SUITE_IDS = frozenset(
         "HopperHop-v1",
         "HopperStand-v1",
         "PendulumSwingup-v1",
+        "PointMassEasy-v1",
         "ReacherEasy-v1",
         "ReacherHard-v1",
         "WalkerRun-v1",

@@ -56,6 +56,51 @@ def cosine(sim: Simulation, w: int, body: int) -> float:
     return turned[2, 2]
 
 
+@wp.func
+def small_control(sim: Simulation, w: int) -> float:
+    """1 without controls, 0 where all are at a bound of -1 or 1."""
+    total = float(0.0)
+    for i in range(sim.ctrl.shape[1]):
+        total += quadratic(wp.abs(sim.ctrl[w, i]))
+    return total / float(sim.ctrl.shape[1])
+
+
+@wp.kernel
+def acrobot(
+    options: NoOptions,
+    sim: Simulation,
+    outcome: Outcome,
+    marked: wp.array[wp.bool],
+    is_start: bool,
+):
+    """`sim.goal`: the target's radius, of sites `first` and `second`. `third`: 1 where sparse."""
+    w = wp.tid()
+    if not marked[w] or is_start:
+        return
+    distance = wp.length(sim.site_xpos[w, sim.first] - sim.site_xpos[w, sim.second])
+    reward = is_within(distance, 0.0, sim.goal)
+    if sim.third == 0:
+        reward = gaussian(beyond(distance, 0.0, sim.goal))
+    put_outcome(outcome, w, reward, False)
+
+
+@wp.kernel
+def point_mass(
+    options: NoOptions,
+    sim: Simulation,
+    outcome: Outcome,
+    marked: wp.array[wp.bool],
+    is_start: bool,
+):
+    """`sim.goal`: the target's radius, of geoms `first` and `second`."""
+    w = wp.tid()
+    if not marked[w] or is_start:
+        return
+    distance = wp.length(sim.geom_xpos[w, sim.first] - sim.geom_xpos[w, sim.second])
+    near = gaussian(beyond(distance, 0.0, sim.goal) / sim.goal)
+    put_outcome(outcome, w, near * ((small_control(sim, w) + 4.0) / 5.0), False)
+
+
 @wp.kernel
 def cartpole(
     options: NoOptions,
@@ -73,11 +118,11 @@ def cartpole(
         upright += (cosine(sim, w, body) + 1.0) / 2.0
     upright = upright / float(num_bodies - _FIRST_POLE)
     centered = (1.0 + gaussian(wp.abs(sim.qpos[w, 0]) / 2.0)) / 2.0
-    small_control = (4.0 + quadratic(wp.abs(sim.ctrl[w, 0]))) / 5.0
+    small_force = (4.0 + quadratic(wp.abs(sim.ctrl[w, 0]))) / 5.0
     small_velocity = float(1.0)
     for i in range(1, sim.qvel.shape[1]):
         small_velocity = wp.min(small_velocity, gaussian(sim.qvel[w, i] / 5.0))
-    reward = upright * small_control * ((1.0 + small_velocity) / 2.0) * centered
+    reward = upright * small_force * ((1.0 + small_velocity) / 2.0) * centered
     put_outcome(outcome, w, reward, False)
 
 
@@ -169,8 +214,5 @@ def suite_hopper(
         slow = beyond(sim.sensordata[w, sim.third], sim.goal, _INF)
         reward = reward * linear(slow / (sim.goal / 2.0), 0.5)
     else:
-        small_control = float(0.0)
-        for i in range(sim.ctrl.shape[1]):
-            small_control += quadratic(wp.abs(sim.ctrl[w, i]))
-        reward = reward * ((small_control / float(sim.ctrl.shape[1]) + 4.0) / 5.0)
+        reward = reward * ((small_control(sim, w) + 4.0) / 5.0)
     put_outcome(outcome, w, reward, False)

@@ -11,7 +11,7 @@ from rollouts.physics.kernels.structs import Clock
 
 BALANCED = wp.constant(0)  # cartpole, upright
 HANGING = wp.constant(1)  # cartpole
-HINGE = wp.constant(2)  # pendulum
+ANY_ANGLES = wp.constant(2)  # pendulum, acrobot
 JOINTS = wp.constant(3)  # all hinges and slides, within their limits
 TARGET = wp.constant(4)  # those, after a target's place in a plane
 
@@ -62,8 +62,10 @@ def start_suite(
         geom_pos[w, target] = place
         # no joint moves it, so mujoco_warp does not look again
         geom_xpos[w, target] = place
-    if kind == HINGE:
-        qpos[w, 0] = float(uniform_in(seed, id, episode, draw, -_PI, _PI))
+    if kind == ANY_ANGLES:
+        for i in range(nq):
+            qpos[w, i] = float(uniform_in(seed, id, episode, draw, -_PI, _PI))
+            draw += 1
     if kind == BALANCED or kind == HANGING:
         for i in range(nq):
             value = wp.float64(0.0)
