@@ -4,6 +4,7 @@
     python examples/ppo_on_device.py                                  on the GPU that is there
     python examples/ppo_on_device.py --device cpu-emulation           its kernels as loops, slowly
     python examples/ppo_on_device.py --env-id Pendulum-v1 --gamma 0.9 continuous actions
+    python examples/ppo_on_device.py --env-id InvertedPendulum-v5     physics of mujoco_warp
     python examples/ppo_on_device.py --env-id TagContinuous-v0 --gif  5 taggers, 100 runners
     python examples/ppo_on_device.py --num-epochs 1 --num-minibatches 1    is A2C
     torchrun --nproc-per-node 2 examples/ppo_on_device.py             on two GPUs

@@ -75,12 +75,18 @@ void BindMujoco(py::module_& module) {
         py::list parts;
         for (const ModelPart& part :
              FindParts(*PhysicsModel::Get(xml_path), option.c_str(), names)) {
-          parts.append(py::make_tuple(part.name, py::tuple(py::cast(part.shape))));
+          parts.append(py::make_tuple(part.name, py::tuple(py::cast(part.shape)), PartArray(part),
+                                      part.offset));
         }
         return parts;
       },
       py::arg("xml_path"), py::arg("option"), py::arg("names"),
-      "[(name, shape)] of the parts of a model that an option of MuJoCo-v0 names.");
+      "[(name, shape, array of mjData, first element)] of the parts of a model that an option of "
+      "MuJoCo-v0 names.");
+  module.def(
+      "mujoco_model_fields",
+      [](const std::string& xml_path) { return PhysicsModel::Get(xml_path)->SettableFields(); },
+      py::arg("xml_path"), "Names of a model's fields that may be changed.");
 }
 
 }  // namespace rollouts

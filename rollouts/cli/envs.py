@@ -161,7 +161,7 @@ def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
         "options": {name: _option_to_json(value) for name, value in spec.options.items()},
         "option_help": spec.option_help,
         "cpu_only": spec.cpu_only,
-        "runs_on_gpu": spec.runs_on_gpu,
+        "runs_on_gpu": spec.runs_on_gpu or spec.id in PHYSICS_IDS,
     }
 
 

@@ -17,7 +17,7 @@ from rollouts.device.graph import LaunchGraph
 from rollouts.device.launch_args import DeviceRows, Launch, WorldRows
 from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
 from rollouts.device.rows import HeldRows
-from rollouts.device.stepping import DeviceStepping
+from rollouts.device.tensor_pool import TensorPool
 from rollouts.policies.checks import head_inputs
 
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")
@@ -225,7 +225,7 @@ class DeviceArena(HeldRows):
 
     def __init__(
         self,
-        env: DeviceStepping,
+        env: TensorPool,
         groups: dict[str, GroupArena],
         steps: int,
         graph: LaunchGraph | None = None,

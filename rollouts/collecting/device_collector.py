@@ -20,13 +20,12 @@ from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
 from rollouts.collecting.wanted import Wanted
-from rollouts.device.device_pool import DevicePool
 from rollouts.device.graph import make_graphs
 from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
 from rollouts.device.rows import RowRing
 from rollouts.device.stepping import DeviceStepping
 from rollouts.device.streams import SideStream
-from rollouts.device.vector_env import DeviceVectorEnv
+from rollouts.device.tensor_pool import TensorPool
 from rollouts.errors import SpecError
 from rollouts.returns import Gae, Nstep
 
@@ -73,7 +72,7 @@ class DeviceCollector:
 
     def __init__(
         self,
-        env: DeviceStepping,
+        env: TensorPool,
         policy: Policy | Mapping[str, Policy],
         rollout_length: int,
         *,
@@ -109,7 +108,7 @@ class DeviceCollector:
             prefetch is neither 0 nor 1, or the policy cannot be read, does not fit or has no such
             outputs. EngineError: As `make_vec`.
         """
-        if not isinstance(env, DevicePool):
+        if not isinstance(env, TensorPool):
             raise SpecError(
                 f"env is a {type(env).__name__}, expected a pool of a GPU, as make_vec(..., "
                 "device='cuda') makes it: rollouts.Collector takes the others"
@@ -118,6 +117,11 @@ class DeviceCollector:
             raise SpecError(
                 f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
                 'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
+            )
+        if cuda_graph and not isinstance(env, DeviceStepping):
+            raise SpecError(
+                "cuda_graph=True with a pool of physics, each of whose steps is a graph already: "
+                "leave cuda_graph out"
             )
         self.env = env
         self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
@@ -311,15 +315,14 @@ class DeviceCollector:
         }
 
 
-def _rows_of(env: DeviceStepping) -> dict[str, ActorRows]:
+def _rows_of(env: TensorPool) -> dict[str, ActorRows]:
     """Whose actions there are to choose, by group."""
     dtypes = env.obs_dtypes
-    if isinstance(env, DeviceVectorEnv):
+    if not isinstance(env, MultiAgentDeviceVectorEnv):
         space, actions = env.single_observation_space, env.single_action_space
         return {
             _ALONE: ActorRows(env.num_envs, 1, 0, 1, False, space.shape or (), dtypes[0], actions)
         }
-    assert isinstance(env, MultiAgentDeviceVectorEnv)
     found, first = {}, 0
     for (name, group), dtype in zip(env.groups.items(), dtypes, strict=True):
         found[name] = ActorRows(
@@ -340,7 +343,7 @@ def _obs_space(env: Any, name: str) -> Any:
     return env.single_observation_spaces[name] if name else env.single_observation_space
 
 
-def _env_ids(env: DeviceStepping, rows: ActorRows) -> Tensor:
+def _env_ids(env: TensorPool, rows: ActorRows) -> Tensor:
     """(rows,) int32: of agents the environment's times A, and their places."""
     first = env.env_id_offset * rows.num_agents
     return torch.arange(first, first + rows.num_rows, dtype=torch.int32, device=env.device)

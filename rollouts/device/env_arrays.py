@@ -13,35 +13,16 @@ import torch
 from torch import Tensor
 
 from rollouts import _native
-from rollouts.device.launch_args import (
-    ClockColumns,
-    EnvLaunch,
-    EpisodeTotals,
-    Launch,
-    WorldLaunch,
-)
+from rollouts.device.clocks import Clocks
+from rollouts.device.launch_args import EnvLaunch, EpisodeTotals, Launch, WorldLaunch
 from rollouts.errors import SpecError
 from rollouts.pool.options import Columns
 
 Array = npt.NDArray[Any]
 
-# member of an EpisodeClock -> dtype here; torch computes little with unsigned numbers, whose bits
-# are kept
-_CLOCK = {
-    "seed": torch.int64,
-    "env_id": torch.int32,
-    "next_episode": torch.int32,
-    "draws": torch.int32,
-    "elapsed_steps": torch.int32,
-    "episode_return": torch.float64,
-    "ended": torch.uint8,
-    "stream_id": torch.int32,
-}
-_NO_FAULT = -1  # all bits
 
-
-class EnvArrays(ABC):
-    """Clocks, options and totals of N environments; kernels get their addresses."""
+class EnvArrays(Clocks, ABC):
+    """Clocks, options and states of N environments; kernels get their addresses."""
 
     def __init__(
         self,
@@ -52,18 +33,8 @@ class EnvArrays(ABC):
         facts: dict[str, Any],
     ) -> None:
         """Makes them; `facts` are `_native.device_facts` of the environments."""
-        self.native_id, self.num_envs, self.device = native_id, num_envs, device
-        self._facts = facts
-        self.clock = {name: self._zeros((num_envs,), dtype) for name, dtype in _CLOCK.items()}
-        ids = torch.arange(env_id_offset, env_id_offset + num_envs, dtype=torch.int32)
-        self.clock["env_id"].copy_(ids)
-        self.clock["stream_id"].copy_(ids)
-        self.totals = {
-            "episodes": self._zeros((num_envs,), torch.int64),
-            "lengths": self._zeros((num_envs,), torch.int64),
-            "returns": self._zeros((num_envs,), torch.float64),
-        }
-        self.fault = self._zeros((1,), torch.int64).fill_(_NO_FAULT)
+        super().__init__(num_envs, device, env_id_offset)
+        self.native_id, self._facts = native_id, facts
         self.options: Columns = {}
         self._configs = torch.empty(0)
         self._config_stride = 0
@@ -72,9 +43,6 @@ class EnvArrays(ABC):
     @abstractmethod
     def _allocate(self) -> None:
         """Makes the arrays of states."""
-
-    def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def set_options(self, columns: Columns) -> None:
         """Has all environments take these options; what is not named is at its default.
@@ -100,7 +68,7 @@ class EnvArrays(ABC):
         launch.num_envs = self.num_envs
         launch.configs = self._configs.data_ptr()
         launch.config_stride = self._config_stride
-        launch.clock = ClockColumns(**{name: one.data_ptr() for name, one in self.clock.items()})
+        launch.clock = self.columns()
         launch.totals = EpisodeTotals(**{name: one.data_ptr() for name, one in self.totals.items()})
         launch.fault = self.fault.data_ptr()
 
@@ -108,34 +76,6 @@ class EnvArrays(ABC):
     @abstractmethod
     def moved_bytes(self) -> int:
         """Of an environment's state and clock that a step reads and writes."""
-
-    def seed(self, seeds: Sequence[int | None]) -> None:
-        """Seeds streams; None leaves an environment's."""
-        if len({*seeds}) == 1 and seeds[0] is not None:
-            self.clock["seed"].fill_(_as_signed(seeds[0]))
-            self.clock["stream_id"].copy_(self.clock["env_id"])
-            self.clock["next_episode"].zero_()
-            return
-        rows = [row for row, seed in enumerate(seeds) if seed is not None]
-        values = [_as_signed(seed) for seed in seeds if seed is not None]
-        if rows:
-            index = torch.tensor(rows, device=self.device)
-            self.clock["seed"][index] = torch.tensor(values, device=self.device)
-            self.clock["stream_id"][index] = self.clock["env_id"][index]
-            self.clock["next_episode"][index] = 0
-
-    def take_fault(self) -> tuple[int, int] | None:
-        """(env_id, kind) of the first environment that something went wrong with, and forgets it.
-
-        Waits for the device, all of its streams.
-        """
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        value = int(self.fault.item())
-        if value == _NO_FAULT:
-            return None
-        self.fault.fill_(_NO_FAULT)
-        return value >> 8, value & 0xFF
 
     def save(self, rows: Sequence[int]) -> list[bytes]:
         """Saved states, as the C++ pool's, which it can load."""
@@ -267,11 +207,6 @@ class WorldArrays(EnvArrays):
         )
         self.worlds[index] = torch.from_numpy(worlds).to(self.device)
         return clocks
-
-
-def _as_signed(seed: int) -> int:
-    """The number with the same 64 bits."""
-    return seed - 2**64 if seed >= 2**63 else seed
 
 
 def _as_tensor(column: npt.NDArray[Any], dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rollouts.device.agent_rows import AgentRowSet, GroupSpec
 from rollouts.device.arguments import ActionReader, read_obs_dtype
-from rollouts.device.device_pool import Five
 from rollouts.device.env_arrays import WorldArrays
 from rollouts.device.kernel import BlockShape, make_kernel
 from rollouts.device.kernel_source import EnvKernelSource
@@ -20,6 +19,7 @@ from rollouts.device.launch_args import Launch, WorldLaunch
 from rollouts.device.rows import RowRing
 from rollouts.device.stepping import DeviceStepping
 from rollouts.device.team_shape import TeamShape, choose_team
+from rollouts.device.tensor_pool import Five
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import env_source
 from rollouts.pool.agent_groups import AgentGroups
@@ -48,9 +48,7 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             raise SpecError(f"{self.env_spec.id} has one agent: make_vec makes its pool")
         self._set_groups(self.env_spec.groups, self.num_envs)
 
-    def _build(
-        self, native_id: str, facts: dict[str, Any], obs_dtype: Any, is_emulated: bool
-    ) -> None:
+    def _make(self, native_id: str, facts: dict[str, Any], obs_dtype: str) -> None:
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         rows = [
             GroupSpec(
@@ -74,7 +72,7 @@ class MultiAgentDeviceVectorEnv(AgentGroups, DeviceStepping):
             for name, group in self.groups.items()
         ]
         self._source = EnvKernelSource(env_source(native_id), dtype)
-        self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
+        self._kernel = make_kernel(self._source, self.device, emulated=self.is_emulated)
         self._envs = WorldArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)
         self._choose = functools.partial(self._choose_team, facts, dtype)
         self._shape = self._choose(self._kernel.most_shared_bytes)

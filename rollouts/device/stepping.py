@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rollouts.checks import options_dict, seed_list, seed_value, whole_number
-from rollouts.device.arguments import read_mask
-from rollouts.device.device_pool import DevicePool, Five, Info
+from rollouts.checks import seed_value, whole_number
+from rollouts.device.device_pool import DevicePool
 from rollouts.device.launch_args import ActionSource, Command, Launch
+from rollouts.device.tensor_pool import Five
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.options import Columns, read_options
 from rollouts.specs import OptionValue
@@ -22,42 +22,7 @@ from rollouts.specs import OptionValue
 class DeviceStepping(DevicePool):
     """What a pool of a GPU does, whoever acts in it: one agent, or groups of them."""
 
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Any, Info]:
-        """Starts new episodes and returns their first observations.
-
-        Args:
-          seed: As `VectorEnv.reset`.
-          options: {"reset_mask": (N,) bool, array or tensor} resets the marked environments alone
-            and returns all N observations. Every other entry is an option of the environments:
-            one value or N, which hold from this episode on where one begins.
-
-        Returns:
-          obs (N, *obs_shape) and info, as `step`.
-
-        Raises:
-          SpecError, DTypeError: As `VectorEnv.reset`.
-          EnvError: Something went wrong before. ClosedError: The environment was closed.
-        """
-        self._check_open()
-        given = dict(options_dict(options))
-        mask = read_mask(given.pop("reset_mask", None), self.num_envs, self.device)
-        seeds = seed_list(seed, self.num_envs)
-        if mask is not None and not self._was_reset:
-            raise ProtocolError("reset all environments before some of them")
-        # errors first: nothing has changed when one is raised
-        self._raise_fault()
-        begins = None if mask is None else mask.cpu().tolist()
-        if given:
-            self._change_options(given, begins)
-        if begins is not None and seeds:
-            seeds = [one if begun else None for one, begun in zip(seeds, begins, strict=True)]
-        if seeds:
-            self._envs.seed(seeds)
+    def _begin(self, mask: Tensor | None) -> Five:
         self._pending = None
         row_set = self._ring.take()
         launch = row_set.launch
@@ -72,9 +37,7 @@ class DeviceStepping(DevicePool):
             self._launch(launch)
         finally:
             launch.command, launch.commands = Command.STEP, None
-        self._was_reset = True
-        obs, _, _, _, info = self._five(row_set)
-        return obs, info
+        return self._five(row_set)
 
     def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
         read: Columns = read_options(given, self.num_envs, own_model=False).native
@@ -215,19 +178,9 @@ class DeviceStepping(DevicePool):
         self._fill(launch)
 
     def step_rows(self, launch: Launch, actions: list[Tensor]) -> None:
-        """Steps all environments by a launch, into the rows that it names.
-
-        Args:
-          launch: Of `open_rows`.
-          actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
-            `count_steps` is told of such steps.
-        """
+        """As TensorPool's, by one launch."""
         self._give(launch, actions)
         self._launch(launch)
-
-    def count_steps(self, num_steps: int) -> None:
-        """Counts steps of all environments that were launched by `step_rows`."""
-        self._env_steps += num_steps * self.num_envs
 
     def _launch(self, launch: Launch) -> None:
         """Puts a launch on the stream."""

@@ -8,17 +8,16 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
-from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from rollouts.device.arguments import ActionReader, read_obs_dtype
-from rollouts.device.device_pool import Five
 from rollouts.device.env_arrays import LightArrays
 from rollouts.device.kernel import BlockShape, make_kernel
 from rollouts.device.kernel_source import EnvKernelSource
 from rollouts.device.launch_args import EnvLaunch, Launch
 from rollouts.device.rows import RowRing, RowSet, RowSpec
 from rollouts.device.stepping import DeviceStepping
+from rollouts.device.tensor_pool import Five
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import env_source
 
@@ -56,14 +55,9 @@ class DeviceVectorEnv(DeviceStepping, GymnasiumVectorEnv[Tensor, Tensor, Tensor]
         spec = self.env_spec
         if spec.groups:
             raise SpecError(f"{spec.id} has several agents: make_vec makes their pool")
-        self.single_action_space = spec.single_action_space
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.single_observation_space = spec.single_observation_space
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        super()._set_spaces()
 
-    def _build(
-        self, native_id: str, facts: dict[str, Any], obs_dtype: Any, is_emulated: bool
-    ) -> None:
+    def _make(self, native_id: str, facts: dict[str, Any], obs_dtype: str) -> None:
         rows = RowSpec.of(
             self.env_spec,
             native_id,
@@ -73,7 +67,7 @@ class DeviceVectorEnv(DeviceStepping, GymnasiumVectorEnv[Tensor, Tensor, Tensor]
         self.obs_dtypes = [rows.obs_dtype]
         self._source = EnvKernelSource(env_source(native_id), rows.obs_dtype, facts["state_fields"])
         self._actions = ActionReader(self.single_action_space, (self.num_envs,), self.device)
-        self._kernel = make_kernel(self._source, self.device, emulated=is_emulated)
+        self._kernel = make_kernel(self._source, self.device, emulated=self.is_emulated)
         self._envs = LightArrays(native_id, self.num_envs, self.device, self.env_id_offset, facts)
 
         def make(shape: tuple[int, ...]) -> RowSet:

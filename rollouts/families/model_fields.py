@@ -6,12 +6,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from rollouts import _native
 from rollouts.errors import SpecError
 
 Array = npt.NDArray[Any]
@@ -45,12 +44,22 @@ class Scaled:
     high: npt.ArrayLike
 
 
+class ModelReader(Protocol):
+    """Whose environments have models."""
+
+    def read_model(self, env: int, field: str, of_file: bool) -> Array:
+        """An environment's values of a field, or its file's. Raises SpecError."""
+        ...
+
+    def model_fields(self, env: int) -> list[str]:
+        """Names of the fields that may be changed."""
+        ...
+
+
 Value = npt.ArrayLike | Uniform | Scaled | None
 
 
-def model_columns(
-    given: Any, pool: _native.CpuPool, num_envs: int, mask: Array | None
-) -> list[Column]:
+def model_columns(given: Any, pool: ModelReader, num_envs: int, mask: Array | None) -> list[Column]:
     """Reads what `reset` takes as options["model"].
 
     Args:
@@ -70,7 +79,7 @@ def model_columns(
     return [_column(name, value, pool, num_envs, envs) for name, value in given.items()]
 
 
-def read_field(pool: _native.CpuPool, env: int, field: str, of_file: bool) -> Array:
+def read_field(pool: ModelReader, env: int, field: str, of_file: bool) -> Array:
     """One environment's values of a field.
 
     Raises:
@@ -87,7 +96,7 @@ def read_field(pool: _native.CpuPool, env: int, field: str, of_file: bool) -> Ar
 
 
 def _column(
-    name: str, value: Value, pool: _native.CpuPool, num_envs: int, envs: Sequence[int]
+    name: str, value: Value, pool: ModelReader, num_envs: int, envs: Sequence[int]
 ) -> Column:
     nominal = read_field(pool, envs[0], name, True)
     if value is None:
@@ -111,7 +120,7 @@ def _column(
 
 
 def _files(
-    name: str, nominal: Array, pool: _native.CpuPool, num_envs: int, envs: Sequence[int]
+    name: str, nominal: Array, pool: ModelReader, num_envs: int, envs: Sequence[int]
 ) -> Array:
     """The values in the files: one for all, or one for each environment where files differ."""
     rows = np.broadcast_to(nominal.astype(np.float64), (num_envs, *nominal.shape)).copy()

@@ -39,6 +39,12 @@ Options of `make_vec` beside those of every id:
   obs_dtype: "float64" or "float32". The functions see the observation's parts in that dtype, those
     of info in float64.
 
+With `device` mujoco_warp simulates (rollouts/physics/), for models that it has: functions get
+tensors on that device, float32, copies of their own, and return (N,) tensors; nothing waits for
+them. Of a row that was no step both `now` and `previous` are what it showed last. A reward that is
+not finite ends its episode, and `synchronize` raises. obs_dtype is "float32"; environments share
+one xml_file.
+
 Threads: one thread at a time sends and receives. When a function raises, its exception comes out
 of `step` or `recv`, the batch is lost, and the environment must be reset.
 """

@@ -99,10 +99,10 @@ def observation_slices(env: Any) -> dict[str, slice]:
     return {name: slice(part.begin, part.end) for name, part in parts.items()}
 
 
-def _placed(found: list[tuple[str, tuple[int, ...]]]) -> dict[str, Part]:
+def _placed(found: list[tuple[str, tuple[int, ...], str, int]]) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     begin = 0
-    for name, shape in found:
+    for name, shape, *_ in found:
         end = begin + math.prod(shape)
         parts[name] = Part(begin, end, shape)
         begin = end

@@ -9,18 +9,9 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from rollouts.device.clocks import Clocks
 from rollouts.physics.kernels.structs import Clock, Outcome, Rows, Totals
 
-_CLOCK = {
-    "seed": torch.int64,  # torch computes little with unsigned numbers, whose bits are kept
-    "env_id": torch.int32,
-    "next_episode": torch.int32,
-    "elapsed_steps": torch.int32,
-    "episode_return": torch.float64,
-    "ended": torch.bool,
-    "broken": torch.bool,
-    "fault": torch.int32,
-}
 _ROWS = {
     "reward": torch.float32,
     "terminated": torch.bool,
@@ -28,18 +19,22 @@ _ROWS = {
     "episode_return": torch.float64,
     "episode_length": torch.int32,
 }
-_TOTALS = {"episodes": torch.int64, "lengths": torch.int64, "returns": torch.float64}
 
 
-class PhysicsArrays:
+class PhysicsArrays(Clocks):
     """Tensors with a row for each environment, and the same memory for kernels.
 
     Attributes:
+      broken: (N,) bool: a fault cut the episode off.
+      faults: (N,) int32: the first since the last look, of `kernels/episodes.py`.
+      rows: (N,) each, of the last step.
       obs, final_obs: (N, size) float32; the latter is the former unless same-step.
       infos, final_infos: (N, values) float32, likewise.
       commands: (N,) uint8, of `kernels/episodes.py`.
-      columns: Of the clock, the rows and the totals by name, as tensors.
-      clock, rows, totals, outcome: The same as structs; NAME_wp: as Warp's arrays.
+      stepping, beginning: (N,) bool: who moved in a step, and who began an episode.
+      outcomes: What a task has made of the step, by the names of `outcome`.
+      clocks, out, sums, outcome: Structs of clock, rows and totals, and of what a task writes;
+        NAME_wp: as Warp's arrays.
     """
 
     def __init__(
@@ -49,51 +44,71 @@ class PhysicsArrays:
         num_infos: int,
         *,
         device: torch.device,
+        env_id_offset: int,
         same_step: bool,
     ) -> None:
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros((num_envs, *shape), dtype=dtype, device=device)
+        super().__init__(num_envs, device, env_id_offset)
 
-        self.clock, self.clock_columns = _struct(Clock, _CLOCK, zeros)
-        self.rows, self.row_columns = _struct(Rows, _ROWS, zeros)
-        self.totals, self.total_columns = _struct(Totals, _TOTALS, zeros)
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return self._zeros((num_envs, *shape), dtype)
+
+        self.broken, self.faults = zeros(dtype=torch.bool), zeros(dtype=torch.int32)
+        self.rows = {name: zeros(dtype=dtype) for name, dtype in _ROWS.items()}
+        clock = {name: one for name, one in self.clock.items() if name != "draws"}
+        self.clocks = _struct(Clock, {**clock, "broken": self.broken, "fault": self.faults})
+        self.out, self.sums = _struct(Rows, self.rows), _struct(Totals, self.totals)
         self.obs, self.infos = zeros(obs_size), zeros(num_infos)
         self.final_obs = zeros(obs_size) if same_step else self.obs
         self.final_infos = zeros(num_infos) if same_step else self.infos
         self.commands = zeros(dtype=torch.uint8)
-        # masks of a step: who moved, and who began an episode
-        self._stepping = zeros(dtype=torch.bool)
-        self._beginning = zeros(dtype=torch.bool)
+        self.stepping = zeros(dtype=torch.bool)
+        self.beginning = zeros(dtype=torch.bool)
         self.obs_wp, self.final_obs_wp = wp.from_torch(self.obs), wp.from_torch(self.final_obs)
         self.final_infos_wp = wp.from_torch(self.final_infos)
         self.commands_wp = wp.from_torch(self.commands)
-        self.stepping_wp = wp.from_torch(self._stepping)
-        self.beginning_wp = wp.from_torch(self._beginning)
-        self._of_outcome = {
+        self.stepping_wp = wp.from_torch(self.stepping)
+        self.beginning_wp = wp.from_torch(self.beginning)
+        self.outcomes = {
             "before": zeros(2, dtype=torch.float64),
             "reward": zeros(),
             "terminated": zeros(dtype=torch.bool),
             "infos": self.infos,
         }
         self.outcome = Outcome()
-        for name, tensor in self._of_outcome.items():
+        for name, tensor in self.outcomes.items():
             setattr(self.outcome, name, wp.from_torch(tensor))
 
+    def row_arrays(self) -> dict[str, Any]:
+        """What a step has written, by the names of DeviceRows, as Warp's arrays."""
+        rows = {name: getattr(self.out, name) for name in _ROWS}
+        return {"obs": self.obs_wp, "final_obs": self.final_obs_wp, **rows}
+
+    def state(self) -> dict[str, Tensor]:
+        """What an environment is beside its world, (N, ...) each."""
+        clock = {name: one for name, one in self.clock.items() if name != "env_id"}
+        shown = {"broken": self.broken, "obs": self.obs, "infos": self.infos}
+        return {**clock, **shown, "before": self.outcomes["before"]}
+
+    def counts(self) -> list[Tensor]:
+        """What a step writes beside the state."""
+        shown = [self.final_obs, self.final_infos, self.commands]
+        return [*self.rows.values(), *self.totals.values(), self.faults, *shown]
+
     def clear(self) -> None:
-        """Forgets what ran before the first reset; env_id stays."""
-        for columns in (self.clock_columns, self.row_columns, self.total_columns):
-            for name, tensor in columns.items():
-                if name != "env_id":
-                    tensor.zero_()
+        """Forgets what ran before the first reset; ids stay."""
+        clock = [one for name, one in self.clock.items() if name not in ("env_id", "stream_id")]
+        for tensor in (*clock, *self.rows.values(), *self.totals.values()):
+            tensor.zero_()
+        for tensor in (self.broken, self.faults):
+            tensor.zero_()
         for tensor in (self.obs, self.infos, self.final_obs, self.final_infos):
             tensor.zero_()
 
 
-def _struct(kind: Any, dtypes: dict[str, torch.dtype], zeros: Any) -> tuple[Any, dict[str, Tensor]]:
-    """A struct of new arrays, and the tensors that own them."""
-    columns = {name: zeros(dtype=dtype) for name, dtype in dtypes.items()}
+def _struct(kind: Any, tensors: dict[str, Tensor]) -> Any:
+    """A struct of arrays in the tensors' memory."""
     struct = kind()
-    for name, tensor in columns.items():
+    for name, tensor in tensors.items():
         dtype = wp.uint64 if name == "seed" else None
         setattr(struct, name, wp.from_torch(tensor, dtype=dtype))
-    return struct, columns
+    return struct

@@ -12,7 +12,6 @@ import warp as wp
 from torch import Tensor
 
 from rollouts.errors import SpecError
-from rollouts.pool.options import Columns
 
 NOISE = "reset_noise_scale"
 # of tasks whose health has no such range
@@ -47,20 +46,24 @@ class OptionArrays:
         self.noise_scale = self._arrays[NOISE]
         self._bounds: dict[float, Any] = {}
         self.unused = self.bound(0.0)
-        self.set({**_NO_RANGE, **{name: given[name] for name in self.names}}, None)
+        own = {name: given[name] for name in self.names}
+        self.put(self.read({**_NO_RANGE, **own}), None)
 
-    def set(self, values: Columns, mask: Tensor | None) -> None:
-        """Puts values of the marked worlds, or of all, in place.
+    def read(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Values of worlds as they are stored, (N,) each.
 
         Raises:
-          SpecError: One that is no number. Nothing has changed then.
+          SpecError: One that is no number.
         """
-        new = {
+        return {
             name: self._column(name, value)
             for name, value in values.items()
             if name in self._tensors
         }
-        for name, column in new.items():
+
+    def put(self, columns: Mapping[str, Tensor], mask: Tensor | None) -> None:
+        """Puts what was read in place, of the marked worlds or of all."""
+        for name, column in columns.items():
             now = self._tensors[name]
             now.copy_(column if mask is None else torch.where(mask, column, now))
 

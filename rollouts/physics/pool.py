@@ -3,23 +3,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import warp as wp
 from torch import Tensor
 
+from rollouts.device.launch_args import DeviceRows
 from rollouts.errors import SpecError
+from rollouts.families.model_fields import Column
+from rollouts.own_model.options import ENV_ID as OWN_MODEL
+from rollouts.own_model.parts import Layout
+from rollouts.own_model.step import BatchFunction
 from rollouts.physics.arrays import PhysicsArrays
+from rollouts.physics.functions import BatchFunctions
+from rollouts.physics.graphs import Sequence, stream_of
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
 from rollouts.physics.kernels.observing import CLIP, observe_part
-from rollouts.physics.kernels.starts import start_episodes
 from rollouts.physics.library import quiet
+from rollouts.physics.model_fields import ModelFields
 from rollouts.physics.options import OptionArrays
-from rollouts.physics.tasks import TASKS, Part, Task
-from rollouts.physics.worlds import OVERFLOW_BITS, Worlds
+from rollouts.physics.own_task import own_task
+from rollouts.physics.starting import Starts
+from rollouts.physics.states import States
+from rollouts.physics.suite_tasks import suite_task
+from rollouts.physics.tasks import TASKS, Part, SuiteTask, Task
+from rollouts.physics.worlds import OVERFLOW_BITS, Worlds, read_model
 from rollouts.pool.options import Columns
+
+_PATHS = frozenset({"assets", "xml_file", "suite_model"})
 
 
 def make_pool(
@@ -31,8 +44,11 @@ def make_pool(
     num_infos: int,
     *,
     device: torch.device,
+    env_id_offset: int,
     autoreset: int,
     max_episode_steps: int,
+    functions: Mapping[str, BatchFunction],
+    memory: Mapping[str, int | None],
 ) -> PhysicsPool:
     """Makes N environments.
 
@@ -41,12 +57,19 @@ def make_pool(
       num_infos: Numbers of a row of infos.
       autoreset: Of `kernels/episodes.py`.
       max_episode_steps: Time limit; 0: none.
+      functions: MuJoCo-v0's.
+      memory: As of `Worlds`.
 
     Raises:
       SpecError: A model or options that mujoco_warp does not have.
     """
-    task = TASKS[env_id]
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
+        host = read_model(model_file)
+        if env_id == OWN_MODEL:
+            task = own_task(model_file, host, options)
+        else:
+            task = TASKS[env_id] if env_id in TASKS else suite_task(env_id, host)
+        worlds = Worlds(host, model_file, num_envs, memory)
         columns = OptionArrays(task.options, options, num_envs, device)
         shared = columns.others(options)
         arrays = PhysicsArrays(
@@ -54,39 +77,27 @@ def make_pool(
             obs_size,
             num_infos,
             device=device,
+            env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
         )
-        worlds = Worlds(model_file, num_envs)
         return PhysicsPool(
             task,
             worlds,
             arrays,
             columns,
             {**options, **shared},
+            _kind(env_id, worlds, shared),
+            ModelFields(worlds, model_file, device),
+            functions=functions,
             autoreset=autoreset,
             max_episode_steps=max_episode_steps,
         )
 
 
-class Sequence:
-    """Launches that are captured in a graph once and replayed from then on.
-
-    A graph of CUDA's on a GPU; on the host Warp's own, a loop over what was launched.
-    """
-
-    def __init__(self, launch_all: Callable[[], None], device: torch.device) -> None:
-        """Captures them. They must have run before, since a capture compiles nothing."""
-        self._device = device
-        with wp.ScopedCapture() as capture:
-            launch_all()
-        self._graph = capture.graph
-
-    def replay(self) -> None:
-        """Puts them on torch's current stream."""
-        stream = None
-        if self._device.type == "cuda":
-            stream = wp.stream_from_torch(torch.cuda.current_stream(self._device))
-        wp.capture_launch(self._graph, stream=stream)
+def _kind(env_id: str, worlds: Worlds, shared: Mapping[str, Any]) -> str:
+    """Says which environments these are, wherever their model's file lies."""
+    options = {name: value for name, value in shared.items() if name not in _PATHS}
+    return repr((env_id, worlds.digest(), sorted(options.items())))
 
 
 class PhysicsPool:
@@ -95,6 +106,9 @@ class PhysicsPool:
     Attributes:
       arrays: What they are now and what the last step came to.
       num_launches: Graphs that were replayed.
+      states: Environments as bytes.
+      fields: In which worlds' models differ.
+      functions: Of the user's, of MuJoCo-v0.
     """
 
     def __init__(
@@ -104,7 +118,10 @@ class PhysicsPool:
         arrays: PhysicsArrays,
         options: OptionArrays,
         shared: Mapping[str, Any],
+        kind: str,
+        fields: ModelFields,
         *,
+        functions: Mapping[str, BatchFunction],
         autoreset: int,
         max_episode_steps: int,
     ) -> None:
@@ -112,42 +129,101 @@ class PhysicsPool:
 
         Args:
           shared: All options; those that are not in `options` do not differ.
+          kind: What states of these environments are told apart by.
+          fields: In which worlds' models differ.
+          functions: MuJoCo-v0's.
           autoreset: Of `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
         self._task, self._worlds, self.arrays, self._options = task, worlds, arrays, options
         self._autoreset, self._max_episode_steps = autoreset, max_episode_steps
         self._num_envs = worlds.num_envs
-        self._frame_skip = int(shared["frame_skip"])
+        self._frame_skip = int(shared["frame_skip"]) or task.frame_skip
         self._contact_forces = task.needs_contact_forces(shared)
-        bodies = tuple(
+        places = tuple(
             worlds.body(str(shared[name.removeprefix("option:")]))
             if name.startswith("option:")
             else worlds.body(name)
             for name in task.bodies
         )
-        self._sim = worlds.simulation(self._frame_skip, bodies)
-        self._parts = task.observation(shared, bodies)
-        self._qpos0 = wp.array(worlds.host.qpos0, dtype=wp.float64)
+        suite = task.suite or SuiteTask(0.0, places, -1)
+        self._looks_at = (suite.places, suite.goal)
+        if suite.target >= 0:
+            fields.have_own("geom_pos")
+        self._parts = task.observation(shared, places)
+        self._kind, self.fields = kind, fields
         self.num_launches = 0
+        self.functions: BatchFunctions | None = None
+        if functions:
+            self.functions = BatchFunctions(
+                functions, Layout.of(shared), arrays, fields.timestep, self._frame_skip
+            )
         self._controls = wp.to_torch(worlds.data.ctrl)
+        self._capture()
+        arrays.clear()
+
+    def _capture(self) -> None:
+        """Makes the graphs, of arrays that may lie elsewhere now; environments stay as they are."""
+        arrays, worlds, fields = self.arrays, self._worlds, self.fields
+        self._sim = worlds.simulation(
+            self._frame_skip, wp.from_torch(fields.timestep), *self._looks_at
+        )
+        self._starts = Starts(self._task, worlds, fields, self._options.noise_scale)
+        columns = {**worlds.state(), **arrays.state(), **fields.state()}
+        if self._task.suite is not None and self._task.suite.target >= 0:
+            columns["geom_xpos"] = wp.to_torch(worlds.data.geom_xpos)
+        self.states = States(columns, self._kind)
+        kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
         # torch made its tensors on a stream of its own
         wp.synchronize_device()
         # a capture compiles nothing: everything runs once before
         self._launch_step()
         self._launch_reset()
-        device = arrays.obs.device
-        self._step = Sequence(self._launch_step, device)
-        self._reset = Sequence(self._launch_reset, device)
+        stages = [self._launch_step]
+        if self.functions is not None:
+            stages = [self._launch_dynamics, self._launch_rest]
+        self._step = [Sequence(stage, arrays.device) for stage in stages]
+        self._reset = Sequence(self._launch_reset, arrays.device)
         wp.synchronize_device()
-        arrays.clear()
+        for tensor, before in kept:
+            tensor.copy_(before)
+
+    def change_model(self, columns: list[Column], envs: list[int]) -> None:
+        """Has the models of these worlds differ from the file's, from their next start on.
+
+        Raises:
+          SpecError: Values that a model cannot have. Nothing has changed then.
+        """
+        with quiet(), wp.ScopedDevice(wp.device_from_torch(self.arrays.device)):
+            self.fields.change(columns, envs)
+            self._capture()
 
     def step(self, actions: Tensor) -> None:
-        """Steps all environments, whose rows `arrays` has then."""
+        """Steps all environments, whose rows `arrays` has then.
+
+        Raises:
+          What a function of the user's raises.
+        """
+        functions = self.functions
+        if functions is not None:
+            functions.look()
         self._controls.copy_(actions)
         self.arrays.commands.zero_()
-        self._step.replay()
-        self.num_launches += 1
+        self._step[0].replay()
+        if functions is not None:
+            functions.score(actions)
+            self._step[1].replay()
+        self.num_launches += len(self._step)
+
+    def copy_rows(self, to: DeviceRows) -> None:
+        """Copies the rows of the last step to where `to` has an address, on torch's stream."""
+        for name, source in self.arrays.row_arrays().items():
+            address = getattr(to, name)
+            if address:
+                there = wp.array(
+                    ptr=address, dtype=source.dtype, shape=source.shape, device=source.device
+                )
+                wp.copy(there, source, stream=stream_of(self.arrays.device))
 
     def reset(self, commands: Tensor) -> None:
         """Runs RESET or OBSERVE of `kernels/episodes.py` in each environment."""
@@ -155,8 +231,12 @@ class PhysicsPool:
         self._reset.replay()
         self.num_launches += 1
 
-    def set_options(self, values: Columns, mask: Tensor | None) -> None:
-        """Has the marked environments, or all, take other weights and ranges.
+    def told_overflow(self, bits: int) -> str:
+        """As of `Worlds`."""
+        return self._worlds.told_overflow(bits)
+
+    def read_options(self, values: Columns) -> dict[str, Tensor]:
+        """Weights and ranges as `put_options` takes them.
 
         Raises:
           SpecError: Options that are not among those, or no numbers.
@@ -164,16 +244,33 @@ class PhysicsPool:
         unknown = sorted({*values} - self._options.names)
         if unknown:
             raise SpecError(
-                f"reset options {unknown} cannot change in a GPU's pool; expected 'reset_mask' or "
-                f"{', '.join(sorted(self._options.names)) or 'nothing else'}"
+                f"reset options {unknown} cannot change in a GPU's pool; expected 'reset_mask', "
+                f"'model' or {', '.join(sorted(self._options.names)) or 'nothing else'}"
             )
-        self._options.set(values, mask)
+        return self._options.read(values)
+
+    def put_options(self, columns: dict[str, Tensor], mask: Tensor | None) -> None:
+        """Has the marked environments, or all, take other weights and ranges."""
+        self._options.put(columns, mask)
 
     def _launch_step(self) -> None:
-        arrays = self.arrays
+        self._launch_dynamics()
+        self._launch_rest()
+
+    def _launch_dynamics(self) -> None:
+        """Moves the worlds, and has their task look at them."""
+        stepping = self.arrays.stepping_wp
         self._launch_begin()
         self._worlds.step(self._frame_skip, contact_forces=self._contact_forces)
-        self._launch_task(arrays.stepping_wp, is_start=False)
+        if self._task.suite is not None:
+            self._worlds.bring_up_to_date()
+        self._launch_task(stepping, is_start=False)
+        if self.functions is not None:
+            self._observe(stepping)
+
+    def _launch_rest(self) -> None:
+        """Ends the step, once its reward is known."""
+        arrays = self.arrays
         self._launch_end()
         self._observe(arrays.stepping_wp)
         if self._autoreset == SAME_STEP:
@@ -192,7 +289,7 @@ class PhysicsPool:
             begin_step,
             self._num_envs,
             [
-                arrays.clock,
+                arrays.clocks,
                 arrays.commands_wp,
                 self._autoreset,
                 arrays.stepping_wp,
@@ -214,11 +311,11 @@ class PhysicsPool:
             end_step,
             self._num_envs,
             [
-                arrays.clock,
+                arrays.clocks,
                 self._sim,
                 arrays.outcome,
-                arrays.rows,
-                arrays.totals,
+                arrays.out,
+                arrays.sums,
                 self._worlds.data.overflow,
                 OVERFLOW_BITS,
                 self._autoreset,
@@ -231,32 +328,20 @@ class PhysicsPool:
     def _launch_start(self) -> None:
         """Begins episodes of those who are marked, and shows them."""
         arrays, worlds = self.arrays, self._worlds
-        worlds.clear(arrays.beginning_wp)
-        wp.launch(
-            start_episodes,
-            self._num_envs,
-            [
-                self._task.start,
-                arrays.clock,
-                self._options.noise_scale,
-                self._qpos0,
-                arrays.beginning_wp,
-                worlds.data.qpos,
-                worlds.data.qvel,
-                worlds.flat("cfrc_ext"),
-            ],
-        )
+        self._starts.launch(arrays, contact_forces=self._contact_forces)
         worlds.refresh(self._task.after_start)
         self._launch_task(arrays.beginning_wp, is_start=True)
         self._observe(arrays.beginning_wp)
 
     def _observe(self, marked: Any) -> None:
-        at = 0
-        for part in self._parts:
-            at += self._observe_part(part, at, marked)
-        assert at == self.arrays.obs.shape[1]
+        arrays = self.arrays
+        for parts, to in ((self._parts, arrays.obs_wp), (self._task.infos, arrays.outcome.infos)):
+            at = 0
+            for part in parts:
+                at += self._observe_part(part, to, at, marked)
+            assert at in (0, to.shape[1])
 
-    def _observe_part(self, part: Part, at: int, marked: Any) -> int:
+    def _observe_part(self, part: Part, to: Any, at: int, marked: Any) -> int:
         arrays = self.arrays
         source = self._worlds.flat(part.source)
         count = source.shape[1] - part.first if part.count is None else part.count
@@ -275,8 +360,8 @@ class PhysicsPool:
                 high,
                 at,
                 marked,
-                arrays.clock.broken,
-                arrays.obs_wp,
+                arrays.clocks.broken,
+                to,
             ],
         )
         return count

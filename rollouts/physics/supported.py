@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-PHYSICS_IDS = frozenset(
+GYMNASIUM_IDS = frozenset(
     {
         "Ant-v5",
         "HalfCheetah-v5",
@@ -18,3 +18,26 @@ PHYSICS_IDS = frozenset(
         "Walker2d-v5",
     }
 )
+# of the DeepMind Control Suite
+SUITE_IDS = frozenset(
+    {
+        "AcrobotSwingup-v1",
+        "AcrobotSwingupSparse-v1",
+        "CartpoleBalance-v1",
+        "CartpoleBalanceSparse-v1",
+        "CartpoleSwingup-v1",
+        "CartpoleSwingupSparse-v1",
+        "CartpoleTwoPoles-v1",
+        "CartpoleThreePoles-v1",
+        "HopperHop-v1",
+        "HopperStand-v1",
+        "PendulumSwingup-v1",
+        "PointMassEasy-v1",
+        "ReacherEasy-v1",
+        "ReacherHard-v1",
+        "WalkerRun-v1",
+        "WalkerStand-v1",
+        "WalkerWalk-v1",
+    }
+)
+PHYSICS_IDS = GYMNASIUM_IDS | SUITE_IDS | {"MuJoCo-v0"}

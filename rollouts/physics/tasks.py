@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each id is made of: bodies, observation, start, kernel and options."""
+"""What each of Gymnasium's ids is made of: bodies, observation, start, kernel and options."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from rollouts.physics.kernels import humanoids, observing, runners, small_tasks, starts
 
 Options = Mapping[str, Any]
+# arrays that a step of MuJoCo's leaves out, and a reset puts to 0
+CONTACT_FORCES = ("cacc", "cfrc_int", "cfrc_ext")
 _ALL = None  # elements up to the last
 
 
@@ -40,18 +42,37 @@ Observation = Callable[[Options, tuple[int, ...]], list[Part]]
 
 
 @dataclass(frozen=True, slots=True)
+class SuiteTask:
+    """What a task of the DeepMind Control Suite has beside a `Task`'s.
+
+    Attributes:
+      goal, places: `goal`, and `first`, `second` and `third` of a `Simulation`.
+      target: Geom that each world puts somewhere else; -1: none.
+    """
+
+    goal: float
+    places: tuple[int, ...]
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
-    """A task of Gymnasium's.
+    """What an id does with a simulation.
 
     Attributes:
       kernel: Reward, end and infos of a step, or an episode's first infos.
       options: Struct of the options that the kernel reads; worlds may differ in them.
       observation: Its parts, in order.
-      start: How an episode's start is drawn, of `kernels/starts.py`.
+      start: How an episode's start is drawn, of `kernels/starts.py` or `suite_starts.py`.
       bodies: Names of the bodies that the kernel looks at; "option:NAME": what that option says.
       contact_weight: Option that weighs contact forces; "" where the task reads none.
       after_start: What is computed of a start before it is observed: "nothing" where positions and
         velocities are all, "kinematics" for places of bodies, "forward" for the rest.
+      infos: Parts that come as infos, where the kernel writes none.
+      keyframe: That episodes begin with; -1: the model's own positions, at rest.
+      frame_skip: Substeps of a step where the option is 0.
+      suite: Of tasks of the DeepMind Control Suite, where everything is up to date after a step.
+      reads_contact_forces: Whether parts are contact forces, whatever the weight.
     """
 
     kernel: Any
@@ -61,11 +82,16 @@ class Task:
     bodies: tuple[str, ...] = ()
     contact_weight: str = ""
     after_start: str = "nothing"
+    infos: tuple[Part, ...] = ()
+    keyframe: int = -1
+    frame_skip: int = 1
+    suite: SuiteTask | None = None
+    reads_contact_forces: bool = False
 
     def needs_contact_forces(self, options: Options) -> bool:
         """Whether somebody looks at them."""
         if not self.contact_weight:
-            return False
+            return self.reads_contact_forces
         weight = options[self.contact_weight]
         weights = weight if isinstance(weight, list) else [weight]
         return bool(options["include_cfrc_ext_in_observation"]) or any(one != 0 for one in weights)

@@ -3,20 +3,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import mujoco
 import mujoco_warp
+import numpy as np
+import torch
 import warp as wp
 from mujoco_warp import OverflowType
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.physics.kernels.own_models import clear_rows, put_keyframe
 from rollouts.physics.kernels.structs import Simulation
+from rollouts.physics.tasks import CONTACT_FORCES
 
 # what did not fit into memory: contacts or constraint rows are missing then. That an iteration
 # reached its limit is no fault, as it is none of MuJoCo's
 OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
+
+
+# what the next step depends on beside the model: mjSTATE_INTEGRATION
+_STATE = (
+    *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "ctrl"),
+    *("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
+)
+
+
+def read_model(path: str) -> Any:
+    """MuJoCo's own model.
+
+    Raises:
+      EngineError: MuJoCo cannot read it.
+    """
+    try:
+        if path.endswith(".mjb"):
+            return mujoco.MjModel.from_binary_path(path)
+        return mujoco.MjModel.from_xml_path(path)
+    except ValueError as error:
+        raise EngineError(f"MuJoCo cannot use the model {path}: {error}") from error
 
 
 class Worlds:
@@ -27,26 +54,25 @@ class Worlds:
       host: MuJoCo's own model.
     """
 
-    def __init__(self, path: str, num_envs: int) -> None:
-        """Reads the model and allocates, on Warp's current device.
+    def __init__(
+        self, host: Any, path: str, num_envs: int, memory: Mapping[str, int | None]
+    ) -> None:
+        """Allocates worlds of a model that was read from a file, on Warp's current device.
+
+        Args:
+          memory: nconmax, contacts of a world on average, and njmax, rows of constraints of each;
+            None: what mujoco_warp estimates.
 
         Raises:
-          EngineError: MuJoCo cannot read it. SpecError: mujoco_warp does not have all of it.
+          SpecError: mujoco_warp does not have all of it.
         """
-        try:
-            if path.endswith(".mjb"):
-                self.host = mujoco.MjModel.from_binary_path(path)
-            else:
-                self.host = mujoco.MjModel.from_xml_path(path)
-        except ValueError as error:
-            raise EngineError(f"MuJoCo cannot use the model {path}: {error}") from error
         # mujoco_warp has no such solver; both solve the same problem
-        if self.host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
-            self.host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
-        self.num_envs = num_envs
+        if host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        self.host, self.num_envs = host, num_envs
         try:
             self.model = mujoco_warp.put_model(self.host)
-            self.data = mujoco_warp.make_data(self.host, nworld=num_envs)
+            self.data = mujoco_warp.make_data(self.host, nworld=num_envs, **memory)
         except (NotImplementedError, ValueError) as error:
             raise SpecError(
                 f"mujoco_warp cannot step the model {path}: {error}. Leave device out: C++ threads "
@@ -55,6 +81,22 @@ class Worlds:
         # the pool tells
         self.model.opt.warn_overflow = 0
         self._flat: dict[str, Any] = {}
+
+    def told_overflow(self, bits: int) -> str:
+        """What did not fit, and which option gives it more memory."""
+        per_world = self.data.naconmax // self.num_envs
+        contacts = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
+        if bits & contacts:
+            return (
+                "or others had more contacts than there is memory for: make the pool with nconmax "
+                f"above {per_world}, which is for one environment on average"
+            )
+        if bits & (OverflowType.NEFC | OverflowType.NJMAX_NNZ):
+            return (
+                "had more rows of constraints than there is memory for: make the pool with njmax "
+                f"above {self.data.njmax}"
+            )
+        return f"asked for more memory than mujoco_warp has ({OverflowType(bits).name})"
 
     def body(self, name: str) -> int:
         """The number of a body, which the C++ pool has found in the model before."""
@@ -76,15 +118,36 @@ class Worlds:
             )
         return self._flat[name]
 
-    def simulation(self, frame_skip: int, bodies: tuple[int, ...]) -> Any:
-        """What kernels of ours read."""
+    def digest(self) -> str:
+        """Differs where the model may differ."""
+        content = np.empty(mujoco.mj_sizeModel(self.host), np.uint8)
+        mujoco.mj_saveModel(self.host, None, content)
+        return hashlib.sha256(content.data).hexdigest()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Arrays that the next step depends on, (N, ...) each, in place."""
+        return {name: wp.to_torch(getattr(self.data, name)) for name in _STATE}
+
+    def simulation(
+        self, frame_skip: int, timestep: Any, places: tuple[int, ...], goal: float
+    ) -> Any:
+        """What kernels of ours read; `timestep` (N,) are seconds of a substep."""
         sim, data = Simulation(), self.data
-        sim.timestep = self.host.opt.timestep
-        sim.dt = self.host.opt.timestep * frame_skip
-        sim.first_body, sim.second_body, sim.third_body = (*bodies, 0, 0, 0)[:3]
-        sim.qpos0 = wp.array(self.host.qpos0, dtype=float)
-        sim.body_mass = wp.array(self.host.body_mass, dtype=float)
-        for name in ("qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos"):
+        sim.timestep, sim.frame_skip = timestep, frame_skip
+        sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
+        sim.goal = goal
+        sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
+        for name in (
+            "qpos",
+            "qvel",
+            "ctrl",
+            "xpos",
+            "xipos",
+            "site_xpos",
+            "geom_xpos",
+            "xmat",
+            "sensordata",
+        ):
             setattr(sim, name, getattr(data, name))
         sim.cfrc_ext = self.flat("cfrc_ext")
         sim.ten_length, sim.ten_velocity = data.ten_length, data.ten_velocity
@@ -98,9 +161,41 @@ class Worlds:
         if contact_forces:
             mujoco_warp.rne_postconstraint(self.model, self.data)
 
+    def bring_up_to_date(self) -> None:
+        """Has what depends on positions and velocities follow them, as dm_control has it.
+
+        What sensors of accelerations and touch said in the last substep stays.
+        """
+        mujoco_warp.fwd_position(self.model, self.data)
+        mujoco_warp.sensor_pos(self.model, self.data)
+        mujoco_warp.fwd_velocity(self.model, self.data)
+        mujoco_warp.sensor_vel(self.model, self.data)
+
     def clear(self, marked: Any) -> None:
         """Puts the marked worlds where the model begins: time, controls, warm starts."""
         mujoco_warp.reset_data(self.model, self.data, reset=marked)
+
+    def start(self, keyframe: int) -> tuple[Any, Any]:
+        """(1, nq) positions and (nv,) velocities that episodes begin with, in 64 bits."""
+        host = self.host
+        begins = keyframe >= 0
+        qpos = host.key_qpos[keyframe] if begins else host.qpos0
+        qvel = host.key_qvel[keyframe] if begins else np.zeros(host.nv)
+        return wp.array(qpos[None], dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
+
+    def put_keyframe(self, keyframe: int, marked: Any) -> None:
+        """What it says beside positions and velocities, of the marked worlds."""
+        model, data = self.model, self.data
+        names = ("time", "act", "ctrl", "mpos", "mquat")
+        of_key = [getattr(model, f"key_{name}") for name in names]
+        now = [data.time, data.act, data.ctrl, data.mocap_pos, data.mocap_quat]
+        wp.launch(put_keyframe, self.num_envs, [keyframe, marked, *of_key, *now])
+
+    def clear_contact_forces(self, marked: Any) -> None:
+        """A reset computes none: zeros, of the marked worlds."""
+        for name in CONTACT_FORCES:
+            array = self.flat(name)
+            wp.launch(clear_rows, array.shape, [marked, array])
 
     def refresh(self, what: str) -> None:
         """Computes what follows from positions and velocities; of all worlds.

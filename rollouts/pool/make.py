@@ -72,8 +72,9 @@ def make_vec(
         ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
         tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
-        `env_spec(id).runs_on_gpu` is True. Gymnasium's -v5 MuJoCo tasks give a PhysicsVectorEnv,
-        whose physics is mujoco_warp's.
+        `env_spec(id).runs_on_gpu` is True. Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the
+        DeepMind Control Suite give a PhysicsVectorEnv, whose physics is mujoco_warp's, with options
+        nconmax and njmax: memory for contacts and rows of constraints of an environment.
         "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
         option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`

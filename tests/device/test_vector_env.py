@@ -125,6 +125,11 @@ def test_wrong_actions_are_refused(actions: torch.Tensor, message: str) -> None:
         env.step(actions)
 
 
+def test_a_model_is_none_of_these_environments() -> None:
+    with pytest.raises(SpecError, match="CartPole-v1 has no model of MuJoCo's"):
+        make(model={"body_mass": 1.0})
+
+
 def test_an_action_that_is_none_is_told_at_the_next_wait() -> None:
     env = make(env_id_offset=10)
     env.reset()

@@ -364,6 +364,8 @@ bool NeedContactForces(const std::vector<ModelPart>& parts) {
   });
 }
 
+const char* PartArray(const ModelPart& part) { return kFields[part.field].name; }
+
 const double* PartData(const Physics& physics, const ModelPart& part) {
   const void* const data = physics.view().engine_data;
   const DataPlaces& at = Release().data;

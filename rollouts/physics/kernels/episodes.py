@@ -22,6 +22,7 @@ DISABLED = wp.constant(2)
 NOT_FINITE = wp.constant(1)
 OVERFLOW = wp.constant(2)
 ENDED = wp.constant(3)
+REWARD = wp.constant(4)
 
 # beyond it MuJoCo, too, takes a number for bad (mjMAXVAL)
 _LARGEST = wp.constant(1.0e10)
@@ -81,6 +82,9 @@ def end_step(
         fault = int(0)
         if bits != 0:
             fault = OVERFLOW + (bits << 8)
+        # of a function of the user's
+        if not (wp.abs(reward) < wp.inf):
+            fault = REWARD
         # controls first: mujoco_warp clamps what is no number to a bound
         if not (is_good(sim.ctrl, w) and is_good(sim.qpos, w) and is_good(sim.qvel, w)):
             fault = NOT_FINITE

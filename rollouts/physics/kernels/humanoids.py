@@ -10,6 +10,7 @@ from rollouts.physics.kernels.task_math import (
     is_inside,
     put_outcome,
     put_start,
+    resting,
     speed,
     sum_of_squares,
 )
@@ -32,10 +33,11 @@ class HumanoidOptions:
 def mass_center(sim: Simulation, w: int, axis: int) -> wp.float64:
     total = wp.float64(0.0)
     mass = wp.float64(0.0)
-    for body in range(sim.body_mass.shape[0]):
+    row = w % sim.body_mass.shape[0]
+    for body in range(sim.body_mass.shape[1]):
         place = sim.xipos[w, body]
-        total += wp.float64(sim.body_mass[body]) * wp.float64(place[axis])
-        mass += wp.float64(sim.body_mass[body])
+        total += wp.float64(sim.body_mass[row, body]) * wp.float64(place[axis])
+        mass += wp.float64(sim.body_mass[row, body])
     return total / mass
 
 
@@ -128,12 +130,12 @@ def humanoid_standup(
     z = sim.qpos[w, 2]
     outcome.infos[w, 0] = sim.qpos[w, 0]
     outcome.infos[w, 1] = sim.qpos[w, 1]
-    outcome.infos[w, 2] = z - sim.qpos0[2]
+    outcome.infos[w, 2] = z - resting(sim, w, 2)
     at = put_tendons(outcome, sim, w, 3)
     if is_start:
         put_start(outcome, w, at)
         return
-    up = z / sim.timestep
+    up = z / float(sim.timestep[w])
     cost = options.ctrl_cost_weight[w] * sum_of_squares(sim.ctrl, w)
     of_impacts = cost_of_contacts(
         sim, w, options.impact_cost_weight, options.impact_cost_min, options.impact_cost_max

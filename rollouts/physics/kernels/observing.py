@@ -10,6 +10,7 @@ CLIP = wp.constant(1)
 SINE = wp.constant(2)
 COSINE = wp.constant(3)
 DIFFERENCE = wp.constant(4)
+LOG_1_PLUS = wp.constant(5)
 
 
 @wp.kernel
@@ -41,6 +42,8 @@ def observe_part(
         value = wp.cos(value)
     elif kind == DIFFERENCE:
         value = value - source[w, other + i]
+    elif kind == LOG_1_PLUS:
+        value = wp.log(1.0 + value)
     if broken[w]:
         value = 0.0
     obs[w, at + i] = value

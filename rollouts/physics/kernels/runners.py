@@ -15,6 +15,7 @@ from rollouts.physics.kernels.task_math import (
     is_inside,
     put_outcome,
     put_start,
+    resting,
     speed,
     sum_of_squares,
 )
@@ -134,7 +135,7 @@ def upright_runner(
         return
     x = sim.qpos[w, 0]
     outcome.infos[w, 0] = x
-    outcome.infos[w, 1] = sim.qpos[w, 1] - sim.qpos0[1]
+    outcome.infos[w, 1] = sim.qpos[w, 1] - resting(sim, w, 1)
     if is_start:
         put_start(outcome, w, 2)
     else:
@@ -195,7 +196,7 @@ def ant(
     outcome.infos[w, 1] = y
     outcome.infos[w, 2] = wp.sqrt(x * x + y * y)
     # speeds are the main body's
-    place = sim.xpos[w, sim.first_body]
+    place = sim.xpos[w, sim.first]
     if is_start:
         put_start(outcome, w, 3)
     else:

@@ -96,7 +96,7 @@ def reacher(
         put_start(outcome, w, 0)
         return
     # from fingertip to target
-    apart = wp.length(sim.xpos[w, sim.first_body] - sim.xpos[w, sim.second_body])
+    apart = wp.length(sim.xpos[w, sim.first] - sim.xpos[w, sim.second])
     distance = -apart * options.reward_dist_weight[w]
     control = -options.reward_control_weight[w] * sum_of_squares(sim.ctrl, w)
     outcome.infos[w, 0] = distance
@@ -126,9 +126,9 @@ def pusher(
         put_start(outcome, w, 0)
         return
     # bodies: the arm's tips, the cylinder, the goal
-    cylinder = sim.xpos[w, sim.second_body]
-    to_arm = wp.length(cylinder - sim.xpos[w, sim.first_body])
-    to_goal = wp.length(cylinder - sim.xpos[w, sim.third_body])
+    cylinder = sim.xpos[w, sim.second]
+    to_arm = wp.length(cylinder - sim.xpos[w, sim.first])
+    to_goal = wp.length(cylinder - sim.xpos[w, sim.third])
     near = -to_arm * options.reward_near_weight[w]
     distance = -to_goal * options.reward_dist_weight[w]
     control = -options.reward_control_weight[w] * sum_of_squares(sim.ctrl, w)

@@ -24,6 +24,18 @@ def noise(seed: wp.uint64, env_id: int, episode: int, draw: int, scale: wp.float
 
 
 @wp.func
+def begin_clock(clock: Clock, w: int) -> int:
+    """Sets a clock for an episode; its number."""
+    episode = clock.next_episode[w]
+    clock.next_episode[w] = episode + 1
+    clock.elapsed_steps[w] = 0
+    clock.episode_return[w] = wp.float64(0.0)
+    clock.ended[w] = False
+    clock.broken[w] = False
+    return episode
+
+
+@wp.func
 def add(value: float, more: wp.float64) -> float:
     return float(wp.float64(value) + more)
 
@@ -33,31 +45,29 @@ def start_episodes(
     kind: int,
     clock: Clock,
     noise_scale: wp.array[wp.float64],
-    qpos0: wp.array[wp.float64],
+    draws: wp.array[int],
+    qpos0: wp.array2d[wp.float64],
+    qvel0: wp.array[wp.float64],
     beginning: wp.array[wp.bool],
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
-    cfrc_ext: wp.array2d[float],
 ):
-    """Draws positions and velocities of those who begin, and sets their clocks."""
+    """Draws positions and velocities of those who begin, and sets their clocks.
+
+    What episodes begin around: `qpos0`, one row for all worlds or one for each. `draws` have been
+    taken of their streams before.
+    """
     w = wp.tid()
     if not beginning[w]:
         return
     seed = clock.seed[w]
-    id = clock.env_id[w]
-    episode = clock.next_episode[w]
-    clock.next_episode[w] = episode + 1
-    clock.elapsed_steps[w] = 0
-    clock.episode_return[w] = wp.float64(0.0)
-    clock.ended[w] = False
-    clock.broken[w] = False
-    # a reset computes no contact forces
-    for i in range(cfrc_ext.shape[1]):
-        cfrc_ext[w, i] = 0.0
+    id = clock.stream_id[w]
+    episode = begin_clock(clock, w)
 
     nq = qpos.shape[1]
     nv = qvel.shape[1]
-    draw = int(0)
+    draw = draws[w]
+    row = w % qpos0.shape[0]
     scale = noise_scale[w]
     velocity_scale = scale
     if kind == REACHER:
@@ -66,9 +76,9 @@ def start_episodes(
         velocity_scale = wp.float64(0.005)
 
     for i in range(nq):
-        qpos[w, i] = float(qpos0[i])
+        qpos[w, i] = float(qpos0[row, i])
         if kind != PUSHER:
-            qpos[w, i] = float(qpos0[i] + noise(seed, id, episode, draw, scale))
+            qpos[w, i] = float(qpos0[row, i] + noise(seed, id, episode, draw, scale))
             draw += 1
     if kind == REACHER:
         # the target rests anywhere in a disc
@@ -97,10 +107,10 @@ def start_episodes(
 
     for i in range(nv):
         if kind == NORMAL_VELOCITIES:
-            qvel[w, i] = float(velocity_scale * normal(seed, id, episode, draw))
+            qvel[w, i] = float(qvel0[i] + velocity_scale * normal(seed, id, episode, draw))
             draw += 2
         else:
-            qvel[w, i] = float(noise(seed, id, episode, draw, velocity_scale))
+            qvel[w, i] = float(qvel0[i] + noise(seed, id, episode, draw, velocity_scale))
             draw += 1
     # what is no joint of the arm rests
     if kind == REACHER:

@@ -10,19 +10,23 @@ import warp as wp
 class Simulation:
     """mujoco_warp's arrays, to read, and what a task needs of the model."""
 
-    dt: wp.float64  # seconds of a step
-    timestep: float  # seconds of a substep
-    first_body: int  # the bodies that a task looks at
-    second_body: int
-    third_body: int
-    qpos0: wp.array[float]
-    body_mass: wp.array[float]
+    frame_skip: wp.float64  # substeps of a step
+    timestep: wp.array[wp.float64]  # (N,) seconds of a substep
+    first: int  # the bodies that a task looks at, or what its kernel says
+    second: int
+    third: int
+    goal: float  # a task's own number
+    qpos0: wp.array2d[float]  # one row for all worlds, or one for each
+    body_mass: wp.array2d[float]
     qpos: wp.array2d[float]
     qvel: wp.array2d[float]
     ctrl: wp.array2d[float]
     xpos: wp.array2d[wp.vec3]
     xipos: wp.array2d[wp.vec3]
     site_xpos: wp.array2d[wp.vec3]
+    geom_xpos: wp.array2d[wp.vec3]
+    xmat: wp.array2d[wp.mat33]
+    sensordata: wp.array2d[float]
     cfrc_ext: wp.array2d[float]  # (N, 6 * nbody)
     ten_length: wp.array2d[float]
     ten_velocity: wp.array2d[float]
@@ -44,6 +48,7 @@ class Clock:
 
     seed: wp.array[wp.uint64]
     env_id: wp.array[int]
+    stream_id: wp.array[int]  # env_id's random stream, or that of a loaded state
     next_episode: wp.array[int]  # number of the next episode since seeding
     elapsed_steps: wp.array[int]
     episode_return: wp.array[wp.float64]

@@ -11,7 +11,13 @@ from rollouts.physics.kernels.structs import Outcome, Simulation
 @wp.func
 def speed(outcome: Outcome, sim: Simulation, w: int, axis: int, now: wp.float64) -> float:
     """Since the step before, along an axis."""
-    return float((now - outcome.before[w, axis]) / sim.dt)
+    return float((now - outcome.before[w, axis]) / (sim.timestep[w] * sim.frame_skip))
+
+
+@wp.func
+def resting(sim: Simulation, w: int, i: int) -> float:
+    """A position where the model begins."""
+    return sim.qpos0[w % sim.qpos0.shape[0], i]
 
 
 @wp.func

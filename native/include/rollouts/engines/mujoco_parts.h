@@ -28,6 +28,9 @@ std::vector<ModelPart> FindParts(const PhysicsModel& model, const char* option,
 // Whether a part is of those that MuJoCo computes by mj_rnePostConstraint alone.
 bool NeedContactForces(const std::vector<ModelPart>& parts);
 
+// The name in mjData of the array that a part is of.
+const char* PartArray(const ModelPart& part);
+
 // Where a part's numbers are, for as long as the simulation lives.
 const double* PartData(const Physics& physics, const ModelPart& part);
 

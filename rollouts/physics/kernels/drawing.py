@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model fields that every episode draws anew, from its stream, before its start."""
+
+from __future__ import annotations
+
+import warp as wp
+
+from rollouts.physics.kernels.philox import uniform_in
+from rollouts.physics.kernels.structs import Clock
+
+
+@wp.kernel
+def draw_field(
+    clock: Clock,
+    beginning: wp.array[wp.bool],
+    low: wp.array2d[wp.float64],
+    high: wp.array2d[wp.float64],
+    draws: wp.array[int],
+    values: wp.array2d[float],
+):
+    """Draws elements whose bounds differ; counts in `draws` what has been taken of a stream."""
+    w = wp.tid()
+    if not beginning[w]:
+        return
+    draw = draws[w]
+    for i in range(values.shape[1]):
+        if high[w, i] > low[w, i]:
+            seed = clock.seed[w]
+            episode = clock.next_episode[w]
+            drawn = uniform_in(seed, clock.stream_id[w], episode, draw, low[w, i], high[w, i])
+            values[w, i] = float(drawn)
+            draw += 1
+    draws[w] = draw

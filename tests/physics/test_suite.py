@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks of the DeepMind Control Suite on a device, beside the pool of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from physics_peer import put_states
+
+import rollouts
+from rollouts.mujoco import integration_state
+from rollouts.physics.supported import SUITE_IDS
+
+pytest.importorskip("mujoco_warp")
+pytest.importorskip("dm_control")
+
+NUM_ENVS = 8
+# these models' kernels take long to compile
+pytestmark = pytest.mark.system
+
+
+def make_both(env_id: str, **options: Any) -> tuple[Any, Any]:
+    arguments = {"seed": 1, **options}
+    env = rollouts.make_vec(env_id, NUM_ENVS, device="cpu-emulation", **arguments)
+    return env, rollouts.make_vec(env_id, NUM_ENVS, obs_dtype="float32", **arguments)
+
+
+def take_over(env: Any, pool: Any) -> None:
+    """Has the device's worlds go on from the positions and velocities of the pool's."""
+    numbers = np.stack([integration_state(one) for one in pool.get_state()])
+    data = env._pool._worlds.data
+    nq, nv = data.qpos.shape[1], data.qvel.shape[1]
+    # time comes first
+    qpos, qvel = numbers[:, 1 : 1 + nq], numbers[:, 1 + nq : 1 + nq + nv]
+    put_states(env, qpos.astype(np.float32), qvel.astype(np.float32))
+
+
+@pytest.mark.parametrize("env_id", sorted(SUITE_IDS))
+def test_a_step_is_that_of_the_pool_of_threads(env_id: str) -> None:
+    env, pool = make_both(env_id)
+    found, expected = env.reset()[0], pool.reset()[0]
+    # starts are drawn in 64 bits there and here, and rounded once; limits of joints are 32-bit
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    generator = np.random.default_rng(0)
+    size = env.single_action_space.shape[0]
+
+    def draw() -> np.ndarray:
+        return generator.uniform(-1, 1, (NUM_ENVS, size)).astype(np.float32)
+
+    for _ in range(4):
+        for _ in range(12):
+            pool.step(draw())
+        take_over(env, pool)
+        actions = draw()
+        obs, reward, *ends, _ = env.step(torch.from_numpy(actions))
+        want_obs, want_reward, *want_ends, _ = pool.step(actions)
+        # as of Gymnasium's tasks in test_one_step.py
+        error = np.abs(obs.numpy() - want_obs) / (1 + np.abs(want_obs))
+        assert error.max() < 5e-4
+        np.testing.assert_allclose(reward, want_reward, atol=1e-5)
+        assert [one.any() for one in ends] == [one.any() for one in want_ends]
+    env.synchronize()
+
+
+def test_autoreset_draws_the_next_start_of_the_pool_of_threads() -> None:
+    env, pool = make_both("CartpoleBalance-v1", max_episode_steps=3, autoreset_mode="same_step")
+    env.reset(), pool.reset()
+    for _ in range(7):
+        actions = np.zeros((NUM_ENVS, 1), np.float32)
+        found, expected = env.step(torch.from_numpy(actions)), pool.step(actions)
+        # 32 bits through up to three steps
+        for ours, theirs in zip(found[:4], expected[:4], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_each_world_of_reacher_has_its_own_target() -> None:
+    env, _ = make_both("ReacherHard-v1")
+    env.reset()
+    saved, target = env.get_state(), env.model_field("geom_pos")
+    actions = torch.ones(NUM_ENVS, 2)
+    expected = env.step(actions)[0]
+    env.reset()
+    assert (env.model_field("geom_pos") != target).any()
+    env.set_state(None, saved)
+    assert torch.equal(env.step(actions)[0], expected)
