@@ -34,10 +34,6 @@ _FIRST_VERSION = (0, 12)
 _NEXT_VERSION = (0, 13)
 _INSTALL = 'pip install "ale-py>=0.12,<0.13"'
 
-# whether games in which both engines are equal have ours, which is faster: not before
-# 100 000 frames of each were compared
-_DEFAULT_IS_NATIVE = False
-
 # ROMs that ale-py carries for several players only; its C++ engine ends the process on them
 _MULTI_PLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
@@ -88,7 +84,7 @@ def rom_path(env_id: str) -> Path:
 
 def game_engine(env_id: str) -> str:
     """What `engine="auto"` is for a game: "native" or "ale"."""
-    return "native" if _DEFAULT_IS_NATIVE and env_id not in native_games.DIFFERENT else "ale"
+    return "ale" if env_id in native_games.DIFFERENT else "native"
 
 
 def _warn_of_differences(env_id: str, columns: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ def play(env: rollouts.VectorEnv, one: int, first: int, count: int) -> list[Row]
 
 
 @functools.cache
-def state_of(env_id: str) -> bytes:
-    with make(env_id, 1) as env:
+def state_of(env_id: str, **arguments: object) -> bytes:
+    with make(env_id, 1, **arguments) as env:
         env.reset()
         return env.get_state()[0]

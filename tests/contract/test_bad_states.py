@@ -143,15 +143,21 @@ def test_state_of_an_impossible_paddle_is_refused(env_id: str, strength: float) 
         env.set_state([0], [good])
 
 
+REFUSALS = [("ale", "ALE refuses"), ("native", "is shorter than its parts")]
+
+
+@pytest.mark.parametrize(("engine", "refusal"), REFUSALS)
 @pytest.mark.parametrize("env_id", ATARI_IDS[:1])
-def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) -> None:
-    good = state_of(env_id)
+def test_state_that_the_engine_refuses_puts_back_those_before_it(
+    env_id: str, engine: str, refusal: str
+) -> None:
+    good = state_of(env_id, engine=engine)
     no_emulator = state_without_emulator(good)
-    with make(env_id) as env, make(env_id) as watched:
+    with make(env_id, engine=engine) as env, make(env_id, engine=engine) as watched:
         for one in (env, watched):
             one.reset()
             play(one, 0, 0, 9)
-        with pytest.raises(SpecError, match="state 1 for env_id 2: ALE refuses"):
+        with pytest.raises(SpecError, match=f"state 1 for env_id 2: {refusal}"):
             env.set_state([0, 2], [good, no_emulator])
         assert env.get_state() == watched.get_state()
         assert [play(env, i, 9, 20) for i in range(3)] == [
@@ -159,11 +165,14 @@ def test_state_that_the_engine_refuses_puts_back_those_before_it(env_id: str) ->
         ]
 
 
+@pytest.mark.parametrize(("engine", "refusal"), REFUSALS)
 @pytest.mark.parametrize("env_id", ATARI_IDS[:1])
-def test_state_that_the_engine_refuses_changes_no_game_before_its_first_reset(env_id: str) -> None:
-    good = state_of(env_id)
-    with make(env_id) as env, make(env_id) as watched:
-        with pytest.raises(SpecError, match="state 1 for env_id 2: ALE refuses"):
+def test_state_that_the_engine_refuses_changes_no_game_before_its_first_reset(
+    env_id: str, engine: str, refusal: str
+) -> None:
+    good = state_of(env_id, engine=engine)
+    with make(env_id, engine=engine) as env, make(env_id, engine=engine) as watched:
+        with pytest.raises(SpecError, match=f"state 1 for env_id 2: {refusal}"):
             env.set_state([0, 2], [good, state_without_emulator(good)])
         np.testing.assert_array_equal(env.reset()[0], watched.reset()[0])
         assert [play(env, i, 0, 20) for i in range(3)] == [

@@ -33,7 +33,8 @@ def make_with_one_emulator(folder: Path, **arguments: object) -> tuple[rollouts.
     """Three Breakouts of which only the first that resets has an emulator, and their ROM."""
     shutil.copy(atari.rom_path("ALE/Breakout-v5"), folder)
     os.environ["ALE_ROMS_DIR"] = str(folder)
-    arguments = {"num_threads": 1, "seed": 1, "max_episode_steps": 6} | arguments
+    # our own engine has the ROM in memory by then
+    arguments = {"num_threads": 1, "seed": 1, "max_episode_steps": 6, "engine": "ale"} | arguments
     return rollouts.make_vec("ALE/Breakout-v5", 3, **arguments), folder / "breakout.bin"
 
 
