@@ -105,6 +105,18 @@ def test_modes_are_the_same_in_both_engines(mode: int) -> None:
     compare("ALE/Breakout-v5", 120, mode=mode, difficulty=mode % 2)
 
 
+# the last one's emulator says that the game is over when it starts
+@pytest.mark.parametrize(
+    ("game", "mode", "difficulty"),
+    [("Adventure", 1, 3), ("Adventure", 2, 0), ("TicTacToe3D", 5, 2), ("DemonAttack", 3, 1)],
+)
+def test_modes_chosen_by_memory_are_the_same_in_both_engines(
+    game: str, mode: int, difficulty: int
+) -> None:
+    ended = compare(f"ALE/{game}-v5", 40, mode=mode, difficulty=difficulty)
+    assert (ended > 0) == (game == "DemonAttack")
+
+
 @pytest.mark.parametrize("game", ["Breakout", "Seaquest", "MontezumaRevenge"])
 def test_a_state_goes_on_as_if_it_had_never_been_saved(game: str) -> None:
     env_id = f"ALE/{game}-v5"
