@@ -83,6 +83,8 @@ class AlePlayer:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         path = rom_path(env_id)
         ale: Any = ale_py.ALEInterface()
+        # as ours; else the clock's, and Adventure chooses its modes with random numbers
+        ale.setInt("random_seed", 0)
         ale.setFloat("repeat_action_probability", 0.0)
         ale.setInt("max_num_frames_per_episode", 0)
         ale.loadROM(str(path))

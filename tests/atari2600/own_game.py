@@ -61,7 +61,9 @@ class Twins:
         self.library.game_reset(self.player, self.mode, self.difficulty, self.sticky)
 
     def act(self, action: int) -> None:
-        """A frame of both."""
+        """A frame of both; none of a game that is over, in which ale-py's stands still."""
+        if self.ale.game_over():
+            return
         self.ale.act(ale_py.Action(action))
         self.library.game_act(self.player, action, self.sticky)
 

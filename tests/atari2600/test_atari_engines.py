@@ -105,6 +105,23 @@ def test_modes_are_the_same_in_both_engines(mode: int) -> None:
     compare("ALE/Breakout-v5", 120, mode=mode, difficulty=mode % 2)
 
 
+# without no-ops: Tic-Tac-Toe's FIRE keeps lines of older frames. ALE's Demon Attack is over when it
+# starts
+@pytest.mark.parametrize(
+    ("game", "mode", "difficulty", "noop_max"),
+    [
+        *(("Adventure", 1, 3, 30), ("Adventure", 2, 0, 30), ("TicTacToe3D", 5, 2, 30)),
+        *(("TicTacToe3D", 0, 2, 0), ("DemonAttack", 3, 0, 30)),
+    ],
+)
+def test_modes_chosen_by_memory_are_the_same_in_both_engines(
+    game: str, mode: int, difficulty: int, noop_max: int
+) -> None:
+    options = {"mode": mode, "difficulty": difficulty, "noop_max": noop_max}
+    ended = compare(f"ALE/{game}-v5", 40, repeat_action_probability=0.25, **options)
+    assert (ended > 0) == (game == "DemonAttack")
+
+
 @pytest.mark.parametrize("game", ["Breakout", "Seaquest", "MontezumaRevenge"])
 def test_a_state_goes_on_as_if_it_had_never_been_saved(game: str) -> None:
     env_id = f"ALE/{game}-v5"

@@ -22,8 +22,9 @@ FEW = [
     *("adventure", "blackjack", "breakout", "pong", "seaquest", "montezuma_revenge", "robotank"),
     *("tutankham", "ms_pacman", "road_runner", "wizard_of_wor", "elevator_action", "berzerk"),
 ]
-# whose modes depend on random numbers, on RAM or on the difficulty
-OTHER_MODES = {"adventure", "demon_attack", "tic_tac_toe_3d"}
+# whose SELECT is pressed until RAM has the mode: how often depends on random numbers, on the game
+# before and on the difficulty
+WATCHED_MODES = ("adventure", "demon_attack", "tic_tac_toe_3d")
 # sticky actions within a reset, which differ; environments reset without
 OTHER_RESETS = {("double_dunk", 0.25)}
 
@@ -71,8 +72,22 @@ def test_many_frames_equal_ale_py_from_power_on(
     twins.close()
 
 
+@pytest.mark.parametrize("sticky", [0.0, 0.25])
+@pytest.mark.parametrize("rom", WATCHED_MODES)
+def test_modes_chosen_by_memory_equal_ale_py(library: ctypes.CDLL, rom: str, sticky: float) -> None:
+    twins = Twins(library, rom, 11, sticky)
+    modes, difficulties = twins.ale.getAvailableModes(), twins.ale.getAvailableDifficulties()
+    rng = np.random.default_rng(2)
+    for mode, difficulty in rng.permutation([(m, d) for m in modes for d in difficulties]):
+        twins.reset(int(mode), int(difficulty))
+        play(twins, int(rng.integers(1, 20)), f"{rom} mode {mode} difficulty {difficulty}")
+        twins.reset()
+        assert not twins.difference(), f"{rom} mode {mode} difficulty {difficulty} again"
+    twins.close()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("rom", [rom for rom in ROMS if rom not in OTHER_MODES])
+@pytest.mark.parametrize("rom", ROMS)
 def test_modes_and_difficulties_equal_ale_py(library: ctypes.CDLL, rom: str) -> None:
     twins = Twins(library, rom)
     difficulties = twins.ale.getAvailableDifficulties()

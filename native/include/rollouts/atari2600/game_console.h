@@ -14,6 +14,7 @@ inline constexpr U32 kSystemSeed = 4753849;  // ale-py's setting system_random_s
 // resistance of a paddle: the least, and what a frame of turning changes
 inline constexpr I32 kLeastTurned = 27450;
 inline constexpr I32 kTurn = 23000;
+inline constexpr I32 kMaxPresses = 1000;  // of a key until RAM is as a mode wants it: some dozens
 
 struct GameConsole {
   Console console;
@@ -148,6 +149,18 @@ inline ROLLOUTS_HD I32 DrawAction(GameConsole& g, I32 action, float repeat_proba
   return action;
 }
 
+// SELECT for some frames more, which are drawn, then released, then an action that does nothing.
+inline ROLLOUTS_HD void PressRandomly(GameConsole& g, I32 frames, float repeat_probability) {
+  U8& switches = g.console.inputs.switches;
+  const U8 released = switches;
+  switches = released & ~2;
+  RunFrames(g, frames + static_cast<I32>(Draw(g.sticky_random) % 256));
+  switches = released;
+  RunFrame(g);
+  SetHands(g, DrawAction(g, 0, repeat_probability));
+  RunFrame(g);
+}
+
 // Presses the keys of a mode (see Game::modes).
 inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat_probability) {
   U8& switches = g.console.inputs.switches;
@@ -157,6 +170,13 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
     const I32 frames = ParseNumber(keys);
     I32 times = 1;
     if (*keys == 'x') times = ParseNumber(++keys);
+    const U8* watched = nullptr;
+    I32 wanted = 0;
+    if (*keys == '@') {
+      watched = g.console.riot.ram + ParseNumber(++keys) - 128;
+      wanted = ParseNumber(++keys);
+      times = kMaxPresses;
+    }
     I32 action = 0;
     if (key == 'f') action = 1;
     if (key == 'u') action = 2;
@@ -168,6 +188,11 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
     if (drawn) ++keys;
     while (*keys == ' ') ++keys;
     for (; times > 0; --times) {
+      if (watched && *watched == wanted) break;
+      if (key == 's') {
+        PressRandomly(g, frames, repeat_probability);
+        continue;
+      }
       if (drawn) {
         for (I32 i = 0; i < frames; ++i) {
           SetHands(g, DrawAction(g, action, repeat_probability));

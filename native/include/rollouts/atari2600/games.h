@@ -25,7 +25,9 @@ struct Game {
   // Every mode's number, a colon, and the keys that choose it and start the game; semicolons between
   // modes. A key is a letter, a number of frames, and "x" with how many times if not once:
   // S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r: UP, DOWN, LEFT,
-  // RIGHT; j: UP and FIRE. With "?" behind it, it is a sticky action. The first mode is the default.
+  // RIGHT; j: UP and FIRE. With "?" behind it, it is a sticky action. s: SELECT for up to 255 frames
+  // more, at random. With "@address=value" behind it, it is pressed until RAM has that value there:
+  // not at all, if it does at once. The first mode is the default.
   const char* modes;
 };
 

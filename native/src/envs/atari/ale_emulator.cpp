@@ -19,7 +19,8 @@ class AleEmulator final : public AtariEmulator {
   }
 
   std::int32_t Act(const AtariPress& press) override {
-    at_start_ = false;
+    // a game that is over when it starts stays there
+    at_start_ = at_start_ && ale_->GameOver();
     return ale_->Act(press.action, press.strength);
   }
   bool GameOver() const override { return ale_->GameOver(); }

@@ -113,6 +113,8 @@ class NativeEmulator final : public AtariEmulator {
   void Restart() override { GoOn(*native_->start, *native_->start_rules); }
 
   std::int32_t Act(const AtariPress& press) override {
+    // nothing goes on behind the end. ALE's Demon Attack is over when it starts in modes 3, 5 and 7
+    if (rules_->GameOver()) return 0;
     const AleAction action = actions_.at(static_cast<std::size_t>(press.action));
     atari2600::Act(*console_, action, /*repeat_probability=*/0, press.strength);
     rules_->Step();
