@@ -159,7 +159,7 @@ class _Everything(contextlib.ExitStack):
             self._kill_worker()
         self._coordinator.publish_weights(self._policy.weights())
         for _ in range(8):
-            for fragment in self._coordinator.get_fragments(2, timeout_s=120.0):
+            for fragment in self._coordinator.get_fragments(2, timeout_s=600.0):
                 self._replay.add_batch(fragment)
         with contextlib.suppress(TimeoutError):  # before there is enough
             batch = self._replay.sample(256, timeout_s=0.0)
