@@ -254,7 +254,10 @@ TEST(TanhGaussianHead, IsScaledToItsBounds) {
 
 TEST(EpsilonGreedyHead, TakesTheFirstBestWithoutEpsilon) {
   for (const bool deterministic : {false, true}) {
-    const Head head{HeadKind::kEpsilonGreedy, deterministic, deterministic ? 1.0f : 0.0f, kSeed};
+    const Head head{.kind = HeadKind::kEpsilonGreedy,
+                    .deterministic = deterministic,
+                    .epsilon = deterministic ? 1.0f : 0.0f,
+                    .seed = kSeed};
     Chosen chosen(head, Keys(), 3,
                   [](std::int32_t k, std::int32_t c) { return k >= c % 3 ? 1.0f : 0.0f; });
     for (std::int32_t c = 0; c < kColumns; ++c) {
@@ -269,7 +272,7 @@ TEST(EpsilonGreedyHead, OneWordSaysWhetherAndTheNextWhich) {
   int explored = 0;
   for (std::uint32_t step = 0; step < 100; ++step) {
     const NoiseKeys keys = Keys(7, step);
-    Chosen chosen({HeadKind::kEpsilonGreedy, false, 0.375f, kSeed}, keys, 5,
+    Chosen chosen({.kind = HeadKind::kEpsilonGreedy, .epsilon = 0.375f, .seed = kSeed}, keys, 5,
                   [](std::int32_t k, std::int32_t) { return k == 2 ? 1.0f : 0.0f; });
     for (std::int32_t c = 0; c < kColumns; ++c) {
       const bool explores = UniformOfWord(WordOf(keys, c, 0, 0)) < 0.375;
