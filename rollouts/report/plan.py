@@ -36,7 +36,7 @@ PEERS = {
     "mujoco-batch": Installable("mujoco.batch", "pip install 'mujoco>=4'"),
     "rollouts-ale": Installable("ale_py", "pip install 'rollouts[atari]'"),
     "warpdrive": Installable("example_envs", "pip install --no-deps rl-warp-drive"),
-    "supersuit": Installable("supersuit", "pip install 'rollouts[bench]'"),
+    "supersuit": Installable("supersuit", "pip install supersuit mpe2"),
     "all-pairs": Installable("rollouts", ""),
     "envpool-torch": Installable("envpool", "pip install 'envpool>=1.2'"),
     "sb3": Installable("stable_baselines3", "pip install 'rollouts[sb3]'"),
