@@ -252,6 +252,7 @@ class DeviceCollector:
         for acting in self._acting.values():
             acting.refresh()
         if self._must_reset:
+            self._side.join()
             obs, _ = self.env.reset()
             obs = obs if isinstance(obs, dict) else {next(iter(self._rows)): obs}
             self._last_obs, self._must_reset = dict(obs), False
@@ -267,19 +268,22 @@ class DeviceCollector:
             for launch in arena.policy_launches[name]:
                 self._acting[name].fill(launch)
                 launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
+        # a rollout that raises leaves the environments somewhere in it
+        self._must_reset = True
         if self._prefetches:
             with self._side.begin():
                 self._run(arena)
         else:
             self._run(arena)
+        self._must_reset = False
         return _Begun(arena, versions)
 
     def _run(self, arena: DeviceArena) -> None:
         if arena.graph is None:
             self._steps(arena)
         else:
-            keys = [(one.key, arena.launch_bytes) for one in self._acting.values()]
-            arena.graph.run(keys, lambda: self._steps(arena))
+            key = (arena.launch_bytes, *(one.key for one in self._acting.values()))
+            arena.graph.run(key, lambda: self._steps(arena))
         self.env.count_steps(self.rollout_length)
 
     def _steps(self, arena: DeviceArena) -> None:

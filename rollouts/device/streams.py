@@ -29,8 +29,10 @@ class SideStream:
             return
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            yield
-            self._done = self._stream.record_event()
+            try:
+                yield
+            finally:
+                self._done = self._stream.record_event()
 
     def join(self) -> None:
         """Has what the caller launches from here on follow what was begun; does not wait."""

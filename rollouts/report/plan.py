@@ -386,7 +386,7 @@ SECTIONS = (
         "Learning takes most of the time, and is the same for all.",
         (
             _measure(
-                "bench-solve --env-id CartPole-v1 --target 450 --repeats 1",
+                "bench-solve --env-id CartPole-v1 --target 450 --repeats 3",
                 needs="torch stable_baselines3",
                 timeout_s=900.0,
             ),

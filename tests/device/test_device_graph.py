@@ -154,6 +154,25 @@ def test_weights_that_cannot_be_read_cost_no_rollout() -> None:
     assert_same(collector.collect().copied(), expected.collect().copied())
 
 
+def test_after_a_rollout_that_failed_episodes_begin_anew() -> None:
+    collector = make("torch")
+    collector.collect()
+    module, calls = collector.policies[""].module, []
+
+    def fail_in_the_middle(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 5:
+            raise RuntimeError("a layer of the user's own")
+
+    hook = module.register_forward_pre_hook(fail_in_the_middle)
+    with pytest.raises(RuntimeError, match="of the user's own"):
+        collector.collect()
+    hook.remove()
+    rollout = collector.collect()
+    assert (rollout.episode_length[0] == 1).all()
+    assert torch.isfinite(rollout.obs).all() and (rollout.obs[0].abs() <= 0.05).all()
+
+
 def test_only_one_rollout_is_ahead() -> None:
     with pytest.raises(SpecError, match="prefetch"):
         make("native", prefetch=2)
