@@ -19,6 +19,8 @@ from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
 from rollouts.pool.registry import is_env_id, is_multi_agent
 
+from .masks import WithActionMasks
+
 Array = NDArray[Any]
 
 PREFIX = "rollouts/"
@@ -78,13 +80,18 @@ class EnvCreator:
 
     Attributes:
       env_id: As for `rollouts.make_vec`.
-      options: Keyword arguments of `rollouts.make_vec`; env_config overrides them.
+      options: Keyword arguments of `rollouts.make_vec`, and action_masks; env_config overrides
+        them.
     """
 
     env_id: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, env_config: Mapping[str, Any]) -> RolloutsVectorEnv:
+    def has_action_masks(self, env_config: Mapping[str, Any]) -> bool:
+        """Whether observations shall be dicts with masks of actions."""
+        return bool({**self.options, **env_config}.get("action_masks"))
+
+    def __call__(self, env_config: Mapping[str, Any]) -> RolloutsVectorEnv | WithActionMasks:
         """Makes the environments of one of RLlib's own runners.
 
         Raises:
@@ -106,10 +113,12 @@ class EnvCreator:
 
     def make(
         self, num_envs: int, env_config: Mapping[str, Any], mode: AutoresetMode
-    ) -> RolloutsVectorEnv:
+    ) -> RolloutsVectorEnv | WithActionMasks:
         """Makes `num_envs` environments in an autoreset mode that the caller can handle."""
         arguments = self._arguments(num_envs, env_config)
-        return RolloutsVectorEnv(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        arguments["env_options"].pop("action_masks", None)
+        env = RolloutsVectorEnv(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        return WithActionMasks(env) if self.has_action_masks(env_config) else env
 
     def make_agents(
         self, num_envs: int, env_config: Mapping[str, Any], mode: AutoresetMode
@@ -155,7 +164,8 @@ def register(env_id: str, name: str | None = None, **options: Any) -> str:
       env_id: One of `rollouts.env_ids()`, or of `rollouts.multi_agent_ids()` for our own runner.
       name: What RLlib shall know them by; None: "rollouts/" and the id.
       options: Keyword arguments of `rollouts.make_vec`, such as max_episode_steps or an
-        environment's own options; the config's env_config overrides them.
+        environment's own options, and action_masks=True for observations that are dicts of
+        "action_mask" and "observations"; the config's env_config overrides them.
 
     Returns:
       The name, for `config.environment(env=...)`.

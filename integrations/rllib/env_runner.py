@@ -30,7 +30,7 @@ from .engine import ModuleEngine
 from .env import BatchSteps, EnvCreator, context_of, creator_of, require_next_step
 from .inference_threads import InferenceThreads, can_split
 from .native import NativeActor
-from .plain import config_reason, connector_reason
+from .plain import changes_obs, config_reason, connector_reason
 from .segment import Block, Ended, Segment
 
 Array = NDArray[Any]
@@ -136,8 +136,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._module_reason = ""
         if self.env is None or self.module is None or self._creator is None:
             return
-        # custom connectors may change what the module sees
-        if connector_reason(self) or self._connects_before_module():
+        if connector_reason(self) or changes_obs(self):
             return
         self._module_reason = check_module(
             self.module, self.env.single_observation_space, self.env.single_action_space
@@ -374,9 +373,6 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
     @property
     def _keeps_infos(self) -> bool:
         return self.config._learner_connector is not None
-
-    def _connects_before_module(self) -> bool:
-        return self.config._env_to_module_connector is not None
 
     def _end_threads(self) -> None:
         if self._threads is not None:

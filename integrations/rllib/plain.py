@@ -58,6 +58,8 @@ def config_reason(runner: Any) -> str:
         for each in runner._callbacks:
             if getattr(type(each), name) is not getattr(RLlibCallback, name):
                 return f"{type(each).__name__} has the callback {name}"
+    if _has_action_masks(runner):
+        return "observations have action masks"
     if not config.episodes_to_numpy:
         return "episodes_to_numpy is False"
     if config._env_to_module_connector is not None:
@@ -65,6 +67,16 @@ def config_reason(runner: Any) -> str:
     if config._module_to_env_connector is not None:
         return "the config has a module_to_env_connector"
     return ""
+
+
+def changes_obs(runner: Any) -> bool:
+    """Whether the module sees something else than what the pool's buffers have."""
+    return runner.config._env_to_module_connector is not None or _has_action_masks(runner)
+
+
+def _has_action_masks(runner: Any) -> bool:
+    creator = runner._creator
+    return creator is not None and creator.has_action_masks(runner.config.env_config)
 
 
 def connector_reason(runner: Any) -> str:

@@ -86,3 +86,55 @@ def test_rl_games_finds_it() -> None:
         ended += int(dones.sum())
     assert ended
     assert not adapter.RolloutsVecEnv("", 1, env_name="CartPole-v1").has_action_masks()
+
+
+def test_rllib_modules_read_it() -> None:
+    pytest.importorskip("ray.rllib", exc_type=ImportError)
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+    from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
+    from rollouts.integrations import rllib
+
+    spec = RLModuleSpec(
+        module_class=ActionMaskingTorchRLModule, model_config=DefaultModelConfig(fcnet_hiddens=[8])
+    )
+    for runner_cls in (rllib.RolloutsEnvRunner, SingleAgentEnvRunner):
+        config = PPOConfig().environment(rllib.register(ENV_ID, action_masks=True))
+        config.env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=6,
+            gym_env_vectorize_mode="vector_entry_point",
+            env_runner_cls=runner_cls,
+        )
+        config.rl_module(rl_module_spec=spec).debugging(seed=1)
+        runner: Any = runner_cls(config=config)
+        assert getattr(runner, "slow_reason", "masks").endswith("masks")
+        episodes = [each.to_numpy() for each in runner.sample(num_timesteps=600)]
+        assert any(each.is_terminated for each in episodes)
+        forbidden = 0
+        for each in episodes:
+            masks = each.observations.data["action_mask"]
+            expected = allowed(each.observations.data["observations"])
+            np.testing.assert_array_equal(masks, expected)
+            actions = each.get_actions()
+            assert np.take_along_axis(masks[: len(actions)], actions[:, None], 1).all()
+            forbidden += int((masks == 0).sum())
+        assert forbidden
+        runner.stop()
+    algorithm = config.env_runners(env_runner_cls=rllib.RolloutsEnvRunner).build_algo()
+    learned = algorithm.train()["learners"]["default_policy"]
+    assert np.isfinite(learned["policy_loss"])
+    algorithm.stop()
+
+
+def test_rllib_refuses_masks_where_there_are_none() -> None:
+    pytest.importorskip("ray.rllib", exc_type=ImportError)
+    from rollouts.integrations import rllib
+
+    from rollouts.errors import SpecError
+
+    creator = rllib.EnvCreator("CartPole-v1", {"action_masks": True})
+    with pytest.raises(SpecError, match="leave action_masks out"):
+        creator({"num_envs": 2})
