@@ -31,6 +31,10 @@ class Processes:
                 self.device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
                 torch.cuda.set_device(self.device)
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+            # apart from gradients': the default group outlives `destroy_process_group` where
+            # DistributedDataParallel was used, and a thread of Gloo that lets go of a tensor of
+            # Python while the interpreter ends aborts the process
+            self._sums = dist.new_group()
 
     @property
     def is_first(self) -> bool:
@@ -44,10 +48,12 @@ class Processes:
     def add_up(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
         if self.count > 1:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=self._sums)
         return tensor
 
     def close(self) -> None:
         """Parts from the others; may be called twice."""
         if self.count > 1 and dist.is_initialized():
+            dist.destroy_process_group(self._sums)
+            del self._sums  # ends its threads
             dist.destroy_process_group()
