@@ -119,7 +119,7 @@ def _soak(args: argparse.Namespace, *, command: str) -> None:
     soak: Any = importlib.import_module("rollouts.report.soak")
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.touch()
+        args.out.open("a").close()
     except OSError as error:
         raise SpecError(f"{args.out} cannot be written ({error}): give another --out") from error
     samples: list[dict[str, Any]] = []

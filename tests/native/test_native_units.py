@@ -18,7 +18,7 @@ CACHE = HERE.parents[1] / "build" / "units"
 OBJECTS = {
     "policy": (
         ("policy/network", "policy/kernels", "policy/kernels_baseline", "policy/native_policy"),
-        ("kernel_sets", "network", "kernels", "heads"),
+        ("kernel_sets", "network", "kernels", "registers", "heads"),
     ),
     "rollouts": (
         (
@@ -48,9 +48,10 @@ OBJECTS = {
         ("core", "options", "steps", "returns", "main"),
     ),
 }
+SOURCES = {path.stem.removeprefix("units_"): path for path in UNITS.rglob("*.cpp")}
 NAMES = sorted(
     f"{suite}.{name}"
-    for source in UNITS.glob("*.cpp")
+    for source in SOURCES.values()
     for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", source.read_text(), re.MULTILINE)
 )
 
@@ -60,10 +61,11 @@ pytestmark = [needs_compiler, pytest.mark.system]
 def compiled(name: str) -> Path:
     """An object of `OBJECTS`, made anew where a source or a header has changed."""
     command = [str(GXX), "-std=c++20", "-O1", "-pthread", "-ffp-contract=off", "-Wall", "-Wextra"]
-    command += ["-Werror", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", "-MMD", "-c"]
+    command += ["-Werror", "-MMD", "-c"]
+    command += [f"-I{folder}" for folder in (NATIVE / "include", NATIVE / "src", UNITS)]
     parts, tests = OBJECTS[name]
     sources = [NATIVE / "src" / f"{part}.cpp" for part in parts]
-    sources += [UNITS / f"units_{test}.cpp" for test in tests]
+    sources += [SOURCES[test] for test in tests]
     *first, last = map(str, sources)
     included = [option for source in first for option in ("-include", source)]
     return make(CACHE / f"{name}.o", [*command, *included, last], sources)
@@ -92,8 +94,7 @@ def test_names_are_those_of_the_program(outcomes: dict[str, str]) -> None:
 
 
 def test_every_source_is_compiled() -> None:
-    compiled_names = {f"units_{name}.cpp" for _, tests in OBJECTS.values() for name in tests}
-    assert compiled_names == {source.name for source in UNITS.glob("*.cpp")}
+    assert {name for _, tests in OBJECTS.values() for name in tests} == set(SOURCES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@
 #include "rollouts/support/errors.h"
 #include "units.h"
 #include "units_counting.h"
-#include "units_policy.h"
+#include "policy/units_policy.h"
 
 namespace rollouts::policy {
 namespace {
