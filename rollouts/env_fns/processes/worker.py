@@ -140,6 +140,8 @@ class _Worker:
         # one array and nothing else: nearly every environment
         only = len(self._obs) == 1 and not self._object_leaves and not self._obs[0][0].path
         self._only_obs = self._obs[0][1] if only else None
+        self._only_shape = self._obs[0][0].shape if only else ()
+        self._only_rows = [self._obs[0][1][row, ...] for row in range(len(envs))] if only else []
         # an environment that begins an episode, whatever the action
         self._must_reset = [True] * len(envs)
         self._is_broken = [False] * len(envs)
@@ -173,6 +175,9 @@ class _Worker:
 
     def _step(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> None:
         actions = self._actions_of(rows, objects)
+        at = slice(None) if isinstance(rows, range) else rows
+        for flags in (self._terminated, self._truncated, self._was_reset):
+            flags[at] = False
         times = self._timer.begin()
         for row, action in zip(rows, actions, strict=True):
             self._step_one(row, action)
@@ -216,19 +221,17 @@ class _Worker:
                     obs, info = self._begin(row, None, None)
                 else:
                     self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
+                self._terminated[row] = terminated
+                self._truncated[row] = truncated
             self._reward[row] = reward
-            self._terminated[row] = terminated
-            self._truncated[row] = truncated
-            self._was_reset[row] = False
             self._show(row, obs, info, record)
         except Exception as error:
             self._fail(row, Failure.of(error))
 
     def _show(self, row: int, obs: Any, info: dict[str, Any], record: Record | None) -> None:
         """Writes what a row shows, and notes what it has beside arrays."""
-        array = self._only_obs
-        if array is not None and type(obs) is np.ndarray and obs.shape == array.shape[1:]:
-            array[row] = obs
+        if type(obs) is np.ndarray and obs.shape == self._only_shape and self._only_rows:
+            self._only_rows[row][...] = obs
             objects: tuple[Any, ...] = ()
         else:
             objects = self._write(row, obs)
