@@ -37,7 +37,7 @@ BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "one byte more": (lambda state: state + b"\0", "header says otherwise"),
     "not a state": (lambda state: b"x" * 500, "not a state"),
     "other magic": (lambda state: damaged(state, 3), "not a state"),
-    "later version": (lambda state: with_version(state, 2), "format version 2"),
+    "later version": (lambda state: with_version(state, 3), "format version 3"),
     "checksum": (lambda state: damaged(state, HEADER.size - 1, 7), "damaged"),
     "type name": (lambda state: damaged(state, HEADER.size), "damaged"),
     "fingerprint": (lambda state: damaged(state, 16), "damaged"),
@@ -107,15 +107,27 @@ def test_state_of_another_game_is_refused() -> None:
         env.set_state(None, [state_of("ALE/Breakout-v5")])
 
 
+def rotated(value: int, by: int) -> int:
+    """64 bits, to the left."""
+    value %= 2**64
+    return (value << by | value >> 64 - by) % 2**64
+
+
 def sealed(state: bytes) -> bytes:
-    """The state with the checksum of what it holds now (FNV-1a, 64 bits)."""
-    value = 0xCBF29CE484222325
-    for byte in state[: HEADER.size - 8] + state[HEADER.size :]:
-        value = (value ^ byte) * 0x100000001B3 % 2**64
+    """The state with the checksum of what it holds now: native/.../support/checksum.h."""
+    checked = state[: HEADER.size - 8] + state[HEADER.size :]
+    prime, lanes = 0x9E3779B185EBCA87, [1, 2, 3, 4]
+    # whole blocks of 32 bytes, and one that zeros fill, if only they
+    padded = checked + bytes(32 - len(checked) % 32)
+    for at, (word,) in enumerate(struct.iter_unpack("<Q", padded)):
+        lanes[at % 4] = rotated((lanes[at % 4] ^ word) * prime, 29)
+    value = len(checked)
+    for lane in lanes:
+        value = rotated((value ^ lane) * prime, 31)
     return state[: HEADER.size - 8] + value.to_bytes(8, "little") + state[HEADER.size :]
 
 
-def test_checksum_is_fnv_1a() -> None:
+def test_checksum_is_the_documented_one() -> None:
     state = state_of("CartPole-v1")
     assert sealed(state) == state
 

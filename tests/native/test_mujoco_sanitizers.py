@@ -26,6 +26,7 @@ SOURCES = [
     *sorted((NATIVE / "src" / "envs" / "dm_control").glob("*.cpp")),
     *sorted((NATIVE / "src" / "envs" / "mujoco").glob("*.cpp")),
     NATIVE / "src" / "support" / "options.cpp",
+    NATIVE / "src" / "support" / "checksum.cpp",
     NATIVE / "src" / "support" / "state.cpp",
 ]
 SCENARIOS = [

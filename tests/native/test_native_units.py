@@ -42,8 +42,8 @@ OBJECTS = {
     "plugin": (("plugin/plugin_batch", "engines/shared_library"), ("plugin",)),
     "support": (
         (
-            *("support/huge_pages", "support/moments", "support/options", "support/page_memory"),
-            "support/state",
+            *("support/checksum", "support/huge_pages", "support/moments", "support/options"),
+            *("support/page_memory", "support/state"),
         ),
         ("core", "options", "steps", "returns", "main"),
     ),

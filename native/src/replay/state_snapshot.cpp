@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/replay/state_snapshot.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
 #include <utility>
 
 #include "rollouts/support/state.h"
@@ -13,45 +10,8 @@ namespace {
 
 // Least bytes of a piece: large enough for a file, small beside a store.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-constexpr std::uint64_t kPrime = 0x9E3779B185EBCA87u;
 
 }  // namespace
-
-// Four interleaved hashes of 64-bit words, each a bijection of its last word: a change within
-// one word always shows. As fast as memory, unlike FNV-1a's one byte at a time.
-void Checksum::AddBlock(const std::uint8_t* block) {
-  for (std::size_t i = 0; i < 4; ++i) {
-    std::uint64_t word;
-    std::memcpy(&word, block + 8 * i, sizeof(word));
-    lane_[i] = std::rotl((lane_[i] ^ word) * kPrime, 29);
-  }
-}
-
-void Checksum::Add(std::span<const std::uint8_t> bytes) {
-  if (bytes.empty()) return;
-  const std::size_t kept = count_ % kBlock;
-  count_ += bytes.size();
-  // pieces end anywhere: what does not fill a block waits for the next one
-  if (kept > 0) {
-    const std::size_t taken = std::min(kBlock - kept, bytes.size());
-    std::memcpy(rest_ + kept, bytes.data(), taken);
-    bytes = bytes.subspan(taken);
-    if (kept + taken < kBlock) return;
-    AddBlock(rest_);
-  }
-  for (; bytes.size() >= kBlock; bytes = bytes.subspan(kBlock)) AddBlock(bytes.data());
-  if (!bytes.empty()) std::memcpy(rest_, bytes.data(), bytes.size());
-}
-
-std::uint64_t Checksum::value() const {
-  // a copy, so that more may be added after it was asked for
-  Checksum last = *this;
-  std::memset(last.rest_ + count_ % kBlock, 0, kBlock - count_ % kBlock);
-  last.AddBlock(last.rest_);
-  std::uint64_t sum = count_;
-  for (const std::uint64_t value : last.lane_) sum = std::rotl((sum ^ value) * kPrime, 31);
-  return sum;
-}
 
 StateSnapshot::StateSnapshot(const ChunkLayout& layout, ChunkAllocator& allocator,
                              std::vector<ChunkImage> chunks, std::vector<std::uint8_t> opening,

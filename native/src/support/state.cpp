@@ -4,11 +4,13 @@
 #include <bit>
 #include <cstddef>
 
+#include "rollouts/support/checksum.h"
+
 namespace rollouts {
 namespace {
 
 constexpr char kMagic[8] = {'r', 'o', 'l', 'l', 'o', 'u', 't', 's'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 // What state.h describes, as it lies in memory.
 struct Header {
@@ -22,7 +24,7 @@ struct Header {
 static_assert(sizeof(Header) == 40);
 static_assert(std::endian::native == std::endian::little, "states are little-endian");
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo). Every change within one byte changes it.
+// FNV-1a, 64 bits (Fowler, Noll, Vo), of options. Every change within one byte changes it.
 class Hash {
  public:
   void Add(std::span<const std::uint8_t> bytes) {
@@ -41,12 +43,12 @@ class Hash {
 };
 
 // Of all bytes but its own.
-std::uint64_t Checksum(std::span<const std::uint8_t> sealed) {
+std::uint64_t ChecksumOf(std::span<const std::uint8_t> sealed) {
   constexpr std::size_t kBefore = offsetof(Header, checksum);
-  Hash hash;
-  hash.Add(sealed.first(kBefore));
-  hash.Add(sealed.subspan(sizeof(Header)));
-  return hash.value();
+  Checksum checksum;
+  checksum.Add(sealed.first(kBefore));
+  checksum.Add(sealed.subspan(sizeof(Header)));
+  return checksum.value();
 }
 
 // Of an option, for the fingerprint.
@@ -90,7 +92,7 @@ Opened Open(std::span<const std::uint8_t> sealed) {
                     " bytes, its header says otherwise");
   }
   // last: it reads all bytes, and of what is wrong it says least
-  if (header.checksum != Checksum(sealed)) throw SpecError("is damaged: its checksum is wrong");
+  if (header.checksum != ChecksumOf(sealed)) throw SpecError("is damaged: its checksum is wrong");
 
   return {{body.begin(), body.begin() + header.type_bytes},
           header.fingerprint,
@@ -119,7 +121,7 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
   sealed.insert(sealed.end(), kind.type.begin(), kind.type.end());
   sealed.insert(sealed.end(), state.begin(), state.end());
 
-  header.checksum = Checksum(sealed);
+  header.checksum = ChecksumOf(sealed);
   std::memcpy(sealed.data(), &header, sizeof(header));
   return sealed;
 }

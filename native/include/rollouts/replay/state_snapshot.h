@@ -4,28 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "rollouts/replay/chunk.h"
 #include "rollouts/replay/state_parts.h"
+#include "rollouts/support/checksum.h"
 
 namespace rollouts::replay {
-
-// A checksum of bytes that come in pieces. It finds damage, not forgery.
-class Checksum {
- public:
-  void Add(std::span<const std::uint8_t> bytes);
-  std::uint64_t value() const;
-
- private:
-  static constexpr std::size_t kBlock = 32;
-  void AddBlock(const std::uint8_t* block);
-
-  std::uint64_t lane_[4] = {1, 2, 3, 4};
-  std::uint64_t count_ = 0;
-  std::uint8_t rest_[kBlock] = {};
-};
 
 // Hands the bytes out in pieces, so that a store need not fit into memory twice. The store goes
 // on meanwhile: the chunks that are not handed out yet stay as they are. While there are such

@@ -6,8 +6,7 @@
 //   fingerprint       uint64       state bytes uint64    checksum    uint64
 //   type              its name     state       an EpisodeClock, then the environment
 //
-// Numbers are little-endian. The checksum is FNV-1a over everything else: it finds
-// damage, not forgery.
+// Numbers are little-endian. The checksum is that of support/checksum.h over everything else.
 #pragma once
 
 #include <cstdint>
