@@ -31,9 +31,9 @@ class Processes:
                 self.device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
                 torch.cuda.set_device(self.device)
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-            # apart from gradients': the default group outlives `destroy_process_group` where
-            # DistributedDataParallel was used, and a thread of Gloo that lets go of a tensor of
-            # Python while the interpreter ends aborts the process
+            # A group of its own, whose threads end in `close`. Those of the default group do not
+            # where DistributedDataParallel was used, and a thread of Gloo that frees a tensor of
+            # Python while the interpreter ends aborts the process.
             self._sums = dist.new_group()
 
     @property

@@ -23,6 +23,9 @@ What to change, the weakest and the strongest:
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"
 
+    # observations of "action_mask" and "observations", for modules that mask their logits
+    config.environment(rllib.register("MyEnv-v0", action_masks=True))
+
     # images stay uint8 until they are on the learner's or runner's device
     config.rl_module(rl_module_spec=rllib.image_module(config))
 

@@ -117,7 +117,7 @@ def sealed(state: bytes) -> bytes:
     """The state with the checksum of what it holds now: native/.../support/checksum.h."""
     checked = state[: HEADER.size - 8] + state[HEADER.size :]
     prime, lanes = 0x9E3779B185EBCA87, [1, 2, 3, 4]
-    # whole blocks of 32 bytes, and one that zeros fill, if only they
+    # blocks of 32 bytes; zeros fill the last one, which may have nothing else
     padded = checked + bytes(32 - len(checked) % 32)
     for at, (word,) in enumerate(struct.iter_unpack("<Q", padded)):
         lanes[at % 4] = rotated((lanes[at % 4] ^ word) * prime, 29)
