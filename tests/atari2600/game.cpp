@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "rollouts/atari2600/decoded_rom.h"
 #include "rollouts/atari2600/game_console.h"
 
 namespace {
@@ -12,8 +13,14 @@ using namespace rollouts::atari2600;
 
 struct Player {
   std::vector<U8> rom;
+  std::unique_ptr<DecodedRom> decoded;
   GameConsole console;
 };
+
+void Decode(Player& player, const Game& game) {
+  player.decoded = std::make_unique<DecodedRom>(game.kind, player.rom.data(),
+                                                static_cast<I32>(player.rom.size()));
+}
 
 }  // namespace
 
@@ -25,13 +32,18 @@ Player* game_new(const U8* rom, int size, unsigned seed) {
   if (!game) return nullptr;
   auto player = std::make_unique<Player>();
   player->rom.assign(rom, rom + size);
-  PowerOn(player->console, *game, player->rom.data(), seed);
+  Decode(*player, *game);
+  PowerOn(player->console, *game, player->rom.data(), seed, player->decoded->get());
   return player.release();
 }
 
 Player* game_clone(const Player* player) {
-  auto copy = std::make_unique<Player>(*player);
-  Attach(copy->console, *player->console.game, copy->rom.data());
+  const Game& game = *player->console.game;
+  auto copy = std::make_unique<Player>();
+  copy->rom = player->rom;
+  copy->console = player->console;
+  Decode(*copy, game);
+  Attach(copy->console, game, copy->rom.data(), copy->decoded->get());
   return copy.release();
 }
 

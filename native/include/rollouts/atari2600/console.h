@@ -14,6 +14,7 @@ using U8 = std::uint8_t;
 using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
+using I16 = std::int16_t;
 using I32 = std::int32_t;
 
 inline constexpr I32 kWidth = 160;          // pixels of a line that are shown
@@ -116,8 +117,19 @@ struct Dpc {
   U8 random = 1;
 };
 
+struct Console;
+struct Instruction;
+
+// A ROM whose instructions were decoded, and what runs them in place of Execute: see decoded_rom.h.
+struct Decoded {
+  using Run = void(Console& c, const Instruction* records, I32 end);
+  const Instruction* records = nullptr;
+  Run* run = nullptr;
+};
+
 struct Cartridge {
   const U8* rom = nullptr;  // borrowed, of all environments of the game
+  const Decoded* decoded = nullptr;  // of it, or null; borrowed as well
   U32 slices[4] = {};       // offset in rom of each KiB at 0x1000
   U8 bank = 0;
   U8 ram[128] = {};

@@ -120,7 +120,7 @@ namespace rollouts::atari2600 {
 // Does all rounds but the last of two loops that only wait: DEX or DEY with a branch, and LDA, LDX
 // or LDY of the timer with one. `code` is the branch, which was taken; `while_positive`: it is BPL,
 // else BNE; `taken`: the cycles that being taken cost.
-inline ROLLOUTS_HD void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool while_positive,
+ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool while_positive,
                                  I32 taken, I32& cycles, I32& count, I32 end) {
   // rounds of two instructions; one more is left, so that registers are the last one's
   const I32 most = (end - 2 - count) / 2;
@@ -161,7 +161,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
   I32 cycles = r.cycles;
   for (I32 count = 0; count < end; ++count) {
     // three bytes, which an instruction never exceeds
-    U8 bytes[3];
+    U8 bytes[3] = {};
     const U8* code;
     if constexpr (kKind != CartridgeKind::kFE && kKind != CartridgeKind::kDpc) {
       const bool direct = (pc & 0x1000) && (pc & 0x3ff) < 0x3fe &&
@@ -187,73 +187,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
     U8 value;
     cycles += CyclesOf(code[0]);
     switch (code[0]) {
-      READ(0x61, IZX, ADC) READ(0x65, ZP, ADC) READ(0x69, IMM, ADC) READ(0x6d, AB, ADC)
-      READ(0x71, IZY, ADC) READ(0x75, ZPX, ADC) READ(0x79, ABY, ADC) READ(0x7d, ABX, ADC)
-      READ(0x4b, IMM, ALR) READ(0x0b, IMM, ANC) READ(0x2b, IMM, ANC) READ(0x21, IZX, AND)
-      READ(0x25, ZP, AND) READ(0x29, IMM, AND) READ(0x2d, AB, AND) READ(0x31, IZY, AND)
-      READ(0x35, ZPX, AND) READ(0x39, ABY, AND) READ(0x3d, ABX, AND) READ(0x8b, IMM, ANE)
-      READ(0x6b, IMM, ARR) READ(0x24, ZP, BIT) READ(0x2c, AB, BIT) READ(0xc1, IZX, CMP)
-      READ(0xc5, ZP, CMP) READ(0xc9, IMM, CMP) READ(0xcd, AB, CMP) READ(0xd1, IZY, CMP)
-      READ(0xd5, ZPX, CMP) READ(0xd9, ABY, CMP) READ(0xdd, ABX, CMP) READ(0xe0, IMM, CPX)
-      READ(0xe4, ZP, CPX) READ(0xec, AB, CPX) READ(0xc0, IMM, CPY) READ(0xc4, ZP, CPY)
-      READ(0xcc, AB, CPY) READ(0x41, IZX, EOR) READ(0x45, ZP, EOR) READ(0x49, IMM, EOR)
-      READ(0x4d, AB, EOR) READ(0x51, IZY, EOR) READ(0x55, ZPX, EOR) READ(0x59, ABY, EOR)
-      READ(0x5d, ABX, EOR) READ(0xbb, ABY, LAS) READ(0xa3, IZX, LAX) READ(0xa7, ZP, LAX)
-      READ(0xaf, AB, LAX) READ(0xb3, IZY, LAX) READ(0xb7, ZPY, LAX) READ(0xbf, ABY, LAX)
-      READ(0xa1, IZX, LDA) READ(0xa5, ZP, LDA) READ(0xa9, IMM, LDA) READ(0xad, AB, LDA)
-      READ(0xb1, IZY, LDA) READ(0xb5, ZPX, LDA) READ(0xb9, ABY, LDA) READ(0xbd, ABX, LDA)
-      READ(0xa2, IMM, LDX) READ(0xa6, ZP, LDX) READ(0xae, AB, LDX) READ(0xb6, ZPY, LDX)
-      READ(0xbe, ABY, LDX) READ(0xa0, IMM, LDY) READ(0xa4, ZP, LDY) READ(0xac, AB, LDY)
-      READ(0xb4, ZPX, LDY) READ(0xbc, ABX, LDY) READ(0xab, IMM, LXA) READ(0x04, ZP, NOP)
-      READ(0x0c, AB, NOP) READ(0x14, ZPX, NOP) READ(0x1c, ABX, NOP) READ(0x34, ZPX, NOP)
-      READ(0x3c, ABX, NOP) READ(0x44, ZP, NOP) READ(0x54, ZPX, NOP) READ(0x5c, ABX, NOP)
-      READ(0x64, ZP, NOP) READ(0x74, ZPX, NOP) READ(0x7c, ABX, NOP) READ(0x80, IMM, NOP)
-      READ(0x82, IMM, NOP) READ(0x89, IMM, NOP) READ(0xc2, IMM, NOP) READ(0xd4, ZPX, NOP)
-      READ(0xdc, ABX, NOP) READ(0xe2, IMM, NOP) READ(0xf4, ZPX, NOP) READ(0xfc, ABX, NOP)
-      READ(0x01, IZX, ORA) READ(0x05, ZP, ORA) READ(0x09, IMM, ORA) READ(0x0d, AB, ORA)
-      READ(0x11, IZY, ORA) READ(0x15, ZPX, ORA) READ(0x19, ABY, ORA) READ(0x1d, ABX, ORA)
-      READ(0xe1, IZX, SBC) READ(0xe5, ZP, SBC) READ(0xe9, IMM, SBC) READ(0xeb, IMM, SBC)
-      READ(0xed, AB, SBC) READ(0xf1, IZY, SBC) READ(0xf5, ZPX, SBC) READ(0xf9, ABY, SBC)
-      READ(0xfd, ABX, SBC) READ(0xcb, IMM, SBX) WRITE(0x83, IZX, SAX) WRITE(0x87, ZP, SAX)
-      WRITE(0x8f, AB, SAX) WRITE(0x97, ZPY, SAX) WRITE(0x81, IZX, STA) WRITE(0x85, ZP, STA)
-      WRITE(0x8d, AB, STA) WRITE(0x91, IZY, STA) WRITE(0x95, ZPX, STA) WRITE(0x99, ABY, STA)
-      WRITE(0x9d, ABX, STA) WRITE(0x86, ZP, STX) WRITE(0x8e, AB, STX) WRITE(0x96, ZPY, STX)
-      WRITE(0x84, ZP, STY) WRITE(0x8c, AB, STY) WRITE(0x94, ZPX, STY) MODIFY(0x06, ZP, ASL)
-      MODIFY(0x0e, AB, ASL) MODIFY(0x16, ZPX, ASL) MODIFY(0x1e, ABX, ASL) MODIFY(0xc3, IZX, DCP)
-      MODIFY(0xc7, ZP, DCP) MODIFY(0xcf, AB, DCP) MODIFY(0xd3, IZY, DCP) MODIFY(0xd7, ZPX, DCP)
-      MODIFY(0xdb, ABY, DCP) MODIFY(0xdf, ABX, DCP) MODIFY(0xc6, ZP, DEC) MODIFY(0xce, AB, DEC)
-      MODIFY(0xd6, ZPX, DEC) MODIFY(0xde, ABX, DEC) MODIFY(0xe6, ZP, INC) MODIFY(0xee, AB, INC)
-      MODIFY(0xf6, ZPX, INC) MODIFY(0xfe, ABX, INC) MODIFY(0xe3, IZX, ISB) MODIFY(0xe7, ZP, ISB)
-      MODIFY(0xef, AB, ISB) MODIFY(0xf3, IZY, ISB) MODIFY(0xf7, ZPX, ISB) MODIFY(0xfb, ABY, ISB)
-      MODIFY(0xff, ABX, ISB) MODIFY(0x46, ZP, LSR) MODIFY(0x4e, AB, LSR) MODIFY(0x56, ZPX, LSR)
-      MODIFY(0x5e, ABX, LSR) MODIFY(0x23, IZX, RLA) MODIFY(0x27, ZP, RLA) MODIFY(0x2f, AB, RLA)
-      MODIFY(0x33, IZY, RLA) MODIFY(0x37, ZPX, RLA) MODIFY(0x3b, ABY, RLA) MODIFY(0x3f, ABX, RLA)
-      MODIFY(0x26, ZP, ROL) MODIFY(0x2e, AB, ROL) MODIFY(0x36, ZPX, ROL) MODIFY(0x3e, ABX, ROL)
-      MODIFY(0x66, ZP, ROR) MODIFY(0x6e, AB, ROR) MODIFY(0x76, ZPX, ROR) MODIFY(0x7e, ABX, ROR)
-      MODIFY(0x63, IZX, RRA) MODIFY(0x67, ZP, RRA) MODIFY(0x6f, AB, RRA) MODIFY(0x73, IZY, RRA)
-      MODIFY(0x77, ZPX, RRA) MODIFY(0x7b, ABY, RRA) MODIFY(0x7f, ABX, RRA) MODIFY(0x03, IZX, SLO)
-      MODIFY(0x07, ZP, SLO) MODIFY(0x0f, AB, SLO) MODIFY(0x13, IZY, SLO) MODIFY(0x17, ZPX, SLO)
-      MODIFY(0x1b, ABY, SLO) MODIFY(0x1f, ABX, SLO) MODIFY(0x43, IZX, SRE) MODIFY(0x47, ZP, SRE)
-      MODIFY(0x4f, AB, SRE) MODIFY(0x53, IZY, SRE) MODIFY(0x57, ZPX, SRE) MODIFY(0x5b, ABY, SRE)
-      MODIFY(0x5f, ABX, SRE)
-
-      WAITING_BRANCH(0x10, !(r.n & 0x80)) BRANCH(0x30, r.n & 0x80)
-      BRANCH(0x50, !r.overflow) BRANCH(0x70, r.overflow)
-      BRANCH(0x90, !r.carry) BRANCH(0xb0, r.carry)
-      WAITING_BRANCH(0xd0, r.z) BRANCH(0xf0, !r.z)
-
-      PLAIN(0x0a, r.a = Asl(r, r.a)) PLAIN(0x2a, r.a = Rol(r, r.a))
-      PLAIN(0x4a, r.a = Lsr(r, r.a)) PLAIN(0x6a, r.a = Ror(r, r.a))
-      PLAIN(0x18, r.carry = 0) PLAIN(0x38, r.carry = 1)
-      PLAIN(0x58, r.interrupt = 0) PLAIN(0x78, r.interrupt = 1)
-      PLAIN(0xb8, r.overflow = 0) PLAIN(0xd8, r.decimal = 0) PLAIN(0xf8, r.decimal = 1)
-      PLAIN(0xaa, SetNZ(r, r.x = r.a)) PLAIN(0xa8, SetNZ(r, r.y = r.a))
-      PLAIN(0x8a, SetNZ(r, r.a = r.x)) PLAIN(0x98, SetNZ(r, r.a = r.y))
-      PLAIN(0xba, SetNZ(r, r.x = r.sp)) PLAIN(0x9a, r.sp = r.x)
-      PLAIN(0xe8, SetNZ(r, ++r.x)) PLAIN(0xc8, SetNZ(r, ++r.y))
-      PLAIN(0xca, SetNZ(r, --r.x)) PLAIN(0x88, SetNZ(r, --r.y))
-      PLAIN(0xea, ) PLAIN(0x1a, ) PLAIN(0x3a, ) PLAIN(0x5a, )
-      PLAIN(0x7a, ) PLAIN(0xda, ) PLAIN(0xfa, )
+#include "rollouts/atari2600/opcodes.inc"
 
       case 0x48:  // PHA
         pc += 1;

@@ -33,10 +33,21 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
 }
 
 template <CartridgeKind kKind>
+inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
+  if constexpr (!kInKernel) {
+    if (const Decoded* const decoded = c.cartridge.decoded) {
+      decoded->run(c, decoded->records, end);
+      return;
+    }
+  }
+  Execute<kKind>(c, end);
+}
+
+template <CartridgeKind kKind>
 inline ROLLOUTS_HD void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);
   c.tia.frame_done = 0;
-  Execute<kKind>(c, kMaxInstructions);
+  RunInstructions<kKind>(c, kMaxInstructions);
   // an unfinished frame shows what its last write to the TIA drew
   c.partial = !c.tia.frame_done;
   if (!c.partial) DrawUntil(c, c.cpu.cycles * 3);

@@ -26,10 +26,13 @@ struct GameConsole {
   U8 screens[2][kWidth * kMaxHeight] = {};
 };
 
-// Points a copy from elsewhere to its game and ROM: `rom` has game.rom_size bytes and outlives `g`.
-inline ROLLOUTS_HD void Attach(GameConsole& g, const Game& game, const U8* rom) {
+// Points a copy from elsewhere to its game and ROM: `rom` has game.rom_size bytes and outlives `g`,
+// as what was decoded of it does (DecodedRom), where a host has that.
+inline ROLLOUTS_HD void Attach(GameConsole& g, const Game& game, const U8* rom,
+                               const Decoded* decoded = nullptr) {
   g.game = &game;
   g.console.cartridge.rom = rom;
+  g.console.cartridge.decoded = decoded;
 }
 
 // (128,) bytes.
@@ -213,8 +216,9 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
 
 // What ale-py's loadROM does but for the reset it ends with. `random_seed` is that of the sticky
 // actions.
-inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom, U32 random_seed) {
-  Attach(g, game, rom);
+inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom, U32 random_seed,
+                                const Decoded* decoded = nullptr) {
+  Attach(g, game, rom, decoded);
   Seed(g.system_random, kSystemSeed);
   Seed(g.sticky_random, random_seed);
   g.last_action = 0;

@@ -27,7 +27,7 @@ inline ROLLOUTS_HD I32 Column(const Tia& tia, I32 clock) {
   return (clock - tia.frame_start) % kLineClocks;
 }
 
-inline ROLLOUTS_HD I32 WriteDelay(I32 reg, I32 column) {
+ROLLOUTS_INLINE I32 WriteDelay(I32 reg, I32 column) {
   static constexpr U8 kPlayfieldDelays[4] = {4, 5, 2, 3};
   switch (reg) {
     case 0x01:
@@ -126,7 +126,7 @@ inline ROLLOUTS_HD void StartStars(Console& c, I32 clock, U8 motion) {
 inline constexpr I32 kReflects = kBlankClocks + 79;
 
 // Whether a write leaves everything as it is.
-inline ROLLOUTS_HD bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
+ROLLOUTS_INLINE bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   switch (reg) {
     case 0x04:
     case 0x05:
@@ -171,7 +171,7 @@ inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
 
 // Whether a write that changes a register changes what is shown or collides. Where it does not,
 // nothing has to be drawn before it: most writes are to objects that are not there.
-inline ROLLOUTS_HD bool IsSeen(const Tia& tia, I32 reg, U8 value) {
+ROLLOUTS_INLINE bool IsSeen(const Tia& tia, I32 reg, U8 value) {
   // a star's shape is that of its line
   if (tia.stars) return true;
   switch (reg) {
@@ -214,21 +214,9 @@ inline ROLLOUTS_HD bool IsSeen(const Tia& tia, I32 reg, U8 value) {
   }
 }
 
-// `cycles` is when the instruction that writes ends; WSYNC moves it.
-inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
+// What a write to a register does but for WSYNC. Of every register the compiler leaves what is its own.
+ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I32 clock) {
   Tia& tia = c.tia;
-  const I32 reg = address & 0x3f;
-  const I32 clock = cycles * 3;
-  // too long a frame ends with any write
-  if (clock - tia.frame_start >= (c.board.max_lines + 1) * kLineClocks) tia.frame_done = 1;
-  if (reg == 0x02) {
-    const I32 rest = (clock - tia.frame_start) % kLineClocks / 3;
-    if (rest) cycles += kLineCycles - rest;
-    return;
-  }
-  // sounds and what is no register
-  if (reg >= 0x15 && reg <= 0x1a) return;
-  if (reg > 0x2c) return;
   const I32 column = Column(tia, clock);
   if (reg >= 0x06 && reg <= 0x09) value = (value & 0xfe) | (c.board.pal & c.odd_lines);
   if (IsSame(tia, reg, value, column)) return;
@@ -357,6 +345,36 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     default: break;
   }
 }
+
+#define ROLLOUTS_REG(REG) \
+  case REG: return WriteRegister(c, REG, value, cycles, clock);
+
+// `cycles` is when the instruction that writes ends; WSYNC moves it.
+inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
+  Tia& tia = c.tia;
+  const I32 clock = cycles * 3;
+  // too long a frame ends with any write
+  if (clock - tia.frame_start >= (c.board.max_lines + 1) * kLineClocks) tia.frame_done = 1;
+  switch (address & 0x3f) {
+    case 0x02: {
+      const I32 rest = (clock - tia.frame_start) % kLineClocks / 3;
+      if (rest) cycles += kLineCycles - rest;
+      return;
+    }
+    ROLLOUTS_REG(0x00) ROLLOUTS_REG(0x01) ROLLOUTS_REG(0x04) ROLLOUTS_REG(0x05) ROLLOUTS_REG(0x06)
+    ROLLOUTS_REG(0x07) ROLLOUTS_REG(0x08) ROLLOUTS_REG(0x09) ROLLOUTS_REG(0x0a) ROLLOUTS_REG(0x0b)
+    ROLLOUTS_REG(0x0c) ROLLOUTS_REG(0x0d) ROLLOUTS_REG(0x0e) ROLLOUTS_REG(0x0f) ROLLOUTS_REG(0x10)
+    ROLLOUTS_REG(0x11) ROLLOUTS_REG(0x12) ROLLOUTS_REG(0x13) ROLLOUTS_REG(0x14) ROLLOUTS_REG(0x1b)
+    ROLLOUTS_REG(0x1c) ROLLOUTS_REG(0x1d) ROLLOUTS_REG(0x1e) ROLLOUTS_REG(0x1f) ROLLOUTS_REG(0x20)
+    ROLLOUTS_REG(0x21) ROLLOUTS_REG(0x22) ROLLOUTS_REG(0x23) ROLLOUTS_REG(0x24) ROLLOUTS_REG(0x25)
+    ROLLOUTS_REG(0x26) ROLLOUTS_REG(0x27) ROLLOUTS_REG(0x28) ROLLOUTS_REG(0x29) ROLLOUTS_REG(0x2a)
+    ROLLOUTS_REG(0x2b) ROLLOUTS_REG(0x2c)
+    // sounds and what is no register
+    default: return;
+  }
+}
+
+#undef ROLLOUTS_REG
 
 // INPT0..3: a capacitor that VBLANK bit 7 empties fills through the paddle.
 inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {

@@ -47,11 +47,26 @@ inline ROLLOUTS_HD void AddPattern(Mask& mask, U64 pattern, I32 position) {
   mask.words[2] &= 0xffffffffu;
 }
 
-inline ROLLOUTS_HD U32 ReverseByte(U32 v) {
-  v = ((v & 0xf0) >> 4) | ((v & 0x0f) << 4);
-  v = ((v & 0xcc) >> 2) | ((v & 0x33) << 2);
-  return ((v & 0xaa) >> 1) | ((v & 0x55) << 1);
+// Of every byte: its bits in reverse, and each of its bits four times.
+struct ByteTables {
+  U8 reversed[256] = {};
+  U32 four[256] = {};
+  ROLLOUTS_HD constexpr ByteTables() {
+    for (I32 byte = 0; byte < 256; ++byte) {
+      for (I32 bit = 0; bit < 8; ++bit) {
+        if (!(byte >> bit & 1)) continue;
+        reversed[byte] = static_cast<U8>(reversed[byte] | 0x80 >> bit);
+        four[byte] |= U32{0xf} << (4 * bit);
+      }
+    }
+  }
+};
+inline ROLLOUTS_HD const ByteTables& TablesOfBytes() {
+  static constexpr ByteTables kTables;
+  return kTables;
 }
+
+inline ROLLOUTS_HD U32 ReverseByte(U32 v) { return TablesOfBytes().reversed[v & 0xff]; }
 
 // Every bit of a byte twice.
 inline ROLLOUTS_HD U32 DoubleBits(U32 v) {
@@ -109,24 +124,23 @@ inline ROLLOUTS_HD Mask BallMask(const Tia& tia) {
 
 inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   Mask mask;
-  // 20 bits, the left one first: half of PF0, PF1 from its bit 7, PF2 from its bit 0
-  const U32 bits = (tia.pf[0] >> 4) | (ReverseByte(tia.pf[1]) << 4) | (U32{tia.pf[2]} << 12);
-  if (!bits) return mask;
-  U32 right = bits;
+  if (!(tia.pf[0] >> 4 | tia.pf[1] | tia.pf[2])) return mask;
+  // half a line: half of PF0, PF1 from its bit 7, PF2 from its bit 0; four pixels a bit
+  const ByteTables& tables = TablesOfBytes();
+  const U64 first = tables.four[tia.pf[0] >> 4];
+  const U64 second = tables.four[tables.reversed[tia.pf[1]]];
+  const U64 third = tables.four[tia.pf[2]];
+  mask.words[0] = first | second << 16 | third << 48;
+  mask.words[1] = third >> 16;
   if (tia.reflect) {
-    right = (ReverseByte(bits & 0xff) << 12) | (ReverseByte((bits >> 8) & 0xff) << 4) |
-            (ReverseByte(bits >> 16) >> 4);
+    mask.words[1] |= U64{tables.four[tables.reversed[tia.pf[2]]]} << 16;
+    const U64 back = tables.four[tia.pf[1]];
+    mask.words[1] |= back << 48;
+    mask.words[2] = back >> 16 | U64{tables.four[tables.reversed[tia.pf[0]] & 0x0f]} << 16;
+  } else {
+    mask.words[1] |= mask.words[0] << 16;
+    mask.words[2] = mask.words[0] >> 48 | third >> 16 << 16;
   }
-  const U64 all = bits | (U64{right} << 20);
-  // four pixels a bit
-  for (I32 w = 0; w < 3; ++w) {
-    const U32 sixteen = static_cast<U32>(all >> (16 * w)) & 0xffff;
-    const U32 low = DoubleBits(sixteen & 0xff);
-    const U32 high = DoubleBits(sixteen >> 8);
-    mask.words[w] = U64{DoubleBits(low & 0xff)} | (U64{DoubleBits(low >> 8)} << 16) |
-                    (U64{DoubleBits(high & 0xff)} << 32) | (U64{DoubleBits(high >> 8)} << 48);
-  }
-  mask.words[2] &= 0xffffffffu;
   return mask;
 }
 
@@ -134,18 +148,19 @@ inline ROLLOUTS_HD bool IsEmpty(const Mask& mask) {
   return !(mask.words[0] | mask.words[1] | mask.words[2]);
 }
 
+ROLLOUTS_INLINE void Renew(Tia& tia, I32 object, const Mask& mask) {
+  tia.masks[object] = mask;
+  const U32 bit = 1u << object;
+  tia.present = static_cast<U8>(IsEmpty(mask) ? tia.present & ~bit : tia.present | bit);
+}
+
 inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
-  if (tia.stale & (1 << kP0)) tia.masks[kP0] = PlayerMask(tia, 0);
-  if (tia.stale & (1 << kP1)) tia.masks[kP1] = PlayerMask(tia, 1);
-  if (tia.stale & (1 << kM0)) tia.masks[kM0] = MissileMask(tia, 0);
-  if (tia.stale & (1 << kM1)) tia.masks[kM1] = MissileMask(tia, 1);
-  if (tia.stale & (1 << kBall)) tia.masks[kBall] = BallMask(tia);
-  if (tia.stale & (1 << kPlayfield)) tia.masks[kPlayfield] = PlayfieldMask(tia);
-  for (I32 i = 0; i < kObjects; ++i) {
-    if (!(tia.stale >> i & 1)) continue;
-    const U32 bit = 1u << i;
-    tia.present = static_cast<U8>(IsEmpty(tia.masks[i]) ? tia.present & ~bit : tia.present | bit);
-  }
+  if (tia.stale & (1 << kP0)) Renew(tia, kP0, PlayerMask(tia, 0));
+  if (tia.stale & (1 << kP1)) Renew(tia, kP1, PlayerMask(tia, 1));
+  if (tia.stale & (1 << kM0)) Renew(tia, kM0, MissileMask(tia, 0));
+  if (tia.stale & (1 << kM1)) Renew(tia, kM1, MissileMask(tia, 1));
+  if (tia.stale & (1 << kBall)) Renew(tia, kBall, BallMask(tia));
+  if (tia.stale & (1 << kPlayfield)) Renew(tia, kPlayfield, PlayfieldMask(tia));
   tia.stale = 0;
 }
 
@@ -343,11 +358,9 @@ inline ROLLOUTS_HD void EndLine(Tia& tia) {
   }
 }
 
-// Draws what is due at `clock`.
-inline ROLLOUTS_HD void DrawUntil(Console& c, I32 clock) {
+// Draws until `clock`, which is later than drawn_until and not behind what is shown.
+inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
   Tia& tia = c.tia;
-  if (clock > tia.last_shown) clock = tia.last_shown;
-  if (clock <= tia.drawn_until) return;
   // lines begin at drawn_until - column
   I32 column = (tia.drawn_until - tia.first_shown) % kLineClocks;
   I32 y = (tia.drawn_until - tia.first_shown) / kLineClocks;
@@ -370,6 +383,13 @@ inline ROLLOUTS_HD void DrawUntil(Console& c, I32 clock) {
       ++y;
     }
   }
+}
+
+// Draws what is due at `clock`.
+ROLLOUTS_INLINE void DrawUntil(Console& c, I32 clock) {
+  const Tia& tia = c.tia;
+  if (clock > tia.last_shown) clock = tia.last_shown;
+  if (clock > tia.drawn_until) DrawDue(c, clock);
 }
 
 }  // namespace rollouts::atari2600

@@ -15,6 +15,7 @@
 
 #include "emulator.h"
 #include "engines/ale_rules.h"
+#include "rollouts/atari2600/decoded_rom.h"
 #include "rollouts/atari2600/game_console.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
@@ -33,6 +34,7 @@ constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
 struct NativeGame {
   std::vector<U8> rom;
   const atari2600::Game* game = nullptr;
+  std::unique_ptr<atari2600::DecodedRom> decoded;
   std::unique_ptr<GameConsole> start;
   std::unique_ptr<AleRules> start_rules;
 };
@@ -67,14 +69,17 @@ void TakeOverRules(const AtariGame& game, AleRules& rules) {
 std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
   auto native = std::make_shared<NativeGame>();
   native->rom = ReadRom(game.rom_path());
-  native->game = atari2600::FindGame(native->rom.data(), static_cast<std::uint32_t>(native->rom.size()));
+  const U8* const rom = native->rom.data();
+  native->game = atari2600::FindGame(rom, static_cast<std::uint32_t>(native->rom.size()));
   if (!native->game) {
     throw EngineError("ROM file " + game.rom_path() +
                       " is not a game that engine='native' knows: use engine='ale'");
   }
+  native->decoded = std::make_unique<atari2600::DecodedRom>(
+      native->game->kind, rom, static_cast<std::int32_t>(native->rom.size()));
   native->start = std::make_unique<GameConsole>();
   GameConsole& console = *native->start;
-  PowerOn(console, *native->game, native->rom.data(), /*random_seed=*/0);
+  PowerOn(console, *native->game, rom, /*random_seed=*/0, native->decoded->get());
   const char* modes = native->game->modes;
   const std::int32_t own_mode = atari2600::ParseNumber(modes);
   Reset(console, own_mode, 0, /*repeat_probability=*/0);
@@ -133,6 +138,7 @@ class NativeEmulator final : public AtariEmulator {
     // addresses mean nothing elsewhere
     copy->game = nullptr;
     copy->console.cartridge.rom = nullptr;
+    copy->console.cartridge.decoded = nullptr;
     copy->console.screens[0] = copy->console.screens[1] = nullptr;
     writer.PutBytes({reinterpret_cast<const U8*>(copy.get()), kConsoleBytes});
     for (const auto& screen : copy->screens) writer.PutBytes({screen, ScreenBytes()});
@@ -146,7 +152,7 @@ class NativeEmulator final : public AtariEmulator {
     GameConsole& console = saved->console;
     std::memcpy(static_cast<void*>(&console), reader.GetBytes(kConsoleBytes).data(), kConsoleBytes);
     if (console.console.shown > 1) throw SpecError("shows a screen that there is not");
-    atari2600::Attach(console, *native_->game, native_->rom.data());
+    atari2600::Attach(console, *native_->game, native_->rom.data(), native_->decoded->get());
     for (auto& screen : console.screens) {
       std::memcpy(screen, reader.GetBytes(ScreenBytes()).data(), ScreenBytes());
     }
