@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An Atari 2600 as plain data: what the chips hold between two accesses. Behaviour is in the other
-// headers of this folder: riot.h, tia_picture.h, tia.h, cartridge.h, cpu.h, frame.h.
+// headers of this folder: riot.h, tia_picture.h, tia.h, cartridge.h, cpu.h, decoded_cpu.h, frame.h.
 //
 // Written from public documents of the 6507, the TIA and the RIOT, and from comparing with ale-py
 // as a black box: where that differs from the hardware, this is equal to ale-py 0.12.
