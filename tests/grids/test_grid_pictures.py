@@ -42,7 +42,7 @@ IDS = (
     "BabyAI-KeyInBox-v0",
     "BabyAI-BossLevel-v0",
 )
-EPISODES = 3
+ALL_IDS = [one for one in rollouts.env_ids() if one.startswith(("MiniGrid-", "BabyAI-"))]
 # left, right, forward, pick up, drop, toggle, done
 ACTIONS = np.array([0.17, 0.17, 0.34, 0.12, 0.08, 0.1, 0.02])
 # whatever a cell may hold
@@ -71,31 +71,34 @@ def copy_episode(env: rollouts.VectorEnv, theirs: Any, generator: np.random.Gene
         copy_targets(state, theirs)
 
 
-@pytest.mark.parametrize(("tile_size", "highlight"), [(8, True), (5, False)])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", IDS)
-def test_episodes_are_minigrids_pixel_by_pixel(
-    env_id: str, mode: str, tile_size: int, highlight: bool
+def play(
+    env_id: str, mode: str, episodes: int, most_steps: int, *, tile_size: int, highlight: bool
 ) -> None:
+    """Compares every picture of some episodes, to their ends or for `most_steps`."""
     generator = np.random.default_rng(7)
-    limit = {"max_steps": 50}
+    # minigrid prints the levels that it rejects
     with contextlib.redirect_stdout(io.StringIO()):
-        # minigrid prints the levels that it rejects
         theirs = reference(env_id, highlight=highlight)
         theirs.reset(seed=0)
     wrapper = MODES[mode](theirs, tile_size=tile_size)
-    options = {"observation": mode, "tile_size": tile_size, "highlight": highlight}
+    options: dict[str, Any] = {"tile_size": tile_size, "highlight": highlight}
     if env_id.startswith("MiniGrid"):
-        options |= limit
+        options["max_steps"] = most_steps
     with rollouts.make_vec(
-        env_id, 1, seed=6, autoreset_mode="disabled", flatten_observation=False, **options
+        env_id,
+        1,
+        seed=6,
+        observation=mode,
+        autoreset_mode="disabled",
+        flatten_observation=False,
+        **options,
     ) as env:
         assert env.single_observation_space["image"] == wrapper.observation_space["image"]
         weights = ACTIONS[: env.single_action_space.n]
-        for _ in range(EPISODES):
-            obs, _ = env.reset(options={"reset_mask": np.array([True])})
+        for _ in range(episodes):
+            env.reset(options={"reset_mask": np.array([True])})
             copy_episode(env, theirs, generator)
-            for _ in range(limit["max_steps"]):
+            for _ in range(most_steps):
                 action = generator.choice(len(weights), p=weights / weights.sum())
                 obs, _, terminated, truncated, _ = env.step(np.array([action]))
                 state = np.frombuffer(env._pool.get_state(0)[: STATE.itemsize], STATE)[0]
@@ -105,6 +108,22 @@ def test_episodes_are_minigrids_pixel_by_pixel(
                 assert rollouts.decode_mission(obs["mission"][0]) == shown["mission"]
                 if terminated[0] or truncated[0]:
                     break
+
+
+@pytest.mark.parametrize(("tile_size", "highlight"), [(8, True), (5, False)])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", IDS)
+def test_episodes_are_minigrids_pixel_by_pixel(
+    env_id: str, mode: str, tile_size: int, highlight: bool
+) -> None:
+    play(env_id, mode, 3, 50, tile_size=tile_size, highlight=highlight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", ALL_IDS)
+def test_episodes_of_every_id_are_minigrids_pixel_by_pixel(env_id: str, mode: str) -> None:
+    play(env_id, mode, 20, 200, tile_size=8, highlight=True)
 
 
 @pytest.mark.parametrize("tile_size", [1, 8, 13])
