@@ -100,10 +100,15 @@ FACTS = {
         "MiniGrid and BabyAI",
         "Grid worlds of rooms, doors and keys, as plain data: they need no engine and run on a GPU "
         "too. Missions are numbers, which `rollouts.decode_mission` reads; "
-        "`flatten_observation=False` gives minigrid's dict.",
+        "`flatten_observation=False` gives minigrid's dict.\n\n"
+        "`observation=` is what minigrid's wrappers show: `partial` (no wrapper), `full` "
+        "(`FullyObsWrapper`), `one_hot` (`OneHotPartialObsWrapper`), `symbolic` "
+        "(`SymbolicObsWrapper`), `flat` (`FlatObsWrapper`), and in pixels, by `tile_size=`, `rgb` "
+        "(`RGBImgObsWrapper`) and `rgb_partial` (`RGBImgPartialObsWrapper`). Pictures are drawn by "
+        "the pool's threads. A GPU's pool has `partial` alone.",
         "Farama's `minigrid` 3.2",
-        "Every step is equal to minigrid's on a grid of ours; grids come from other random "
-        "numbers.",
+        "Every step is equal to minigrid's on a grid of ours, and pictures pixel by pixel; grids "
+        "come from other random numbers.",
     ),
     "vizdoom": Facts(
         "ViZDoom",

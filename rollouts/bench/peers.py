@@ -21,6 +21,7 @@ from rollouts.bench.atari_options import (
     envpool_atari_options,
     gymnasium_atari_options,
 )
+from rollouts.bench.grid_options import PREFIXES, gymnasium_grid_options, wrapped
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import PREFIX, rom_path
@@ -314,11 +315,13 @@ def gymnasium_maker(
         options = gymnasium_atari_options(spec.options)
         differs = ["AtariPreprocessing presses no FIRE after a reset."]
         return _gymnasium_atari_maker(spec, options), options, differs
-    if spec.id.startswith(("MiniGrid-", "BabyAI-")):
+    limit = spec.max_episode_steps or -1  # none, in its words
+    if spec.id.startswith(PREFIXES):
         # registers its environments when it is imported
         load("minigrid", "minigrid", peer="gymnasium")
+        options = gymnasium_grid_options(settings.env_options)
+        return functools.partial(_grid_env, spec.id, limit, options), options, []
     none = _no_options(settings, peer="gymnasium")
-    limit = spec.max_episode_steps or -1  # none, in its words
     return functools.partial(_gymnasium_env, spec.id, limit), none, []
 
 
@@ -342,9 +345,13 @@ def _gymnasium_atari_maker(
     return make
 
 
-def _gymnasium_env(env_id: str, limit: int) -> gymnasium.Env[Any, Any]:
+def _grid_env(env_id: str, limit: int, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    return wrapped(_gymnasium_env(env_id, limit, **options["make"]), options)
+
+
+def _gymnasium_env(env_id: str, limit: int, **options: Any) -> gymnasium.Env[Any, Any]:
     try:
-        return gymnasium.make(env_id, max_episode_steps=limit)
+        return gymnasium.make(env_id, max_episode_steps=limit, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise SpecError(f"peer 'gymnasium' has no environment {env_id!r}: {error}") from error
 

@@ -42,7 +42,8 @@ def draw(state: bytes, options: Mapping[str, Any]) -> Image:
 
     Args:
       state: One entry of `VectorEnv.get_state`, of an environment that was reset.
-      options: The environment's own; `agent_view_size` and `see_through_walls` say what is seen.
+      options: The environment's own; `agent_view_size` and `see_through_walls` say what is seen,
+        `highlight` whether it is lighter.
 
     Returns:
       (32 rows, 32 columns, 3) uint8, the rows and columns of the grid in tiles of 32 pixels.
@@ -52,6 +53,8 @@ def draw(state: bytes, options: Mapping[str, Any]) -> Image:
     cells = grid["cells"][: width * height].reshape(height, width) & _SHOWN
     agent = int(grid["x"]), int(grid["y"]), int(grid["dir"])
     seen = _seen(cells, *agent, int(options["agent_view_size"]), bool(options["see_through_walls"]))
+    if not options["highlight"]:
+        seen[:] = False
     frame = np.empty((height, TILE, width, TILE, 3), np.uint8)
     for y, x in np.ndindex(height, width):
         facing = agent[2] if (x, y) == agent[:2] else -1

@@ -176,8 +176,13 @@ SECTIONS = (
             ),
             _measure(
                 "bench --env-id MiniGrid-Empty-8x8-v0 --env-id MiniGrid-DoorKey-8x8-v0 "
-                f"--num-envs 1024 {_TURNS}",
+                f"--env-id BabyAI-GoToLocal-v0 --num-envs 1024 {_TURNS}",
                 *("envpool", "gymnasium"),
+                needs="minigrid",
+            ),
+            _measure(
+                f"bench --env-id MiniGrid-DoorKey-8x8-v0 --option observation=rgb {_TURNS}",
+                "gymnasium",
                 needs="minigrid",
             ),
             _short(

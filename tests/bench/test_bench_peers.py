@@ -234,6 +234,24 @@ def test_gymnasium_gets_our_atari_options_in_its_words() -> None:
     assert options["AtariPreprocessing"]["screen_size"] == (80, 84)
 
 
+def test_gymnasium_gets_our_grid_options_in_minigrids_words() -> None:
+    pytest.importorskip("minigrid", reason="needs minigrid, which has no wheel for 3.14")
+    options = {"observation": "rgb_partial", "tile_size": 4, "agent_view_size": 5}
+    settings = Settings("BabyAI-GoToLocal-v0", 2, 2, 1, env_options=options)
+    theirs = PEERS["gymnasium"].make(settings, env_spec(settings.env_id))
+    try:
+        assert theirs.env.single_observation_space["image"].shape == (20, 20, 3)
+        assert theirs.options == {
+            "make": {"agent_view_size": 5},
+            "RGBImgPartialObsWrapper": {"tile_size": 4},
+        }
+    finally:
+        theirs.close()
+    other = Settings("BabyAI-GoToLocal-v0", 2, 2, 1, env_options={"see_through_walls": True})
+    with pytest.raises(SpecError, match=r"gets no options \['see_through_walls'\] of MiniGrid"):
+        compare(other, [PEERS["gymnasium"]])
+
+
 def test_ale_py_gets_our_atari_options_in_its_words() -> None:
     vector_env = pytest.importorskip("ale_py.vector_env")
     options = ale_atari_options({**env_spec("ALE/Pong-v5").options, "episodic_life": "restart"})

@@ -124,11 +124,25 @@ def stand_before_something(state: np.void, generator: np.random.Generator) -> No
     cells = state["cells"][: width * height].reshape(height, width)
     kinds = cells & 15
     steps = [(1, 0), (0, 1), (-1, 0), (0, -1)]
+    free = (kinds == EMPTY) & ~_outside(kinds)
     found = [
         (x - dx, y - dy, direction)
         for y, x in np.argwhere(kinds > 2).tolist()
         for direction, (dx, dy) in enumerate(steps)
-        if 0 <= x - dx < width and 0 <= y - dy < height and kinds[y - dy, x - dx] == EMPTY
+        if 0 <= x - dx < width and 0 <= y - dy < height and free[y - dy, x - dx]
     ]
     if found:
         state["x"], state["y"], state["dir"] = found[generator.integers(len(found))]
+
+
+def _outside(kinds: np.ndarray) -> np.ndarray:
+    """Empty cells outside the rooms, from where an agent would walk off minigrid's grid."""
+    height, width = kinds.shape
+    outside = np.zeros((height + 2, width + 2), bool)
+    outside[[0, -1]] = outside[:, [0, -1]] = True
+    known = 0
+    while known != outside.sum():
+        known = outside.sum()
+        beside = outside[:-2, 1:-1] | outside[2:, 1:-1] | outside[1:-1, :-2] | outside[1:-1, 2:]
+        outside[1:-1, 1:-1] |= beside & (kinds == EMPTY)
+    return outside[1:-1, 1:-1]

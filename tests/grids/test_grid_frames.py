@@ -44,6 +44,7 @@ def state_of(env: rollouts.VectorEnv, env_id: str, index: int) -> np.void:
     [
         *((env_id, {}) for env_id in IDS),
         (IDS[0], {"agent_view_size": 5, "see_through_walls": True}),
+        (IDS[0], {"highlight": False}),
     ],
 )
 def test_frames_are_minigrids(env_id: str, options: dict[str, int]) -> None:

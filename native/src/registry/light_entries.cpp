@@ -34,12 +34,19 @@ std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t 
   }
 }
 
-// Throws SpecError where options change the spec: a kernel is compiled with the environment's own.
+// Throws SpecError where options change the spec, as a kernel is compiled with the environment's
+// own, or need the host.
 template <LightEnvironment Env>
 std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t num_envs,
                                       const typename Env::Config& defaults) {
   const auto configs = ReadConfigs<Env>(options, 0, num_envs, defaults);
   for (const auto& config : configs) {
+    if constexpr (requires { Env::HostOnly(config); }) {
+      if (const char* const what = Env::HostOnly(config)) {
+        throw SpecError(std::string(what) +
+                        " is not for a GPU's pool: leave it out, or make a pool without device=");
+      }
+    }
     const std::string difference = SpecDifference(Env::kSpec, SpecUnder<Env>(config));
     if (difference.empty()) continue;
     throw SpecError("these options change the " + difference +

@@ -12,6 +12,8 @@
 //       options may be; `check` is a ConfigCheck (support/options.h)
 //   static EnvSpec MakeSpec(const Config&)   optional: the spec under options that change the
 //       observation, whose rows may then be longer than kSpec's. A GPU's pool has kSpec's alone
+//   static const char* HostOnly(const Config&)   optional, of ours: the option for which Observe
+//       calls functions of the host (unless kInKernel), so that a GPU's pool refuses it; null: none
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)
@@ -25,7 +27,7 @@
 //       uses Uniform() and Below() alone. Without it Step draws nothing
 //   static constexpr const char* kStateNames[]   where State is Reals: their names; one
 //       that is not finite after a step is reported as this environment's failure
-// all ROLLOUTS_HD but VisitConfig and CheckConfig. It knows nothing of threads, batches, seeds,
+// all ROLLOUTS_HD but VisitConfig, CheckConfig and HostOnly. It knows nothing of threads, batches, seeds,
 // time limits or autoreset: core/step.h does.
 //
 // A heavy environment (CPU_ONLY) hosts an engine and is a class with

@@ -50,7 +50,7 @@ namespace rollouts {
 
 // Whether this is compiled as a kernel, for a GPU or for the host in its place: loops are one
 // thread's then, and nothing turns them into vector instructions.
-#if defined(ROLLOUTS_KERNEL)
+#if defined(ROLLOUTS_KERNEL) || defined(__CUDACC_RTC__)
 inline constexpr bool kInKernel = true;
 #else
 inline constexpr bool kInKernel = false;

@@ -42,6 +42,10 @@ struct BabyAI {
     babyai::CheckLevel(config, check);
   }
 
+  static constexpr const char* HostOnly(const Config& config) {
+    return minigrid::HostOnlyOf(config.shown);
+  }
+
   ROLLOUTS_NOINLINE static void Reset(const Config& config, State& state, Rng& rng) {
     babyai::Drawing drawing = {config, state.grid, state.task, rng, {}, -1};
     for (std::int32_t i = 0; i < kMostGrids; ++i) {

@@ -9,22 +9,38 @@
 namespace rollouts::minigrid {
 
 // What an observation's image is, after minigrid's wrappers.
-enum Mode : std::int32_t { kPartial, kFull, kOneHot, kSymbolic, kFlat };
-inline constexpr const char* kModes[] = {"partial", "full", "one_hot", "symbolic", "flat"};
+enum Mode : std::int32_t { kPartial, kFull, kOneHot, kSymbolic, kFlat, kRgb, kRgbPartial };
+inline constexpr const char* kModes[] = {"partial", "full", "one_hot",    "symbolic",
+                                         "flat",    "rgb",  "rgb_partial"};
+inline constexpr std::int32_t kMaxTile = 64;  // pixels of a side
 
 // What MiniGrid and BabyAI have in common.
 struct ShownConfig {
-  std::int32_t observation = kPartial;  // image: 'partial' (the agent's view), 'full' (the grid), 'one_hot' (the view, a number for each value), 'symbolic' (column, row and type of each cell) or 'flat' (view and mission's letters in one row), as minigrid's wrappers
+  std::int32_t observation = kPartial;  // image: 'partial' (the agent's view), 'full' (the grid), 'one_hot' (the view, a number for each value), 'symbolic' (column, row and type of each cell), 'flat' (view and mission's letters in one row), 'rgb' (the grid in pixels) or 'rgb_partial' (the view in pixels), as minigrid's wrappers
   std::int32_t agent_view_size = 7;  // cells of a side of the agent's view, odd
   bool see_through_walls = false;  // walls and doors hide nothing
+  std::int32_t tile_size = 8;  // pixels of a side of a cell where observation is 'rgb' or 'rgb_partial'
+  bool highlight = true;  // what the agent sees is lighter where observation is 'rgb', and in frames
   std::int32_t max_steps = 0;  // steps after which an episode is truncated, by which success is rewarded; 0: as minigrid does for a level of this size
 };
+
+// Observations in pixels, which a CPU's pool draws.
+ROLLOUTS_HD constexpr bool IsPicture(const ShownConfig& config) {
+  return config.observation == kRgb || config.observation == kRgbPartial;
+}
+// What a kernel does not have.
+constexpr const char* HostOnlyOf(const ShownConfig& config) {
+  if (!IsPicture(config)) return nullptr;
+  return config.observation == kRgb ? "observation='rgb'" : "observation='rgb_partial'";
+}
 
 template <typename Visitor>
 void VisitShown(ShownConfig& config, Visitor& visit) {
   visit.Word("observation", config.observation, kModes);
   visit("agent_view_size", config.agent_view_size);
   visit("see_through_walls", config.see_through_walls);
+  visit("tile_size", config.tile_size);
+  visit("highlight", config.highlight);
   visit("max_steps", config.max_steps);
 }
 
@@ -32,6 +48,7 @@ template <typename Check>
 void CheckShown(const ShownConfig& config, Check& check) {
   check.Between("agent_view_size", config.agent_view_size, 3, kMaxView);
   check.Odd("agent_view_size", config.agent_view_size);
+  check.Between("tile_size", config.tile_size, 1, kMaxTile);
   check.Between("max_steps", config.max_steps, 0, 1'000'000'000);
 }
 

@@ -42,6 +42,10 @@ struct MiniGridOf {
     minigrid::CheckLevel(config, check);
   }
 
+  static constexpr const char* HostOnly(const Config& config) {
+    return minigrid::HostOnlyOf(config.shown);
+  }
+
   ROLLOUTS_NOINLINE static void Reset(const Config& config, State& state, Rng& rng) {
     for (std::int32_t i = 0; i < kMostGrids; ++i) {
       minigrid::Clear(state, WidthOf(config), HeightOf(config));

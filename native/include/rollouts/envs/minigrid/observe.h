@@ -4,6 +4,7 @@
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
+#include "rollouts/envs/minigrid/picture.h"
 #include "rollouts/envs/minigrid/view.h"
 #include "rollouts/envs/minigrid/words.h"
 
@@ -13,18 +14,20 @@ inline constexpr std::int32_t kOneHotValues = 20;  // 11 types, 6 colours, 3 sta
 inline constexpr std::int32_t kLetters = 28;       // a to z, space, comma
 inline constexpr std::int32_t kMaxLetters = 96;    // of a mission
 
-// Columns and rows of the image, and numbers of a cell.
+// Columns, rows and numbers of a cell; rows, columns and colours of pixels.
 struct ImageShape {
-  std::int32_t width, height, depth;
-  ROLLOUTS_HD constexpr std::int32_t size() const { return width * height * depth; }
+  std::int32_t length[3];
+  ROLLOUTS_HD constexpr std::int32_t size() const { return length[0] * length[1] * length[2]; }
 };
 ROLLOUTS_HD constexpr ImageShape ShapeOf(const ShownConfig& config, std::int32_t width,
                                          std::int32_t height) {
-  const std::int32_t side = config.agent_view_size;
+  const std::int32_t side = config.agent_view_size, tile = config.tile_size;
   switch (config.observation) {
-    case kFull: case kSymbolic: return {width, height, 3};
-    case kOneHot: return {side, side, kOneHotValues};
-    default: return {side, side, 3};
+    case kFull: case kSymbolic: return {{width, height, 3}};
+    case kOneHot: return {{side, side, kOneHotValues}};
+    case kRgb: return {{height * tile, width * tile, 3}};
+    case kRgbPartial: return {{side * tile, side * tile, 3}};
+    default: return {{side, side, 3}};
   }
 }
 
@@ -40,14 +43,15 @@ ROLLOUTS_HD constexpr EnvSpec SpecOf(const ShownConfig& config, std::int32_t wid
   spec.observation.high[0] = 255;
   spec.action.dtype = DType::kInt64;
   spec.action.n = num_actions;
-  spec.step_cost_ns = 150;
+  // most of what a picture costs is to write it
+  spec.step_cost_ns = 150 + (IsPicture(config) ? image.size() / 16 : 0);
   if (config.observation == kFlat) {
     spec.observation.shape[0] = image.size() + kLetters * kMaxLetters;
     return spec;
   }
   spec.observation.shape[0] = image.size() + 1 + num_words;
   spec.num_parts = 3;
-  spec.parts[0] = {"image", 3, {image.width, image.height, image.depth}};
+  spec.parts[0] = {"image", 3, {image.length[0], image.length[1], image.length[2]}};
   spec.parts[1] = {"direction", 0, {}};
   spec.parts[2] = {"mission", 1, {num_words}};
   return spec;
@@ -125,7 +129,10 @@ inline ROLLOUTS_NOINLINE void Observe(const ShownConfig& config, const Grid& gri
     WriteSymbols(grid, num_words, reinterpret_cast<std::int64_t*>(obs));
     return;
   }
-  if (config.observation == kFull) {
+  if (IsPicture(config)) {
+    // a kernel's pool takes no such options
+    if constexpr (!kInKernel) DrawPicture(config, grid, obs);
+  } else if (config.observation == kFull) {
     WriteGrid(grid, obs);
   } else if (config.agent_view_size == 7) {
     WriteView(config, grid, 7, obs);
