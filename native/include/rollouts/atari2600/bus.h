@@ -9,13 +9,17 @@
 
 namespace rollouts::atari2600 {
 
-// `bus` is the byte that was last on the data bus.
-template <CartridgeKind kKind>
-inline ROLLOUTS_HD U8 Read(Console& c, I32 address, U8 bus, I32 cycles) {
-  if (address & 0x1000) return ReadCartridge<kKind>(c.cartridge, address);
+// What is not the cartridge's. `bus` is the byte that was last on the data bus.
+inline ROLLOUTS_HD U8 ReadChips(Console& c, I32 address, U8 bus, I32 cycles) {
   if (!(address & 0x80)) return ReadTia(c, address, bus, cycles);
   if (address & 0x200) return ReadRiot(c.riot, c.inputs, address, cycles);
   return c.riot.ram[address & 0x7f];
+}
+
+template <CartridgeKind kKind>
+inline ROLLOUTS_HD U8 Read(Console& c, I32 address, U8 bus, I32 cycles) {
+  if (address & 0x1000) return ReadCartridge<kKind>(c.cartridge, address);
+  return ReadChips(c, address, bus, cycles);
 }
 
 // The same in the zero page, and in the stack's: RAM or the TIA.

@@ -127,13 +127,20 @@ ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool whi
   I32 rounds = 0;
   if (code[1] == 0xfd && (code[-1] == 0xca || code[-1] == 0x88)) {
     // DEX or DEY
-    U8& counter = code[-1] == 0xca ? r.x : r.y;
+    const bool is_x = code[-1] == 0xca;
+    U8 counter = is_x ? r.x : r.y;
     // who jumped to the branch may have come with other flags
     if (while_positive && counter > 0x7f) return;
     rounds = while_positive ? counter : counter - 1;
     if (rounds > most) rounds = most;
     if (rounds <= 0) return;
     counter = static_cast<U8>(counter - rounds);
+    // no reference to either one: registers whose address is taken stay in memory
+    if (is_x) {
+      r.x = counter;
+    } else {
+      r.y = counter;
+    }
     SetNZ(r, counter);
     cycles += rounds * (4 + taken);
   } else if (code[1] == 0xfb && code[-2] == 0x84 && code[-1] == 0x02 &&

@@ -54,7 +54,7 @@ inline ROLLOUTS_HD I32 LengthOf(U8 opcode) {
   }
 }
 
-inline ROLLOUTS_HD void SetNZ(Cpu& r, U32 value) { r.n = r.z = static_cast<U8>(value); }
+ROLLOUTS_INLINE void SetNZ(Cpu& r, U32 value) { r.n = r.z = static_cast<U8>(value); }
 
 inline ROLLOUTS_HD I32 FromBcd(I32 v) { return (v >> 4) * 10 + (v & 15); }
 inline ROLLOUTS_HD I32 ToBcd(I32 v) {
@@ -64,7 +64,29 @@ inline ROLLOUTS_HD I32 ToBcd(I32 v) {
   return ((v % 100) / 10 << 4) | (v % 10);
 }
 
-inline ROLLOUTS_HD void Adc(Cpu& r, U8 v) {
+// Accumulator, carry in bit 8 and overflow in bit 9: what a decimal sum leaves.
+inline ROLLOUTS_NOINLINE U32 AddDecimal(U32 a, U32 v, U32 carry) {
+  const I32 sum = FromBcd(static_cast<I32>(a)) + FromBcd(static_cast<I32>(v)) +
+                  static_cast<I32>(carry);
+  const U32 result = static_cast<U32>(ToBcd(sum)) & 0xff;
+  return result | (sum > 99 ? 0x100u : 0u) | (((a ^ result) & (v ^ result)) >> 7) << 9;
+}
+inline ROLLOUTS_NOINLINE U32 SubtractDecimal(U32 a, U32 v, U32 borrow) {
+  I32 difference = FromBcd(static_cast<I32>(a)) - FromBcd(static_cast<I32>(v)) -
+                   static_cast<I32>(borrow);
+  if (difference < 0) difference += 100;
+  const U32 result = static_cast<U32>(ToBcd(difference)) & 0xff;
+  return result | (a >= v + borrow ? 0x100u : 0u) | (((a ^ result) & (v ^ result)) >> 7) << 9;
+}
+
+// Of decimal sums only the values go to a function: registers whose address is taken stay in memory.
+ROLLOUTS_INLINE void TakeDecimal(Cpu& r, U32 result) {
+  r.a = static_cast<U8>(result);
+  r.carry = (result >> 8) & 1;
+  r.overflow = (result >> 9) & 1;
+}
+
+ROLLOUTS_INLINE void Adc(Cpu& r, U8 v) {
   const U8 old = r.a;
   if (!r.decimal) {
     const U32 sum = U32{old} + v + r.carry;
@@ -72,54 +94,47 @@ inline ROLLOUTS_HD void Adc(Cpu& r, U8 v) {
     r.a = static_cast<U8>(sum);
     r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
   } else {
-    const I32 sum = FromBcd(old) + FromBcd(v) + r.carry;
-    r.carry = sum > 99;
-    r.a = static_cast<U8>(ToBcd(sum));
-    r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
+    TakeDecimal(r, AddDecimal(old, v, r.carry));
   }
   SetNZ(r, r.a);
 }
 
-inline ROLLOUTS_HD void Sbc(Cpu& r, U8 v) {
+ROLLOUTS_INLINE void Sbc(Cpu& r, U8 v) {
   const U8 old = r.a;
-  const I32 borrow = 1 - r.carry;
+  const U32 borrow = 1u - r.carry;
   if (!r.decimal) {
-    const I32 difference = old - v - borrow;
+    const I32 difference = old - v - static_cast<I32>(borrow);
     r.carry = difference >= 0;
     r.a = static_cast<U8>(difference);
     r.overflow = ((old ^ v) & (old ^ r.a)) >> 7;
   } else {
-    I32 difference = FromBcd(old) - FromBcd(v) - borrow;
-    if (difference < 0) difference += 100;
-    r.carry = old >= v + borrow;
-    r.a = static_cast<U8>(ToBcd(difference));
-    r.overflow = ((old ^ r.a) & (v ^ r.a)) >> 7;
+    TakeDecimal(r, SubtractDecimal(old, v, borrow));
   }
   SetNZ(r, r.a);
 }
 
-inline ROLLOUTS_HD void Compare(Cpu& r, U8 left, U8 v) {
+ROLLOUTS_INLINE void Compare(Cpu& r, U8 left, U8 v) {
   r.carry = left >= v;
   SetNZ(r, static_cast<U8>(left - v));
 }
 
-inline ROLLOUTS_HD U8 Asl(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 Asl(Cpu& r, U8 v) {
   r.carry = v >> 7;
   SetNZ(r, v = static_cast<U8>(v << 1));
   return v;
 }
-inline ROLLOUTS_HD U8 Lsr(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 Lsr(Cpu& r, U8 v) {
   r.carry = v & 1;
   SetNZ(r, v >>= 1);
   return v;
 }
-inline ROLLOUTS_HD U8 Rol(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 Rol(Cpu& r, U8 v) {
   const U8 out = v >> 7;
   SetNZ(r, v = static_cast<U8>((v << 1) | r.carry));
   r.carry = out;
   return v;
 }
-inline ROLLOUTS_HD U8 Ror(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 Ror(Cpu& r, U8 v) {
   const U8 out = v & 1;
   SetNZ(r, v = static_cast<U8>((v >> 1) | (r.carry << 7)));
   r.carry = out;
@@ -127,97 +142,97 @@ inline ROLLOUTS_HD U8 Ror(Cpu& r, U8 v) {
 }
 
 // Instructions that read a value.
-inline ROLLOUTS_HD void OpORA(Cpu& r, U8 v) { SetNZ(r, r.a |= v); }
-inline ROLLOUTS_HD void OpAND(Cpu& r, U8 v) { SetNZ(r, r.a &= v); }
-inline ROLLOUTS_HD void OpEOR(Cpu& r, U8 v) { SetNZ(r, r.a ^= v); }
-inline ROLLOUTS_HD void OpADC(Cpu& r, U8 v) { Adc(r, v); }
-inline ROLLOUTS_HD void OpSBC(Cpu& r, U8 v) { Sbc(r, v); }
-inline ROLLOUTS_HD void OpLDA(Cpu& r, U8 v) { SetNZ(r, r.a = v); }
-inline ROLLOUTS_HD void OpLDX(Cpu& r, U8 v) { SetNZ(r, r.x = v); }
-inline ROLLOUTS_HD void OpLDY(Cpu& r, U8 v) { SetNZ(r, r.y = v); }
-inline ROLLOUTS_HD void OpLAX(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = v); }
-inline ROLLOUTS_HD void OpLXA(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.a & v); }
-inline ROLLOUTS_HD void OpANE(Cpu& r, U8 v) { SetNZ(r, r.a = r.x & v); }
-inline ROLLOUTS_HD void OpLAS(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.sp &= v); }
-inline ROLLOUTS_HD void OpCMP(Cpu& r, U8 v) { Compare(r, r.a, v); }
-inline ROLLOUTS_HD void OpCPX(Cpu& r, U8 v) { Compare(r, r.x, v); }
-inline ROLLOUTS_HD void OpCPY(Cpu& r, U8 v) { Compare(r, r.y, v); }
-inline ROLLOUTS_HD void OpNOP(Cpu&, U8) {}
-inline ROLLOUTS_HD void OpBIT(Cpu& r, U8 v) {
+ROLLOUTS_INLINE void OpORA(Cpu& r, U8 v) { SetNZ(r, r.a |= v); }
+ROLLOUTS_INLINE void OpAND(Cpu& r, U8 v) { SetNZ(r, r.a &= v); }
+ROLLOUTS_INLINE void OpEOR(Cpu& r, U8 v) { SetNZ(r, r.a ^= v); }
+ROLLOUTS_INLINE void OpADC(Cpu& r, U8 v) { Adc(r, v); }
+ROLLOUTS_INLINE void OpSBC(Cpu& r, U8 v) { Sbc(r, v); }
+ROLLOUTS_INLINE void OpLDA(Cpu& r, U8 v) { SetNZ(r, r.a = v); }
+ROLLOUTS_INLINE void OpLDX(Cpu& r, U8 v) { SetNZ(r, r.x = v); }
+ROLLOUTS_INLINE void OpLDY(Cpu& r, U8 v) { SetNZ(r, r.y = v); }
+ROLLOUTS_INLINE void OpLAX(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = v); }
+ROLLOUTS_INLINE void OpLXA(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.a & v); }
+ROLLOUTS_INLINE void OpANE(Cpu& r, U8 v) { SetNZ(r, r.a = r.x & v); }
+ROLLOUTS_INLINE void OpLAS(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.sp &= v); }
+ROLLOUTS_INLINE void OpCMP(Cpu& r, U8 v) { Compare(r, r.a, v); }
+ROLLOUTS_INLINE void OpCPX(Cpu& r, U8 v) { Compare(r, r.x, v); }
+ROLLOUTS_INLINE void OpCPY(Cpu& r, U8 v) { Compare(r, r.y, v); }
+ROLLOUTS_INLINE void OpNOP(Cpu&, U8) {}
+ROLLOUTS_INLINE void OpBIT(Cpu& r, U8 v) {
   r.n = v;
   r.overflow = (v >> 6) & 1;
   r.z = r.a & v;
 }
-inline ROLLOUTS_HD void OpANC(Cpu& r, U8 v) {
+ROLLOUTS_INLINE void OpANC(Cpu& r, U8 v) {
   SetNZ(r, r.a &= v);
   r.carry = r.a >> 7;
 }
-inline ROLLOUTS_HD void OpALR(Cpu& r, U8 v) { r.a = Lsr(r, r.a & v); }
-inline ROLLOUTS_HD void OpARR(Cpu& r, U8 v) {
+ROLLOUTS_INLINE void OpALR(Cpu& r, U8 v) { r.a = Lsr(r, r.a & v); }
+ROLLOUTS_INLINE void OpARR(Cpu& r, U8 v) {
   r.a = static_cast<U8>(((r.a & v) >> 1) | (r.carry << 7));
   SetNZ(r, r.a);
   r.carry = (r.a >> 6) & 1;
   r.overflow = ((r.a >> 6) ^ (r.a >> 5)) & 1;
 }
-inline ROLLOUTS_HD void OpSBX(Cpu& r, U8 v) {
+ROLLOUTS_INLINE void OpSBX(Cpu& r, U8 v) {
   const I32 difference = (r.a & r.x) - v;
   r.carry = difference >= 0;
   SetNZ(r, r.x = static_cast<U8>(difference));
 }
 
 // Instructions that write a value.
-inline ROLLOUTS_HD U8 OpSTA(const Cpu& r) { return r.a; }
-inline ROLLOUTS_HD U8 OpSTX(const Cpu& r) { return r.x; }
-inline ROLLOUTS_HD U8 OpSTY(const Cpu& r) { return r.y; }
-inline ROLLOUTS_HD U8 OpSAX(const Cpu& r) { return r.a & r.x; }
+ROLLOUTS_INLINE U8 OpSTA(const Cpu& r) { return r.a; }
+ROLLOUTS_INLINE U8 OpSTX(const Cpu& r) { return r.x; }
+ROLLOUTS_INLINE U8 OpSTY(const Cpu& r) { return r.y; }
+ROLLOUTS_INLINE U8 OpSAX(const Cpu& r) { return r.a & r.x; }
 
 // Instructions that read, change and write a value.
-inline ROLLOUTS_HD U8 OpASL(Cpu& r, U8 v) { return Asl(r, v); }
-inline ROLLOUTS_HD U8 OpLSR(Cpu& r, U8 v) { return Lsr(r, v); }
-inline ROLLOUTS_HD U8 OpROL(Cpu& r, U8 v) { return Rol(r, v); }
-inline ROLLOUTS_HD U8 OpROR(Cpu& r, U8 v) { return Ror(r, v); }
-inline ROLLOUTS_HD U8 OpINC(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpASL(Cpu& r, U8 v) { return Asl(r, v); }
+ROLLOUTS_INLINE U8 OpLSR(Cpu& r, U8 v) { return Lsr(r, v); }
+ROLLOUTS_INLINE U8 OpROL(Cpu& r, U8 v) { return Rol(r, v); }
+ROLLOUTS_INLINE U8 OpROR(Cpu& r, U8 v) { return Ror(r, v); }
+ROLLOUTS_INLINE U8 OpINC(Cpu& r, U8 v) {
   SetNZ(r, ++v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpDEC(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpDEC(Cpu& r, U8 v) {
   SetNZ(r, --v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpSLO(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpSLO(Cpu& r, U8 v) {
   v = Asl(r, v);
   OpORA(r, v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpRLA(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpRLA(Cpu& r, U8 v) {
   v = Rol(r, v);
   OpAND(r, v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpSRE(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpSRE(Cpu& r, U8 v) {
   v = Lsr(r, v);
   OpEOR(r, v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpRRA(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpRRA(Cpu& r, U8 v) {
   v = Ror(r, v);
   Adc(r, v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpDCP(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpDCP(Cpu& r, U8 v) {
   Compare(r, r.a, --v);
   return v;
 }
-inline ROLLOUTS_HD U8 OpISB(Cpu& r, U8 v) {
+ROLLOUTS_INLINE U8 OpISB(Cpu& r, U8 v) {
   Sbc(r, ++v);
   return v;
 }
 
-inline ROLLOUTS_HD U8 PackFlags(const Cpu& r) {
+ROLLOUTS_INLINE U8 PackFlags(const Cpu& r) {
   return static_cast<U8>((r.n & 0x80) | (r.overflow << 6) | 0x30 | (r.decimal << 3) |
                          (r.interrupt << 2) | ((r.z == 0) << 1) | r.carry);
 }
-inline ROLLOUTS_HD void UnpackFlags(Cpu& r, U8 flags) {
+ROLLOUTS_INLINE void UnpackFlags(Cpu& r, U8 flags) {
   r.n = flags & 0x80;
   r.overflow = (flags >> 6) & 1;
   r.decimal = (flags >> 3) & 1;

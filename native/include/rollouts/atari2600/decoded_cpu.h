@@ -13,8 +13,17 @@ inline I32 PageOf(const Cartridge& cartridge, I32 pc) {
   return static_cast<I32>(cartridge.slices[(pc >> 10) & 3]) / PageSize(kKind);
 }
 
+// Read of an address that is not hot.
+ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
+  const Cartridge& cartridge = c.cartridge;
+  if (address & 0x1000) {
+    return cartridge.rom[cartridge.slices[(address >> 10) & 3] + static_cast<U32>(address & 0x3ff)];
+  }
+  return ReadChips(c, address, bus, cycles);
+}
+
 // Copies register by register: compilers keep what was copied as a whole in memory.
-inline void CopyRegisters(Cpu& to, const Cpu& from) {
+ROLLOUTS_INLINE void CopyRegisters(Cpu& to, const Cpu& from) {
   to.pc = from.pc;
   to.a = from.a;
   to.x = from.x;
@@ -79,7 +88,7 @@ inline void CopyRegisters(Cpu& to, const Cpu& from) {
   address = (op->operand + address) & 0xffff;                                            \
   if ((address & 0x1000) && IsHot(kKind, address)) goto Step;                            \
   cycles += crossed;                                                                     \
-  value = Read<kKind>(c, address, static_cast<U8>(op->operand >> 8), cycles);            \
+  value = ReadCold(c, address, static_cast<U8>(op->operand >> 8), cycles);               \
   Op##NAME(r, value);                                                                    \
   NEXT(3)                                                                                \
   NAME##PointerX : address = (op->operand + r.x) & 0xff;                                 \
@@ -87,12 +96,12 @@ inline void CopyRegisters(Cpu& to, const Cpu& from) {
   bus = c.riot.ram[(address + 1) & 0x7f];                                                \
   address = c.riot.ram[address & 0x7f] | (bus << 8);                                     \
   if ((address & 0x1000) && IsHot(kKind, address)) goto Step;                            \
-  value = Read<kKind>(c, address, bus, cycles);                                          \
+  value = ReadCold(c, address, bus, cycles);                                             \
   Op##NAME(r, value);                                                                    \
   NEXT(2)                                                                                \
   NAME##Pointer : POINT                                                                  \
   cycles += (address & 0xff) < r.y;                                                      \
-  value = Read<kKind>(c, address, bus, cycles);                                          \
+  value = ReadCold(c, address, bus, cycles);                                             \
   Op##NAME(r, value);                                                                    \
   NEXT(2)
 
