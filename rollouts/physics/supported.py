@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ids mujoco_warp can step; asking brings neither Warp nor torch."""
+"""Which ids mujoco_warp can step, and whether it is there; asking brings neither Warp nor torch."""
 
 from __future__ import annotations
+
+import importlib.util
 
 GYMNASIUM_IDS = frozenset(
     {
@@ -41,3 +43,10 @@ SUITE_IDS = frozenset(
     }
 )
 PHYSICS_IDS = GYMNASIUM_IDS | SUITE_IDS | {"MuJoCo-v0"}
+# options of mujoco_warp's memory, of no environment
+MEMORY_OPTIONS = ("nconmax", "njmax")
+
+
+def installed() -> bool:
+    """Whether there is a mujoco_warp to import; it is not imported."""
+    return all(importlib.util.find_spec(name) is not None for name in ("warp", "mujoco_warp"))
