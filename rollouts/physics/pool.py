@@ -17,6 +17,7 @@ from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 from rollouts.physics.arrays import PhysicsArrays
+from rollouts.physics.bare import BarePhysics
 from rollouts.physics.functions import BatchFunctions
 from rollouts.physics.graphs import Sequence, stream_of
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
@@ -214,6 +215,10 @@ class PhysicsPool:
             functions.score(actions)
             self._step[1].replay()
         self.num_launches += len(self._step)
+
+    def bare_physics(self) -> BarePhysics:
+        """The same worlds once more, without the task."""
+        return BarePhysics(self._worlds, self._frame_skip, self.arrays.device)
 
     def copy_rows(self, to: DeviceRows) -> None:
         """Copies the rows of the last step to where `to` has an address, on torch's stream."""

@@ -34,6 +34,7 @@ from rollouts.pool.pool_recipe import PoolRecipe
 
 if TYPE_CHECKING:
     from rollouts.physics.arrays import PhysicsArrays
+    from rollouts.physics.bare import BarePhysics
     from rollouts.physics.pool import PhysicsPool
 
 # of kernels/episodes.py
@@ -217,6 +218,15 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
     @property
     def _num_launches(self) -> int:
         return self._pool.num_launches
+
+    def bare_physics(self) -> BarePhysics:
+        """mujoco_warp's worlds of the same model and memory without the task, for benchmarks.
+
+        Raises:
+          ProtocolError: Never reset. ClosedError: The environment was closed.
+        """
+        self._check_steps()
+        return self._pool.bare_physics()
 
     def open_rows(self) -> RowSet:
         """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
