@@ -77,6 +77,7 @@ def make_pool(
             num_envs,
             obs_size,
             num_infos,
+            0 if task.suite is None else task.suite.num_shown,
             device=device,
             env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
@@ -149,8 +150,8 @@ class PhysicsPool:
         )
         suite = task.suite or SuiteTask(0.0, places, -1)
         self._looks_at = (suite.places, suite.goal)
-        if suite.target >= 0:
-            fields.have_own("geom_pos")
+        for name in suite.own_fields:
+            fields.have_own(name)
         self._parts = task.observation(shared, places)
         self._kind, self.fields = kind, fields
         self.num_launches = 0
@@ -348,7 +349,7 @@ class PhysicsPool:
 
     def _observe_part(self, part: Part, to: Any, at: int, marked: Any) -> int:
         arrays = self.arrays
-        source = self._worlds.flat(part.source)
+        source = arrays.shown if part.source == "shown" else self._worlds.flat(part.source)
         count = source.shape[1] - part.first if part.count is None else part.count
         low = high = self._options.unused
         if part.kind == CLIP:

@@ -141,6 +141,7 @@ class Worlds:
         sim, data = Simulation(), self.data
         sim.timestep, sim.frame_skip = timestep, frame_skip
         sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
+        sim.others = wp.array(places[3:], dtype=int)
         sim.goal = goal
         sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
         for name in (
@@ -152,6 +153,7 @@ class Worlds:
             "site_xpos",
             "geom_xpos",
             "xmat",
+            "geom_xmat",
             "sensordata",
         ):
             setattr(sim, name, getattr(data, name))
