@@ -73,8 +73,7 @@ def measure_device(
         raise SpecError(f"duration_s must be above 0, got {duration_s}")
     if not rollouts.env_spec(env_id).runs_on_gpu:
         raise SpecError(
-            f"{env_id} hosts an engine of the CPU, or of mujoco_warp on a GPU: bench-device "
-            "measures kernels of this library"
+            f"{env_id} hosts an engine of the CPU, which no GPU steps: `rollouts bench` measures it"
         )
     arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
     env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)

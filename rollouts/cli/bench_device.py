@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-device`: pools of a GPU beside the C++ pool."""
+"""`rollouts bench-device`: pools of a GPU beside the C++ pool, or beside mujoco_warp alone."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from rollouts.physics.supported import PHYSICS_IDS
 
 
 def add_arguments(
@@ -21,12 +23,12 @@ def add_arguments(
     add = parser.add_argument
     add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
     add("--num-envs", nargs="+", action="extend", type=positive_int, metavar="N",
-        help="one or several; default: 100000")  # fmt: skip
+        help="one or several; default: 100000, of MuJoCo's tasks 8192")  # fmt: skip
     add("--device", default="cuda", help="cuda, cuda:1 or cpu-emulation; default: cuda")
     add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
         help="option of the environment; repeat for several")  # fmt: skip
     add("--num-steps", type=positive_int, default=100, metavar="K",
-        help="of one launch; default: 100")  # fmt: skip
+        help="of one launch, where a kernel of ours steps; default: 100")  # fmt: skip
     add("--duration-s", type=positive_float, default=1.0, metavar="S",
         help="of one repeat of one way, about; default: 1")  # fmt: skip
     add("--repeats", type=positive_int, default=5, metavar="R", help="default: 5")
@@ -51,19 +53,43 @@ def measure(args: argparse.Namespace) -> None:
         ]
         print(json.dumps(cost.as_json(costs), indent=1) if args.json else cost.as_table(costs))
         return
-    device = importlib.import_module("rollouts.bench.device")
-    rows = [
-        row
-        for env_id in args.env_id
-        for num_envs in args.num_envs or [100_000]
-        for row in device.measure_device(
-            env_id,
-            num_envs,
-            args.device,
-            env_options=dict(args.option),
-            num_steps=args.num_steps,
-            duration_s=args.duration_s,
-            repeats=args.repeats,
+    tables, found = [], []
+    for module, rows in _measured(args):
+        tables.append(module.as_table(rows))
+        found += module.as_json(rows)
+    print(json.dumps(found, indent=1) if args.json else "\n\n".join(tables))
+
+
+def _measured(args: argparse.Namespace) -> Iterator[tuple[Any, list[Any]]]:
+    """Rows of what kernels of ours step, then of physics, each with its module."""
+    common = {
+        "env_options": dict(args.option),
+        "duration_s": args.duration_s,
+        "repeats": args.repeats,
+    }
+    ids = [one for one in args.env_id if one not in PHYSICS_IDS]
+    if ids:
+        device = importlib.import_module("rollouts.bench.device")
+        yield (
+            device,
+            [
+                row
+                for env_id in ids
+                for num_envs in args.num_envs or [100_000]
+                for row in device.measure_device(
+                    env_id, num_envs, args.device, num_steps=args.num_steps, **common
+                )
+            ],
         )
-    ]
-    print(json.dumps(device.as_json(rows), indent=1) if args.json else device.as_table(rows))
+    ids = [one for one in args.env_id if one in PHYSICS_IDS]
+    if ids:
+        physics = importlib.import_module("rollouts.bench.physics_device")
+        yield (
+            physics,
+            [
+                row
+                for env_id in ids
+                for num_envs in args.num_envs or [8192]
+                for row in physics.measure_physics(env_id, num_envs, args.device, **common)
+            ],
+        )

@@ -170,9 +170,10 @@ def _parser() -> argparse.ArgumentParser:
 
     on_device = commands.add_parser(
         "bench-device",
-        help="measure a pool of a GPU beside the C++ pool",
+        help="measure a pool of a GPU beside the C++ pool or mujoco_warp alone",
         description="Measures stepping by a launch for each step, from a CUDA graph, and many "
-        "steps of one launch, with autoreset and statistics. They take turns in one run.",
+        "steps of one launch, with autoreset and statistics. They take turns in one run. MuJoCo's "
+        "tasks are measured beside mujoco_warp alone, on the same worlds.",
     )
     cli_bench_device.add_arguments(
         on_device, positive_int=_positive_int, positive_float=_positive_float, option=_option

@@ -17,6 +17,7 @@ from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 from rollouts.physics.arrays import PhysicsArrays
+from rollouts.physics.bare import BarePhysics
 from rollouts.physics.functions import BatchFunctions
 from rollouts.physics.graphs import Sequence, stream_of
 from rollouts.physics.kernels.episodes import SAME_STEP, begin_step, end_step
@@ -76,6 +77,7 @@ def make_pool(
             num_envs,
             obs_size,
             num_infos,
+            0 if task.suite is None else task.suite.num_shown,
             device=device,
             env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
@@ -148,8 +150,8 @@ class PhysicsPool:
         )
         suite = task.suite or SuiteTask(0.0, places, -1)
         self._looks_at = (suite.places, suite.goal)
-        if suite.target >= 0:
-            fields.have_own("geom_pos")
+        for name in suite.own_fields:
+            fields.have_own(name)
         self._parts = task.observation(shared, places)
         self._kind, self.fields = kind, fields
         self.num_launches = 0
@@ -214,6 +216,10 @@ class PhysicsPool:
             functions.score(actions)
             self._step[1].replay()
         self.num_launches += len(self._step)
+
+    def bare_physics(self) -> BarePhysics:
+        """The same worlds once more, without the task."""
+        return BarePhysics(self._worlds, self._frame_skip, self.arrays.device)
 
     def copy_rows(self, to: DeviceRows) -> None:
         """Copies the rows of the last step to where `to` has an address, on torch's stream."""
@@ -343,7 +349,7 @@ class PhysicsPool:
 
     def _observe_part(self, part: Part, to: Any, at: int, marked: Any) -> int:
         arrays = self.arrays
-        source = self._worlds.flat(part.source)
+        source = arrays.shown if part.source == "shown" else self._worlds.flat(part.source)
         count = source.shape[1] - part.first if part.count is None else part.count
         low = high = self._options.unused
         if part.kind == CLIP:

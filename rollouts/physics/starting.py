@@ -36,8 +36,8 @@ class Starts:
         else:
             kernel = start_suite
             inputs = [task.start, arrays.clocks, draws, self._qpos0, model.jnt_type]
-            inputs += [model.jnt_limited, model.jnt_range, task.suite.target]
-            inputs += [model.geom_pos, data.geom_xpos]
+            inputs += [model.jnt_limited, model.jnt_range, model.jnt_qposadr, task.suite.target]
+            inputs += [model.geom_pos, data.geom_xpos, model.jnt_stiffness]
         wp.launch(kernel, worlds.num_envs, [*inputs, beginning, data.qpos, data.qvel])
         if task.keyframe >= 0:
             worlds.put_keyframe(task.keyframe, beginning)

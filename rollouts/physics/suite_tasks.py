@@ -10,7 +10,7 @@ from typing import Any
 import mujoco
 
 from rollouts.families.dm_control import control_timestep
-from rollouts.physics.kernels import observing, small_tasks, suite, suite_starts
+from rollouts.physics.kernels import observing, small_tasks, suite, suite_starts, suite_swimmers
 from rollouts.physics.tasks import Part, SuiteTask, Task
 
 _OBJECTS = mujoco.mjtObj
@@ -27,6 +27,8 @@ def _task(
     goal: float = 0.0,
     places: tuple[int, ...] = (),
     target: int = -1,
+    num_shown: int = 0,
+    own_fields: tuple[str, ...] = (),
 ) -> Task:
     return Task(
         kernel,
@@ -34,7 +36,7 @@ def _task(
         lambda _, __: observation,
         start=start,
         after_start="forward",
-        suite=SuiteTask(goal, places, target),
+        suite=SuiteTask(goal, places, target, num_shown, own_fields),
     )
 
 
@@ -111,6 +113,7 @@ def _reacher(env_id: str, host: Any) -> Task:
         goal=float(host.geom_size[target, 0] + host.geom_size[finger, 0]),
         places=(target, finger),
         target=target,
+        own_fields=("geom_pos",),
     )
 
 
@@ -141,14 +144,63 @@ def _hopper(env_id: str, host: Any) -> Task:
     )
 
 
+def _fish(env_id: str, host: Any) -> Task:
+    torso = _body(host, "torso")
+    # of the root the quaternion is not shown, and what follows are all other joints
+    parts = [Part("qpos", 7), *_turned(torso, (8,))]
+    if env_id == "FishUpright-v1":
+        start, places = suite_starts.FISH, (torso,)
+        return _task(
+            suite_swimmers.fish_upright, [*parts, Part("qvel")], start=start, places=places
+        )
+    target, mouth = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "mouth"))
+    return _task(
+        suite_swimmers.fish_swim,
+        [*parts, Part("shown"), Part("qvel")],
+        start=suite_starts.FISH,
+        goal=float(host.geom_size[target, 0] + host.geom_size[mouth, 0]),
+        places=(torso, target, mouth),
+        target=target,
+        num_shown=3,
+        own_fields=("geom_pos",),
+    )
+
+
+def _swimmer(env_id: str, host: Any) -> Task:
+    target, nose = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "nose"))
+    first = _sensor(host, "head_vel")
+    return _task(
+        suite_swimmers.suite_swimmer,
+        [Part("qpos", 3), Part("shown")],
+        start=suite_starts.NEAR_OR_FAR,
+        goal=float(host.geom_size[target, 0]),
+        places=(_body(host, "head"), target, first, nose),
+        target=target,
+        num_shown=2 + (host.nsensordata - first) // 2,
+        own_fields=("geom_pos",),
+    )
+
+
+def _lqr(env_id: str, host: Any) -> Task:
+    return _task(
+        suite_swimmers.lqr,
+        [Part("qpos"), Part("qvel")],
+        start=suite_starts.SPRINGS,
+        own_fields=("jnt_stiffness",),
+    )
+
+
 # what ids begin with -> the domain's module and its task
 _DOMAINS: dict[str, tuple[str, Callable[[str, Any], Task]]] = {
     "Acrobot": ("acrobot", _acrobot),
     "Cartpole": ("cartpole", _cartpole),
+    "Fish": ("fish", _fish),
     "Hopper": ("hopper", _hopper),
+    "Lqr": ("lqr", _lqr),
     "Pendulum": ("pendulum", _pendulum),
     "PointMass": ("point_mass", _point_mass),
     "Reacher": ("reacher", _reacher),
+    "Swimmer": ("swimmer", _swimmer),
     "Walker": ("walker", _walker),
 }
 

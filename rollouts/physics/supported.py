@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ids mujoco_warp can step; asking brings neither Warp nor torch."""
+"""Which ids mujoco_warp can step, and whether it is there; asking brings neither Warp nor torch."""
 
 from __future__ import annotations
+
+import importlib.util
 
 GYMNASIUM_IDS = frozenset(
     {
@@ -29,15 +31,28 @@ SUITE_IDS = frozenset(
         "CartpoleSwingupSparse-v1",
         "CartpoleTwoPoles-v1",
         "CartpoleThreePoles-v1",
+        "FishSwim-v1",
+        "FishUpright-v1",
         "HopperHop-v1",
         "HopperStand-v1",
+        "LqrLqr21-v1",
+        "LqrLqr62-v1",
         "PendulumSwingup-v1",
         "PointMassEasy-v1",
         "ReacherEasy-v1",
         "ReacherHard-v1",
+        "SwimmerSwimmer6-v1",
+        "SwimmerSwimmer15-v1",
         "WalkerRun-v1",
         "WalkerStand-v1",
         "WalkerWalk-v1",
     }
 )
 PHYSICS_IDS = GYMNASIUM_IDS | SUITE_IDS | {"MuJoCo-v0"}
+# options of mujoco_warp's memory, of no environment
+MEMORY_OPTIONS = ("nconmax", "njmax")
+
+
+def installed() -> bool:
+    """Whether there is a mujoco_warp to import; it is not imported."""
+    return all(importlib.util.find_spec(name) is not None for name in ("warp", "mujoco_warp"))

@@ -20,7 +20,7 @@ class Part:
     """A stretch of an observation.
 
     Attributes:
-      source: Array of mujoco_warp's data, as (N, elements).
+      source: Array of mujoco_warp's data, as (N, elements), or "shown".
       first: Its first element; the last is always the array's own where `count` is None.
       count: How many.
       kind: What becomes of them, of `kernels/observing.py`.
@@ -46,13 +46,17 @@ class SuiteTask:
     """What a task of the DeepMind Control Suite has beside a `Task`'s.
 
     Attributes:
-      goal, places: `goal`, and `first`, `second` and `third` of a `Simulation`.
+      goal, places: `goal`, and `first` to `others` of a `Simulation`.
       target: Geom that each world puts somewhere else; -1: none.
+      num_shown: Numbers that the kernel shows, the source "shown" of parts.
+      own_fields: Of the model, which each episode draws.
     """
 
     goal: float
     places: tuple[int, ...]
     target: int
+    num_shown: int = 0
+    own_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

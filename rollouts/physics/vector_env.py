@@ -28,16 +28,15 @@ from rollouts.families.table import family_of
 from rollouts.own_model.options import ENV_ID
 from rollouts.own_model.parts import Layout
 from rollouts.physics.library import load_library
-from rollouts.physics.supported import PHYSICS_IDS
+from rollouts.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS
 from rollouts.pool.options import Options, read_options
 from rollouts.pool.pool_recipe import PoolRecipe
 
 if TYPE_CHECKING:
     from rollouts.physics.arrays import PhysicsArrays
+    from rollouts.physics.bare import BarePhysics
     from rollouts.physics.pool import PhysicsPool
 
-# options of mujoco_warp's, of no environment
-_MEMORY = ("nconmax", "njmax")
 # of kernels/episodes.py
 _RESET, _OBSERVE = 1, 2
 _FAULTS = {
@@ -87,9 +86,9 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         given = dict(given)
         self._memory = {
             name: None if given.get(name) is None else whole_number(name, given[name], 1, 2**24)
-            for name in _MEMORY
+            for name in MEMORY_OPTIONS
         }
-        for name in _MEMORY:
+        for name in MEMORY_OPTIONS:
             given.pop(name, None)
         self._is_own = env_id == ENV_ID
         options = read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=self._is_own)
@@ -219,6 +218,15 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
     @property
     def _num_launches(self) -> int:
         return self._pool.num_launches
+
+    def bare_physics(self) -> BarePhysics:
+        """mujoco_warp's worlds of the same model and memory without the task, for benchmarks.
+
+        Raises:
+          ProtocolError: Never reset. ClosedError: The environment was closed.
+        """
+        self._check_steps()
+        return self._pool.bare_physics()
 
     def open_rows(self) -> RowSet:
         """A row set of one step, its holder's alone, whose launch `step_rows` takes."""

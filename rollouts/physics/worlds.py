@@ -72,7 +72,8 @@ class Worlds:
         self.host, self.num_envs = host, num_envs
         try:
             self.model = mujoco_warp.put_model(self.host)
-            self.data = mujoco_warp.make_data(self.host, nworld=num_envs, **memory)
+            self._memory = memory
+            self.data = self.make_data()
         except (NotImplementedError, ValueError) as error:
             raise SpecError(
                 f"mujoco_warp cannot step the model {path}: {error}. Leave device out: C++ threads "
@@ -81,6 +82,10 @@ class Worlds:
         # the pool tells
         self.model.opt.warn_overflow = 0
         self._flat: dict[str, Any] = {}
+
+    def make_data(self) -> Any:
+        """Data of as many worlds, with the same memory, where the model begins."""
+        return mujoco_warp.make_data(self.host, nworld=self.num_envs, **self._memory)
 
     def told_overflow(self, bits: int) -> str:
         """What did not fit, and which option gives it more memory."""
@@ -124,9 +129,10 @@ class Worlds:
         mujoco.mj_saveModel(self.host, None, content)
         return hashlib.sha256(content.data).hexdigest()
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Arrays that the next step depends on, (N, ...) each, in place."""
-        return {name: wp.to_torch(getattr(self.data, name)) for name in _STATE}
+    def state(self, data: Any = None) -> dict[str, torch.Tensor]:
+        """Arrays that the next step depends on, (N, ...) each, in place; of `data` where given."""
+        data = self.data if data is None else data
+        return {name: wp.to_torch(getattr(data, name)) for name in _STATE}
 
     def simulation(
         self, frame_skip: int, timestep: Any, places: tuple[int, ...], goal: float
@@ -135,6 +141,7 @@ class Worlds:
         sim, data = Simulation(), self.data
         sim.timestep, sim.frame_skip = timestep, frame_skip
         sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
+        sim.others = wp.array(places[3:], dtype=int)
         sim.goal = goal
         sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
         for name in (
@@ -146,6 +153,7 @@ class Worlds:
             "site_xpos",
             "geom_xpos",
             "xmat",
+            "geom_xmat",
             "sensordata",
         ):
             setattr(sim, name, getattr(data, name))

@@ -140,6 +140,16 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
     return free, lambda: free - torch.cuda.mem_get_info(where)[0]
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
+    words = str(error)
+    return (
+        type(error).__name__ == "OutOfMemoryError"
+        or "memory" in words
+        or words.startswith("Failed to allocate")
+    )
+
+
 def main() -> None:
     """Reads a pickled `Request` from stdin; the last line of stdout is the answer, as JSON."""
     try:
@@ -149,7 +159,7 @@ def main() -> None:
     except MemoryError:
         answer = {"failure": "out of memory"}
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError" and "memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         answer = {"failure": f"out of memory: {str(error).splitlines()[0]}"}
     print(json.dumps(answer), flush=True)

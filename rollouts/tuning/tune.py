@@ -16,6 +16,7 @@ from rollouts.checks import whole_number
 from rollouts.errors import EnvError, SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.own_env.registrations import travelling
+from rollouts.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS, installed
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 from rollouts.support.extras import needs
@@ -49,7 +50,8 @@ def tune_batch(
     search and nothing else. Nothing is learned meanwhile: what a learner takes comes on top.
 
     Args:
-      env_id, env_options: The environments, with one agent or several.
+      env_id, env_options: The environments, with one agent or several; of mujoco_warp's with
+        nconmax and njmax, as `make_vec` takes them.
       policy: What chooses actions: "64x64" or other widths of tanh layers, "cnn", "gru", or
         "random"; None for "cnn" where observations are images and "64x64" where they are not.
       rollout_lengths: Steps T, each tried with all sizes.
@@ -71,7 +73,8 @@ def tune_batch(
     """
     with needs("torch", "`rollouts tune-batch`"):
         import torch
-    spec = env_spec(env_id, **dict(env_options or {}))
+    options = dict(env_options or {})
+    spec = env_spec(env_id, **_described(env_id, options))
     kind = default_policy(_obs_space(spec)) if policy is None else read_policy(policy)
     if not rollout_lengths:
         raise SpecError("rollout_lengths is empty, expected steps T such as (32, 128)")
@@ -88,12 +91,14 @@ def tune_batch(
         raise SpecError(f"duration_s must be above 0 and below 3600, got {duration_s}")
     note = ""
     if device == AUTO:
-        device, note = _choose(spec, has_gpu=torch.cuda.is_available())
+        device, note = choose_device(spec, has_gpu=torch.cuda.is_available())
+    if device == CPU:
+        env_spec(env_id, **options)
 
     def measure(num_envs: int, length: int) -> Trial:
         request = Request(
             env_id=travelling(env_id),
-            env_options=dict(env_options or {}),
+            env_options=options,
             policy=kind.name,
             device=device,
             num_envs=num_envs,
@@ -153,11 +158,24 @@ def run_trial(request: Request) -> Trial:
     return Trial(*size, env_steps_per_s=speeds, **answer)
 
 
-def _choose(spec: EnvSpec, *, has_gpu: bool) -> tuple[str, str]:
-    if not spec.runs_on_gpu:
+def _described(env_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are an environment's: the others are mujoco_warp's."""
+    others = MEMORY_OPTIONS if env_id in PHYSICS_IDS else ()
+    return {name: value for name, value in options.items() if name not in others}
+
+
+def choose_device(spec: EnvSpec, *, has_gpu: bool) -> tuple[str, str]:
+    """A device, and why where it is no GPU."""
+    is_physics = spec.id in PHYSICS_IDS
+    if not spec.runs_on_gpu and not is_physics:
         return CPU, f"{spec.id} does not run on a GPU: the C++ pool was tuned"
     if not has_gpu:
         return CPU, "torch finds no GPU: the C++ pool was tuned"
+    if is_physics and not installed():
+        return CPU, (
+            f"{spec.id} runs on a GPU with mujoco_warp, which is not installed "
+            "(pip install 'rollouts[mujoco-warp]'): the C++ pool was tuned"
+        )
     return "cuda", ""
 
 

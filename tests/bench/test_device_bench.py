@@ -7,7 +7,9 @@ import json
 
 import pytest
 
+from rollouts.bench.physics_device import measure_physics
 from rollouts.cli import main as cli
+from rollouts.errors import SpecError
 
 QUICK = ["--device", "cpu-emulation", "--duration-s", "0.01", "--repeats", "2"]
 
@@ -84,6 +86,42 @@ def test_it_chooses_blocks_as_such_a_gpu_would(capsys: pytest.CaptureFixture[str
     assert "arch is 'sm_70', expected one of sm_80" in capsys.readouterr().err
 
 
+def test_physics_stands_beside_mujoco_warp_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco_warp")
+    ids = ["--env-id", "InvertedPendulum-v5", "--env-id", "CartPole-v1"]
+    assert cli.main(["bench-device", *ids, "--num-envs", "5", *QUICK]) == 0
+    of_kernels, of_physics = capsys.readouterr().out.split("\n\n")
+    assert "CartPole-v1, 5 environments, cpu-emulation" in of_kernels
+    lines = of_physics.splitlines()
+    assert lines[1].startswith(
+        "InvertedPendulum-v5, 5 worlds, cpu-emulation, 2 physics steps each, nconmax "
+    )
+    ours, bare = (line.split() for line in lines[2:4])
+    assert (ours[0], bare[0]) == ("rollouts", "mujoco_warp")
+    for row in (ours, bare):
+        # three digits of each
+        assert float(row[1]) == pytest.approx(2 * float(row[2]), rel=0.02)
+    assert bare[-1] == "1.000x"
+    assert float(ours[-1].removesuffix("x")) == pytest.approx(
+        float(ours[2]) / float(bare[2]), rel=0.02
+    )
+
+
+def test_physics_as_json_takes_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco_warp")
+    arguments = ["--env-id", "InvertedPendulum-v5", "--num-envs", "5", "--option", "njmax=20"]
+    assert cli.main(["bench-device", *arguments, *QUICK, "--json"]) == 0
+    ours, bare = json.loads(capsys.readouterr().out)
+    assert (ours["way"], bare["way"]) == ("rollouts", "mujoco_warp")
+    for row in (ours, bare):
+        assert row["njmax"] == 20
+        assert len(row["env_steps_per_s"]) == 2
+        assert row["physics_steps_per_s"] == row["frame_skip"] * row["median"]
+    assert ours["of_mujoco_warp"] == ours["median"] / bare["median"]
+
+
 def test_what_no_gpu_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench-device", "--env-id", "Ant-v5", *QUICK]) == 2
+    assert cli.main(["bench-device", "--env-id", "ALE/Pong-v5", *QUICK]) == 2
     assert "hosts an engine of the CPU" in capsys.readouterr().err
+    with pytest.raises(SpecError, match="mujoco_warp steps no CartPole-v1"):
+        measure_physics("CartPole-v1", 4, "cpu-emulation")

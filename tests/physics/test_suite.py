@@ -65,24 +65,59 @@ def test_a_step_is_that_of_the_pool_of_threads(env_id: str) -> None:
     env.synchronize()
 
 
-def test_autoreset_draws_the_next_start_of_the_pool_of_threads() -> None:
-    env, pool = make_both("CartpoleBalance-v1", max_episode_steps=3, autoreset_mode="same_step")
+@pytest.mark.parametrize(
+    ("env_id", "error"),
+    [
+        # no contacts: 32 bits through up to 300 substeps
+        *((one, 2e-4) for one in sorted(SUITE_IDS) if one.startswith(("Fish", "Lqr"))),
+        ("SwimmerSwimmer6-v1", 2e-4),
+        # its gyroscopes turn by tens of radians in a second
+        ("SwimmerSwimmer15-v1", 2e-3),
+    ],
+)
+def test_twenty_steps_are_those_of_the_pool_of_threads(env_id: str, error: float) -> None:
+    env, pool = make_both(env_id)
+    env.reset(), pool.reset()
+    take_over(env, pool)
+    generator = np.random.default_rng(0)
+    size = env.single_action_space.shape[0]
+    for _ in range(20):
+        actions = generator.uniform(-1, 1, (NUM_ENVS, size)).astype(np.float32)
+        obs, reward, *_ = env.step(torch.from_numpy(actions))
+        want_obs, want_reward, *_ = pool.step(actions)
+        assert (np.abs(obs.numpy() - want_obs) / (1 + np.abs(want_obs))).max() < error
+        np.testing.assert_allclose(reward, want_reward, atol=error)
+
+
+@pytest.mark.parametrize("env_id", ("CartpoleBalance-v1", "FishSwim-v1", "LqrLqr62-v1"))
+def test_autoreset_draws_the_next_start_of_the_pool_of_threads(env_id: str) -> None:
+    env, pool = make_both(env_id, max_episode_steps=3, autoreset_mode="same_step")
     env.reset(), pool.reset()
     for _ in range(7):
-        actions = np.zeros((NUM_ENVS, 1), np.float32)
+        actions = np.zeros((NUM_ENVS, *env.single_action_space.shape), np.float32)
         found, expected = env.step(torch.from_numpy(actions)), pool.step(actions)
         # 32 bits through up to three steps
         for ours, theirs in zip(found[:4], expected[:4], strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_each_world_of_reacher_has_its_own_target() -> None:
-    env, _ = make_both("ReacherHard-v1")
+@pytest.mark.parametrize(
+    ("env_id", "field"),
+    [
+        ("FishSwim-v1", "geom_pos"),
+        ("LqrLqr21-v1", "jnt_stiffness"),
+        ("ReacherHard-v1", "geom_pos"),
+        ("SwimmerSwimmer6-v1", "geom_pos"),
+    ],
+)
+def test_each_world_has_its_own_target_or_springs(env_id: str, field: str) -> None:
+    env, _ = make_both(env_id)
     env.reset()
-    saved, target = env.get_state(), env.model_field("geom_pos")
-    actions = torch.ones(NUM_ENVS, 2)
+    saved, values = env.get_state(), env.model_field(field)
+    assert (values[0] != values[1]).any()
+    actions = torch.ones(NUM_ENVS, *env.single_action_space.shape)
     expected = env.step(actions)[0]
     env.reset()
-    assert (env.model_field("geom_pos") != target).any()
+    assert (env.model_field(field) != values).any()
     env.set_state(None, saved)
     assert torch.equal(env.step(actions)[0], expected)

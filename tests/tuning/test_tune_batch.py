@@ -7,16 +7,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import rollouts
 from rollouts.cli import main as cli
 from rollouts.errors import EngineError, EnvError, SpecError
 from rollouts.machine import memory
 from rollouts.tuning import Trial, tune_batch
-from rollouts.tuning.trial import Request
-from rollouts.tuning.tune import run_trial
+from rollouts.tuning.trial import Request, is_out_of_memory
+from rollouts.tuning.tune import choose_device, run_trial
 
 QUICK = ["--duration-s", "0.01", "--repeats", "1"]
 
@@ -118,6 +120,74 @@ def test_memory_limit_ends_the_search(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Fastest: num_envs 8, T 16" in text
 
 
+def test_a_gpu_is_chosen_for_what_runs_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(env_id: str, *, has_gpu: bool = True) -> tuple[str, str]:
+        return choose_device(rollouts.env_spec(env_id), has_gpu=has_gpu)
+
+    assert choose("CartPole-v1") == ("cuda", "")
+    assert choose("Blackjack-v1")[0] == "cuda"
+    assert choose("InvertedPendulum-v5", has_gpu=False) == (
+        "cpu",
+        "torch finds no GPU: the C++ pool was tuned",
+    )
+    assert choose("ALE/Pong-v5") == (
+        "cpu",
+        "ALE/Pong-v5 does not run on a GPU: the C++ pool was tuned",
+    )
+    pytest.importorskip("mujoco_warp")
+    assert choose("InvertedPendulum-v5") == ("cuda", "")
+    # as where the extra is not installed
+    monkeypatch.setitem(sys.modules, "mujoco_warp", None)
+    device, note = choose("InvertedPendulum-v5")
+    assert device == "cpu"
+    assert "pip install 'rollouts[mujoco-warp]'" in note
+
+
+def test_physics_on_a_device_is_tuned_within_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco_warp")
+    arguments = ["--env-id", "InvertedPendulum-v5", "--device", "cpu-emulation"]
+    small = ["--rollout-length", "2", "--max-num-envs", "16"]
+    memory = ["--option", "njmax=9", "--option", "nconmax=3"]
+    text = shown([*arguments, *small, *memory, *QUICK], capsys)
+    assert "Device: cpu-emulation." in text
+    assert "T = 2 ended: max_num_envs reached." in text
+    text = shown([*arguments, *small, "--max-memory-gb", "0.001", *QUICK], capsys)
+    assert "T = 2 ended: the next size would not fit in memory." in text
+    assert "Fastest: num_envs 8, T 2" in text
+
+
+def test_memory_of_worlds_is_counted() -> None:
+    pytest.importorskip("mujoco_warp")
+
+    def trial(njmax: int) -> Trial:
+        return run_trial(
+            Request(
+                env_id="InvertedPendulum-v5",
+                env_options={"njmax": njmax},
+                policy="8x8",
+                device="cpu-emulation",
+                num_envs=64,
+                rollout_length=1,
+                num_threads=1,
+                duration_s=0.01,
+                repeats=1,
+                seed=0,
+            )
+        )
+
+    # of a row of constraints, ten numbers of 4 bytes at least
+    more = 5000
+    assert trial(10 + more).memory_bytes - trial(10).memory_bytes > 40 * 64 * more
+
+
+def test_warps_words_for_too_little_memory_are_known() -> None:
+    wp: Any = pytest.importorskip("warp")
+    with pytest.raises(RuntimeError) as raised:
+        wp.empty((2**30, 2**30), dtype=wp.float64, device="cpu")
+    assert is_out_of_memory(raised.value)
+    assert not is_out_of_memory(RuntimeError("no kernel image is available"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,6 +196,8 @@ def test_memory_limit_ends_the_search(capsys: pytest.CaptureFixture[str]) -> Non
         (["--env-id", "CartPole-v1", "--policy", "cnn"], "images (C, H, W)"),
         (["--env-id", "CartPole-v1", "--device", "tpu"], "device is 'tpu'"),
         (["--env-id", "CartPole-v1", "--option", "colour=red"], "colour"),
+        (["--env-id", "CartPole-v1", "--option", "njmax=3"], "no option 'njmax'"),
+        (["--env-id", "Hopper-v5", "--device", "cpu", "--option", "njmax=3"], "option 'njmax'"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(

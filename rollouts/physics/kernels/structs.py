@@ -15,6 +15,7 @@ class Simulation:
     first: int  # the bodies that a task looks at, or what its kernel says
     second: int
     third: int
+    others: wp.array[int]  # more of those
     goal: float  # a task's own number
     qpos0: wp.array2d[float]  # one row for all worlds, or one for each
     body_mass: wp.array2d[float]
@@ -26,6 +27,7 @@ class Simulation:
     site_xpos: wp.array2d[wp.vec3]
     geom_xpos: wp.array2d[wp.vec3]
     xmat: wp.array2d[wp.mat33]
+    geom_xmat: wp.array2d[wp.mat33]
     sensordata: wp.array2d[float]
     cfrc_ext: wp.array2d[float]  # (N, 6 * nbody)
     ten_length: wp.array2d[float]
@@ -40,6 +42,7 @@ class Outcome:
     reward: wp.array[float]
     terminated: wp.array[wp.bool]
     infos: wp.array2d[float]
+    shown: wp.array2d[float]  # what it observes beside arrays of mujoco_warp's
 
 
 @wp.struct

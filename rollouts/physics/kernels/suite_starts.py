@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.physics.kernels.philox import normal, uniform_in
+from rollouts.physics.kernels.philox import normal, uniform, uniform_in
 from rollouts.physics.kernels.starts import begin_clock
 from rollouts.physics.kernels.structs import Clock
 
@@ -14,9 +14,66 @@ HANGING = wp.constant(1)  # cartpole
 ANY_ANGLES = wp.constant(2)  # pendulum, acrobot
 JOINTS = wp.constant(3)  # all hinges and slides, within their limits
 TARGET = wp.constant(4)  # those, after a target's place in a plane
+NEAR_OR_FAR = wp.constant(5)  # those, after a target's place in a small or a large square
+FISH = wp.constant(6)  # any rotation and small angles, after a target's place where there is one
+SPRINGS = wp.constant(7)  # lqr: stiffnesses, then a place on a sphere
 
 _PI = wp.constant(wp.float64(3.141592653589793))
-_SLIDE = wp.constant(2)  # mjJNT_SLIDE
+_HINGE = wp.constant(3)  # mjJNT_HINGE
+_ROOT = wp.constant(7)  # positions of a free joint, the quaternion from 3 on
+
+
+@wp.func
+def draw_joints(
+    seed: wp.uint64,
+    id: int,
+    episode: int,
+    first: int,
+    w: int,
+    jnt_type: wp.array[int],
+    jnt_limited: wp.array[int],
+    jnt_range: wp.array2d[wp.vec2],
+    jnt_qposadr: wp.array[int],
+    qpos: wp.array2d[float],
+) -> int:
+    """Draws hinges and slides; how many numbers have been taken of the stream then."""
+    draw = int(first)
+    for joint in range(jnt_type.shape[0]):
+        bounds = jnt_range[w % jnt_range.shape[0], joint]
+        low = wp.float64(bounds[0])
+        high = wp.float64(bounds[1])
+        is_limited = jnt_limited[joint] != 0
+        # slides without limits stay
+        if is_limited or jnt_type[joint] == _HINGE:
+            if not is_limited:
+                low = -_PI
+                high = _PI
+            drawn = uniform_in(seed, id, episode, draw, low, high)
+            qpos[w, jnt_qposadr[joint]] = float(drawn)
+            draw += 1
+    return draw
+
+
+@wp.func
+def put_on_sphere(
+    seed: wp.uint64,
+    id: int,
+    episode: int,
+    draw: int,
+    w: int,
+    first: int,
+    count: int,
+    radius: wp.float64,
+    qpos: wp.array2d[float],
+):
+    """Has positions from `first` on be uniform on a sphere; takes two numbers of each."""
+    total = wp.float64(0.0)
+    for i in range(count):
+        one = normal(seed, id, episode, draw + 2 * i)
+        total += one * one
+    for i in range(count):
+        one = normal(seed, id, episode, draw + 2 * i)
+        qpos[w, first + i] = float(radius * one / wp.sqrt(total))
 
 
 @wp.kernel
@@ -28,16 +85,18 @@ def start_suite(
     jnt_type: wp.array[int],
     jnt_limited: wp.array[int],
     jnt_range: wp.array2d[wp.vec2],
+    jnt_qposadr: wp.array[int],
     target: int,
     geom_pos: wp.array2d[wp.vec3],
     geom_xpos: wp.array2d[wp.vec3],
+    jnt_stiffness: wp.array2d[float],
     beginning: wp.array[wp.bool],
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
 ):
     """Draws positions and velocities of those who begin, and sets their clocks.
 
-    Each joint has one position. `target` is a geom of the world's body, in its own place.
+    `target` is a geom of the world's body, in its own place; -1: none.
     """
     w = wp.tid()
     if not beginning[w]:
@@ -50,15 +109,31 @@ def start_suite(
     nq = qpos.shape[1]
     for i in range(nq):
         qpos[w, i] = float(qpos0[row, i])
+    for i in range(qvel.shape[1]):
         qvel[w, i] = 0.0
 
-    if kind == TARGET:
-        zero = wp.float64(0.0)
-        angle = uniform_in(seed, id, episode, draw, zero, wp.float64(2.0) * _PI)
-        radius = uniform_in(seed, id, episode, draw + 1, wp.float64(0.05), wp.float64(0.2))
-        draw += 2
+    zero = wp.float64(0.0)
+    if target >= 0:
         place = geom_pos[w, target]
-        place = wp.vec3(float(radius * wp.sin(angle)), float(radius * wp.cos(angle)), place[2])
+        if kind == TARGET:
+            angle = uniform_in(seed, id, episode, draw, zero, wp.float64(2.0) * _PI)
+            radius = uniform_in(seed, id, episode, draw + 1, wp.float64(0.05), wp.float64(0.2))
+            draw += 2
+            place = wp.vec3(float(radius * wp.sin(angle)), float(radius * wp.cos(angle)), place[2])
+        if kind == NEAR_OR_FAR:
+            box = wp.float64(2.0)
+            if uniform(seed, id, episode, draw) < wp.float64(0.2):
+                box = wp.float64(0.3)
+            x = uniform_in(seed, id, episode, draw + 1, -box, box)
+            y = uniform_in(seed, id, episode, draw + 2, -box, box)
+            draw += 3
+            place = wp.vec3(float(x), float(y), place[2])
+        if kind == FISH:
+            x = uniform_in(seed, id, episode, draw, -wp.float64(0.4), wp.float64(0.4))
+            y = uniform_in(seed, id, episode, draw + 1, -wp.float64(0.4), wp.float64(0.4))
+            z = uniform_in(seed, id, episode, draw + 2, wp.float64(0.1), wp.float64(0.3))
+            draw += 3
+            place = wp.vec3(float(x), float(y), float(z))
         geom_pos[w, target] = place
         # no joint moves it, so mujoco_warp does not look again
         geom_xpos[w, target] = place
@@ -88,15 +163,20 @@ def start_suite(
         for i in range(nq):
             qvel[w, i] = float(wp.float64(0.01) * normal(seed, id, episode, draw))
             draw += 2
-    if kind == JOINTS or kind == TARGET:
-        for i in range(nq):
-            bounds = jnt_range[w % jnt_range.shape[0], i]
-            low = wp.float64(bounds[0])
-            high = wp.float64(bounds[1])
-            # slides without limits stay
-            if jnt_limited[i] != 0 or jnt_type[i] != _SLIDE:
-                if jnt_limited[i] == 0:
-                    low = -_PI
-                    high = _PI
-                qpos[w, i] = float(uniform_in(seed, id, episode, draw, low, high))
-                draw += 1
+    if kind == JOINTS or kind == TARGET or kind == NEAR_OR_FAR:
+        draw_joints(seed, id, episode, draw, w, jnt_type, jnt_limited, jnt_range, jnt_qposadr, qpos)
+    if kind == FISH:
+        put_on_sphere(seed, id, episode, draw, w, 3, 4, wp.float64(1.0), qpos)
+        draw += 8
+        for i in range(_ROOT, nq):
+            qpos[w, i] = float(
+                uniform_in(seed, id, episode, draw, -wp.float64(0.2), wp.float64(0.2))
+            )
+            draw += 1
+    if kind == SPRINGS:
+        for i in range(jnt_stiffness.shape[1]):
+            jnt_stiffness[w, i] = float(
+                uniform_in(seed, id, episode, draw, wp.float64(15.0), wp.float64(25.0))
+            )
+            draw += 1
+        put_on_sphere(seed, id, episode, draw, w, 0, nq, wp.sqrt(wp.float64(2.0)), qpos)
