@@ -7,6 +7,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "engines/pixels/gl_context.h"
 #include "rollouts/engines/mujoco_parts.h"
 #include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/envs/dm_control/dmc_task.h"
@@ -52,6 +53,8 @@ void BindMujoco(py::module_& module) {
   module.attr("MUJOCO_RELEASES") = py::tuple(py::cast(MujocoReleaseNames()));
   module.def("load_mujoco", &LoadMujoco, py::arg("so_path"), py::arg("version"),
              "Resolves MuJoCo's functions in the library of the imported mujoco.");
+  module.def("choose_opengl", &GlContext::Choose, py::arg("library"),
+             "Which library observations are drawn with from now on: egl or osmesa.");
   module.def("physics_state", &ReadState<PhysicsState>, py::arg("state"),
              "MuJoCo's own numbers in a saved state of one of its environments.");
   module.def("env_state", &ReadState<EnvState>, py::arg("state"),

@@ -58,6 +58,18 @@ SAME(offsetof(MujocoLog, subject), offsetof(mjLogMessage, subject));
 SAME(sizeof(MujocoLog::subject), sizeof(mjLogMessage::subject));
 SAME(sizeof(MujocoWarning), sizeof(mjWarningStat));
 SAME(offsetof(MujocoWarning, number), offsetof(mjWarningStat, number));
+SAME(kAllCategories, mjCAT_ALL); SAME(kOffscreenBuffer, mjFB_OFFSCREEN);
+SAME(kUsualFont, mjFONTSCALE_150); SAME(kFreeCamera, mjCAMERA_FREE);
+SAME(kTrackingCamera, mjCAMERA_TRACKING); SAME(kFixedCamera, mjCAMERA_FIXED);
+SAME(sizeof(MujocoCamera), sizeof(mjvCamera));
+#define CAMERA(member) SAME(offsetof(MujocoCamera, member), offsetof(mjvCamera, member))
+CAMERA(type); CAMERA(fixedcamid); CAMERA(trackbodyid); CAMERA(lookat); CAMERA(distance);
+CAMERA(azimuth); CAMERA(elevation); CAMERA(orthographic);
+SAME(sizeof(MujocoRect), sizeof(mjrRect));
+#define RECT(member) SAME(offsetof(MujocoRect, member), offsetof(mjrRect, member))
+RECT(left); RECT(bottom); RECT(width); RECT(height);
+static_assert(std::is_same_v<mjtByte, std::uint8_t>);
+static_assert(std::is_same_v<decltype(mjrContext::currentBuffer), std::int32_t>);
 static_assert(std::is_same_v<mjtSize, std::int64_t> && std::is_same_v<mjtNum, double>);
 
 #define FUNCTION(ours, theirs) \
@@ -71,6 +83,17 @@ FUNCTION(step2, mj_step2); FUNCTION(rne_post_constraint, mj_rnePostConstraint);
 FUNCTION(object_velocity, mj_objectVelocity); FUNCTION(state_size, mj_stateSize);
 FUNCTION(get_state, mj_getState); FUNCTION(set_state, mj_setState);
 FUNCTION(name2id, mj_name2id); FUNCTION(id2name, mj_id2name);
+FUNCTION(default_camera, mjv_defaultCamera); FUNCTION(default_option, mjv_defaultOption);
+FUNCTION(default_free_camera, mjv_defaultFreeCamera); FUNCTION(default_scene, mjv_defaultScene);
+FUNCTION(make_scene, mjv_makeScene); FUNCTION(free_scene, mjv_freeScene);
+FUNCTION(update_scene, mjv_updateScene); FUNCTION(default_context, mjr_defaultContext);
+FUNCTION(make_context, mjr_makeContext); FUNCTION(free_context, mjr_freeContext);
+FUNCTION(resize_offscreen, mjr_resizeOffscreen); FUNCTION(set_buffer, mjr_setBuffer);
+FUNCTION(upload_hfield, mjr_uploadHField);
+static_assert(std::is_same_v<decltype(&mjr_render),
+                             void (*)(mjrRect, mjvScene*, const mjrContext*)>);
+static_assert(std::is_same_v<decltype(&mjr_readPixels),
+                             void (*)(unsigned char*, float*, mjrRect, const mjrContext*)>);
 
 #define MEMBER(type, owner, member) \
   static_assert(std::is_same_v<type, std::remove_cvref_t<decltype(std::declval<owner>().member)>>)
@@ -99,6 +122,12 @@ int main() {
   std::printf("version %d\nmodel_bytes %zu\nsaved_state %d\n", mjVERSION_HEADER, sizeof(mjModel),
               static_cast<int>(mjSTATE_INTEGRATION));
   std::printf("data warning %zu\n", offsetof(mjData, warning));
+  std::printf("drawing scene_bytes %zu\n", sizeof(mjvScene));
+  std::printf("drawing option_bytes %zu\n", sizeof(mjvOption));
+  std::printf("drawing context_bytes %zu\n", sizeof(mjrContext));
+  std::printf("drawing num_flags %d\n", static_cast<int>(mjNVISFLAG));
+  std::printf("drawing flags %zu\n", offsetof(mjvOption, flags));
+  std::printf("drawing current_buffer %zu\n", offsetof(mjrContext, currentBuffer));
 #define X(type, name, member) std::printf("model " #name " %zu\n", offsetof(mjModel, member));
   ROLLOUTS_MODEL_PLACES(X)
 #undef X
@@ -175,7 +204,7 @@ def table(include: Path, constants_of: Path) -> str:
     facts = {line[0]: line[1] for line in lines if len(line) == 2}
     places = {
         kind: folded(", ".join(f".{line[1]}={{{line[2]}}}" for line in lines if line[0] == kind))
-        for kind in ("model", "data")
+        for kind in ("model", "data", "drawing")
     }
     sizes = {line[1]: line[2] for line in lines if line[0] == "size"}
     entries = []
@@ -210,6 +239,7 @@ def table(include: Path, constants_of: Path) -> str:
         f"    .model_bytes = {facts['model_bytes']}, .saved_state = {facts['saved_state']},\n"
         f"    .model = {{\n{places['model']}}},\n"
         f"    .data = {{\n{places['data']}}},\n"
+        f"    .drawing = {{\n{places['drawing']}}},\n"
         "    .entries = kEntries};\n"
         "}  // namespace\n"
     )

@@ -159,9 +159,13 @@ def _folder() -> Path:
     return folder
 
 
-def _load(env_id: str, header: str) -> dict[str, str]:
+def _load(env_id: str, header: str) -> dict[str, str | int]:
     mujoco_engine.load_engine()
-    return {"suite_model": str(model_file(env_id, header)), "suite_task": env_id}
+    return {
+        "suite_model": str(model_file(env_id, header)),
+        "suite_task": env_id,
+        **mujoco_engine.COMMON_OPTIONS,
+    }
 
 
 FAMILY = Family(
@@ -169,6 +173,7 @@ FAMILY = Family(
     drawer="mujoco",
     ids=lambda task: [task] if installed() else [],
     load=_load,
-    internal=frozenset({"suite_model", "suite_task"}),
+    internal=frozenset({"suite_model", "suite_task", *mujoco_engine.COMMON_OPTIONS}),
+    parts_option=mujoco_engine.ALL_PARTS,
     model_file=lambda options: str(options["suite_model"]),
 )

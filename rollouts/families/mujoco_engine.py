@@ -13,6 +13,7 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rollouts import _native
@@ -84,15 +85,34 @@ def _model_file(options: Mapping[str, Any]) -> str:
     return f"{options['assets']}/{file}"
 
 
-def _load(env_id: str, header: str) -> dict[str, str]:
+ALL_PARTS = "all_parts"  # set by flatten_observation=False
+# what rollouts/rendering/pixels.py makes of the options of frames with from_pixels
+PIXEL_OPTIONS: Mapping[str, str | int] = MappingProxyType(
+    {
+        "pixel_width": 84,
+        "pixel_height": 84,
+        "pixel_max_geom": 1000,
+        "pixel_camera_id": -2,
+        "pixel_camera_name": "",
+        "pixel_gymnasium": False,
+        "pixel_lens": "",
+        "pixel_flags": "",
+    }
+)
+# of every environment on MuJoCo
+COMMON_OPTIONS: Mapping[str, str | int] = MappingProxyType({ALL_PARTS: False, **PIXEL_OPTIONS})
+
+
+def _load(env_id: str, header: str) -> dict[str, str | int]:
     load_engine()
-    return {"assets": str(assets_dir())}
+    return {"assets": str(assets_dir()), **COMMON_OPTIONS}
 
 
 FAMILY = Family(
     headers="envs/mujoco/",
     drawer="mujoco",
     load=_load,
-    internal=frozenset({"assets"}),
+    internal=frozenset({"assets", *COMMON_OPTIONS}),
+    parts_option=ALL_PARTS,
     model_file=_model_file,
 )

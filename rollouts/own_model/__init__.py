@@ -38,6 +38,8 @@ Options of `make_vec` beside those of every id:
   qvel_noise: "normal" draws that of velocities from N(0, scale**2); "uniform".
   obs_dtype: "float64" or "float32". The functions see the observation's parts in that dtype, those
     of info in float64.
+  from_pixels: True: the observation is a picture (docs/how_to/frames.md), and the functions see
+    the names that info lists alone.
 
 With `device` mujoco_warp simulates (rollouts/physics/), for models that it has: functions get
 tensors on that device, float32, copies of their own, and return (N,) tensors; nothing waits for

@@ -43,6 +43,8 @@ class Layout:
     def of(cls, options: Mapping[str, OptionValue]) -> Layout:
         """Finds the parts that MuJoCo-v0's options name, in the model that they name.
 
+        Where observations are pictures, those of infos alone.
+
         Raises:
           SpecError: A name means nothing in it. EngineError: it cannot be read.
         """
@@ -51,6 +53,8 @@ class Layout:
         return cls(
             *(
                 _placed(_native.mujoco_parts(path, name, str(options[name])))
+                if name == "info" or not options.get("from_pixels")
+                else {}
                 for name in ("observation", "info")
             )
         )

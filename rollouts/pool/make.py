@@ -16,6 +16,7 @@ from rollouts.pool.pool_recipe import read_ids
 from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.pool.wrappers import refuse
+from rollouts.rendering.pixels import asks_for_pixels
 
 
 def make_vec(
@@ -70,6 +71,7 @@ def make_vec(
         minigrid (whose mission is words as numbers: `decode_mission`), views of the same batch,
         and the spaces are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
         ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
+        With from_pixels a dict of "state", or dm_control's names, and "pixels".
       device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
         tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
         `env_spec(id).runs_on_gpu` is True. Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the
@@ -88,6 +90,8 @@ def make_vec(
         And model={field: values}, in which each environment's model differs from its file
         from the first episode on, as `reset(options={"model": ...})` takes it.
         EnvPool's names work too: render_width, render_height, render_camera_id.
+        MuJoCo environments with from_pixels=True show pictures (height, width, 3) uint8, 84 pixels
+        by default, which these options decide on too; grayscale=True: (height, width).
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
         Wrappers around environments with one agent, whichever id, computed as Gymnasium's are
         but in the pool's threads, in this order (`docs/how_to/wrappers.md`): rescale_action=True or
@@ -106,7 +110,8 @@ def make_vec(
         environment, or environments whose spaces differ; a model field that does not
         exist, or values of another shape; for pin_threads also fewer CPUs than threads,
         or CPUs that this process may not use.
-      EngineError: The engine behind the id is missing or not supported.
+      EngineError: The engine behind the id is missing or not supported; with from_pixels also
+        where there is no OpenGL to draw with off screen.
 
     Example:
       with rollouts.make_vec("CartPole-v1", 64, seed=1) as env:
@@ -118,6 +123,8 @@ def make_vec(
       rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
     if device is not None:
+        if asks_for_pixels(env_options):
+            raise SpecError("from_pixels: threads of a pool draw pictures, so leave device out")
         refuse(env_options, "wrappers are of pools of threads: leave device out, or scale in torch")
         unused = {
             "batch_size": batch_size not in (None, num_envs),

@@ -35,6 +35,7 @@ from rollouts.pool.send_recv import SendRecv
 from rollouts.pool.wrappers import Wrappers, read_wrappers
 from rollouts.rendering import FrameSource
 from rollouts.rendering.options import read_mode
+from rollouts.rendering.pixels import load_opengl, pixel_frames
 from rollouts.specs import EnvSpec, OptionValue
 from rollouts.support.option_help import explained
 
@@ -83,7 +84,16 @@ class NativeVectorEnv(SendRecv):
         self.render_mode = read_mode(render_mode)
 
         is_flat = flag("flatten_observation", flatten_observation)
-        bare = resolve_pool(ids, num_envs, max_episode_steps, options.native, parts=not is_flat)
+        bare = resolve_pool(
+            ids,
+            num_envs,
+            max_episode_steps,
+            options.native,
+            parts=not is_flat,
+            frames=options.frames,
+        )
+        if options.from_pixels:
+            load_opengl()
         self._wrappers = read_wrappers(options.wrappers)
         recipe = bare.wrapped(self._wrappers)
         self.env_spec = recipe.specs[ids[0]]
@@ -116,9 +126,8 @@ class NativeVectorEnv(SendRecv):
         self._last_masks: Array | None = None  # of the batch that was received last
         self._reports_errors = on_env_error == "reset"
         self._last_env_id: Array | None = None
-        self._frames = FrameSource(
-            self._pool, recipe.runs, recipe.specs, env_id_offset, options.frames
-        )
+        frames = pixel_frames(options.frames) if options.from_pixels else options.frames
+        self._frames = FrameSource(self._pool, recipe.runs, recipe.specs, env_id_offset, frames)
         self.metadata = {
             **getattr(self, "metadata", {}),
             "autoreset_mode": self.autoreset_mode,

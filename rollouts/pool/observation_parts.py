@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.errors import SpecError
+from rollouts.families.table import family_of
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,7 @@ class ObservationParts:
         flat: spaces.Box,
         parts: tuple[tuple[str, tuple[int, ...]], ...],
         dtypes: tuple[np.dtype[Any], ...] = (),
+        bounded: bool = True,
     ) -> None:
         """Lays the parts (name, shape) out one after the other.
 
@@ -33,8 +35,10 @@ class ObservationParts:
           flat: Space (D,) of one environment's flat observation, with one bound for all numbers.
           parts: In order; their sizes add up to D, but for what is between parts of bytes.
           dtypes: Of each part, if not all are the observation's.
+          bounded: Whether floats among bytes have the bounds of their dtype, else none.
         """
         self._flat = flat
+        self._bounded = bounded
         self._of_bytes = flat.dtype == np.uint8
         self._places: list[tuple[str, slice, tuple[int, ...], np.dtype[Any]]] = []
         end = 0
@@ -69,7 +73,9 @@ class ObservationParts:
                 )
         flat = first.single_observation_space
         assert isinstance(flat, spaces.Box)
-        return cls(flat, first.observation_parts, first.observation_part_dtypes)
+        # as ViZDoom's Gymnasium environments have them
+        bounded = flat.dtype != np.uint8 or family_of(first.header).drawer == "engine"
+        return cls(flat, first.observation_parts, first.observation_part_dtypes, bounded)
 
     def space(self, rows: int | None = None) -> spaces.Dict:
         """Of one environment, or of a batch of `rows`; keys in the order of the parts."""
@@ -85,7 +91,8 @@ class ObservationParts:
     def _part_space(self, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
         if dtype == self._flat.dtype:
             return spaces.Box(self._flat.low.flat[0], self._flat.high.flat[0], shape, dtype)
-        # as ViZDoom's Gymnasium environments have them
+        if dtype.kind == "f" and not self._bounded:
+            return spaces.Box(-np.inf, np.inf, shape, dtype)
         bounds: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
         return spaces.Box(bounds.min, bounds.max, shape, dtype)
 

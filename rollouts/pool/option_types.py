@@ -62,6 +62,7 @@ class EnvOptions(TypedDict, total=False):
     forward_reward_weight: Column[float]
     frame_skip: Column[int]
     frameskip: Column[int]
+    from_pixels: Column[bool]
     full_action_space: Column[bool]
     game_args: Column[str]
     goal_velocity: Column[float]

@@ -14,6 +14,7 @@ from rollouts.errors import SpecError
 from rollouts.own_model.options import PortableFunction, split_functions
 from rollouts.pool.wrappers import refuse, split_wrappers
 from rollouts.rendering.options import split_options
+from rollouts.rendering.pixels import asks_for_pixels
 from rollouts.specs import OptionValue
 
 _RANGE = "_range"
@@ -41,6 +42,11 @@ class Options:
     model: Any = None
     wrappers: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def from_pixels(self) -> bool:
+        """Whether observations are pictures."""
+        return asks_for_pixels(self.native)
+
     def as_given(self) -> dict[str, Any]:
         """Options that are read to the same again."""
         model = {} if self.model is None else {"model": self.model}
@@ -63,10 +69,15 @@ def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) ->
     return replace(read, native=option_columns(read.native, num_envs))
 
 
-def first_options(given: Mapping[str, Any], *, own_model: bool) -> dict[str, OptionValue]:
-    """The native options of the first of any number of environments. Otherwise as read_options."""
+def first_options(
+    given: Mapping[str, Any], *, own_model: bool
+) -> tuple[dict[str, OptionValue], dict[str, Any]]:
+    """The native options of the first of any number of environments, and those of frames.
+
+    Otherwise as read_options.
+    """
     read = _by_reader(given, None, own_model)
-    return {name: first_value(name, value) for name, value in read.native.items()}
+    return {name: first_value(name, value) for name, value in read.native.items()}, read.frames
 
 
 def _by_reader(given: Mapping[str, Any], num_envs: int | None, own_model: bool) -> Options:

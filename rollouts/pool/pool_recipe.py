@@ -96,6 +96,7 @@ def resolve_pool(
     columns: Columns,
     *,
     parts: bool = False,
+    frames: Mapping[str, Any] | None = None,
 ) -> PoolRecipe:
     """Finds the native recipes of a pool's ids and checks that they can share a pool.
 
@@ -105,6 +106,7 @@ def resolve_pool(
       max_episode_steps: Time limit of all in place of each id's own; 0 means none.
       columns: Options of all environments.
       parts: Whether observations are asked for as dicts of parts.
+      frames: Options of frames, for observations that are some.
 
     Raises:
       SpecError: Unknown id or option, or ids whose spaces differ.
@@ -121,7 +123,7 @@ def resolve_pool(
                 name: column[first] if isinstance(column, list) else column
                 for name, column in columns.items()
             }
-            recipes[one] = resolve(one, max_episode_steps, options, parts=parts)
+            recipes[one] = resolve(one, max_episode_steps, options, parts=parts, frames=frames)
             family_of(recipes[one].entry["header"]).warn(one, columns)
         first += count
     specs = {one: describe(one, recipe) for one, recipe in recipes.items()}

@@ -22,6 +22,7 @@ from rollouts.own_model.options import ENV_ID as OWN_MODEL
 from rollouts.pool.options import first_options
 from rollouts.pool.unknown_option import did_you_mean, unknown_option
 from rollouts.pool.wrappers import read_wrappers, split_wrappers
+from rollouts.rendering.pixels import asks_for_pixels, native_options
 from rollouts.specs import (
     AgentGroup,
     EnvSpec,
@@ -104,7 +105,8 @@ def env_spec(
       env_id: One of `env_ids()`.
       max_episode_steps: Time limit in place of the id's own; 0 means none.
       env_options: As for `make_vec`; of a sequence the first value counts. Those of frames
-        and `model` say nothing about a spec, wrappers such as frame_stack change its spaces.
+        say nothing about a spec without from_pixels, `model` never does, and wrappers such as
+        frame_stack change its spaces.
 
     Returns:
       Its spaces, limits and options.
@@ -113,8 +115,8 @@ def env_spec(
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
     wrappers, others = split_wrappers(env_options)
-    options = first_options(others, own_model=env_id == OWN_MODEL)
-    spec = describe(env_id, resolve(env_id, max_episode_steps, options))
+    options, frames = first_options(others, own_model=env_id == OWN_MODEL)
+    spec = describe(env_id, resolve(env_id, max_episode_steps, options, frames=frames))
     return read_wrappers(wrappers).wrap(spec)
 
 
@@ -153,10 +155,12 @@ def resolve(
     env_options: Mapping[str, OptionValue],
     *,
     parts: bool = False,
+    frames: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """Finds the native recipe of an id and checks the options' names.
 
-    With `parts`, observations consist of named ones where they can.
+    With `parts`, observations consist of named ones where they can. `frames` are options of frames
+    for observations that are some.
 
     Raises:
       SpecError: Unknown id or option, or a negative time limit.
@@ -177,6 +181,8 @@ def resolve(
     internal: dict[str, str | int | bool] = {**family.load(env_id, entry["header"])}
     if parts and family.parts_option is not None:
         internal[family.parts_option] = True
+    if asks_for_pixels(options):
+        internal |= native_options(env_id, frames or {})
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     return Recipe(entry["id"], options, internal, _time_limit(limit), entry)
 

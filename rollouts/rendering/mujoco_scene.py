@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.rendering import opengl
 from rollouts.rendering.options import RenderOptions
@@ -60,6 +61,28 @@ CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
+# version 4 has the configs of version 5, but for the one that version 5 does not use
+_V4_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"InvertedDoublePendulum-v4": {"distance": 4.1225, "lookat": (0.0, 0.0, 0.1225)}}
+)
+
+
+def camera_config(env_id: str) -> Mapping[str, Any] | None:
+    """The default_camera_config of Gymnasium's constructor; None: an id that Gymnasium has not."""
+    found = _V4_CONFIGS.get(env_id)
+    newest = f"{env_id.removesuffix('-v4')}-v5" if env_id.endswith("-v4") else env_id
+    return CAMERA_CONFIGS.get(newest) if found is None else found
+
+
+_RANGEFINDER = 8  # mjtVisFlag
+
+
+@functools.cache
+def usual_flags(env_id: str) -> Mapping[int, bool]:
+    """Flags (mjtVisFlag) that differ from MuJoCo's own: dm_control draws no rangefinders' rays."""
+    return {_RANGEFINDER: False} if env_id in _native.dm_control_models() else {}
+
+
 class MujocoScene:
     """A model, one simulation to put states into, and an OpenGL context for them.
 
@@ -82,13 +105,14 @@ class MujocoScene:
         """
         mj = self._mujoco = importlib.import_module("mujoco")
         self._xml_path, self._options = xml_path, options
-        self._in_gymnasium = env_id in CAMERA_CONFIGS
+        usual = camera_config(env_id)
+        self._in_gymnasium = usual is not None
         self._model = model
         self._model.vis.global_.offwidth = options.width
         self._model.vis.global_.offheight = options.height
         self._data = mj.MjData(self._model)
         self._flags = mj.MjvOption()
-        for flag, value in options.visual_options.items():
+        for flag, value in {**usual_flags(env_id), **options.visual_options}.items():
             if not 0 <= int(flag) < len(self._flags.flags):
                 raise SpecError(
                     f"visual_options has the flag {flag!r}, expected a number of mujoco.mjtVisFlag "
@@ -96,7 +120,7 @@ class MujocoScene:
                 )
             self._flags.flags[int(flag)] = value
         given = options.default_camera_config
-        self._config = CAMERA_CONFIGS.get(env_id, {}) if given is None else given
+        self._config = (usual or {}) if given is None else given
         self._default_camera = self.camera_number(options.camera)
         self._looks_at: dict[int, Array] = {}
 

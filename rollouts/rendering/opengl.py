@@ -133,15 +133,19 @@ class GlThread:
                 self._calls, self._pid = SimpleQueue(), os.getpid()
                 name = "rollouts-opengl"
                 threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
-        if not self.is_here():
+        self.refuse_forked()
+        future: Future[Result] = Future()
+        self._calls.put((future, function))
+        return future.result()
+
+    def refuse_forked(self) -> None:
+        """Raises EngineError where this process was forked from one that has used OpenGL."""
+        if self._calls is not None and not self.is_here():
             raise EngineError(
                 "nothing can be rendered: this process was forked from one that has rendered "
                 "already, and OpenGL does not survive that. Start it with multiprocessing's "
                 "'spawn' or 'forkserver', or render first after the fork"
             )
-        future: Future[Result] = Future()
-        self._calls.put((future, function))
-        return future.result()
 
     def is_here(self) -> bool:
         """Whether it runs in this process, not in one that this was forked from."""

@@ -139,7 +139,12 @@ def test_tasks_of_one_domain_share_a_model() -> None:
 @needs_dm_control
 def test_options_are_those_of_the_suite() -> None:
     spec = rollouts.env_spec("CheetahRun-v1")
-    assert dict(spec.options) == {"frame_skip": 0, "obs_dtype": "float64"}
+    assert dict(spec.options) == {
+        "frame_skip": 0,
+        "from_pixels": False,
+        "grayscale": False,
+        "obs_dtype": "float64",
+    }
     with pytest.raises(SpecError, match="frame_skip"):
         rollouts.make_vec("CheetahRun-v1", frame_skip=-1)
     with pytest.raises(SpecError, match="no option 'suite_model'"):

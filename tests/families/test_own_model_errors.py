@@ -41,7 +41,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"qvel_noise": "cauchy"}, "'qvel_noise' must be 'uniform' or 'normal'"),
     ({"xml_file": ""}, "MuJoCo-v0 needs a model: pass xml_file="),
-    ({"reward_scale": 1}, "no option 'reward_scale'; it takes: frame_skip, info, keyframe"),
+    (
+        {"reward_scale": 1},
+        "no option 'reward_scale'; it takes: frame_skip, from_pixels, grayscale, info",
+    ),
 ]
 
 

@@ -18,6 +18,7 @@ from rollouts.errors import EnvError
 from rollouts.mujoco import integration_state
 
 SPEC = mujoco.mjtState.mjSTATE_INTEGRATION
+_contexts: list[property] = []
 _LENGTH = struct.Struct("<Q")
 
 # by name, what a field of the model becomes where the file has the argument
@@ -95,8 +96,15 @@ def suite() -> Any:
                 del arrays[gone]
         # quadruped's heights go to the graphics card, where there is one
         engine = importlib.import_module("dm_control.mujoco.engine")
+        _contexts.append(engine.Physics.contexts)
         engine.Physics.contexts = property(lambda _: None)
         return importlib.import_module("dm_control.suite")
+
+
+def gl_contexts() -> property:
+    """What `suite` has taken away from dm_control's Physics: its contexts of OpenGL."""
+    suite()
+    return _contexts[0]
 
 
 def make_dm_control(env_id: str, seed: int = 0) -> Any:

@@ -32,7 +32,7 @@ def test_words_of_users_become_words_of_the_core(case: str) -> None:
     given, native = READ[case]
     assert read_options(given, 2, own_model=False).native == native
     first = {name: v[0] if isinstance(v, list) else v for name, v in native.items()}
-    assert first_options(given, own_model=False) == first
+    assert first_options(given, own_model=False) == (first, {})
 
 
 def test_each_option_goes_to_its_reader() -> None:

@@ -7,6 +7,11 @@
 struct mjModel_;
 struct mjData_;
 struct mjVFS_;
+struct mjvCamera_;
+struct mjvOption_;
+struct mjvPerturb_;
+struct mjvScene_;
+struct mjrContext_;
 using mjModel = mjModel_;  // mujoco_release.h says where the fields are
 using mjData = mjData_;
 
@@ -30,6 +35,9 @@ enum MujocoObject : int {
 constexpr int kRungeKutta = 1;                 // mjtIntegrator
 constexpr int kActuationDisabled = 1 << 11;    // mjtDisableBit
 constexpr int kNumWarnings = 7;                // mjtWarning
+constexpr int kAllCategories = 7;              // mjtCatBit
+constexpr int kOffscreenBuffer = 1;            // mjtFramebuffer
+constexpr int kUsualFont = 150;                // mjtFontScale
 constexpr int kLogWarning = 2, kLogError = 3;  // mjtLogLevel
 
 // mjLogMessage: its beginning, which is what is read of it
@@ -38,6 +46,30 @@ struct MujocoLog {
   int topic;
   char subject[1024];
 };
+
+// mjtCamera
+enum MujocoCameraType : int { kFreeCamera = 0, kTrackingCamera = 1, kFixedCamera = 2 };
+
+// mjvCamera
+struct MujocoCamera {
+  int type;
+  int fixedcamid;
+  int trackbodyid;
+  double lookat[3];
+  double distance;
+  double azimuth;
+  double elevation;
+  int orthographic;
+};
+
+// mjrRect, in pixels
+struct MujocoRect {
+  int left;
+  int bottom;
+  int width;
+  int height;
+};
+
 using MujocoLogHandler = void (*)(const MujocoLog*);
 
 struct MujocoApi {
@@ -61,6 +93,23 @@ struct MujocoApi {
   void (*set_state)(const mjModel*, mjData*, const double* state, int parts);
   int (*name2id)(const mjModel*, int object, const char* name);
   const char* (*id2name)(const mjModel*, int object, int id);
+  // pictures, in a thread that has a context of OpenGL; mjvCamera is MujocoCamera
+  void (*default_camera)(mjvCamera_*);
+  void (*default_free_camera)(const mjModel*, mjvCamera_*);
+  void (*default_option)(mjvOption_*);
+  void (*default_scene)(mjvScene_*);
+  void (*make_scene)(const mjModel*, mjvScene_*, int max_geoms);
+  void (*free_scene)(mjvScene_*);
+  void (*update_scene)(const mjModel*, mjData*, const mjvOption_*, const mjvPerturb_*, mjvCamera_*,
+                       int categories, mjvScene_*);
+  void (*default_context)(mjrContext_*);
+  void (*make_context)(const mjModel*, mjrContext_*, int font);
+  void (*free_context)(mjrContext_*);
+  void (*resize_offscreen)(int width, int height, mjrContext_*);
+  void (*set_buffer)(int buffer, mjrContext_*);
+  void (*upload_hfield)(const mjModel*, const mjrContext_*, int id);
+  void (*render)(MujocoRect, mjvScene_*, const mjrContext_*);
+  void (*read_pixels)(unsigned char* rgb, float* depth, MujocoRect, const mjrContext_*);
   // Of this thread alone; returns the one before. MuJoCo's own Python package uses it, too.
   MujocoLogHandler (*set_thread_log_handler)(MujocoLogHandler);
 };

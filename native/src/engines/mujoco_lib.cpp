@@ -82,6 +82,21 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.set_state, "mj_setState");
   resolve(api.name2id, "mj_name2id");
   resolve(api.id2name, "mj_id2name");
+  resolve(api.default_camera, "mjv_defaultCamera");
+  resolve(api.default_free_camera, "mjv_defaultFreeCamera");
+  resolve(api.default_option, "mjv_defaultOption");
+  resolve(api.default_scene, "mjv_defaultScene");
+  resolve(api.make_scene, "mjv_makeScene");
+  resolve(api.free_scene, "mjv_freeScene");
+  resolve(api.update_scene, "mjv_updateScene");
+  resolve(api.default_context, "mjr_defaultContext");
+  resolve(api.make_context, "mjr_makeContext");
+  resolve(api.free_context, "mjr_freeContext");
+  resolve(api.resize_offscreen, "mjr_resizeOffscreen");
+  resolve(api.set_buffer, "mjr_setBuffer");
+  resolve(api.upload_hfield, "mjr_uploadHField");
+  resolve(api.render, "mjr_render");
+  resolve(api.read_pixels, "mjr_readPixels");
   resolve(api.set_thread_log_handler, "_mjPRIVATE_setTlsLogHandler");
 }
 

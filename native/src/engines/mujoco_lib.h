@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MuJoCo, reached through the C functions of the libmujoco that the imported `mujoco`
-// package uses. Only engines/mujoco_*.cpp include this.
+// package uses. Only engines/mujoco_*.cpp and engines/pixels/ include this.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PhysicsModel and Physics own of MuJoCo's. Only engines/mujoco_*.cpp include this.
+// What PhysicsModel and Physics own of MuJoCo's. Only engines/mujoco_*.cpp and engines/pixels/ include this.
 #pragma once
 
 #include <memory>
@@ -34,5 +34,12 @@ struct Physics::Native {
 };
 
 ModelView ViewOfModel(const mjModel* model);
+
+inline const mjModel* ModelOf(const PhysicsModel& model) {
+  return static_cast<const mjModel*>(model.view().engine_model);
+}
+inline const mjModel* ModelOf(const Physics& physics) {
+  return static_cast<const mjModel*>(physics.model_view().engine_model);
+}
 
 }  // namespace rollouts

@@ -77,10 +77,6 @@ struct Range {
   std::int64_t count = 0;
 };
 
-const mjModel* ModelOf(const PhysicsModel& model) {
-  return static_cast<const mjModel*>(model.view().engine_model);
-}
-
 // The kind of object that names rows, and what it is called.
 struct Named {
   MujocoObject type;

@@ -40,6 +40,7 @@ struct Place {
   X(std::int64_t, nsite, nsite)                       \
   X(std::int64_t, ncam, ncam)                         \
   X(std::int64_t, nhfield, nhfield)                   \
+  X(std::int64_t, nhfielddata, nhfielddata)           \
   X(std::int64_t, ntendon, ntendon)                   \
   X(std::int64_t, nsensor, nsensor)                   \
   X(std::int64_t, nkey, nkey)                         \
@@ -51,6 +52,7 @@ struct Place {
   X(double[3], gravity, opt.gravity)                  \
   X(std::int32_t, integrator, opt.integrator)         \
   X(std::int32_t, disableflags, opt.disableflags)     \
+  X(double, extent, stat.extent)                      \
   X(double*, qpos0, qpos0)                            \
   X(double*, body_mass, body_mass)                    \
   X(double*, body_subtreemass, body_subtreemass)      \
@@ -66,6 +68,7 @@ struct Place {
   X(std::int32_t*, hfield_nrow, hfield_nrow)          \
   X(std::int32_t*, hfield_ncol, hfield_ncol)          \
   X(std::int32_t*, hfield_adr, hfield_adr)            \
+  X(float*, hfield_data, hfield_data)                 \
   X(double*, key_qpos, key_qpos)                      \
   X(double*, key_qvel, key_qvel)                      \
   X(bool*, actuator_ctrllimited, actuator_ctrllimited) \
@@ -146,6 +149,17 @@ struct DataPlaces {
 #undef X
 };
 
+// What pictures are drawn with: memory for mjvScene, mjvOption and mjrContext, and what is read and
+// written of them.
+struct DrawingPlaces {
+  std::uint32_t scene_bytes;
+  std::uint32_t option_bytes;
+  std::uint32_t context_bytes;
+  std::int32_t num_flags;               // mjNVISFLAG
+  Place<std::uint8_t[1]> flags;         // mjvOption: (num_flags) of mjtVisFlag
+  Place<std::int32_t> current_buffer;   // mjrContext
+};
+
 // A number, or a multiple of one of the model's sizes.
 struct Extent {
   std::int32_t times = 1;
@@ -183,6 +197,7 @@ struct MujocoRelease {
   std::int32_t saved_state;   // mjSTATE_INTEGRATION
   ModelPlaces model;
   DataPlaces data;
+  DrawingPlaces drawing;
   std::span<const ModelEntry> entries;  // arrays in the order of their memory, then the others
 };
 

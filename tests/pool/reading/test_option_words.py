@@ -57,7 +57,7 @@ def test_what_is_no_range_is_told_how_many_there_are(value: Any) -> None:
 
 
 def test_the_first_environment_s_range_is_read_without_their_number() -> None:
-    found = first_options({"x_range": [(0, 1), (2, 3), (4, 5)]}, own_model=False)
+    found, _ = first_options({"x_range": [(0, 1), (2, 3), (4, 5)]}, own_model=False)
     assert found == {"x_min": 0.0, "x_max": 1.0}
     with pytest.raises(SpecError, match="one pair for each of the N environments"):
         first_options({"x_range": 1.0}, own_model=False)

@@ -50,11 +50,12 @@ EnvSpec DmControl::MakeSpec(const Config& config) {
   spec.action = ActionSpace(env.physics_.model());
   spec.step_cost_ns = EnvSpec::CostNs(env.entry_.substep_ns, env.substeps_);
   DescribeParts(parts, counter.size(), spec);
+  PixelView::ChangeSpec(config, spec);
   return spec;
 }
 
 DmControl::DmControl(const Config& config)
-    : ModelOwner(PhysicsModel::Get(config.suite_model)),
+    : ModelOwner(PhysicsModel::Get(config.suite_model), config),
       config_(config),
       entry_(dmc::FindTask(config.suite_task)),
       task_(entry_.make(physics_)),
@@ -68,22 +69,29 @@ void DmControl::Reset(Rng& rng, bool /*forced*/) {
   physics_.ResetData();
   task_->DrawStart(rng);
   physics_.ForwardUnactuated();
+  ForgetPicture();
   shown_.clear();
 }
 
 StepResult DmControl::Step(const Action* action, Rng& /*rng*/) {
   physics_.StepUpToDate(action, substeps_);
+  ForgetPicture();
   shown_.clear();
   return StepResult::Of(task_->Reward(), task_->Terminated());
 }
 
 void DmControl::Observe(Obs* obs) const {
+  ObserveBy([&](Obs* out) { return ObserveState(out); }, obs);
+}
+
+std::int64_t DmControl::ObserveState(Obs* obs) const {
   dmc::Observation writer(obs, config_.obs_dtype == "float32");
   if (shown_.empty()) {
     task_->Observe(writer);
   } else {
     writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
   }
+  return writer.bytes();
 }
 
 std::int32_t DmControl::ObservationSize() const {
@@ -105,13 +113,14 @@ void DmControl::SaveState(std::vector<std::uint8_t>& out) const {
     task_->Observe(writer);
   }
   SaveMujoco(physics_, memory, out);
+  SavePicture(out);
 }
 
 void DmControl::LoadState(std::span<const std::uint8_t> state) {
   const std::span<double> remembered = task_->Memory();
   MujocoMemory memory{std::vector<double>(remembered.size()), {},
                       std::vector<double>(static_cast<std::size_t>(ObservationSize())), {}};
-  LoadMujoco(physics_, memory, state);
+  LoadMujoco(physics_, memory, pixels_.get(), state);
   std::copy(memory.infos.begin(), memory.infos.end(), remembered.begin());
   shown_ = std::move(memory.shown);
   changes_ = std::move(memory.changes);

@@ -125,6 +125,7 @@ EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                     std::to_string(values) + " info values, expected at most " +
                     std::to_string(EnvSpec::kMaxInfoValues));
   }
+  PixelView::ChangeSpec(config, spec);
   return spec;
 }
 
@@ -139,7 +140,8 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory,
   memory.changes.Save(writer);
 }
 
-void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state) {
+void LoadMujoco(Physics& physics, MujocoMemory& memory, PixelView* pixels,
+                std::span<const std::uint8_t> state) {
   StateReader reader(state);
   physics.Load(reader);
   for (double& value : memory.before) value = reader.Get<double>();
@@ -147,6 +149,7 @@ void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uin
   GetDoubles(reader, memory.shown);
   // the next episode's; those of this one came with the simulation
   memory.changes.Load(reader, physics.model());
+  if (pixels) pixels->Load(reader);
 }
 
 }  // namespace rollouts

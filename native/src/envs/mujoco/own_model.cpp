@@ -38,7 +38,9 @@ bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& confi
 
 }  // namespace
 
-std::shared_ptr<const void> OwnModel::Share(const Config& config) { return ModelOf(config); }
+std::shared_ptr<const void> OwnModel::Share(const Config& config) {
+  return PixelView::Share(ModelOf(config), config);
+}
 
 EnvSpec OwnModel::MakeSpec(const Config& config) {
   const auto model = ModelOf(config);
@@ -60,7 +62,7 @@ EnvSpec OwnModel::MakeSpec(const Config& config) {
 }
 
 OwnModel::OwnModel(const Config& config)
-    : ModelOwner(ModelOf(config)),
+    : ModelOwner(ModelOf(config), config),
       config_(config),
       keyframe_(FindKeyframe(physics_.model(), config.keyframe)),
       contact_forces_(WantsContactForces(physics_.model(), config)),
@@ -102,12 +104,14 @@ void OwnModel::Reset(Rng& rng, bool /*forced*/) {
     }
   }
   physics_.Reset(qpos, qvel, keyframe_);
+  ForgetPicture();
   shown_.clear();
   TakeInfos(/*stepped=*/false);
 }
 
 StepResult OwnModel::Step(const Action* action, Rng& /*rng*/) {
   physics_.Step(action, config_.frame_skip, contact_forces_);
+  ForgetPicture();
   shown_.clear();
   TakeInfos(/*stepped=*/true);
   // rewards and ends are Python's, which tells the pool afterwards
@@ -122,13 +126,18 @@ void OwnModel::TakeInfos(bool stepped) {
 }
 
 void OwnModel::Observe(Obs* obs) const {
+  ObserveBy([&](Obs* out) { return ObserveState(out); }, obs);
+}
+
+std::int64_t OwnModel::ObserveState(Obs* obs) const {
   ObservationWriter writer(obs, config_.obs_dtype == "float32");
   // a loaded state shows what it showed when it was saved, until the next step
   if (!shown_.empty()) {
     writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
-    return;
+    return writer.bytes();
   }
   for (const Source& part : observed_.parts) writer.Put(part.values, part.count);
+  return writer.bytes();
 }
 
 void OwnModel::WriteInfo(double* values) const {
@@ -144,13 +153,14 @@ void OwnModel::SaveState(std::vector<std::uint8_t>& out) const {
     }
   }
   SaveMujoco(physics_, memory, out);
+  SavePicture(out);
 }
 
 void OwnModel::LoadState(std::span<const std::uint8_t> state) {
   MujocoMemory memory{.infos = infos_,
                       .shown = std::vector<double>(static_cast<std::size_t>(observed_.size)),
                       .changes = {}};
-  LoadMujoco(physics_, memory, state);
+  LoadMujoco(physics_, memory, pixels_.get(), state);
   infos_ = std::move(memory.infos);
   shown_ = std::move(memory.shown);
   changes_ = std::move(memory.changes);

@@ -15,7 +15,7 @@
 
 namespace rollouts {
 
-struct DmControlConfig {
+struct DmControlConfig : PixelConfig {
   std::string suite_model;            // path of a .mjb; set by rollouts/families/dm_control.py
   std::string suite_task;             // an id of envs.cmake; set by rollouts/families/dm_control.py
   std::int32_t frame_skip = 0;        // substeps per step; 0: as many as the task's own
@@ -34,6 +34,7 @@ class DmControl : public ModelOwner {
     visit("suite_task", config.suite_task);
     visit("frame_skip", config.frame_skip);
     visit("obs_dtype", config.obs_dtype);
+    PixelConfig::VisitPixels(config, visit);
   }
   template <typename Check>
   static void CheckConfig(const Config& config, Check& check) {
@@ -43,7 +44,7 @@ class DmControl : public ModelOwner {
 
   // Batches hold the model; environments and specs then find it.
   static std::shared_ptr<const void> Share(const Config& config) {
-    return PhysicsModel::Get(config.suite_model);
+    return PixelView::Share(PhysicsModel::Get(config.suite_model), config);
   }
 
   // Throws EngineError for a model that MuJoCo cannot read, SpecError for one without what the
@@ -60,6 +61,7 @@ class DmControl : public ModelOwner {
   void LoadState(std::span<const std::uint8_t> state);
 
  private:
+  std::int64_t ObserveState(Obs* obs) const;
   std::int32_t ObservationSize() const;
 
   const Config config_;

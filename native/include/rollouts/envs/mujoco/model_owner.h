@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every environment on MuJoCo has: a simulation, and a model that a user may change.
+// What every environment on MuJoCo has: a simulation, a model that a user may change, and pictures.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,9 @@
 
 #include "rollouts/core/model_overrides.h"
 #include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/engines/mujoco_pixels.h"
 #include "rollouts/envs/mujoco/model_changes.h"
+#include "rollouts/support/state.h"
 
 namespace rollouts {
 
@@ -27,11 +29,34 @@ class ModelOwner {
   std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
 
  protected:
-  explicit ModelOwner(std::shared_ptr<const PhysicsModel> model) : physics_(std::move(model)) {}
+  ModelOwner(const std::shared_ptr<const PhysicsModel>& model, const PixelConfig& config)
+      : physics_(model), pixels_(PixelView::Make(model, config)), all_parts_(config.all_parts) {}
   ~ModelOwner() = default;
 
+  // To be called when the simulation has moved.
+  void ForgetPicture() {
+    if (pixels_) pixels_->Forget();
+  }
+  // Writes an observation: what `write_state` puts at an address, whose bytes it returns, or the
+  // picture in its place, or both, one behind the other.
+  template <typename WriteState>
+  void ObserveBy(const WriteState& write_state, std::uint8_t* obs) const {
+    if (!pixels_ || all_parts_) obs += write_state(obs);
+    if (pixels_) pixels_->Write(physics_, obs);
+  }
+  // Behind all else in a state.
+  void SavePicture(std::vector<std::uint8_t>& out) const {
+    if (!pixels_) return;
+    StateWriter writer(out);
+    pixels_->Save(physics_, writer);
+  }
+
   Physics physics_;
+  const std::unique_ptr<PixelView> pixels_;  // null without from_pixels
   ModelChanges changes_;  // a Reset puts them in place: changes_.BeginEpisode(physics_, rng)
+
+ private:
+  const bool all_parts_;
 };
 
 }  // namespace rollouts

@@ -37,7 +37,7 @@
 
 namespace rollouts {
 
-struct MujocoConfig {
+struct MujocoConfig : PixelConfig {
   std::string assets;    // folder of Gymnasium's models; set by rollouts/mujoco.py
   std::string xml_file;  // a model of Gymnasium's, or a path: /..., ./... or ~/...
   std::int32_t frame_skip = 1;         // substeps of the physics per step
@@ -96,13 +96,14 @@ std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
 SpaceSpec ActionSpace(const PhysicsModel& model);
 // Numbers without bounds. `obs_dtype` is "float64" or "float32".
 SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
-// Throws SpecError for a model that a pool has no room for.
+// Throws SpecError for a model that a pool has no room for, or options that do not go together.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
                        std::int32_t substep_ns);
 void SaveMujoco(const Physics& physics, const MujocoMemory& memory, std::vector<std::uint8_t>& out);
-// `memory` has the sizes that the state must have. Throws SpecError.
-void LoadMujoco(Physics& physics, MujocoMemory& memory, std::span<const std::uint8_t> state);
+// `memory` has the sizes that the state must have; `pixels` may be null. Throws SpecError.
+void LoadMujoco(Physics& physics, MujocoMemory& memory, PixelView* pixels,
+                std::span<const std::uint8_t> state);
 
 template <typename Task>
 class MujocoEnv : public ModelOwner {
@@ -117,6 +118,7 @@ class MujocoEnv : public ModelOwner {
     visit("xml_file", config.xml_file);
     visit("frame_skip", config.frame_skip);
     visit("obs_dtype", config.obs_dtype);
+    PixelConfig::VisitPixels(config, visit);
     Task::VisitConfig(config, visit);
   }
   template <typename Check>
@@ -127,7 +129,7 @@ class MujocoEnv : public ModelOwner {
 
   // Batches hold the model; environments and specs then find it.
   static std::shared_ptr<const void> Share(const Config& config) {
-    return PhysicsModel::Get(ModelPath(config));
+    return PixelView::Share(PhysicsModel::Get(ModelPath(config)), config);
   }
 
   // Throws EngineError for a model that MuJoCo cannot read, SpecError for one that the task
@@ -139,7 +141,7 @@ class MujocoEnv : public ModelOwner {
   }
 
   explicit MujocoEnv(const Config& config)
-      : ModelOwner(PhysicsModel::Get(ModelPath(config))),
+      : ModelOwner(PhysicsModel::Get(ModelPath(config)), config),
         config_(config),
         task_(config_, CheckedModel(physics_.model())),
         sim_{physics_.model_view(), physics_.view(),
@@ -161,6 +163,7 @@ class MujocoEnv : public ModelOwner {
     std::fill_n(qvel, sim_.model.nv, 0.0);
     task_.DrawStart(config_, sim_.model, rng, qpos, qvel);
     physics_.Reset(qpos, qvel);
+    ForgetPicture();
     shown_.clear();
     std::fill(infos_.begin(), infos_.end(), 0.0);
     InfoWriter infos(infos_);
@@ -169,6 +172,7 @@ class MujocoEnv : public ModelOwner {
 
   StepResult Step(const Action* action, Rng& /*rng*/) {
     physics_.Step(action, config_.frame_skip, Task::ContactForces(config_));
+    ForgetPicture();
     shown_.clear();
     InfoWriter infos(infos_);
     const StepResult result = task_.AfterStep(config_, sim_, action, infos);
@@ -178,12 +182,7 @@ class MujocoEnv : public ModelOwner {
   }
 
   void Observe(Obs* obs) const {
-    ObservationWriter writer(obs, config_.obs_dtype == "float32");
-    if (shown_.empty()) {
-      task_.Observe(config_, sim_, writer);
-    } else {
-      writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
-    }
+    ObserveBy([&](Obs* out) { return ObserveState(out); }, obs);
   }
 
   void WriteInfo(double* values) const { std::copy(infos_.begin(), infos_.end(), values); }
@@ -198,10 +197,11 @@ class MujocoEnv : public ModelOwner {
       task_.Observe(config_, sim_, writer);
     }
     SaveMujoco(physics_, memory, out);
+    SavePicture(out);
   }
   void LoadState(std::span<const std::uint8_t> state) {
     MujocoMemory memory{infos_, {}, std::vector<double>(ObservationSize()), {}};
-    LoadMujoco(physics_, memory, state);
+    LoadMujoco(physics_, memory, pixels_.get(), state);
     UpdateDt();
     std::copy(std::begin(memory.before), std::end(memory.before), task_.before);
     infos_ = std::move(memory.infos);
@@ -216,6 +216,16 @@ class MujocoEnv : public ModelOwner {
   }
 
   void UpdateDt() { sim_.dt = physics_.model_view().timestep * config_.frame_skip; }
+
+  std::int64_t ObserveState(Obs* obs) const {
+    ObservationWriter writer(obs, config_.obs_dtype == "float32");
+    if (shown_.empty()) {
+      task_.Observe(config_, sim_, writer);
+    } else {
+      writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
+    }
+    return writer.bytes();
+  }
 
   std::int32_t ObservationSize() const {
     ObservationWriter counter(nullptr, false);

@@ -14,6 +14,7 @@ class ObservationWriter {
   ObservationWriter(std::uint8_t* out, bool single) : out_(out), single_(single) {}
 
   std::int32_t size() const { return size_; }
+  std::int64_t bytes() const { return std::int64_t{single_ ? 4 : 8} * size_; }
   void Put(double value) {
     if (out_ && single_) {
       reinterpret_cast<float*>(out_)[size_] = static_cast<float>(value);

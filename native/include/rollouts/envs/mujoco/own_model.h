@@ -40,6 +40,7 @@ class OwnModel : public ModelOwner {
     visit("xml_file", config.xml_file);
     visit("frame_skip", config.frame_skip);
     visit("obs_dtype", config.obs_dtype);
+    PixelConfig::VisitPixels(config, visit);
     visit("observation", config.observation);
     visit("info", config.info);
     visit("keyframe", config.keyframe);
@@ -81,6 +82,7 @@ class OwnModel : public ModelOwner {
 
   Sources Find(const std::vector<ModelPart>& parts) const;
   void TakeInfos(bool stepped);
+  std::int64_t ObserveState(Obs* obs) const;
 
   const Config config_;
   const std::int32_t keyframe_;

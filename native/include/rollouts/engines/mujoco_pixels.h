@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures of a simulation as observations, drawn by MuJoCo with an OpenGL that needs no display.
+// Who draws takes one of the model's renderers for that long, so there are at most as many of them
+// as threads; no thread keeps one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rollouts/core/spec.h"
+#include "rollouts/engines/mujoco_physics.h"
+
+namespace rollouts {
+
+class StateReader;
+class StateWriter;
+
+// Options of every environment on MuJoCo. rollouts/rendering/pixels.py sets those after
+// `grayscale`, from the options of frames.
+struct PixelConfig {
+  bool from_pixels = false;  // observations are pictures, (height, width, 3) of uint8
+  bool grayscale = false;    // with from_pixels: (height, width), by the weights of Gymnasium's wrapper
+
+  bool all_parts = false;    // set by flatten_observation=False: pictures and what there was without
+  std::int32_t pixel_width = 84;
+  std::int32_t pixel_height = 84;
+  std::int32_t pixel_max_geom = 1000;
+  std::int32_t pixel_camera_id = -2;  // -1: the free one, -2: the one that is usual for the task
+  std::string pixel_camera_name;      // in place of a number
+  bool pixel_gymnasium = false;       // whether cameras are chosen and look as Gymnasium's
+  std::string pixel_lens;             // fields of the free camera: "distance=4 lookat=0,0,1.15"
+  std::string pixel_flags;            // of mjtVisFlag: "14=1"
+
+  template <typename Visitor>
+  static void VisitPixels(PixelConfig& config, Visitor& visit) {
+    visit("from_pixels", config.from_pixels);
+    visit("grayscale", config.grayscale);
+    visit("all_parts", config.all_parts);
+    visit("pixel_width", config.pixel_width);
+    visit("pixel_height", config.pixel_height);
+    visit("pixel_max_geom", config.pixel_max_geom);
+    visit("pixel_camera_id", config.pixel_camera_id);
+    visit("pixel_camera_name", config.pixel_camera_name);
+    visit("pixel_gymnasium", config.pixel_gymnasium);
+    visit("pixel_lens", config.pixel_lens);
+    visit("pixel_flags", config.pixel_flags);
+  }
+};
+
+// Where a camera is. Fields are those of MuJoCo's mjvCamera.
+struct PixelCamera {
+  std::int32_t type = 0;
+  std::int32_t fixedcamid = 0;
+  std::int32_t trackbodyid = 0;
+  std::array<double, 3> lookat = {};
+  double distance = 0;
+  double azimuth = 0;
+  double elevation = 0;
+  std::int32_t orthographic = 0;
+};
+
+class PixelRenderers;
+
+// What one environment shows. Used by one thread at a time.
+class PixelView {
+ public:
+  // Null without from_pixels. Throws SpecError for a camera or a flag that there is not.
+  static std::unique_ptr<PixelView> Make(std::shared_ptr<const PhysicsModel> model,
+                                         const PixelConfig& config);
+  // Makes a first renderer, which environments of these options share while somebody holds it.
+  // Throws EngineError where there is no OpenGL.
+  static std::shared_ptr<const void> Share(std::shared_ptr<const PhysicsModel> model,
+                                           const PixelConfig& config);
+  // The spec of an environment that shows this in place of what `spec` has, or beside it.
+  static void ChangeSpec(const PixelConfig& config, EnvSpec& spec);
+
+  // To be called when the simulation has moved.
+  void Forget() { shown_.clear(); }
+  // Writes the picture of the simulation as it is: drawn at the first call after Forget. Throws
+  // EngineError.
+  void Write(const Physics& physics, std::uint8_t* out);
+
+  // The picture that is shown: what it was drawn from is not part of MuJoCo's states.
+  void Save(const Physics& physics, StateWriter& writer);
+  // Throws SpecError.
+  void Load(StateReader& reader);
+
+ private:
+  PixelView(std::shared_ptr<const PhysicsModel> model, const PixelConfig& config);
+  void Draw(const Physics& physics);
+
+  const std::shared_ptr<const PhysicsModel> model_;
+  const PixelConfig config_;
+  const std::vector<std::uint8_t> flags_;  // an mjvOption
+  const PixelCamera camera_;
+  std::shared_ptr<PixelRenderers> renderers_;  // from the first picture on
+  std::vector<std::uint8_t> drawn_;  // as OpenGL has it: the lowest row first
+  std::vector<std::uint8_t> shown_;  // empty while there is nothing to show
+};
+
+}  // namespace rollouts
