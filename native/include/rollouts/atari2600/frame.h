@@ -43,8 +43,9 @@ inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
   Execute<kKind>(c, end);
 }
 
+// A call in kernels too: all cartridges in one function take a compiler many minutes.
 template <CartridgeKind kKind>
-inline ROLLOUTS_HD void EmulateFrame(Console& c) {
+inline ROLLOUTS_NOINLINE void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);
   c.tia.frame_done = 0;
   RunInstructions<kKind>(c, kMaxInstructions);
