@@ -23,6 +23,7 @@ from rollouts.mujoco import assets_dir
 SOURCES = [
     HERE / "mujoco_stress.cpp",
     *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
+    *sorted((NATIVE / "src" / "engines" / "pixels").glob("*.cpp")),
     *sorted((NATIVE / "src" / "envs" / "dm_control").glob("*.cpp")),
     *sorted((NATIVE / "src" / "envs" / "mujoco").glob("*.cpp")),
     NATIVE / "src" / "support" / "options.cpp",

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "mujoco_lib.h"
+#include "mujoco_native.h"
 #include "rollouts/support/errors.h"
 
 namespace rollouts {

@@ -48,6 +48,11 @@ std::atomic<bool> use_osmesa{false};
       "process starts");
 }
 
+// Apart from its callers, which are many: GCC 12 warns of what it inlines of strings there.
+[[noreturn, gnu::noinline]] void FailWithout(const char* name) {
+  Fail("OpenGL's library has no " + std::string(name));
+}
+
 // The first of these libraries that is there. Its functions are to be found by MuJoCo, too.
 void* Load(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -59,7 +64,7 @@ void* Load(std::initializer_list<const char*> names) {
 template <typename Function>
 void Find(void* handle, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(handle, name));
-  if (!function) Fail(std::string("its library has no ") + name);
+  if (!function) FailWithout(name);
 }
 
 // A number in the environment's variable; -1: there is none.
