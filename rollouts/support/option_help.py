@@ -16,7 +16,7 @@ _CONFIG = re.compile(r"( *)struct \w*Config\b.*\{$")
 _FIELD = re.compile(r" *[\w:]+ (?P<name>\w+)(?: = [^;]*)?; *(?:// *(?P<beside>.*))?$")
 _COMMENT = re.compile(r" *// *(.*)$")
 _remembered: dict[str, str] = {}
-_INCLUDE = re.compile(r'#include "rollouts/(envs/[^"]+)"')
+_INCLUDE = re.compile(r'#include "rollouts/((?:envs|engines)/[^"]+)"')
 
 
 @functools.cache
