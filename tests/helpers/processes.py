@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +32,20 @@ def run_in_child(body: Callable[..., None], *arguments: object) -> None:
     if child.exitcode is None:
         child.kill()
     assert child.exitcode == 0
+
+
+def run_drawing(code: str, **variables: str) -> tuple[str, str]:
+    """What code prints, and its errors, in a process whose OpenGL `variables` alone choose."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=kept | variables,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout, result.stderr
 
 
 def wait_until(is_true: Callable[[], bool]) -> bool:

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from processes import run_drawing
 
 import rollouts
 from rollouts.errors import ClosedError, DTypeError, ProtocolError, SpecError
@@ -250,34 +248,21 @@ env.close()
 """
 
 
-def run(code: str, **variables: str) -> tuple[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=kept | variables,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout, result.stderr
-
-
 def test_a_back_end_is_found_without_a_variable_and_ends_quietly() -> None:
-    out, err = run(RENDER)
+    out, err = run_drawing(RENDER)
     assert out == "frame (32, 32, 3)\n"
     assert err == ""
 
 
 def test_rendering_turned_off_says_what_helps() -> None:
-    out, _ = run(RENDER, MUJOCO_GL="disable")
+    out, _ = run_drawing(RENDER, MUJOCO_GL="disable")
     assert out.startswith("error nothing can be rendered: MUJOCO_GL is 'disable'")
     assert "MUJOCO_GL=egl" in out and "libegl1" in out and "libosmesa6" in out
 
 
 def test_a_back_end_that_fails_says_what_helps() -> None:
     # a display that there is not; found out when the context is made
-    out, _ = run(RENDER, MUJOCO_GL="glfw", DISPLAY=":987")
+    out, _ = run_drawing(RENDER, MUJOCO_GL="glfw", DISPLAY=":987")
     assert out.startswith("error nothing can be rendered: OpenGL's back-end 'glfw'")
     assert "libegl1" in out and "libosmesa6" in out
 
@@ -290,12 +275,12 @@ try:
 except rollouts.errors.EngineError as error:
     print(error)
 """
-    out, _ = run(code, MUJOCO_GL="bogus")
+    out, _ = run_drawing(code, MUJOCO_GL="bogus")
     assert "MUJOCO_GL is 'bogus'" in out and "Unset it" in out
 
 
 def test_a_fork_renders_if_its_parent_did_not_and_else_says_why() -> None:
-    first, parent, second, third = run(FORK)[0].splitlines()
+    first, parent, second, third = run_drawing(FORK)[0].splitlines()
     assert first == "child (32, 32, 3)"
     assert parent == "parent (32, 32, 3)"
     assert "was forked from one that has rendered" in second

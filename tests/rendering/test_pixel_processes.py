@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import psutil
 import pytest
-from processes import run_in_child
+from processes import run_drawing, run_in_child
 
 import rollouts
 
@@ -73,19 +70,6 @@ def test_memory_stays_flat_over_pools_that_draw() -> None:
     run_in_child(assert_memory_stays_flat, 50)
 
 
-def run(code: str, **variables: str) -> tuple[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=kept | variables,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout, result.stderr
-
-
 LEFT_OPEN = """
 import rollouts
 small = dict(from_pixels=True, width=32, height=32)
@@ -100,7 +84,7 @@ print(other.render()[0].shape)
 
 
 def test_a_process_ends_quietly_whose_pools_are_open() -> None:
-    assert run(LEFT_OPEN) == ("(2, 32, 32, 3)\n(32, 32, 3)\n", "")
+    assert run_drawing(LEFT_OPEN) == ("(2, 32, 32, 3)\n(32, 32, 3)\n", "")
 
 
 FORK = """
@@ -134,7 +118,7 @@ env.close()
 
 
 def test_a_fork_draws_if_its_parent_did_not_and_else_says_why() -> None:
-    first, parent, second, third, last = run(FORK)[0].splitlines()
+    first, parent, second, third, last = run_drawing(FORK)[0].splitlines()
     assert first == "child (2, 32, 32, 3)"
     assert parent == last == "parent (2, 32, 32, 3)"
     assert "was forked from one that has drawn" in second
@@ -151,10 +135,10 @@ except rollouts.errors.EngineError as error:
 
 
 def test_drawing_turned_off_is_an_error_at_once() -> None:
-    out, _ = run(MISSING, MUJOCO_GL="disable")
+    out, _ = run_drawing(MISSING, MUJOCO_GL="disable")
     assert "MUJOCO_GL is 'disable'" in out and "libegl1" in out and "libosmesa6" in out
 
 
 def test_a_device_that_is_not_there_is_an_error_at_once() -> None:
-    out, _ = run(MISSING, MUJOCO_GL="egl", MUJOCO_EGL_DEVICE_ID="77")
+    out, _ = run_drawing(MISSING, MUJOCO_GL="egl", MUJOCO_EGL_DEVICE_ID="77")
     assert "MUJOCO_EGL_DEVICE_ID is 77" in out and "libegl1" in out

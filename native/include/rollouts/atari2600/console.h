@@ -71,7 +71,6 @@ struct Tia {
   I32 vsync_end = kNever;  // from then on, switching VSYNC off ends the frame
   I32 last_hmove = 0;      // may be negative: in a frame before
   I32 dump_end = 0;        // cycle, not clock
-  I32 row = 0;             // that drawn_until is in
 
   U8 vsync = 0;
   U8 vblank = 0;

@@ -22,22 +22,6 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
   return ReadChips(c, address, bus, cycles);
 }
 
-// Copies register by register: compilers keep what was copied as a whole in memory.
-ROLLOUTS_INLINE void CopyRegisters(Cpu& to, const Cpu& from) {
-  to.pc = from.pc;
-  to.a = from.a;
-  to.x = from.x;
-  to.y = from.y;
-  to.sp = from.sp;
-  to.n = from.n;
-  to.z = from.z;
-  to.carry = from.carry;
-  to.overflow = from.overflow;
-  to.decimal = from.decimal;
-  to.interrupt = from.interrupt;
-  to.cycles = from.cycles;
-}
-
 // Goes on with the instruction at `op`.
 #define GO_ON                  \
   {                            \
@@ -165,8 +149,7 @@ inline void ExecuteDecoded(Console& c, const Instruction* records, I32 end) {
 #include "rollouts/atari2600/handlers.inc"
 #undef HANDLER
   };
-  Cpu r;
-  CopyRegisters(r, c.cpu);
+  Cpu r = c.cpu;
   I32 cycles = r.cycles;
   I32 pc = r.pc;
   I32 left = end;
@@ -198,10 +181,10 @@ Step:
 StepOne:
   r.pc = static_cast<U16>(pc);
   r.cycles = cycles;
-  CopyRegisters(c.cpu, r);
+  c.cpu = r;
   Execute<kKind>(c, 1);
   if (c.tia.frame_done) return;
-  CopyRegisters(r, c.cpu);
+  r = c.cpu;
   cycles = r.cycles;
   pc = r.pc;
   goto Find;
@@ -217,7 +200,7 @@ EndFrame:
 Leap:
   r.pc = static_cast<U16>(pc);
   r.cycles = cycles;
-  CopyRegisters(c.cpu, r);
+  c.cpu = r;
   if (!c.tia.frame_done) Execute<kKind>(c, left);
   return;
 
