@@ -37,10 +37,11 @@ function(rollouts_fetch_box2d)
 endfunction()
 
 # Unpacks the archive to SOURCES. Counters for Box2D's own developers are made the threads' own:
-# worlds of several threads would write them at once.
+# worlds of several threads would write them at once. Where velocities of an island are solved,
+# together.cpp is asked first.
 function(rollouts_unpack_box2d SOURCES)
   set(unpacked "${CMAKE_CURRENT_BINARY_DIR}/box2d")
-  if(NOT EXISTS "${unpacked}/altered")
+  if(NOT EXISTS "${unpacked}/altered-3")
     file(REMOVE_RECURSE "${unpacked}")
     file(ARCHIVE_EXTRACT INPUT "${BOX2D_ARCHIVE}" DESTINATION "${unpacked}")
     set(sources "${unpacked}/box2d-py-2.3.8/Box2D")
@@ -50,7 +51,22 @@ function(rollouts_unpack_box2d SOURCES)
       string(REGEX REPLACE "\n((float32|int32) b2_(gjk|toi)[^;\n]*;)" "\nstatic thread_local \\1" text "${text}")
       file(WRITE "${path}" "// Altered for rollouts: counters are static and thread_local.\n${text}")
     endforeach()
-    file(TOUCH "${unpacked}/altered")
+    set(path "${sources}/Dynamics/b2Island.cpp")
+    file(READ "${path}" text)
+    foreach(step step subStep)
+      set(loop "\tfor (int32 i = 0; i < ${step}.velocityIterations; ++i)\n")
+      string(FIND "${text}" "${loop}" found)
+      if(found EQUAL -1)
+        message(FATAL_ERROR "${path} has no loop over ${step}.velocityIterations")
+      endif()
+      string(REPLACE "${loop}"
+        "\tif (!RolloutsSolveVelocities(*this, contactSolver, {${step}, m_positions, m_velocities}))\n${loop}"
+        text "${text}")
+    endforeach()
+    file(WRITE "${path}" "// Altered for rollouts: others may solve velocities.\n"
+      "class b2Island;\nclass b2ContactSolver;\nstruct b2SolverData;\n"
+      "bool RolloutsSolveVelocities(b2Island&, b2ContactSolver&, const b2SolverData&);\n${text}")
+    file(TOUCH "${unpacked}/altered-3")
   endif()
   set(${SOURCES} "${unpacked}/box2d-py-2.3.8" PARENT_SCOPE)
 endfunction()
@@ -58,7 +74,10 @@ endfunction()
 # Gives TARGET engines/planar_world.h: over Box2D, or as it is where there is none.
 function(rollouts_add_box2d TARGET)
   set(absent src/engines/box2d_absent.cpp)
-  set(present src/engines/box2d/memory.cpp src/engines/box2d/world.cpp)
+  set(present src/engines/box2d/island.cpp src/engines/box2d/memory.cpp src/engines/box2d/together.cpp
+    src/engines/box2d/world.cpp)
+  set(kernels src/engines/box2d/island_avx2.cpp src/engines/box2d/island_avx512.cpp
+    src/engines/box2d/island_baseline.cpp)
   if(ROLLOUTS_BOX2D)
     rollouts_fetch_box2d()
     if(BOX2D_MISSING)
@@ -86,7 +105,9 @@ function(rollouts_add_box2d TARGET)
   set_target_properties(rollouts_box2d PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON UNITY_BUILD OFF)
   target_compile_options(rollouts_box2d PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -w)
-  target_sources(${TARGET} PRIVATE ${present})
+  target_sources(${TARGET} PRIVATE ${present} ${kernels})
+  set_source_files_properties(${kernels} PROPERTIES
+    COMPILE_OPTIONS "-fno-trapping-math;-fno-math-errno" SKIP_UNITY_BUILD_INCLUSION ON)
   set_source_files_properties(${present} PROPERTIES
     INCLUDE_DIRECTORIES "${includes}" COMPILE_OPTIONS "-isystem;${folder}" SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${TARGET} PRIVATE rollouts_box2d)

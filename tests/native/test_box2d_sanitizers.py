@@ -39,13 +39,15 @@ def program(request: pytest.FixtureRequest) -> Path:
     box2d = unpacked()
     sources = [path for path in sorted((box2d / "Box2D").rglob("*.cpp"))]
     sources = [path for path in sources if path.stem not in ("b2Settings", "b2Timer")]
-    sources += [SHIM / "memory.cpp", SHIM / "world.cpp", HERE / "programs" / "box2d_stress.cpp"]
+    sources += sorted(SHIM.glob("*.cpp"))
+    sources += [NATIVE / "src" / "support" / name for name in ("fiber.cpp", "huge_pages.cpp")]
+    sources += [HERE / "programs" / "box2d_stress.cpp"]
     folder = CACHE / request.param / "box2d"
     folder.mkdir(parents=True, exist_ok=True)
     compiler = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off", "-w"]
     # of undefined behaviour Box2D's own is not ours to mend
     compiler += [f"-fsanitize={SANITIZERS[request.param].split(',')[0]}"]
-    compiler += [f"-I{SHIM}", f"-I{NATIVE / 'include'}", f"-I{box2d}"]
+    compiler += [f"-I{SHIM}", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{box2d}"]
 
     def compiled(source: Path) -> Path:
         made = folder / f"{source.stem}.o"
@@ -56,7 +58,7 @@ def program(request: pytest.FixtureRequest) -> Path:
     return make(folder / "box2d_stress", [*compiler, *map(str, objects)], objects)
 
 
-@pytest.mark.parametrize("scenario", ["threads", "assertions", "contacts", "infinite"])
+@pytest.mark.parametrize("scenario", ["threads", "assertions", "contacts", "infinite", "turns"])
 def test_worlds_are_clean(program: Path, scenario: str) -> None:
     done = subprocess.run([program, scenario], capture_output=True, text=True, timeout=HANG_LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,8 @@ namespace rollouts {
 struct PlanarWorld::Engine {};
 
 bool HasBox2D() { return false; }
+std::int32_t PlanarTurns() { return 1; }
+void RunPlanarTurns(std::int32_t, const std::function<void(std::int32_t)>&) {}
 
 PlanarWorld::PlanarWorld(PlanarPoint) { throw EngineError("this build of rollouts has no Box2D"); }
 PlanarWorld::~PlanarWorld() = default;

@@ -96,6 +96,7 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
                          .num_threads = options.num_threads,
                          .synchronous = synchronous(),
                          .step_cost_ns = spec_.step_cost_ns,
+                         .together = spec_.together,
                          .pin_cpus = options.pin_cpus}),
       stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns) {
   try {

@@ -118,6 +118,7 @@ void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
 }
 
 void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) {
+  if (type_.run_turns && envs.size() > 1) return RunTurns(envs, work, source);
   for (const std::int32_t env : envs) {
     // taken when there is something to write: an engine may compute for long without holding a row
     RowSource::Rows rows;
@@ -125,14 +126,33 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
       if (rows.count == 0) rows = source.Take(1);
       return RowRef{rows.view, rows.first};
     };
-    const auto write_info = [&](const RowRef& out) {
-      WriteInfo(InfosOf(*envs_[env], spec_).data(), out);
-    };
-    HeavyRef ref{*envs_[env], spec_};
-    RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
-              [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
+    RunOne(env, work, source, take_row);
     source.Finish(rows);
   }
+}
+
+// Turns end in any order: their rows are taken before.
+void HeavyEnvBatch::RunTurns(std::span<const std::int32_t> envs, const Work& work,
+                             RowSource& source) {
+  while (!envs.empty()) {
+    const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(envs.size()));
+    type_.run_turns(rows.count, [&](std::int32_t i) {
+      RunOne(envs[i], work, source, [&] { return RowRef{rows.view, rows.first + i}; });
+    });
+    envs = envs.subspan(rows.count);
+    source.Finish(rows);
+  }
+}
+
+template <typename TakeRow>
+void HeavyEnvBatch::RunOne(std::int32_t env, const Work& work, RowSource& source,
+                           TakeRow&& take_row) {
+  const auto write_info = [&](const RowRef& out) {
+    WriteInfo(InfosOf(*envs_[env], spec_).data(), out);
+  };
+  HeavyRef ref{*envs_[env], spec_};
+  RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
+            [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
 }
 
 void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {

@@ -41,6 +41,7 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
       num_workers_(NumWorkers(settings.num_threads, settings.synchronous)),
       synchronous_(settings.synchronous),
       step_cost_ns_(settings.step_cost_ns),
+      together_(settings.together),
       pin_cpus_(settings.pin_cpus),
       light_(settings.step_cost_ns < kChunkNs),
       reserve_(!synchronous_ && light_),
@@ -55,8 +56,8 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
 }
 
 std::int32_t Scheduler::ChunkSize(std::int32_t sent) const {
-  // an engine's step is worth a claim of its own
-  if (!light_) return 1;
+  // an engine's step is worth a claim of its own, or those that it takes at once
+  if (!light_) return std::clamp(sent / num_threads_, 1, together_);
   const std::int64_t cost = std::max<std::int64_t>(step_cost_ns_, 1);
   const std::int64_t worthwhile = (kChunkNs + cost - 1) / cost;
   const std::int64_t chunk = std::max<std::int64_t>(sent / (4 * num_threads_), worthwhile);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds of Box2D under sanitizers: several threads step their own, contacts are told, and failed
-// assertions are exceptions after which a world can be dropped.
+// Worlds of Box2D under sanitizers: several threads step their own, contacts are told, failed
+// assertions are exceptions after which a world can be dropped, and turns are halted and go on.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -102,6 +102,87 @@ void Infinite() {
   Throws("no finite speed", [&] { world.Step(0.02F, 60, 20); });
 }
 
+// A hull on two legs that turn within limits and fall on the ground, each `variant` otherwise; where
+// the hull is after so many steps, or what was thrown.
+struct End {
+  float x = 0;
+  float y = 0;
+  float angle = 0;
+  std::string error;
+
+  bool operator==(const End&) const = default;
+};
+End Tumble(std::int32_t variant) {
+  PlanarWorld world({0, -10});
+  world.AddEdge(world.AddStaticBody(), {-20, 0}, {20, 0.1 * variant}, PlanarMaterial{});
+  const std::int32_t hull = world.AddBody({0, 1.5 + 0.1 * variant}, 0.1 * variant);
+  world.AddBox(hull, 0.5, 0.3, kBox);
+  std::vector<std::int32_t> hinges;
+  for (std::int32_t leg = 0; leg < 2 + variant % 2; ++leg) {
+    const std::int32_t body = world.AddBody({0.4 - 0.4 * leg, 1.0 + 0.1 * variant}, 0);
+    world.AddBox(body, 0.1, 0.4, {.density = 1, .mask = 0x0001, .sensor = false});
+    hinges.push_back(world.AddHinge({.body_a = hull,
+                                     .body_b = body,
+                                     .anchor_a = {0.4 - 0.4 * leg, -0.3},
+                                     .anchor_b = {0, 0.4},
+                                     .max_torque = 20,
+                                     .motor_speed = 1,
+                                     .lower_angle = -0.3F,
+                                     .upper_angle = 0.1F * static_cast<float>(variant % 5)}));
+  }
+  try {
+    for (std::int32_t i = 0; i < 60 + variant % 3; ++i) {
+      world.SetMotor(hinges[i % hinges.size()], i % 20 < 10 ? 2.0F : -2.0F, 20);
+      // once it lies on the ground
+      if (variant % 7 == 3 && i == 50) world.ApplyForce(hull, {1e38, -1e38});
+      world.Step(0.02F, 60, 20);
+    }
+  } catch (const std::runtime_error& error) {
+    return {.error = error.what()};
+  }
+  const rollouts::PlanarMotion at = world.Motion(hull);
+  return {at.position.x, at.position.y, at.angle, {}};
+}
+
+// Worlds in turns come to the ends that they come to alone, and fail as they fail alone.
+void Turns() {
+  constexpr std::int32_t kCount = 37;
+  std::vector<End> alone;
+  for (std::int32_t i = 0; i < kCount; ++i) alone.push_back(Tumble(i));
+  Check(alone[0].error.empty() && !alone[3].error.empty(), "not the variants that are to fail");
+  std::vector<std::thread> threads;
+  for (std::int32_t thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      for (const std::int32_t count : {kCount, 1, 16, 3}) {
+        std::vector<End> ends(count);
+        rollouts::RunPlanarTurns(count, [&](std::int32_t i) { ends[i] = Tumble(i); });
+        for (std::int32_t i = 0; i < count; ++i) {
+          Check(ends[i] == alone[i], "a turn came to another end than its world alone");
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  // an exception of a turn, while it is handled, and after all the others have ended
+  std::int32_t ended = 0;
+  Throws("of a turn", [&] {
+    rollouts::RunPlanarTurns(10, [&](std::int32_t i) {
+      try {
+        if (i % 2 == 0) throw std::runtime_error("to be handled");
+        Tumble(i);
+      } catch (const std::runtime_error&) {
+        Tumble(i);
+        ++ended;
+        if (i == 4) throw std::runtime_error("of a turn");
+        return;
+      }
+      ++ended;
+    });
+  });
+  Check(ended == 10, "turns did not end");
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -110,4 +191,5 @@ int main(int, char** arguments) {
   if (scenario == "assertions") Assertions();
   if (scenario == "contacts") Contacts();
   if (scenario == "infinite") Infinite();
+  if (scenario == "turns") Turns();
 }

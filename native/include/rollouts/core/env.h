@@ -52,6 +52,9 @@
 //   std::vector<std::string> ModelFields() const     names of those that may differ
 //   static std::shared_ptr<const void> Share(const Config&)   optional: what environments of
 //       these options have in common, held by their batch
+//   static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
+//       optional: calls turn(0) to turn(count - 1), each of which runs one environment, on this
+//       thread; EnvSpec::together says how many it is worth to give
 // Its functions may throw; the pool reports that as this environment's failure.
 //
 // The concepts below have the compiler name the member that is missing.

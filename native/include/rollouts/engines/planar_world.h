@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -65,6 +66,14 @@ struct PlanarTurn {
 // Whether this build has Box2D (ROLLOUTS_BOX2D in native/box2d.cmake). Without it worlds are not
 // made: the constructor throws EngineError.
 bool HasBox2D();
+
+// How many turns of RunPlanarTurns share instructions; 1: none.
+std::int32_t PlanarTurns();
+
+// Calls turn(0) to turn(count - 1) on this thread. Turns that step worlds are halted in the middle
+// and go on when others are as far: the worlds of several are solved side by side, to the same
+// bits. Rethrows the first exception of a turn, after all have ended.
+void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn);
 
 // Not thread-safe; several threads may have worlds of their own. Functions throw
 // std::runtime_error where Box2D's assertions fail, and the world is only to be destroyed then.

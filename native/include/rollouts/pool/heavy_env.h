@@ -7,6 +7,7 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,13 @@ concept Drawn = requires(const Env& env, std::vector<std::uint8_t>& rgb) {
 // A heavy environment that shares something, such as a model, with others of its options.
 template <typename Env>
 concept Sharing = requires(const typename Env::Config& config) { Env::Share(config); };
+
+// A heavy environment that a thread steps with others in turns: its engine stops a turn in the middle
+// and works for several at once.
+template <typename Env>
+concept TakesTurns = requires(const std::function<void(std::int32_t)>& turn) {
+  Env::RunTurns(std::int32_t{}, turn);
+};
 
 // A heavy environment whose model has fields that may differ from the file's.
 template <typename Env>
@@ -82,6 +90,9 @@ struct HeavyType {
   EnvSpec (*make_spec)(const void* config);
   std::shared_ptr<const void> (*share)(const void* config);  // null where nothing is shared
   std::unique_ptr<HeavyEnv> (*make)(const void* config);
+  // Calls turn(0) to turn(count - 1); null where environments are stepped one by one.
+  using RunTurns = void (*)(std::int32_t count, const std::function<void(std::int32_t)>& turn);
+  RunTurns run_turns;
 };
 
 // The environment that HeavyEnv's virtual calls reach.
@@ -156,6 +167,10 @@ const HeavyType& HeavyTypeOf() {
       .make = [](const void* config) -> std::unique_ptr<HeavyEnv> {
         return std::make_unique<HeavyEnvOf<Env>>(config_of(config));
       },
+      .run_turns = []() -> HeavyType::RunTurns {
+        if constexpr (TakesTurns<Env>) return &Env::RunTurns;
+        return nullptr;
+      }(),
   };
   return type;
 }

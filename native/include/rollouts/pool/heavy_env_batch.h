@@ -62,6 +62,9 @@ class HeavyEnvBatch final : public EnvBatch {
     EpisodeClock value;
   };
 
+  template <typename TakeRow>
+  void RunOne(std::int32_t env, const Work& work, RowSource& source, TakeRow&& take_row);
+  void RunTurns(std::span<const std::int32_t> envs, const Work& work, RowSource& source);
   void PrepareConfig(Change& change, const OptionColumns& given, std::int32_t first_row) const;
   void PrepareModel(Change& change, const ModelColumns& given, std::int32_t first_row) const;
   void WriteInfo(const double* values, const RowRef& out) const;

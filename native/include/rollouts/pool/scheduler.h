@@ -56,6 +56,7 @@ class Scheduler {
     std::int32_t num_threads = 1;  // with the caller of a synchronous Recv
     bool synchronous = true;
     std::int32_t step_cost_ns = 1;
+    std::int32_t together = 1;  // slow environments that a thread is better given at once
     std::vector<std::int32_t> pin_cpus;  // one per worker; empty: they run anywhere
   };
 
@@ -131,6 +132,7 @@ class Scheduler {
   const std::int32_t num_workers_;
   const bool synchronous_;
   const std::int64_t step_cost_ns_;
+  const std::int32_t together_;
   const std::vector<std::int32_t> pin_cpus_;
   const bool light_;    // a step is cheaper than a claim of its own
   const bool reserve_;  // the caller is one of num_threads, so that the last worker is one too many

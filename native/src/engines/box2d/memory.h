@@ -27,6 +27,18 @@ class Box2DMemory {
     Box2DMemory* const before_;
   };
 
+  // While one lives, this thread takes no blocks: it is with other worlds.
+  class Away {
+   public:
+    Away() : own_(current_) { current_ = nullptr; }
+    ~Away() { current_ = own_; }
+    Away(const Away&) = delete;
+    Away& operator=(const Away&) = delete;
+
+   private:
+    Box2DMemory* const own_;
+  };
+
   // Throws std::bad_alloc. `Free` takes blocks of any Box2DMemory.
   static void* Allocate(std::size_t bytes);
   static void Free(void* block);
@@ -40,5 +52,9 @@ class Box2DMemory {
 
   Link first_;
 };
+
+// Box2D fills tables with its first allocator and its first contact, and asks no lock: this does, at
+// the first call.
+void FillBox2DTables();
 
 }  // namespace rollouts

@@ -131,10 +131,7 @@ struct PlanarWorld::Engine {
   std::vector<b2RevoluteJoint*> hinges;
 };
 
-namespace {
-
-// Box2D fills tables with its first allocator and its first contact, and asks no lock.
-void FillTables() {
+void FillBox2DTables() {
   static std::once_flag filled;
   std::call_once(filled, [] {
     Box2DMemory memory;
@@ -149,12 +146,10 @@ void FillTables() {
   });
 }
 
-}  // namespace
-
 bool HasBox2D() { return true; }
 
 PlanarWorld::PlanarWorld(PlanarPoint gravity) {
-  FillTables();
+  FillBox2DTables();
   engine_ = std::make_unique<Engine>(gravity);
 }
 PlanarWorld::~PlanarWorld() = default;

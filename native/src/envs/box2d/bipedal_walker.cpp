@@ -77,6 +77,7 @@ EnvSpec WalkerTask::MakeSpec(const Config&) {
   spec.action = {
       .dtype = DType::kFloat32, .ndim = 1, .shape = {kMaxActions}, .low = {-1}, .high = {1}};
   spec.step_cost_ns = kStepCostNs;
+  spec.together = PlanarTurns();
   return spec;
 }
 

@@ -64,6 +64,7 @@ EnvSpec LanderTask::MakeSpec(const Config& config) {
     spec.action = {.dtype = DType::kInt64, .n = 4};
   }
   spec.step_cost_ns = kStepCostNs;
+  spec.together = PlanarTurns();
   return spec;
 }
 

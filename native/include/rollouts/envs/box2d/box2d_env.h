@@ -17,12 +17,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "rollouts/core/env.h"
+#include "rollouts/engines/planar_world.h"
 #include "rollouts/envs/box2d/episode_tape.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
@@ -45,6 +47,12 @@ class Box2DEnv {
     Task::CheckConfig(config, check);
   }
   static EnvSpec MakeSpec(const Config& config) { return Task::MakeSpec(config); }
+
+  static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
+    requires(!requires(const Task& task, std::vector<std::uint8_t>& rgb) { task.Render(rgb); })
+  {
+    RunPlanarTurns(count, turn);
+  }
 
   explicit Box2DEnv(const Config& config) : config_(config) {}
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Box2D's solver of velocities reads and writes of up to 16 islands of one build, number by
+// number: each array has a lane for every island.
+#pragma once
+
+#include <cstdint>
+
+namespace rollouts {
+
+inline constexpr std::int32_t kIslandLanes = 16;
+
+struct alignas(64) LaneFloats {
+  float at[kIslandLanes] = {};
+};
+// -1: yes, 0: no, as comparisons of vectors give them.
+struct alignas(64) LaneFlags {
+  std::int32_t at[kIslandLanes] = {};
+};
+struct LanePoints {
+  LaneFloats x, y;
+};
+
+// Names are those of b2RevoluteJoint; `a`, `b` are the places of its bodies, the same in all lanes.
+struct HingeLanes {
+  std::int32_t a = 0;
+  std::int32_t b = 0;
+  bool any_limited = false;
+  LaneFlags motor_on, limited, at_lower, at_upper;
+  LanePoints arm_a, arm_b;  // from the bodies' centres to the joint
+  LaneFloats inv_mass_a, inv_mass_b, inv_inertia_a, inv_inertia_b;
+  LaneFloats motor_mass, motor_speed, max_motor_impulse;
+  // of the matrix of effective mass: its columns, and what solving by them needs again and again
+  LaneFloats ex[3], ey[3], ez[3], ey_cross_ez[3];
+  LaneFloats inverse_det_22, inverse_det_33;
+  // read and written
+  LaneFloats motor_impulse, impulse[3];
+};
+
+// Names are those of b2ContactVelocityConstraint.
+struct ContactPointLanes {
+  LanePoints arm_a, arm_b;
+  LaneFloats normal_mass, tangent_mass, velocity_bias;
+  LaneFloats normal_impulse, tangent_impulse;  // read and written
+};
+
+// More than these an island is solved alone.
+inline constexpr std::int32_t kMaxIslandBodies = 6;  // that move
+inline constexpr std::int32_t kMaxIslandHinges = 4;
+inline constexpr std::int32_t kMaxIslandContacts = 6;
+
+struct ContactLanes {
+  bool any_one = false;  // lanes with one point, with two
+  bool any_two = false;
+  LaneFlags one, two;
+  // which lanes have this body; none where it does not move
+  LaneFlags is_a[kMaxIslandBodies], is_b[kMaxIslandBodies];
+  bool any_a[kMaxIslandBodies] = {};
+  bool any_b[kMaxIslandBodies] = {};
+  LaneFloats inv_mass_a, inv_mass_b, inv_inertia_a, inv_inertia_b;
+  LanePoints normal;
+  LaneFloats friction, tangent_speed;
+  LaneFloats k_ex[2], k_ey[2], mass_ex[2], mass_ey[2];
+  ContactPointLanes points[2];
+};
+
+struct BodyLanes {
+  LaneFloats x, y, w;
+};
+
+struct IslandBlock {
+  std::int32_t iterations = 0;
+  std::int32_t lanes = 0;
+  std::int32_t num_bodies = 0;
+  std::int32_t num_hinges = 0;
+  std::int32_t num_contacts = 0;  // the most that a lane has
+  BodyLanes bodies[kMaxIslandBodies];
+  HingeLanes hinges[kMaxIslandHinges];
+  ContactLanes contacts[kMaxIslandContacts];
+  LaneFlags failed;  // of these lanes an assertion of Box2D does not hold
+};
+
+// Solves all lanes, each to the bit as Box2D solves it alone.
+struct IslandKernel {
+  const char* name;
+  std::int32_t lanes;  // in a vector
+  void (*solve)(IslandBlock& block);
+};
+// Null where this build has none for the instruction set.
+const IslandKernel* BaselineIslandKernel();
+const IslandKernel* Avx2IslandKernel();
+const IslandKernel* Avx512IslandKernel();
+
+}  // namespace rollouts
