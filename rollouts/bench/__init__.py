@@ -8,6 +8,7 @@ but ours is imported before a peer is asked for.
 
 from __future__ import annotations
 
+from rollouts.bench.doom_peer import VizdoomEngine
 from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
 from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
@@ -20,6 +21,7 @@ PEERS = {
     **OTHERS_OF_OURS,
     MujocoRollout.name: MujocoRollout(),
     MujocoBatch.name: MujocoBatch(),
+    VizdoomEngine.name: VizdoomEngine(),
     **MULTI_AGENT_PEERS,
 }
 

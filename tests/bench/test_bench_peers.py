@@ -151,6 +151,48 @@ def test_the_mujoco_peers_refuse_what_is_not_mujoco(peer: str) -> None:
         compare(settings, [PEERS[peer]])
 
 
+@pytest.mark.parametrize("env_id", ["VizdoomBasic-v1", "VizdoomBasic-MultiBinary-v1"])
+def test_compare_measures_vizdooms_engine_alone(env_id: str) -> None:
+    pytest.importorskip("vizdoom", reason="needs the vizdoom package")
+    settings = Settings(env_id, 2, 2, 2, duration_s=0.01, repeats=1, env_options={"frame_skip": 4})
+    ours, engine = compare(settings, [PEERS["vizdoom"]]).measurements
+    assert (engine.library, engine.num_threads) == ("vizdoom", 2)
+    assert min(ours.median, engine.median) > 0
+
+
+def test_vizdooms_engine_goes_where_our_environments_go() -> None:
+    pytest.importorskip("vizdoom", reason="needs the vizdoom package")
+    settings = Settings("VizdoomBasic-v1", 2, 2, 2, seed=3)
+    spec = env_spec(settings.env_id)
+    engine = PEERS["vizdoom"].make(settings, spec)
+    with rollouts.make_vec(settings.env_id, 2, seed=3) as env:
+        _, info = env.reset()
+        for game, seed in zip(engine.env._games, info["game_seed"], strict=True):
+            game.set_seed(int(seed))
+        engine.start()
+        for batch in action_batches(spec.single_action_space, 2, seed=0):
+            obs = env.step(batch)[0]
+            screens = engine.env.step(engine.translate(batch))
+            np.testing.assert_array_equal(np.stack(screens), obs)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "message"),
+    [
+        ("CartPole-v1", {}, "'vizdoom' has ViZDoom's scenarios only"),
+        ("VizdoomDeathmatch-v1", {}, "those of 'VizdoomDeathmatch-v1' have amounts"),
+        ("VizdoomBasic-v1", {"stack_num": 4}, "leave out stack_num"),
+    ],
+)
+def test_vizdooms_engine_refuses_what_it_has_not(
+    env_id: str, options: dict[str, int], message: str
+) -> None:
+    pytest.importorskip("vizdoom", reason="needs the vizdoom package")
+    with pytest.raises(SpecError, match=message):
+        compare(Settings(env_id, 1, 1, 1, env_options=options), [PEERS["vizdoom"]])
+
+
 def test_the_plain_loop_takes_the_options_of_the_environment() -> None:
     spec = env_spec("CartPole-v1", sutton_barto_reward=True)
     loop = PEERS["loop"].make(Settings("CartPole-v1", 2, 2, 1), spec)
