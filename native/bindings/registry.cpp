@@ -110,6 +110,7 @@ py::dtype NumpyDType(DType dtype) {
   switch (dtype) {
     case DType::kUint8: return py::dtype::of<std::uint8_t>();
     case DType::kInt8: return py::dtype::of<std::int8_t>();
+    case DType::kInt16: return py::dtype::of<std::int16_t>();
     case DType::kInt32: return py::dtype::of<std::int32_t>();
     case DType::kInt64: return py::dtype::of<std::int64_t>();
     case DType::kFloat32: return py::dtype::of<float>();

@@ -8,9 +8,8 @@ but ours is imported before a peer is asked for.
 
 from __future__ import annotations
 
-from rollouts.bench.doom_peer import VizdoomEngine
+from rollouts.bench.engines import ENGINES
 from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
-from rollouts.bench.mujoco_peer import MujocoBatch, MujocoRollout
 from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
 from rollouts.bench.other_id import OTHERS_OF_OURS
 from rollouts.bench.peers import LIBRARIES, OpenEnv, Peer, Rollouts
@@ -19,9 +18,7 @@ from rollouts.bench.runner import compare
 PEERS = {
     **LIBRARIES,
     **OTHERS_OF_OURS,
-    MujocoRollout.name: MujocoRollout(),
-    MujocoBatch.name: MujocoBatch(),
-    VizdoomEngine.name: VizdoomEngine(),
+    **ENGINES,
     **MULTI_AGENT_PEERS,
 }
 

@@ -33,6 +33,7 @@ class EnvOptions(TypedDict, total=False):
     agent_view_size: Column[int]
     agent_x: Column[int]
     agent_y: Column[int]
+    audio_buffer_enabled: Column[bool]
     automap_buffer_enabled: Column[bool]
     blocked: Column[bool]
     cfg_file: Column[str]

@@ -128,6 +128,7 @@ void CopyColumn(const Column& column, std::int64_t rows, const XlaArray& to) {
   switch (column.dtype) {
     case DType::kUint8: return CopyTo<std::uint8_t>(column.data, count, to);
     case DType::kInt8: return CopyTo<std::int8_t>(column.data, count, to);
+    case DType::kInt16: return CopyTo<std::int16_t>(column.data, count, to);
     case DType::kInt32: return CopyTo<std::int32_t>(column.data, count, to);
     case DType::kInt64: return CopyTo<std::int64_t>(column.data, count, to);
     case DType::kFloat32: return CopyTo<float>(column.data, count, to);

@@ -55,6 +55,8 @@ inline void Gather(const SpaceSpec& space, const std::uint8_t* rows, std::int32_
     case DType::kUint8: return GatherColumns(rows, count, size, to);
     case DType::kInt8:
       return GatherColumns(reinterpret_cast<const std::int8_t*>(rows), count, size, to);
+    case DType::kInt16:
+      return GatherColumns(reinterpret_cast<const std::int16_t*>(rows), count, size, to);
     case DType::kInt32:
       return GatherColumns(reinterpret_cast<const std::int32_t*>(rows), count, size, to);
     case DType::kInt64:

@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-enum class DType : std::int32_t { kUint8, kInt32, kInt64, kFloat32, kFloat64, kInt8 };
+enum class DType : std::int32_t { kUint8, kInt32, kInt64, kFloat32, kFloat64, kInt8, kInt16 };
 
 ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -17,6 +17,7 @@ ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
     case DType::kInt64: return 8;
     case DType::kFloat64: return 8;
     case DType::kInt8: return 1;
+    case DType::kInt16: return 2;
   }
   return 0;
 }

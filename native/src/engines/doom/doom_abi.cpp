@@ -20,6 +20,7 @@ namespace {
 constexpr int kRgb = 1;     // vizdoom::RGB24
 constexpr int kGray = 8;    // vizdoom::GRAY8
 constexpr int kPlayer = 0;  // vizdoom::PLAYER
+constexpr std::int32_t kFramesPerSecond = 35;
 
 // Stands for the shared memory of a game that has none yet. ViZDoom asks there whether it records
 // an episode when it gives up a game that did not start, and would follow a null pointer.
@@ -50,7 +51,7 @@ Doom::Doom(const DoomSetup& setup) {
   try {
     Guarded([&] {
       Configure(setup);
-      ReadFacts();
+      ReadFacts(setup.audio_frames);
     });
   } catch (...) {
     LoadedDoom().destroy(storage_);
@@ -89,14 +90,15 @@ void Doom::Configure(const DoomSetup& setup) {
   const bool gray = setup.gray || (!setup.colour && s.get_format(game) == kGray);
   s.set_format(game, gray ? kGray : kRgb);
   s.set_window(game, false);
-  s.set_audio(game, false);
+  s.set_audio(game, !setup.only_screen && (setup.audio || s.has_audio(game)));
+  s.set_audio_frames(game, setup.audio_frames);
   s.set_notifications(game, false);
   s.set_depth(game, !setup.only_screen && (setup.depth || s.has_depth(game)));
   s.set_labels(game, !setup.only_screen && (setup.labels || s.has_labels(game)));
   s.set_automap(game, !setup.only_screen && (setup.automap || s.has_automap(game)));
 }
 
-void Doom::ReadFacts() {
+void Doom::ReadFacts(std::int32_t audio_frames) {
   const DoomSymbols& s = LoadedDoom();
   void* const game = storage_;
   facts_.height = s.height(game);
@@ -106,6 +108,8 @@ void Doom::ReadFacts() {
   facts_.depth = s.has_depth(game);
   facts_.labels = s.has_labels(game);
   facts_.automap = s.has_automap(game);
+  // as in vizdoom's Gymnasium environments, whose audio_frames are a step's
+  if (s.has_audio(game)) facts_.audio_samples = s.audio_rate(game) / kFramesPerSecond * audio_frames;
   for (const DoomButton button : s.buttons(game)) {
     (s.is_delta(button) ? facts_.delta_buttons : facts_.binary_buttons).push_back(button);
   }
@@ -161,7 +165,10 @@ void Doom::Start(std::uint32_t seed) {
       !state || (fits(state->screen, true, pixels * facts_.channels) &&
                  fits(state->depth, facts_.depth, pixels) &&
                  fits(state->labels, facts_.labels, pixels) &&
-                 fits(state->automap, facts_.automap, pixels * facts_.channels) && !state->audio &&
+                 fits(state->automap, facts_.automap, pixels * facts_.channels) &&
+                 (facts_.audio_samples > 0
+                      ? state->audio && state->audio->size() == std::size_t{2} * facts_.audio_samples
+                      : !state->audio) &&
                  state->variables.size() == static_cast<std::size_t>(facts_.num_variables));
   if (!known) {
     throw EngineError(std::string("vizdoom::GameState has an unexpected layout: rollouts was tested "
@@ -201,6 +208,8 @@ DoomView Doom::View() {
           .depth = pixels(state->depth),
           .labels = pixels(state->labels),
           .automap = pixels(state->automap),
+          .audio = state->audio ? std::span<const std::int16_t>(*state->audio)
+                                : std::span<const std::int16_t>(),
           .variables = state->variables};
 }
 

@@ -39,10 +39,12 @@ struct DoomSetup {
   std::int32_t screen_resolution = -1;  // vizdoom::ScreenResolution
   bool gray = false;                    // GRAY8, else what the config file says, GRAY8 or RGB24
   bool colour = false;                  // RGB24
-  bool only_screen = true;              // no depth, labels and automap, whatever the file says
+  bool only_screen = true;              // none of the next four, whatever the file says
   bool depth = false;                   // beside what the file says
   bool labels = false;
   bool automap = false;
+  bool audio = false;
+  std::int32_t audio_frames = 1;  // of sound in a view
 };
 
 // What a game of such a setup has.
@@ -54,6 +56,7 @@ struct DoomFacts {
   bool depth = false;
   bool labels = false;
   bool automap = false;
+  std::int32_t audio_samples = 0;  // in a view, of each of two channels
   // those with amounts first, as vizdoom's Gymnasium environments have them
   std::vector<DoomButton> delta_buttons;
   std::vector<DoomButton> binary_buttons;
@@ -67,6 +70,7 @@ struct DoomView {
   std::span<const std::uint8_t> depth;    // (height, width), as are the next two but for colours
   std::span<const std::uint8_t> labels;
   std::span<const std::uint8_t> automap;  // (height, width, channels)
+  std::span<const std::int16_t> audio;    // (audio_samples, 2)
   std::span<const double> variables;
 };
 
@@ -98,7 +102,7 @@ class Doom {
  private:
   friend class DoomLibrary;
   void Configure(const DoomSetup& setup);
-  void ReadFacts();
+  void ReadFacts(std::int32_t audio_frames);
   void MakeFolder();
   std::string LastWords() const;
   template <typename Call>

@@ -65,7 +65,10 @@ void ResolveAll(DoomResolver& resolve, DoomSymbols& s) {
   game(s.get_format, "15getScreenFormatEv");
   game(s.set_format, "15setScreenFormatENS_12ScreenFormatE");
   game(s.set_window, "16setWindowVisibleEb");
+  game(s.has_audio, "20isAudioBufferEnabledEv");
   game(s.set_audio, "21setAudioBufferEnabledEb");
+  game(s.set_audio_frames, "18setAudioBufferSizeEi");
+  game(s.audio_rate, "20getAudioSamplingRateEv");
   game(s.set_notifications, "29setNotificationsBufferEnabledEb");
   game(s.has_depth, "20isDepthBufferEnabledEv");
   game(s.has_labels, "21isLabelsBufferEnabledEv");

@@ -59,7 +59,10 @@ struct DoomSymbols {
   int (*get_format)(void*);
   void (*set_format)(void*, int);
   void (*set_window)(void*, bool);
+  bool (*has_audio)(void*);
   void (*set_audio)(void*, bool);
+  void (*set_audio_frames)(void*, int);
+  int (*audio_rate)(void*);
   void (*set_notifications)(void*, bool);
   bool (*has_depth)(void*);
   bool (*has_labels)(void*);

@@ -102,7 +102,9 @@ DoomSetup SetupOf(const Vizdoom::Config& config) {
           .only_screen = !config.all_parts,
           .depth = config.depth_buffer_enabled,
           .labels = config.labels_buffer_enabled,
-          .automap = config.automap_buffer_enabled};
+          .automap = config.automap_buffer_enabled,
+          .audio = config.audio_buffer_enabled,
+          .audio_frames = config.frame_skip};
 }
 
 std::int32_t MaxPressed(const Vizdoom::Config& config) {
@@ -115,8 +117,9 @@ std::array<std::int32_t, 2> SizeOf(const Vizdoom::Config& config, const DoomFact
           config.img_width > 0 ? config.img_width : facts.width};
 }
 
-// Bytes to the next float.
-std::int64_t AlignedUp(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
+std::int64_t AlignedUp(std::int64_t bytes, std::int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 // The parts of the reference's dict, in its order, as bytes one after the other.
 void AddParts(const DoomFacts& facts, EnvSpec& spec) {
@@ -130,14 +133,20 @@ void AddParts(const DoomFacts& facts, EnvSpec& spec) {
   if (facts.depth) add("depth", 1);
   if (facts.labels) add("labels", 1);
   if (facts.automap) add("automap", facts.channels);
+  if (facts.audio_samples > 0) {
+    bytes = AlignedUp(bytes, 2);
+    spec.parts[spec.num_parts++] = {
+        .name = "audio", .ndim = 2, .shape = {facts.audio_samples, 2}, .dtype = DType::kInt16};
+    bytes += 4 * std::int64_t{facts.audio_samples};
+  }
   if (facts.num_variables > 0) {
-    bytes = AlignedUp(bytes);
+    bytes = AlignedUp(bytes, 4);
     spec.parts[spec.num_parts++] = {
         .name = "gamevariables", .ndim = 1, .shape = {facts.num_variables}, .dtype = DType::kFloat32};
     bytes += 4 * std::int64_t{facts.num_variables};
   }
   spec.observation.ndim = 1;
-  spec.observation.shape[0] = static_cast<std::int32_t>(AlignedUp(bytes));
+  spec.observation.shape[0] = static_cast<std::int32_t>(AlignedUp(bytes, 4));
 }
 
 void SetScreenShape(const Vizdoom::Config& config, const DoomFacts& facts, SpaceSpec& space) {
@@ -310,7 +319,16 @@ void Vizdoom::ObserveParts(Obs* obs) const {
   if (facts.depth) put(engine.view.depth, pixels);
   if (facts.labels) put(engine.view.labels, pixels);
   if (facts.automap) put(engine.view.automap, pixels * facts.channels);
-  while (at % 4 != 0) obs[at++] = 0;
+  const auto align = [&](std::int64_t unit) {
+    while (at % unit != 0) obs[at++] = 0;
+  };
+  if (facts.audio_samples > 0) {
+    align(2);
+    put({reinterpret_cast<const std::uint8_t*>(engine.view.audio.data()),
+         engine.view.audio.size_bytes()},
+        4 * std::int64_t{facts.audio_samples});
+  }
+  align(4);
   for (std::int32_t i = 0; i < facts.num_variables; ++i, at += 4) {
     const float value = engine.view.owner ? static_cast<float>(engine.view.variables[i]) : 0.0f;
     std::memcpy(obs + at, &value, sizeof(value));

@@ -52,6 +52,8 @@ class Vizdoom {
     bool depth_buffer_enabled = false;    // with flatten_observation=False: "depth", also if the config file has it not
     bool labels_buffer_enabled = false;   // the same of "labels"
     bool automap_buffer_enabled = false;  // the same of "automap"
+    // The same of "audio": the sound of a step, (samples, 2) int16; silence where the machine has no OpenAL
+    bool audio_buffer_enabled = false;
   };
   // Bytes: of an int32, of an int32 for each button, or of floats.
   using Action = std::uint8_t;
@@ -82,6 +84,7 @@ class Vizdoom {
     visit("depth_buffer_enabled", config.depth_buffer_enabled);
     visit("labels_buffer_enabled", config.labels_buffer_enabled);
     visit("automap_buffer_enabled", config.automap_buffer_enabled);
+    visit("audio_buffer_enabled", config.audio_buffer_enabled);
   }
 
   // Throws SpecError for options out of range and EngineError for files that cannot be used.
