@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rollouts.bench.report import digits
 from rollouts.errors import EngineError
 
 # what has a module in rollouts.integrations.bench
@@ -202,7 +203,7 @@ def to_text(measurements: Sequence[AdapterMeasurement]) -> str:
                 each.case.env_id,
                 str(each.case.num_envs),
                 *(f"{rate:,.0f}" for rate in rates),
-                f"{ratio:.3g}x",
+                f"{digits(ratio)}x",
                 each.note,
             ]
         )

@@ -174,8 +174,8 @@ def si(value: float) -> str:
     value = float(f"{value:.3g}")
     for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= limit:
-            return _digits(value / limit) + suffix
-    return _digits(value)
+            return digits(value / limit) + suffix
+    return digits(value)
 
 
 _TEXT_COLUMNS = frozenset({"environment", "calls", "library"})
@@ -211,10 +211,10 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "env-steps/s": si(measurement.median),
         "min": si(min(measurement.env_steps_per_s)),
         "max": si(max(measurement.env_steps_per_s)),
-        "us/call": _digits(measurement.us_per_call),
+        "us/call": digits(measurement.us_per_call),
         "agent-steps/s": _agent_steps(comparison, measurement),
         "frames/s": "" if frames is None else si(measurement.median * frames),
-        "rollouts is": "" if is_ours else f"{_digits(comparison.ratio(measurement))}x",
+        "rollouts is": "" if is_ours else f"{digits(comparison.ratio(measurement))}x",
         **{column: _percent(comparison, measurement, column) for column in comparison.shares},
     }
 
@@ -236,7 +236,7 @@ def _agent_steps(comparison: Comparison, measurement: Measurement) -> str:
 
 def _percent(comparison: Comparison, measurement: Measurement, column: str) -> str:
     share = comparison.share(measurement, column)
-    return "" if share is None else f"{_digits(100 * share)} %"
+    return "" if share is None else f"{digits(100 * share)} %"
 
 
 def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def _measurement_to_json(comparison: Comparison, measurement: Measurement) -> di
     }
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
     """Three significant digits, never in scientific notation."""
     if value <= 0:
         return "0"

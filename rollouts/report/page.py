@@ -7,7 +7,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rollouts.bench.report import si
+from rollouts.bench.report import digits, si
 from rollouts.report.plan import Section
 from rollouts.report.rows import Row, times
 from rollouts.report.running import Outcome
@@ -152,6 +152,6 @@ def _cells(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             row.version,
             *(si(number) for number in (row.median, row.low, row.high)),
             row.unit,
-            "" if ratio is None else f"{ratio:.3g}x",
+            "" if ratio is None else f"{digits(ratio)}x",
             row.note,
         )

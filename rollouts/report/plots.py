@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rollouts.bench.report import digits
 from rollouts.report.rows import Row, times
 
 # Okabe and Ito's colours, which colour-blind people tell apart
@@ -40,7 +41,7 @@ def draw_ratios(rows: Sequence[Row], path: Path, *, title: str) -> bool:
     drawn = axes.barh(
         places, [ratio for _, ratio in bars], color=[colors[r.library] for r, _ in bars]
     )
-    axes.bar_label(drawn, [f" {ratio:.3g}x" for _, ratio in bars], fontsize=8)
+    axes.bar_label(drawn, [f" {digits(ratio)}x" for _, ratio in bars], fontsize=8)
     axes.set_yticks(
         places, [f"{row.library}: {row.case}, {row.unit}" for row, _ in bars], fontsize=8
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rollouts.bench.report import si
+from rollouts.bench.report import digits, si
 
 # the distributions whose versions contestants of `bench-adapter` are told with, by the begin of
 # their names
@@ -103,7 +103,7 @@ def to_text(rows: Sequence[Row]) -> str:
     for one in rows:
         ratio = times(one, rows)
         figures = [si(number) for number in (one.median, one.low, one.high)]
-        told = "" if ratio is None else f"{ratio:.3g}x"
+        told = "" if ratio is None else f"{digits(ratio)}x"
         cells.append([one.case, f"{one.library} {one.version}", *figures, one.unit, told])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     return "\n".join(

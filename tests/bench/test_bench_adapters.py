@@ -91,8 +91,8 @@ def test_table_and_json_give_how_many_times_ours_is(
     slow = adapters.AdapterMeasurement("sb3", "stock", CASE, (1.0, 2.0, 9.0), "")
     fast = adapters.AdapterMeasurement("sb3", "rollouts", CASE, (8.0, 7.0, 9.0), "")
     rows = adapters.to_text([fast, slow]).splitlines()
-    assert rows[1].split()[-4:] == ["8", "7", "9", "1x"]
-    assert rows[2].split()[-4:] == ["2", "1", "9", "4x"]
+    assert rows[1].split()[-4:] == ["8", "7", "9", "1.00x"]
+    assert rows[2].split()[-4:] == ["2", "1", "9", "4.00x"]
 
     quick = ["--num-envs", "2", "3", "--duration-s", "1e-9", "--repeats", "1", "--json"]
     assert cli.main(["bench-adapter", "sb3", "--peer", "stock", *quick]) == 0

@@ -187,10 +187,10 @@ def test_the_page_has_every_figure_command_and_what_is_not_equal() -> None:
     page = list(blocks("The report", {"Machine": "one"}, [part]))
     markdown, web = to_markdown(page), to_html(page)
     line = next(one for one in markdown.splitlines() if "| other |" in one)
-    assert line == "| a case | other | 1 | 3.00 | 3.00 | 3.00 | us | 1.5x | a \\| b <c> |"
+    assert line == "| a case | other | 1 | 3.00 | 3.00 | 3.00 | us | 1.50x | a \\| b <c> |"
     parser = _Cells()
     parser.feed(web)
-    for text in ("a | b <c>", "1.5x", "rollouts bench", "x: not installed.", "A question?"):
+    for text in ("a | b <c>", "1.50x", "rollouts bench", "x: not installed.", "A question?"):
         assert text in parser.texts
     assert "Not equal: not | the <same>" in parser.texts
     assert "![a.png](a.png)" in markdown and '<img src="a.png"' in web
