@@ -130,7 +130,7 @@ class PixelRow {
     const auto& pixels = pixels_[column].at;
     const auto& masks = columns_->masks(column).whole;
     // GCC leaves these sums one by one, if they are not written as those of vectors
-    using Four [[gnu::vector_size(4 * sizeof(Lanes))]] = Lanes;
+    typedef Lanes Four __attribute__((vector_size(4 * sizeof(Lanes))));
     Four whole{};
     for (std::size_t i = 0; i < kMostPixels; i += 4) {
       Four four;
