@@ -80,7 +80,8 @@ FACTS = {
         "Box2D",
         "LunarLander, BipedalWalker and CarRacing. The engine is part of released wheels: nothing "
         "to install. CarRacing's pictures are drawn by the core; `info` has its `lap_finished` in "
-        "every step.",
+        "every step, and Gymnasium's reset option `randomize` is an [option that stays]"
+        "(../how_to/domain_randomisation.md).",
         "Gymnasium's `box2d`",
         "Equal to the bit with the same draws and actions, and CarRacing's pictures pixel by pixel "
         "but for the shape of the score's digits, 6 x 12 of 96 x 96 pixels.",

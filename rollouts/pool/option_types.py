@@ -135,6 +135,7 @@ class EnvOptions(TypedDict, total=False):
     ram_info: Column[bool]
     random_length: Column[bool]
     random_start: Column[bool]
+    randomize: Column[bool]
     repeat_action_probability: Column[float]
     reset_noise_scale: Column[float]
     reward_clipping: Column[bool]

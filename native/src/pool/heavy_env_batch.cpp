@@ -219,6 +219,7 @@ void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
   }
   // may throw, and nothing has changed yet
   change.built = type_.make(config.get());
+  change.built->Follow(*envs_[change.env]);
   change.config = std::move(config);
 }
 

@@ -53,6 +53,72 @@ def test_later_episodes_are_a_references_first() -> None:
             obs, *_ = env.step(drive(step, 1))
 
 
+def test_resets_keep_colours_as_gymnasiums_do() -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    pytest.importorskip("Box2D", reason="Gymnasium's environment needs Box2D")
+    options: dict[str, Any] = {"domain_randomize": True}
+    with make(1, **options) as env:
+        before = None
+        for episode, randomize in enumerate((True, False, False, True, False)):
+            reference = gymnasium.make(ENV_ID, disable_env_checker=True, **options)
+            task = reference.unwrapped
+            task.np_random = NumpyLike(Rng(SEED, 0, episode))
+            if before is not None:
+                for name in ("road_color", "bg_color", "grass_color"):
+                    setattr(task, name, getattr(before, name))
+            obs, _ = env.reset(options={"randomize": randomize})
+            theirs, _ = reference.reset(options={"randomize": randomize})
+            for step in range(15):
+                np.testing.assert_array_equal(obs[0, :87], theirs[:87])
+                action = drive(step, 1)
+                obs, reward, *_ = env.step(action)
+                theirs, their_reward, *_ = reference.step(action[0])
+                assert reward[0] == their_reward
+            before = task
+
+
+def colours(env: rollouts.VectorEnv) -> list[list[int]]:
+    """Of the fields: the most frequent ones but for black."""
+    found = []
+    for frame in env.render():
+        pixels = frame.reshape(-1, 3)
+        shades, counts = np.unique(pixels[pixels.any(1)], axis=0, return_counts=True)
+        found.append(shades[counts.argmax()].tolist())
+    return found
+
+
+def test_kept_colours_last_over_resets_masks_and_states() -> None:
+    options: dict[str, Any] = {
+        "domain_randomize": True,
+        "max_episode_steps": 3,
+        "render_mode": "rgb_array",
+    }
+    with make(2, **options) as env, make(2, randomize=False, **options) as other:
+        env.reset()
+        first = colours(env)
+        env.reset(options={"randomize": False})
+        assert colours(env) == first
+        # and where the autoreset begins episodes
+        for step in range(4):
+            env.step(drive(step, 2))
+        assert colours(env) == first
+        other.set_state([0, 1], env.get_state())
+        assert colours(other) == first
+        other.reset()
+        assert colours(other) == first
+        env.reset(options={"randomize": True, "reset_mask": np.array([True, False])})
+        assert colours(env)[0] != first[0] and colours(env)[1] == first[1]
+        assert env.env_options["randomize"].tolist() == [True, False]
+
+
+def test_an_episode_with_none_before_draws_its_colours() -> None:
+    with make(2, domain_randomize=True) as env, make(2, randomize=False) as kept:
+        drawn, _ = env.reset()
+        # its first episode in other colours than the usual ones, of which there are none to keep
+        obs, _ = kept.reset(options={"domain_randomize": True})
+        np.testing.assert_array_equal(obs, drawn)
+
+
 @pytest.mark.parametrize("continuous", [True, False])
 def test_a_state_goes_on_as_its_episode_did(continuous: bool) -> None:
     options = {"continuous": continuous, "domain_randomize": True}

@@ -46,6 +46,10 @@ concept TakesTurns = requires(const std::function<void(std::int32_t)>& turn) {
   Env::RunTurns(std::int32_t{}, turn);
 };
 
+// A heavy environment that takes something over from one of other options that it replaces.
+template <typename Env>
+concept Following = requires(Env& env, const Env& before) { env.Follow(before); };
+
 // A heavy environment whose model has fields that may differ from the file's.
 template <typename Env>
 concept HasModel = requires(const Env& env, Env& target, const ModelOverrides& overrides) {
@@ -68,6 +72,8 @@ class HeavyEnv {
   virtual void WriteInfo(double* values) const = 0;
   virtual void SaveState(std::vector<std::uint8_t>& out) const = 0;
   virtual void LoadState(std::span<const std::uint8_t> state) = 0;
+  // `before`: of the same type.
+  virtual void Follow(const HeavyEnv& before) = 0;
   virtual std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const = 0;
   virtual void CheckOverrides(const ModelOverrides& overrides) const = 0;
   virtual void SetModel(ModelOverrides overrides) = 0;
@@ -114,6 +120,9 @@ class HeavyEnvOf final : public HeavyEnv {
   }
   void LoadState(std::span<const std::uint8_t> state) override {
     if constexpr (Saveable<Env>) env_.LoadState(state);
+  }
+  void Follow([[maybe_unused]] const HeavyEnv& before) override {
+    if constexpr (Following<Env>) env_.Follow(static_cast<const HeavyEnvOf&>(before).env_);
   }
   std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const override {
     if constexpr (Drawn<Env>) return env_.Render(rgb);

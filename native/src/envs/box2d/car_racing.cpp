@@ -18,7 +18,7 @@ constexpr std::int32_t kFrameWidth = 600;
 constexpr std::int32_t kFrameHeight = 400;
 constexpr std::int32_t kVelocityIterations = 6 * 30;
 constexpr std::int32_t kPositionIterations = 2 * 30;
-constexpr std::int32_t kStepCostNs = 400'000;  // one core of an EPYC 9005
+constexpr std::int32_t kStepCostNs = 250'000;  // one core of an EPYC 9004
 constexpr PlanarMaterial kTile{.sensor = true};
 
 // what the one number of a discrete action stands for

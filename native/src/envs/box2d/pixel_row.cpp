@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pixel_row.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace rollouts::race {
 
-PixelRow::PixelRow(const std::vector<std::int32_t>& ends)
-    : ends_(ends), colors_(ends.size()), column_of_(kWidth) {
-  std::int32_t start = 0;
-  for (std::int32_t column = 0; column < num_columns(); ++column) {
-    starts_.push_back(start);
-    for (std::int32_t x = column == 0 ? 0 : start + 1; x <= ends_[column]; ++x) {
-      column_of_[x] = column;
+PixelColumns::PixelColumns(const std::vector<std::int32_t>& ends)
+    : places_(kWidth), masks_(ends.size()) {
+  // one to the left of the row, which counts nothing
+  std::int32_t start = -1;
+  for (std::size_t column = 0; column < ends.size(); ++column) {
+    const std::int32_t end = ends[column];
+    // a column of more would write over the next
+    assert(end - start < kMostPixels);
+    for (std::int32_t x = start + 1; x <= end; ++x) {
+      const auto here = static_cast<std::uint16_t>(column);
+      const auto next = static_cast<std::uint16_t>(column + 1);
+      places_[x] = {.column = here,
+                    .index = static_cast<std::uint16_t>(x - start),
+                    .from = x == 0 ? here : next,
+                    .to = x == end ? next : here};
     }
-    start = ends_[column];
+    std::fill_n(masks_[column].whole.begin() + 1, end - start - 1, ~Lanes{0});
+    lasts_.push_back(end - start);
+    start = end;
   }
-  // a column of more would write over the next
-  for (std::int32_t column = 0; column < num_columns(); ++column) {
-    assert(static_cast<std::size_t>(ends_[column] - starts_[column]) < kMostPixels);
-  }
-  pixels_.resize(kMostPixels * ends_.size());
 }
+
+PixelRow::PixelRow(const PixelColumns& columns)
+    : columns_(&columns),
+      colors_(columns.count()),
+      pixels_(columns.count()),
+      mixed_(columns.count() / 64 + 1) {}
 
 }  // namespace rollouts::race

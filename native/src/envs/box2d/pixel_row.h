@@ -4,7 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace rollouts::race {
@@ -16,22 +19,48 @@ constexpr Lanes LanesOf(std::uint32_t red, std::uint32_t green, std::uint32_t bl
   return Lanes{red} | Lanes{green} << 16 | Lanes{blue} << 32;
 }
 
-// `above` on `below`, of which it covers so much in 256ths.
-inline Lanes Blend(Lanes below, Lanes above, std::int32_t cover) {
-  Lanes result = 0;
-  for (int shift = 0; shift < 48; shift += 16) {
-    const auto from = static_cast<std::int32_t>(below >> shift & 255);
-    const auto to = static_cast<std::int32_t>(above >> shift & 255);
-    result |= static_cast<Lanes>(from + ((to - from) * cover >> 8)) << shift;
-  }
-  return result;
+// `above` on `below`, of which it covers so much in 256ths, 255 at most; rounded down.
+inline Lanes Blend(Lanes below, Lanes above, std::uint32_t cover) {
+  constexpr Lanes kBytes = LanesOf(255, 255, 255);
+  return (below * (256 - cover) + above * cover) >> 8 & kBytes;
 }
+
+// How rows of pixels are cut into columns.
+class PixelColumns {
+ public:
+  static constexpr std::int32_t kWidth = 1000;  // of a row
+  static constexpr std::int32_t kMostPixels = 12;  // of a column
+
+  // A pixel's.
+  struct Place {
+    std::uint16_t column;  // the first one that it is in
+    std::uint16_t index;   // in that column
+    std::uint16_t from;    // the first column that has no pixel before it
+    std::uint16_t to;      // the first column that has a pixel behind it
+  };
+  // Masks of the pixels that count as a whole.
+  struct alignas(32) Masks {
+    std::array<Lanes, kMostPixels> whole{};
+  };
+
+  // `ends`: the last pixel of each column, which is the next column's first.
+  explicit PixelColumns(const std::vector<std::int32_t>& ends);
+
+  std::int32_t count() const { return static_cast<std::int32_t>(masks_.size()); }
+  Place At(std::int32_t x) const { return places_[x]; }
+  const Masks& masks(std::int32_t column) const { return masks_[column]; }
+  std::int32_t last(std::int32_t column) const { return lasts_[column]; }
+
+ private:
+  std::vector<Place> places_;
+  std::vector<Masks> masks_;
+  std::vector<std::int32_t> lasts_;  // the index of a column's last pixel
+};
 
 class PixelRow {
  public:
-  static constexpr std::int32_t kWidth = 1000;
+  static constexpr std::int32_t kWidth = PixelColumns::kWidth;
   static constexpr Lanes kMixed = ~Lanes{0};  // no colour
-  static constexpr std::size_t kMostPixels = 12;  // of a column
 
   // What a column's pixels add up to: its first and last one count in part.
   struct Sums {
@@ -40,80 +69,124 @@ class PixelRow {
     Lanes last;
   };
 
-  // `ends`: the last pixel of each column, which is the next column's first; of kWidth pixels.
-  explicit PixelRow(const std::vector<std::int32_t>& ends);
+  // Borrows the columns.
+  explicit PixelRow(const PixelColumns& columns);
+
+  // Begins a row.
+  void Clear(Lanes color) {
+    std::fill(colors_.begin(), colors_.end(), color);
+    std::fill(mixed_.begin(), mixed_.end(), 0);
+  }
 
   // Pixels from first to last; those outside the row are left out.
   void Fill(std::int32_t first, std::int32_t last, Lanes color) {
     first = std::max(first, 0);
     last = std::min(last, kWidth - 1);
     if (first > last) return;
-    std::int32_t column = column_of_[first];
-    FillColumn(column, first, last, color);
-    const std::int32_t end = column_of_[last];
-    if (++column < end) {
-      std::fill(colors_.begin() + column, colors_.begin() + end, color);
-      column = end;
+    const PixelColumns::Place left = columns_->At(first);
+    const PixelColumns::Place right = columns_->At(last);
+    const std::int32_t end = right.column == right.to ? right.index : 0;
+    if (left.from > right.to) {
+      FillColumn(right.to, left.index, end, color);
+      return;
     }
-    // the last pixel may be the next column's first, too
-    for (; column < num_columns() && starts_[column] <= last; ++column) {
-      FillColumn(column, first, last, color);
-    }
+    if (left.from > 0) FillColumn(left.from - 1, left.index, kMostPixels - 1, color);
+    std::fill(colors_.begin() + left.from, colors_.begin() + right.to, color);
+    if (right.to < columns_->count()) FillColumn(right.to, 0, end, color);
   }
 
   // One pixel that `color` covers so much, in 256ths.
-  void Dot(std::int32_t x, Lanes color, std::int32_t cover) {
+  void Dot(std::int32_t x, Lanes color, std::uint32_t cover) {
     if (x < 0 || x >= kWidth) return;
-    std::int32_t column = column_of_[x];
-    Lanes& pixel = Mixed(column)[x - starts_[column]];
+    const PixelColumns::Place place = columns_->At(x);
+    Lanes& pixel = Mixed(place.column)[place.index];
     pixel = Blend(pixel, color, cover);
-    if (x == ends_[column] && column + 1 < num_columns()) Mixed(column + 1)[0] = pixel;
+    // the last one is the next column's first
+    if (place.to > place.column && place.to < columns_->count()) Mixed(place.to)[0] = pixel;
   }
 
-  std::int32_t num_columns() const { return static_cast<std::int32_t>(ends_.size()); }
+  // Per column: the one colour of all its pixels, or kMixed.
+  const std::vector<Lanes>& colors() const { return colors_; }
 
-  // The one colour of all its pixels, or kMixed.
-  Lanes color(std::int32_t column) const { return colors_[column]; }
-
-  Sums Sum(std::int32_t column) const {
-    // the first column begins with a whole pixel
-    const std::int32_t skipped = column == 0 ? 0 : 1;
-    const std::int32_t length = ends_[column] - starts_[column];
-    if (const Lanes color = colors_[column]; color != kMixed) {
-      return {color, color * static_cast<std::uint32_t>(length - skipped), color};
+  // Visits those of more than one colour.
+  template <typename Visit>
+  void EachMixed(Visit visit) const {
+    for (std::size_t word = 0; word < mixed_.size(); ++word) {
+      for (std::uint64_t bits = mixed_[word]; bits != 0; bits &= bits - 1) {
+        const auto column = static_cast<std::int32_t>(64 * word + std::countr_zero(bits));
+        if (colors_[column] == kMixed) visit(column, Sum(column));
+      }
     }
-    const Lanes* const pixels = &pixels_[static_cast<std::size_t>(column) * kMostPixels];
-    Lanes whole = 0;
-    for (std::int32_t i = skipped; i < length; ++i) whole += pixels[i];
-    return {pixels[0], whole, pixels[length]};
   }
 
  private:
+  static constexpr std::int32_t kMostPixels = PixelColumns::kMostPixels;
+
+  struct alignas(32) Pixels {
+    std::array<Lanes, kMostPixels> at;
+  };
+
+  Sums Sum(std::int32_t column) const {
+    const auto& pixels = pixels_[column].at;
+    const auto& masks = columns_->masks(column).whole;
+    // GCC leaves these sums one by one, if they are not written as those of vectors
+    typedef Lanes Four __attribute__((vector_size(4 * sizeof(Lanes))));
+    Four whole{};
+    for (std::size_t i = 0; i < kMostPixels; i += 4) {
+      Four four;
+      Four mask;
+      std::memcpy(&four, &pixels[i], sizeof(four));
+      std::memcpy(&mask, &masks[i], sizeof(mask));
+      whole += four & mask;
+    }
+    return {pixels[0], (whole[0] + whole[1]) + (whole[2] + whole[3]),
+            pixels[columns_->last(column)]};
+  }
+
+  // Pixels of a column from first to last, by masks, as their number is different each time.
   void FillColumn(std::int32_t column, std::int32_t first, std::int32_t last, Lanes color) {
-    const std::int32_t start = starts_[column];
-    if (first <= start && last >= ends_[column]) {
-      colors_[column] = color;
+    auto& pixels = pixels_[column].at;
+    const Lanes* const from = &kFrom[kMostPixels - first];
+    const Lanes* const beyond = &kFrom[kMostPixels - 1 - last];
+    const Lanes before = colors_[column];
+    if (before == kMixed) {
+      for (std::int32_t i = 0; i < kMostPixels; ++i) {
+        const Lanes is_filled = from[i] & ~beyond[i];
+        pixels[i] = (pixels[i] & ~is_filled) | (color & is_filled);
+      }
       return;
     }
-    Lanes* const pixels = Mixed(column);
-    std::fill(pixels + std::max(first - start, 0),
-              pixels + std::min(last, ends_[column]) - start + 1, color);
+    for (std::int32_t i = 0; i < kMostPixels; ++i) {
+      const Lanes is_filled = from[i] & ~beyond[i];
+      pixels[i] = (before & ~is_filled) | (color & is_filled);
+    }
+    SetMixed(column);
   }
   // Its pixels one by one.
   Lanes* Mixed(std::int32_t column) {
-    Lanes* const pixels = &pixels_[static_cast<std::size_t>(column) * kMostPixels];
-    if (colors_[column] != kMixed) {
-      std::fill_n(pixels, kMostPixels, colors_[column]);
-      colors_[column] = kMixed;
+    auto& pixels = pixels_[column].at;
+    if (const Lanes color = colors_[column]; color != kMixed) {
+      pixels.fill(color);
+      SetMixed(column);
     }
-    return pixels;
+    return pixels.data();
+  }
+  void SetMixed(std::int32_t column) {
+    colors_[column] = kMixed;
+    mixed_[column / 64] |= std::uint64_t{1} << column % 64;
   }
 
-  std::vector<std::int32_t> starts_;  // per column, as are the next two
-  std::vector<std::int32_t> ends_;
+  // No pixels, then all: from the n-th last on, all but the first n.
+  static constexpr std::array<Lanes, 2 * kMostPixels> kFrom = [] {
+    std::array<Lanes, 2 * kMostPixels> masks{};
+    std::fill(masks.begin() + kMostPixels, masks.end(), ~Lanes{0});
+    return masks;
+  }();
+
+  const PixelColumns* columns_;
   std::vector<Lanes> colors_;
-  std::vector<Lanes> pixels_;  // of mixed columns, kMostPixels of each
-  std::vector<std::int32_t> column_of_;  // the first one that a pixel is in
+  std::vector<Pixels> pixels_;        // of mixed columns
+  std::vector<std::uint64_t> mixed_;  // a bit per column that became one; some have a colour again
 };
 
 }  // namespace rollouts::race

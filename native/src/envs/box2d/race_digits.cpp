@@ -86,14 +86,20 @@ Digits::Digits(double score) {
   left_ = kMiddle - width / 2;
 }
 
+bool Digits::Changes(std::int32_t y) {
+  return y >= kTop && y <= kTop + kNumRows * kCell && (y - kTop) % kCell == 0;
+}
+
 void Digits::PaintRow(std::int32_t y, PixelRow& row) const {
   if (y < kTop || y >= kTop + kNumRows * kCell) return;
   std::int32_t left = left_;
   for (std::size_t i = 0; i < text_.size(); ++i) {
     const std::string_view cells = GlyphOf(text_[i])[(y - kTop) / kCell];
-    for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-      const std::int32_t x = left + static_cast<std::int32_t>(cell) * kCell;
-      if (cells[cell] == '#') row.Fill(x, x + kCell - 1, kWhite);
+    for (std::size_t cell = cells.find('#'); cell < cells.size(); cell = cells.find('#', cell)) {
+      const std::size_t end = std::min(cells.find_first_not_of('#', cell), cells.size());
+      row.Fill(left + static_cast<std::int32_t>(cell) * kCell,
+               left + static_cast<std::int32_t>(end) * kCell - 1, kWhite);
+      cell = end;
     }
     left += Advance(text_, i);
   }

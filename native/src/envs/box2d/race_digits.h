@@ -15,6 +15,9 @@ class Digits {
   // Four characters and more, without what is behind the point.
   explicit Digits(double score);
 
+  // Whether a row is not as the one above it.
+  static bool Changes(std::int32_t y);
+
   void PaintRow(std::int32_t y, PixelRow& row) const;
 
  private:

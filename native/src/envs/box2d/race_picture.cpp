@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <span>
 
 #include "pygame_canvas.h"
@@ -22,7 +23,7 @@ constexpr double kHullRed = 204;
 constexpr double kWheelGrey = 77;
 constexpr double kUnit = Canvas::kWidth / 40.0;    // of the panel's columns
 constexpr double kHeight = Canvas::kHeight / 40.0;  // and of its rows
-constexpr std::int32_t kPanelTop = 700;             // row; the panel hides what is below
+constexpr std::int32_t kPanelTop = 700;             // row
 constexpr Lanes kBlack = 0;
 constexpr Lanes kWhite = LanesOf(255, 255, 255);
 constexpr Lanes kRed = LanesOf(255, 0, 0);
@@ -180,9 +181,9 @@ class Painter {
   Canvas& canvas_;
 };
 
-// The panel's black ground and its bars, in the order they are drawn.
+// The panel's bars, on black, in the order they are drawn.
 std::vector<Bar> Panel(const Scene& scene) {
-  std::vector<Bar> bars = {{0, kPanelTop, Canvas::kWidth - 1, Canvas::kHeight - 1, kBlack}};
+  std::vector<Bar> bars;
   const auto add = [&](double value, double left, double top, double right, double bottom,
                        Lanes color) {
     if (!(std::abs(value) > 1e-4)) return;
@@ -217,30 +218,83 @@ std::vector<Bar> Panel(const Scene& scene) {
   return bars;
 }
 
-}  // namespace
+// What a frame is painted on, kept from frame to frame for its memory alone.
+class Sheet {
+ public:
+  Sheet(std::int32_t width, std::int32_t height)
+      : shrink_(Canvas::kHeight, width, height), rows_(kRows, PixelRow(shrink_.columns())) {}
 
-void DrawScene(const Scene& scene, std::int32_t width, std::int32_t height, std::uint8_t* rgb) {
-  // kept from frame to frame for its memory alone
-  thread_local Canvas canvas;
+  Canvas& canvas() { return canvas_; }
+  bool IsOf(std::int32_t width, std::int32_t height) const {
+    return shrink_.width() == width && shrink_.height() == height;
+  }
 
-  const Camera camera(scene);
-  Painter painter(canvas);
-  painter.PaintField(camera, scene.colors);
-  painter.PaintRoad(camera, scene);
-  painter.PaintCar(camera, scene);
-  const std::vector<Bar> bars = Panel(scene);
-  const Digits digits(scene.score);
-  Shrink shrink(Canvas::kHeight, width, height, rgb);
-  PixelRow& row = shrink.row();
-  for (std::int32_t y = 0; y < Canvas::kHeight; ++y) {
-    // the world is drawn with its rows upwards
-    if (y < kPanelTop) canvas.PaintRow(Canvas::kHeight - 1 - y, row);
+  void Draw(const std::vector<Bar>& bars, const Digits& digits, std::uint8_t* rgb) {
+    shrink_.Begin(rgb);
+    DrawWorld(bars);
+    DrawPanel(bars, digits);
+  }
+
+ private:
+  // painted together, for one shape's rows are alike: no more than a core's nearest memory holds
+  static constexpr std::int32_t kRows = 28;
+  static_assert(kPanelTop % kRows == 0);
+
+  void DrawWorld(const std::vector<Bar>& bars) {
+    std::int32_t bars_top = kPanelTop;
+    for (const Bar& bar : bars) bars_top = std::min(bars_top, bar.top);
+    for (std::int32_t y = 0; y < kPanelTop; y += kRows) {
+      // the world is drawn with its rows upwards
+      canvas_.PaintRows(Canvas::kHeight - y - kRows, rows_);
+      for (std::int32_t i = 0; i < kRows; ++i) {
+        PixelRow& row = rows_[kRows - 1 - i];
+        // some are higher than the panel
+        if (y + i >= bars_top) PaintBars(bars, y + i, row);
+        shrink_.TakeRow(row);
+      }
+    }
+  }
+  void DrawPanel(const std::vector<Bar>& bars, const Digits& digits) {
+    PixelRow& row = rows_[0];
+    for (std::int32_t y = kPanelTop; y < Canvas::kHeight; ++y) {
+      if (y > kPanelTop && !Changes(bars, y)) {
+        shrink_.TakeSameRow();
+        continue;
+      }
+      row.Clear(kBlack);
+      PaintBars(bars, y, row);
+      digits.PaintRow(y, row);
+      shrink_.TakeRow(row);
+    }
+  }
+  static void PaintBars(const std::vector<Bar>& bars, std::int32_t y, PixelRow& row) {
     for (const Bar& bar : bars) {
       if (y >= bar.top && y <= bar.bottom) row.Fill(bar.left, bar.right, bar.color);
     }
-    digits.PaintRow(y, row);
-    shrink.TakeRow();
   }
+  // Whether a row of the panel is not as the one above it.
+  static bool Changes(const std::vector<Bar>& bars, std::int32_t y) {
+    return Digits::Changes(y) || std::ranges::any_of(bars, [&](const Bar& bar) {
+             return y == bar.top || y - 1 == bar.bottom;
+           });
+  }
+
+  Canvas canvas_;
+  Shrink shrink_;
+  std::vector<PixelRow> rows_;
+};
+
+}  // namespace
+
+void DrawScene(const Scene& scene, std::int32_t width, std::int32_t height, std::uint8_t* rgb) {
+  thread_local std::unique_ptr<Sheet> sheet;
+  if (!sheet || !sheet->IsOf(width, height)) sheet = std::make_unique<Sheet>(width, height);
+  const Camera camera(scene);
+  Painter painter(sheet->canvas());
+  painter.PaintField(camera, scene.colors);
+  painter.PaintRoad(camera, scene);
+  painter.PaintCar(camera, scene);
+  sheet->Draw(Panel(scene), Digits(scene.score), rgb);
 }
 
 }  // namespace rollouts::race

@@ -4,11 +4,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/clones.h"
+
 namespace rollouts::race {
 namespace {
 
 constexpr std::uint32_t kOne = 0x4000;  // a pixel
 constexpr std::uint32_t kShare = 0x4000'0000;
+
+// One of Lanes.
+using Lane [[gnu::may_alias]] = std::uint16_t;
 
 // The upper half of a product.
 std::uint16_t High(std::uint16_t a, std::uint16_t b) {
@@ -18,6 +23,57 @@ std::uint16_t High(std::uint16_t a, std::uint16_t b) {
 // Of a pixel, in a lane: its part of so many 2^-14.
 std::uint16_t PartOf(std::uint16_t pixel, std::uint16_t weight) {
   return High(static_cast<std::uint16_t>(pixel << 2), weight);
+}
+
+// Averages of columns of one colour.
+ROLLOUTS_CLONES void AverageColors(const Lane* colors, const std::uint16_t* first_weights,
+                                   const std::uint16_t* whole_pixels,
+                                   const std::uint16_t* last_weights, std::uint16_t share,
+                                   std::size_t num_lanes, Lane* __restrict line) {
+  for (std::size_t i = 0; i < num_lanes; ++i) {
+    const std::uint16_t color = colors[i];
+    const auto sum =
+        static_cast<std::uint16_t>(color * whole_pixels[i] + PartOf(color, first_weights[i]) +
+                                   PartOf(color, last_weights[i]));
+    line[i] = High(sum, share);
+  }
+}
+
+// Averages of the others, as above but of two lanes at a time in 32 bits each.
+ROLLOUTS_CLONES void AverageMixed(const PixelRow& row, const std::uint16_t* first_weights,
+                                  const std::uint16_t* last_weights, std::uint32_t share,
+                                  Lanes* line) {
+  constexpr Lanes kTwo = 0x0000'FFFF'0000'FFFF;
+  row.EachMixed([&](std::int32_t column, const PixelRow::Sums& sums) {
+    const auto average = [&](int shift) {
+      const Lanes first = (sums.first >> shift & kTwo) * first_weights[4 * column] >> 14 & kTwo;
+      const Lanes last = (sums.last >> shift & kTwo) * last_weights[4 * column] >> 14 & kTwo;
+      return (((sums.whole >> shift & kTwo) + first + last) * share >> 16 & kTwo) << shift;
+    };
+    line[column] = average(0) | average(16);
+  });
+}
+
+ROLLOUTS_CLONES void AddLine(const Lane* line, std::size_t num_lanes, Lane* __restrict rows) {
+  for (std::size_t i = 0; i < num_lanes; ++i) {
+    rows[i] = static_cast<std::uint16_t>(rows[i] + line[i]);
+  }
+}
+
+// The last line of some rows, of which a part belongs to the next ones.
+ROLLOUTS_CLONES void EndRows(const Lane* line, std::uint16_t before, std::uint16_t after,
+                             std::uint16_t share, std::size_t num_lanes, Lane* __restrict rows,
+                             Lane* __restrict result) {
+  for (std::size_t i = 0; i < num_lanes; ++i) {
+    const auto sum = static_cast<std::uint16_t>(rows[i] + PartOf(line[i], before));
+    rows[i] = PartOf(line[i], after);
+    result[i] = High(sum, share);
+  }
+}
+
+Lane* LanesIn(std::vector<Lanes>& columns) { return reinterpret_cast<Lane*>(columns.data()); }
+const Lane* LanesIn(const std::vector<Lanes>& columns) {
+  return reinterpret_cast<const Lane*>(columns.data());
 }
 
 // Calls visit(pixel, weight) for the last pixel of each column and its part in that, in 2^-14.
@@ -39,18 +95,14 @@ void EachColumn(std::int32_t width, Visit visit) {
 
 }  // namespace
 
-Shrink::Shrink(std::int32_t rows, std::int32_t width, std::int32_t height, std::uint8_t* rgb)
+Shrink::Shrink(std::int32_t rows, std::int32_t width, std::int32_t height)
     : width_(width),
-      rgb_(rgb),
+      height_(height),
       column_share_(kShare / (kOne * PixelRow::kWidth / width)),
       row_space_(kOne * rows / height),
-      row_(Ends(width)) {
+      columns_(Ends(width)) {
   row_share_ = kShare / row_space_;
-  row_left_ = row_space_;
-  for (auto* each : {&first_weights_, &last_weights_, &line_, &rows_, &result_}) {
-    each->resize(4 * static_cast<std::size_t>(width));
-  }
-  before_.assign(width, PixelRow::kMixed);
+  for (auto* each : {&line_, &rows_, &result_}) each->resize(width);
   SetWeights();
 }
 
@@ -62,43 +114,37 @@ std::vector<std::int32_t> Shrink::Ends(std::int32_t width) {
 
 void Shrink::SetWeights() {
   std::uint32_t first = 0;
-  std::size_t at = 0;
-  EachColumn(width_, [&](std::int32_t, std::uint32_t last) {
-    std::fill_n(first_weights_.begin() + at, 4, static_cast<std::uint16_t>(first));
-    std::fill_n(last_weights_.begin() + at, 4, static_cast<std::uint16_t>(last));
+  std::int32_t start = -1;
+  EachColumn(width_, [&](std::int32_t end, std::uint32_t last) {
+    const auto add = [](std::vector<std::uint16_t>& lanes, std::uint32_t value) {
+      lanes.insert(lanes.end(), 4, static_cast<std::uint16_t>(value));
+    };
+    add(first_weights_, first);
+    add(whole_pixels_, end - start - 1);
+    add(last_weights_, last);
     first = kOne - last;
-    at += 4;
+    start = end;
   });
 }
 
-void Shrink::Average(std::int32_t column) {
-  const PixelRow::Sums sums = row_.Sum(column);
-  std::uint16_t first[4];
-  std::uint16_t whole[4];
-  std::uint16_t last[4];
-  std::memcpy(first, &sums.first, sizeof(Lanes));
-  std::memcpy(whole, &sums.whole, sizeof(Lanes));
-  std::memcpy(last, &sums.last, sizeof(Lanes));
-  const auto share = static_cast<std::uint16_t>(column_share_);
-  const std::size_t at = 4 * static_cast<std::size_t>(column);
-  for (std::size_t i = 0; i < 4; ++i) {
-    const auto sum = static_cast<std::uint16_t>(whole[i] + PartOf(first[i], first_weights_[at + i]) +
-                                                PartOf(last[i], last_weights_[at + i]));
-    line_[at + i] = High(sum, share);
-  }
+void Shrink::Begin(std::uint8_t* rgb) {
+  rgb_ = rgb;
+  row_left_ = row_space_;
+  std::ranges::fill(rows_, Lanes{0});
 }
 
-void Shrink::TakeRow() {
-  // most columns have the colour of the row before
-  for (std::int32_t column = 0; column < width_; ++column) {
-    const Lanes color = row_.color(column);
-    if (color == before_[column] && color != PixelRow::kMixed) continue;
-    before_[column] = color;
-    Average(column);
-  }
-  const std::size_t lanes = line_.size();
+void Shrink::TakeRow(const PixelRow& row) {
+  const std::size_t lanes = first_weights_.size();
+  AverageColors(LanesIn(row.colors()), first_weights_.data(), whole_pixels_.data(),
+                last_weights_.data(), static_cast<std::uint16_t>(column_share_), lanes,
+                LanesIn(line_));
+  AverageMixed(row, first_weights_.data(), last_weights_.data(), column_share_, line_.data());
+  TakeSameRow();
+}
+
+void Shrink::TakeSameRow() {
   if (row_left_ > kOne) {
-    for (std::size_t i = 0; i < lanes; ++i) rows_[i] = static_cast<std::uint16_t>(rows_[i] + line_[i]);
+    AddLine(LanesIn(line_), first_weights_.size(), LanesIn(rows_));
     row_left_ -= kOne;
     return;
   }
@@ -106,16 +152,16 @@ void Shrink::TakeRow() {
 }
 
 void Shrink::WriteRow() {
-  const auto before = static_cast<std::uint16_t>(row_left_);
-  const auto after = static_cast<std::uint16_t>(kOne - row_left_);
-  const auto share = static_cast<std::uint16_t>(row_share_);
-  for (std::size_t i = 0; i < line_.size(); ++i) {
-    const auto sum = static_cast<std::uint16_t>(rows_[i] + PartOf(line_[i], before));
-    rows_[i] = PartOf(line_[i], after);
-    result_[i] = High(sum, share);
-  }
-  for (std::size_t i = 0; i < result_.size(); i += 4) {
-    for (std::size_t c = 0; c < 3; ++c) *rgb_++ = static_cast<std::uint8_t>(result_[i + c]);
+  EndRows(LanesIn(line_), static_cast<std::uint16_t>(row_left_),
+          static_cast<std::uint16_t>(kOne - row_left_), static_cast<std::uint16_t>(row_share_),
+          first_weights_.size(), LanesIn(rows_), LanesIn(result_));
+  // four bytes at a time, of which the last one is then written over
+  for (std::size_t i = 0; i < result_.size(); ++i) {
+    const Lanes pixel = result_[i];
+    const auto bytes = static_cast<std::uint32_t>((pixel & 0xFF) | (pixel >> 8 & 0xFF00) |
+                                                  (pixel >> 16 & 0xFF'0000));
+    std::memcpy(rgb_, &bytes, i + 1 < result_.size() ? 4 : 3);
+    rgb_ += 3;
   }
   row_left_ += row_space_ - kOne;
 }

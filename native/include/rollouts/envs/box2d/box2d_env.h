@@ -11,6 +11,9 @@
 //   void AppendScene(std::vector<double>& out) const    what rollouts/rendering/box2d.py draws
 //   void WriteInfo(double* values) const    optional: where its spec announces infos
 //   Render(std::vector<std::uint8_t>& rgb) const    optional: draws a frame; its height and width
+//   static std::size_t NumLasting(const Config&)    optional: how many of an episode's first numbers
+//       the next one may have again
+//   static bool DrawsAnew(const Config&)    with it: whether it draws them all the same
 #pragma once
 
 #include <algorithm>
@@ -61,13 +64,21 @@ class Box2DEnv {
     actions_.clear();
     // made anew, as Gymnasium's LunarLander is: what a world was before never shows
     task_.reset();
-    TapeDraws draws(rng, numbers_);
+    TapeDraws draws(rng, numbers_, AgainNext());
     try {
       task_ = std::make_unique<Task>(config_, draws);
     } catch (...) {
       numbers_.clear();
       throw;
     }
+    SetLasting();
+  }
+
+  // Goes on as one of other options that it replaces: with the numbers that may last.
+  void Follow(const Box2DEnv& before)
+    requires requires(const Config& config) { Task::NumLasting(config); }
+  {
+    if (before.lasting_.size() == Task::NumLasting(config_)) lasting_ = before.lasting_;
   }
 
   StepResult Step(const Action* action, Rng& rng) {
@@ -132,9 +143,22 @@ class Box2DEnv {
     task_ = std::move(task);
     numbers_ = std::move(numbers);
     actions_ = std::move(actions);
+    SetLasting();
   }
 
  private:
+  std::span<const double> AgainNext() const {
+    if constexpr (requires { Task::NumLasting(config_); }) {
+      if (!Task::DrawsAnew(config_)) return lasting_;
+    }
+    return {};
+  }
+  void SetLasting() {
+    if constexpr (requires { Task::NumLasting(config_); }) {
+      const std::size_t count = std::min(Task::NumLasting(config_), numbers_.size());
+      lasting_.assign(numbers_.begin(), numbers_.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+  }
   const Task& Live() const {
     if (!task_) throw SpecError("has no world: its last reset failed");
     return *task_;
@@ -157,6 +181,7 @@ class Box2DEnv {
   std::unique_ptr<Task> task_;
   std::vector<double> numbers_;
   std::vector<float> actions_;
+  std::vector<double> lasting_;  // the episode's first numbers, which the next one may have again
 };
 
 }  // namespace rollouts

@@ -20,6 +20,7 @@ class RaceTask {
   struct Config {
     double lap_complete_percent = 0.95;  // share of the tiles a lap must have visited, 0 to 1
     bool domain_randomize = false;       // road and grass in other colours each episode
+    bool randomize = true;   // with domain_randomize; false: in the colours of the episode before
     bool continuous = true;  // actions are (steering, gas, brake), else one of five
   };
   using Obs = std::uint8_t;
@@ -29,6 +30,7 @@ class RaceTask {
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("lap_complete_percent", config.lap_complete_percent);
     visit("domain_randomize", config.domain_randomize);
+    visit("randomize", config.randomize);
     visit("continuous", config.continuous);
   }
   template <typename Check>
@@ -36,6 +38,9 @@ class RaceTask {
     check.Finite("lap_complete_percent", config.lap_complete_percent);
   }
   static EnvSpec MakeSpec(const Config& config);
+  // The colours.
+  static std::size_t NumLasting(const Config& config) { return config.domain_randomize ? 7 : 0; }
+  static bool DrawsAnew(const Config& config) { return config.randomize; }
   static std::int32_t NumActions(const Config& config) { return config.continuous ? 3 : 1; }
   static std::int32_t ReadAction(const Config& config, const std::uint8_t* bytes, float* numbers);
 

@@ -13,38 +13,40 @@
 
 namespace rollouts {
 
-// Numbers drawn from an Rng, which are kept, or those that were kept once more.
+// Numbers drawn from an Rng, which are kept, or those that were kept before once more.
 class TapeDraws {
  public:
-  // Borrows both.
-  TapeDraws(Rng& rng, std::vector<double>& kept) : rng_(&rng), kept_(&kept) {}
+  // Borrows all. The first numbers are those of `again`, which are kept, too.
+  TapeDraws(Rng& rng, std::vector<double>& kept, std::span<const double> again = {})
+      : rng_(&rng), kept_(&kept), again_(again) {}
   explicit TapeDraws(std::span<const double> again) : again_(again) {}
 
   double Uniform(double low, double high) {
-    if (rng_ != nullptr) return Keep(rng_->Uniform(low, high));
+    if (IsDrawn()) return Keep(rng_->Uniform(low, high));
     const double value = Next();
     if (!(value >= low && value <= high)) throw SpecError("has a number out of range");
-    return value;
+    return Keep(value);
   }
 
   // low, ..., high - 1, as numpy's integers.
   std::int32_t Integer(std::int32_t low, std::int32_t high) {
     const auto count = static_cast<std::uint32_t>(high - low);
-    if (rng_ != nullptr) {
+    if (IsDrawn()) {
       return static_cast<std::int32_t>(Keep(low + static_cast<double>(rng_->Below(count))));
     }
     const double value = Next();
     if (!(value >= low && value < high) || value != std::floor(value)) {
       throw SpecError("has a number out of range");
     }
-    return static_cast<std::int32_t>(value);
+    return static_cast<std::int32_t>(Keep(value));
   }
 
   bool at_end() const { return again_.empty(); }
 
  private:
+  bool IsDrawn() const { return rng_ != nullptr && again_.empty(); }
   double Keep(double value) {
-    kept_->push_back(value);
+    if (kept_ != nullptr) kept_->push_back(value);
     return value;
   }
   double Next() {
