@@ -55,8 +55,8 @@ struct Test {
 
 // What a row of the table cannot say, and the functions below do.
 enum class Special : U8 {
-  kNone, kBeamRider, kBreakout, kChopperCommand, kEnduro, kGravitar, kQbert, kRiverRaid,
-  kStarGunner, kTennis, kVideoPinball, kWizardOfWor,
+  kNone, kBeamRider, kBreakout, kChopperCommand, kDemonAttack, kEnduro, kGravitar, kQbert,
+  kRiverRaid, kStarGunner, kTennis, kVideoPinball, kWizardOfWor,
 };
 
 struct Rules {
@@ -155,6 +155,11 @@ inline ROLLOUTS_HD bool IsOver(const Rules& rules, const U8* ram, RulesState& st
 }
 
 inline ROLLOUTS_HD I32 ReadScore(const Rules& rules, const U8* ram) {
+  // a title in place of the score, before the first game
+  if (rules.special == Special::kDemonAttack && ByteAt(ram, 0x81) == 0xab &&
+      ByteAt(ram, 0x83) == 0xcd && ByteAt(ram, 0x85) == 0xea) {
+    return 0;
+  }
   if (rules.special == Special::kEnduro) {
     // cars passed, of 200 on the first day and 300 on each other
     const I32 day = ByteAt(ram, 0xad);
@@ -175,10 +180,10 @@ inline ROLLOUTS_HD I32 ReadScore(const Rules& rules, const U8* ram) {
 inline ROLLOUTS_HD void FollowTennis(const U8* ram, RulesState& state) {
   const I32 points = ByteAt(ram, 0xc5) - ByteAt(ram, 0xc6);
   const I32 won = ByteAt(ram, 0xc7), lost = ByteAt(ram, 0xc8);
-  state.reward = won != lost + state.score ? won - lost - state.score : points - state.seen;
-  state.score = won - lost;
-  state.seen = points;
   const I32 ahead = won - lost;
+  state.reward = ahead != state.score ? ahead - state.score : points - state.seen;
+  state.score = ahead;
+  state.seen = points;
   state.over = won == 7 || lost == 7 || (won >= 6 && ahead >= 2) || (lost >= 6 && ahead <= -2);
 }
 
@@ -220,6 +225,7 @@ inline ROLLOUTS_HD RulesState StartRules(const Rules& rules) {
   RulesState state;
   state.score = rules.first_score;
   state.lives = rules.first_lives;
+  // the bytes that these look at are seen from the second frame on
   if (rules.special == Special::kQbert) state.seen = 2;
   if (rules.special == Special::kRiverRaid) state.seen = 0x58;
   return state;
