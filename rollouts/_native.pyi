@@ -170,6 +170,10 @@ def mujoco_parts(
 def resize_frame(
     image: npt.NDArray[np.uint8], height: int, width: int, by_area: bool = True
 ) -> npt.NDArray[np.uint8]: ...
+def has_atari_rules(game: str) -> bool: ...
+def read_atari_scores(
+    rom_path: str, ram: npt.NDArray[np.uint8], by_ale: bool
+) -> npt.NDArray[np.int32]: ...
 
 # (advantage, target), each (T, B) float32, of C-contiguous arrays (T, B), last_value (B,), all
 # float32 or all float64; rollouts/returns.py

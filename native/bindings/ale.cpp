@@ -8,12 +8,18 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "rollouts/atari2600/games.h"
+#include "rollouts/atari2600/rules.h"
 #include "rollouts/envs/atari/emulation.h"
 #include "rollouts/envs/atari/resize.h"
 #include "rollouts/support/errors.h"
@@ -70,6 +76,43 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, b
   return result;
 }
 
+// Reward, lives and end (N, 3) after each of the memories (N, 128), of one game from its beginning.
+py::array_t<std::int32_t> ReadScores(const std::string& rom_path, const Bytes& ram, bool by_ale) {
+  if (ram.ndim() != 2 || ram.shape(1) != 128) {
+    throw SpecError("ram has another shape than (N, 128)");
+  }
+  std::ifstream file(rom_path, std::ios::binary);
+  const std::vector<std::uint8_t> rom{std::istreambuf_iterator<char>(file), {}};
+  const auto rom_size = static_cast<std::uint32_t>(rom.size());
+  const atari2600::Game* const game = atari2600::FindGame(rom.data(), rom_size);
+  const atari2600::Rules* const ours = game ? atari2600::FindRules(game->name) : nullptr;
+  if (!by_ale && !ours) throw EngineError("there are no rules of ours for " + rom_path);
+
+  py::array_t<std::int32_t> scores({ram.shape(0), py::ssize_t{3}});
+  std::int32_t* out = scores.mutable_data();
+  std::array<std::uint8_t, 128> shown{};
+  const std::array<std::uint8_t, 128> cartridge{};
+  std::unique_ptr<AleRules> ales;
+  atari2600::RulesState state;
+  if (by_ale) {
+    const AleRules::Memory memory{shown.data(), cartridge.data()};
+    ales = std::make_unique<AleRules>(rom_path, rom, memory);
+  } else {
+    state = atari2600::StartRules(*ours);
+  }
+  for (py::ssize_t i = 0; i < ram.shape(0); ++i, out += 3) {
+    std::memcpy(shown.data(), ram.data(i, 0), shown.size());
+    if (by_ale) {
+      ales->Step();
+      out[0] = ales->Reward(), out[1] = ales->Lives(), out[2] = ales->GameOver();
+    } else {
+      atari2600::StepRules(*ours, shown.data(), state);
+      out[0] = state.reward, out[1] = atari2600::LivesOf(state), out[2] = state.over;
+    }
+  }
+  return scores;
+}
+
 using Actions = py::array_t<std::int32_t, py::array::c_style>;
 
 // (T,) actions; seconds.
@@ -96,6 +139,12 @@ void BindAle(py::module_& module) {
   module.def("resize_frame", &ResizeImage, py::arg("image"), py::arg("height"), py::arg("width"),
              py::arg("by_area") = true,
              "The resize of the Atari environments. For tests.");
+  module.def("has_atari_rules",
+             [](const std::string& game) { return atari2600::FindRules(game.c_str()) != nullptr; },
+             py::arg("game"), "Whether a game such as \"pong\" has rules of ours. For tests.");
+  module.def("read_atari_scores", &ReadScores, py::arg("rom_path"), py::arg("ram"),
+             py::arg("by_ale"),
+             "Reward, lives and end (N, 3) after each of the memories (N, 128). For tests.");
   py::class_<AtariEmulation>(module, "AtariEmulation",
                              "Our Atari 2600 without preprocessing. For measurements.")
       .def(py::init<const std::string&, std::int32_t>(), py::arg("rom_path"), py::arg("frameskip"))

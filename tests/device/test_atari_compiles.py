@@ -19,8 +19,10 @@ KINDS = ("kPlain", "kF8", "kF6", "kE0", "kFE", "kF8SC", "kF6SC", "kDpc")
 TEXT = """
 #define ROLLOUTS_KERNEL
 #include "rollouts/atari2600/game_console.h"
+#include "rollouts/atari2600/rules.h"
 using namespace rollouts::atari2600;
-extern "C" __global__ void play(GameConsole* consoles, const int* actions, int count) {
+extern "C" __global__ void play(GameConsole* consoles, const int* actions, const Rules* rules,
+                                RulesState* states, int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
   CALL;
@@ -28,6 +30,7 @@ extern "C" __global__ void play(GameConsole* consoles, const int* actions, int c
 """
 FRAME = "SetHands(consoles[i], actions[i]), EmulateFrame<CartridgeKind::{}>(consoles[i].console)"
 ACT = "Act(consoles[i], actions[i], 0.0f)"  # whichever the game's is
+RULES = "StepRules(rules[i], Ram(consoles[i]), states[i])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ def assert_compiles(call: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_frame_compiles_for_a_gpu(kind: str) -> None:
     assert_compiles(FRAME.format(kind))
+
+
+@pytest.mark.system
+def test_rules_compile_for_a_gpu() -> None:
+    assert_compiles(RULES)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "emulator.h"
-#include "engines/ale_rules.h"
+#include "native_rules.h"
 #include "rollouts/atari2600/decoded_rom.h"
 #include "rollouts/atari2600/game_console.h"
 #include "rollouts/support/errors.h"
@@ -36,7 +36,7 @@ struct NativeGame {
   const atari2600::Game* game = nullptr;
   std::unique_ptr<atari2600::DecodedRom> decoded;
   std::unique_ptr<GameConsole> start;
-  std::unique_ptr<AleRules> start_rules;
+  std::unique_ptr<NativeRules> start_rules;
 };
 
 std::vector<U8> ReadRom(const std::string& path) {
@@ -46,23 +46,8 @@ std::vector<U8> ReadRom(const std::string& path) {
   return rom;
 }
 
-AleRules::Memory MemoryOf(const GameConsole& console) {
+NativeRules::Memory MemoryOf(const GameConsole& console) {
   return {Ram(console), CartridgeRam(console)};
-}
-
-// The rules' part of a state of ALE's: it comes before one last flag, and the two ends of a paddle.
-void TakeOverRules(const AtariGame& game, AleRules& rules) {
-  constexpr std::size_t kBytesBehind = 12;
-  const std::size_t size = rules.Save().size();
-  const auto part = [size](const std::string& state) {
-    if (state.size() < size + kBytesBehind) throw EngineError("ALE's saved state has no rules");
-    return state.substr(state.size() - kBytesBehind - size, size);
-  };
-  rules.Restore(part(game.start_bytes()));
-  // what is not the rules' would hardly become the same; one game takes over other than it saved
-  if (rules.Save() != part(game.restored_bytes())) {
-    throw EngineError("ALE's saved state has its rules elsewhere");
-  }
 }
 
 // As AtariGame's emulator is started: switched on, reset once by that, and once more.
@@ -86,8 +71,8 @@ std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
   const bool is_default = game.mode() == AtariGame::kDefault;
   Reset(console, is_default ? own_mode : game.mode(), std::max(game.difficulty(), 0),
         /*repeat_probability=*/0);
-  native->start_rules = std::make_unique<AleRules>(game.rom_path(), native->rom, MemoryOf(console));
-  TakeOverRules(game, *native->start_rules);
+  native->start_rules = std::make_unique<NativeRules>(
+      NativeRules::Start(game, native->game->name, native->rom, MemoryOf(console)));
   return native;
 }
 
@@ -142,8 +127,7 @@ class NativeEmulator final : public AtariEmulator {
     copy->console.screens[0] = copy->console.screens[1] = nullptr;
     writer.PutBytes({reinterpret_cast<const U8*>(copy.get()), kConsoleBytes});
     for (const auto& screen : copy->screens) writer.PutBytes({screen, ScreenBytes()});
-    const std::string rules = rules_->Save();
-    writer.PutBytes({reinterpret_cast<const U8*>(rules.data()), rules.size()});
+    rules_->Save(out);
   }
 
   std::unique_ptr<Saved> Read(std::span<const std::uint8_t> bytes) const override {
@@ -156,9 +140,8 @@ class NativeEmulator final : public AtariEmulator {
     for (auto& screen : console.screens) {
       std::memcpy(screen, reader.GetBytes(ScreenBytes()).data(), ScreenBytes());
     }
-    saved->rules = std::make_unique<AleRules>(*native_->start_rules, MemoryOf(console));
-    const auto rules = reader.rest();
-    saved->rules->Restore(std::string(rules.begin(), rules.end()));
+    saved->rules = std::make_unique<NativeRules>(*native_->start_rules, MemoryOf(console));
+    saved->rules->Restore(reader.rest());
     return saved;
   }
 
@@ -170,23 +153,23 @@ class NativeEmulator final : public AtariEmulator {
  private:
   struct SavedNative final : Saved {
     GameConsole console;
-    std::unique_ptr<AleRules> rules;
+    std::unique_ptr<NativeRules> rules;
   };
 
   std::size_t ScreenBytes() const {
     return static_cast<std::size_t>(native_->game->height) * atari2600::kWidth;
   }
 
-  void GoOn(const GameConsole& console, const AleRules& rules) {
+  void GoOn(const GameConsole& console, const NativeRules& rules) {
     *console_ = console;
-    rules_ = std::make_unique<AleRules>(rules, MemoryOf(*console_));
+    rules_ = std::make_unique<NativeRules>(rules, MemoryOf(*console_));
   }
 
   const std::shared_ptr<const AtariGame> game_;
   const std::shared_ptr<const NativeGame> native_;
   std::array<AleAction, kNumActions> actions_{};
   const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
-  std::unique_ptr<AleRules> rules_;  // of its memory
+  std::unique_ptr<NativeRules> rules_;  // of its memory
 };
 
 }  // namespace

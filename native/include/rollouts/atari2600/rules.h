@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reward, lives and end of games, read from the console's memory after each frame, as ale-py gives
+// them: numbers that a game keeps for its own screen, found by comparing with ale-py from outside.
+#pragma once
+
+#include "rollouts/atari2600/console.h"
+
+namespace rollouts::atari2600 {
+
+// How a number is read from a byte.
+enum class Reading : U8 {
+  kByte,
+  kBcd,           // two decimal digits, of which each may be above 9
+  kLow,           // the four low bits
+  kHigh,          // the four high bits
+  kLowThree,      // the three low bits
+  kLowTwo,        // the two low bits
+  kLowest,        // the lowest bit
+  kBitSix,        // 0 or 1
+  kMiddleThree,   // bits 4, 5 and 6
+  kDigit,         // the four low bits, of which 10 is a blank: 0
+  kHighDigit,     // the four high bits, too
+  kDigits,        // two decimal digits with blanks
+  kPicture,       // where a digit's picture is, of 8 bytes; 0x80 is a blank
+  kDigitPicture,  // the same, but 0 where it is none of the ten digits
+  kKnockout,      // two decimal digits; 0xc0 is 100
+  kBitCount,      // how many of the three low bits are set
+  kVines,         // Pitfall's lives
+  kPlanes,        // River Raid's lives
+};
+
+enum class Relation : U8 { kNever, kIs, kIsNot, kAtLeast };
+
+// A part of a score. Addresses are 0x80 to 0xff.
+struct Points {
+  U8 address = 0;
+  Reading reading = Reading::kByte;
+  I32 weight = 0;
+};
+
+struct Lives {
+  U8 address = 0;  // 0: the table does not say
+  Reading reading = Reading::kByte;
+  I32 more = 0;  // than the number in memory
+};
+
+// Whether a number in memory is as it says. Tests form groups: all of one group are enough.
+struct Test {
+  U8 address = 0;
+  Reading reading = Reading::kByte;
+  Relation relation = Relation::kNever;
+  U8 value = 0;
+  bool or_else = false;  // begins another group
+};
+
+// What a row of the table cannot say, and the functions below do.
+enum class Special : U8 {
+  kNone, kBeamRider, kBreakout, kChopperCommand, kDemonAttack, kEnduro, kGravitar, kQbert,
+  kRiverRaid, kStarGunner, kTennis, kVideoPinball, kWizardOfWor,
+};
+
+struct Rules {
+  static constexpr I32 kMost = 0x7fffffff;
+
+  const char* name;  // Game::name
+  Special special = Special::kNone;
+  I32 first_score = 0;  // before the first frame
+  I32 first_lives = 0;
+  Points score[6] = {};  // added up; ends at a weight of 0
+  I32 wrap = 0;          // added to a reward below 0: the score has begun anew
+  I32 least = -kMost;    // reward
+  I32 most = kMost;
+  bool keeps_score = false;  // the frame that ends the game changes no score
+  Lives lives = {};
+  Test lives_when = {};  // with a test: lives stay as they were where it fails
+  Test over[4] = {};     // ends at kNever
+};
+
+// What is remembered from frame to frame. Plain data.
+struct RulesState {
+  I32 reward = 0;  // of the last frame
+  I32 score = 0;
+  I32 lives = 0;
+  I32 seen = 0;  // a byte of the frame before, or points
+  U8 over = 0;
+  U8 started = 0;
+  U8 padding[2] = {};
+};
+
+inline ROLLOUTS_HD U8 ByteAt(const U8* ram, U8 address) { return ram[address & 0x7f]; }
+
+inline ROLLOUTS_HD I32 WithoutBlank(I32 digit) { return digit == 10 ? 0 : digit; }
+
+inline ROLLOUTS_HD I32 ReadByte(U8 byte, Reading reading) {
+  const I32 low = byte & 15, high = byte >> 4;
+  const I32 bcd = high * 10 + low;
+  switch (reading) {
+    case Reading::kByte: return byte;
+    case Reading::kBcd: return bcd;
+    case Reading::kLow: return low;
+    case Reading::kHigh: return high;
+    case Reading::kLowThree: return byte & 7;
+    case Reading::kLowTwo: return byte & 3;
+    case Reading::kLowest: return byte & 1;
+    case Reading::kBitSix: return (byte >> 6) & 1;
+    case Reading::kMiddleThree: return high & 7;
+    case Reading::kDigit: return WithoutBlank(low);
+    case Reading::kHighDigit: return WithoutBlank(high);
+    case Reading::kDigits: return WithoutBlank(high) * 10 + WithoutBlank(low);
+    case Reading::kPicture: return byte == 0x80 ? 0 : byte >> 3;
+    case Reading::kDigitPicture: return byte % 8 == 0 && byte <= 0x48 ? byte >> 3 : 0;
+    case Reading::kKnockout: return byte == 0xc0 ? 100 : bcd;
+    case Reading::kBitCount: return (byte & 1) + ((byte >> 1) & 1) + ((byte >> 2) & 1);
+    case Reading::kVines: return high == 10 ? 3 : high == 8 ? 2 : 1;
+    case Reading::kPlanes: return byte == 0x58 ? 4 : byte == 0x59 ? 1 : (byte >> 3) + 1;
+  }
+  return 0;
+}
+
+inline ROLLOUTS_HD bool Holds(const Test& test, const U8* ram) {
+  const I32 number = ReadByte(ByteAt(ram, test.address), test.reading);
+  switch (test.relation) {
+    case Relation::kNever: return false;
+    case Relation::kIs: return number == test.value;
+    case Relation::kIsNot: return number != test.value;
+    case Relation::kAtLeast: return number >= test.value;
+  }
+  return false;
+}
+
+inline ROLLOUTS_HD bool AnyGroupHolds(const Test (&tests)[4], const U8* ram) {
+  bool group = false;
+  for (I32 i = 0; i < 4 && tests[i].relation != Relation::kNever; ++i) {
+    const bool begins = i == 0 || tests[i].or_else;
+    if (begins && group) return true;
+    group = (begins || group) && Holds(tests[i], ram);
+  }
+  return group;
+}
+
+// Before a game has begun, some have the memory of one that is over.
+inline ROLLOUTS_HD bool IsOver(const Rules& rules, const U8* ram, RulesState& state) {
+  const bool over = AnyGroupHolds(rules.over, ram);
+  switch (rules.special) {
+    case Special::kBreakout:
+      state.started |= ByteAt(ram, 0xb9) == 5;
+      return state.started && over;
+    case Special::kChopperCommand:
+      state.started |= ByteAt(ram, 0xc2) & 1;
+      return state.started && over;
+    case Special::kQbert: return over || (state.seen == -1 && ByteAt(ram, 0x88) == 2);
+    case Special::kRiverRaid: return over && state.seen == 0x59;
+    default: return over;
+  }
+}
+
+inline ROLLOUTS_HD I32 ReadScore(const Rules& rules, const U8* ram) {
+  // a title in place of the score, before the first game
+  if (rules.special == Special::kDemonAttack && ByteAt(ram, 0x81) == 0xab &&
+      ByteAt(ram, 0x83) == 0xcd && ByteAt(ram, 0x85) == 0xea) {
+    return 0;
+  }
+  if (rules.special == Special::kEnduro) {
+    // cars passed, of 200 on the first day and 300 on each other
+    const I32 day = ByteAt(ram, 0xad);
+    const I32 left = ReadByte(ByteAt(ram, 0xac), Reading::kBcd) * 100 +
+                     ReadByte(ByteAt(ram, 0xab), Reading::kBcd);
+    return day == 0 ? 0 : day * 300 - 100 - left;
+  }
+  I32 score = 0;
+  for (const Points& part : rules.score) {
+    if (part.weight == 0) break;
+    score += part.weight * ReadByte(ByteAt(ram, part.address), part.reading);
+  }
+  if (rules.special == Special::kWizardOfWor && score >= 800000) score -= 800000;
+  return score;
+}
+
+// Games won and lost, and points where a frame changes no game.
+inline ROLLOUTS_HD void FollowTennis(const U8* ram, RulesState& state) {
+  const I32 points = ByteAt(ram, 0xc5) - ByteAt(ram, 0xc6);
+  const I32 won = ByteAt(ram, 0xc7), lost = ByteAt(ram, 0xc8);
+  const I32 ahead = won - lost;
+  state.reward = ahead != state.score ? ahead - state.score : points - state.seen;
+  state.score = ahead;
+  state.seen = points;
+  state.over = won == 7 || lost == 7 || (won >= 6 && ahead >= 2) || (lost >= 6 && ahead <= -2);
+}
+
+inline ROLLOUTS_HD void FollowLives(const Rules& rules, const U8* ram, RulesState& state) {
+  switch (rules.special) {
+    case Special::kBeamRider: {
+      // a life that is lost counts when the ship has gone
+      const I32 lives = ByteAt(ram, 0x85) + 1;
+      if (lives != state.lives - 1 || ByteAt(ram, 0x8c) == 1) state.lives = lives;
+      return;
+    }
+    case Special::kGravitar:
+      state.lives = ByteAt(ram, 0x81) == 0 ? 6 : ByteAt(ram, 0x84) + 1;
+      return;
+    case Special::kQbert: {
+      const I32 left = static_cast<signed char>(ByteAt(ram, 0x88));
+      if (left == state.seen - 1) --state.lives;
+      state.seen = left;
+      return;
+    }
+    case Special::kStarGunner:
+      state.started |= ByteAt(ram, 0x87) == 5;
+      state.lives = state.started ? ByteAt(ram, 0x87) & 15 : 5;
+      return;
+    case Special::kVideoPinball:
+      state.lives = 4 + (ByteAt(ram, 0xa8) & 1) - (ByteAt(ram, 0x99) & 7);
+      return;
+    case Special::kRiverRaid: state.seen = ByteAt(ram, 0xc0); break;
+    default: break;
+  }
+  const Lives& lives = rules.lives;
+  const bool stay = rules.lives_when.relation != Relation::kNever && !Holds(rules.lives_when, ram);
+  if (lives.address == 0 || stay) return;
+  state.lives = ReadByte(ByteAt(ram, lives.address), lives.reading) + lives.more;
+}
+
+// As a game begins, before its first frame.
+inline ROLLOUTS_HD RulesState StartRules(const Rules& rules) {
+  RulesState state;
+  state.score = rules.first_score;
+  state.lives = rules.first_lives;
+  // the bytes that these look at are seen from the second frame on
+  if (rules.special == Special::kQbert) state.seen = 2;
+  if (rules.special == Special::kRiverRaid) state.seen = 0x58;
+  return state;
+}
+
+// Looks at the (128,) bytes of memory; to be called after each frame.
+inline ROLLOUTS_HD void StepRules(const Rules& rules, const U8* ram, RulesState& state) {
+  if (rules.special == Special::kTennis) return FollowTennis(ram, state);
+  state.over = IsOver(rules, ram, state);
+  state.reward = 0;
+  if (!(rules.keeps_score && state.over)) {
+    const I32 score = ReadScore(rules, ram);
+    I32 reward = score - state.score;
+    if (reward < 0) reward += rules.wrap;
+    if (reward < rules.least) reward = rules.least;
+    if (reward > rules.most) reward = rules.most;
+    state.reward = reward;
+    state.score = score;
+  }
+  FollowLives(rules, ram, state);
+}
+
+// None are left of a game that is over.
+inline ROLLOUTS_HD I32 LivesOf(const RulesState& state) { return state.over ? 0 : state.lives; }
+
+namespace rules_table {
+using enum Reading;
+using enum Relation;
+inline constexpr Rules kRules[] = {
+#include "rollouts/atari2600/rules.inc"
+};
+}  // namespace rules_table
+
+// The rules of a game, null where there are none of ours.
+inline const Rules* FindRules(const char* name) {
+  for (const Rules& rules : rules_table::kRules) {
+    const char* ours = rules.name;
+    const char* theirs = name;
+    while (*ours && *ours == *theirs) ++ours, ++theirs;
+    if (*ours == *theirs) return &rules;
+  }
+  return nullptr;
+}
+
+}  // namespace rollouts::atari2600

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "native_rules.h"
+
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "rollouts/support/errors.h"
+
+namespace rollouts {
+namespace {
+
+using atari2600::RulesState;
+static_assert(std::is_trivially_copyable_v<RulesState>);
+
+// The rules' part of a state of ALE's: it comes before one last flag, and the two ends of a paddle.
+void TakeOverRules(const AtariGame& game, AleRules& rules) {
+  constexpr std::size_t kBytesBehind = 12;
+  const std::size_t size = rules.Save().size();
+  const auto part = [size](const std::string& state) {
+    if (state.size() < size + kBytesBehind) throw EngineError("ALE's saved state has no rules");
+    return state.substr(state.size() - kBytesBehind - size, size);
+  };
+  rules.Restore(part(game.start_bytes()));
+  // what is not the rules' would hardly become the same; one game takes over other than it saved
+  if (rules.Save() != part(game.restored_bytes())) {
+    throw EngineError("ALE's saved state has its rules elsewhere");
+  }
+}
+
+}  // namespace
+
+NativeRules NativeRules::Start(const AtariGame& game, const char* name,
+                               std::span<const std::uint8_t> rom, const Memory& memory) {
+  NativeRules rules(memory);
+  rules.ours_ = atari2600::FindRules(name);
+  if (rules.ours_) {
+    // a reset ends with a look at the memory
+    rules.state_ = atari2600::StartRules(*rules.ours_);
+    rules.Step();
+  } else {
+    rules.ales_ = std::make_unique<AleRules>(game.rom_path(), rom, memory);
+    TakeOverRules(game, *rules.ales_);
+  }
+  return rules;
+}
+
+NativeRules::NativeRules(const NativeRules& other, const Memory& memory)
+    : memory_(memory), ours_(other.ours_), state_(other.state_) {
+  if (other.ales_) ales_ = std::make_unique<AleRules>(*other.ales_, memory);
+}
+
+void NativeRules::Step() {
+  if (ours_) return atari2600::StepRules(*ours_, memory_.ram, state_);
+  ales_->Step();
+}
+
+std::int32_t NativeRules::Reward() const { return ours_ ? state_.reward : ales_->Reward(); }
+std::int32_t NativeRules::Lives() const {
+  return ours_ ? atari2600::LivesOf(state_) : ales_->Lives();
+}
+bool NativeRules::GameOver() const { return ours_ ? state_.over != 0 : ales_->GameOver(); }
+
+void NativeRules::Save(std::vector<std::uint8_t>& out) const {
+  if (ours_) {
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&state_);
+    out.insert(out.end(), bytes, bytes + sizeof(state_));
+    return;
+  }
+  const std::string saved = ales_->Save();
+  out.insert(out.end(), saved.begin(), saved.end());
+}
+
+void NativeRules::Restore(std::span<const std::uint8_t> saved) {
+  if (!ours_) return ales_->Restore(std::string(saved.begin(), saved.end()));
+  if (saved.size() != sizeof(state_)) throw SpecError("has no score of this game");
+  std::memcpy(&state_, saved.data(), sizeof(state_));
+}
+
+}  // namespace rollouts
