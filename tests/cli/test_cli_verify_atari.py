@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rollouts.cli import verify_atari
 from rollouts.cli.main import main
+from rollouts.cli.verify_atari import lockstep
+from rollouts.cli.verify_atari.golden import compare_with_golden
+from rollouts.cli.verify_atari.lockstep import Move, Trial, draw_moves, first_difference
+from rollouts.cli.verify_atari.players import ConsolePlayer, Frame, Player, Setting
 from rollouts.families import native_games
+from rollouts.families.atari import ale_game_ids
 
 GOLDEN = Path(__file__).parents[1] / "atari2600" / "golden.json"
 
@@ -31,17 +34,28 @@ def test_an_unknown_game_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> Non
     assert "unknown Atari game 'ALE/Pang-v5'" in capsys.readouterr().err
 
 
+def test_processes_share_the_games(capsys: pytest.CaptureFixture[str]) -> None:
+    games = ["ALE/Pong-v5", "ALE/Breakout-v5", "ALE/Freeway-v5"]
+    assert main(["verify-atari", "--games", *games, "--frames", "40", "--workers", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines] == [[g, "40 frames equal"] for g in games]
+
+
+def test_games_begin_anew_at_random() -> None:
+    trial = Trial("ALE/Pong-v5", 20_000, setting=Setting(seed=3))
+    moves = [move for _, move in zip(range(20_000), draw_moves(trial, 18), strict=False)]
+    assert 2 <= sum(move.restart for move in moves) <= 20
+
+
 def test_the_first_difference_is_described() -> None:
-    frame = verify_atari.Frame(
-        np.arange(128, dtype=np.uint8), np.zeros((210, 160, 3), np.uint8), 0, 3, False
-    )
-    assert verify_atari.first_difference(frame, frame) is None
+    frame = Frame(np.arange(128, dtype=np.uint8), np.zeros((210, 160, 3), np.uint8), 0, 3, False)
+    assert first_difference(frame, frame) is None
     ram = frame.ram.copy()
     ram[[5, 9]] = 200
     screen = np.zeros((210, 160, 3), np.uint8)
     screen[7, 11, 2] = 1
     found = [
-        verify_atari.first_difference(frame, dataclasses.replace(frame, **change))
+        first_difference(frame, frame._replace(**change))
         for change in ({"ram": ram}, {"screen": screen}, {"reward": 2}, {"over": True})
     ]
     assert found == [
@@ -55,16 +69,14 @@ def test_the_first_difference_is_described() -> None:
 def test_a_difference_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    play = verify_atari.play
+    play = lockstep.play
 
-    def one_point_more(
-        player: verify_atari.Player, frames: int, actions: Iterator[int]
-    ) -> Iterator[verify_atari.Frame]:
-        for number, frame in enumerate(play(player, frames, actions)):
-            more = int(number == 20 and isinstance(player, verify_atari.NativePlayer))
-            yield dataclasses.replace(frame, reward=frame.reward + more)
+    def one_point_more(player: Player, frames: int, moves: Iterator[Move]) -> Iterator[Frame]:
+        for number, frame in enumerate(play(player, frames, moves)):
+            more = int(number == 20 and isinstance(player, ConsolePlayer))
+            yield frame._replace(reward=frame.reward + more)
 
-    monkeypatch.setattr(verify_atari, "play", one_point_more)
+    monkeypatch.setattr(lockstep, "play", one_point_more)
     assert main(["verify-atari", "--games", "ALE/Breakout-v5", "--frames", "40"]) == 1
     assert "differs in frame 20: reward is 1, ALE has 0" in capsys.readouterr().out
 
@@ -84,13 +96,13 @@ def test_hashes_of_ale_py_are_written_and_compared(tmp_path: Path) -> None:
 
 def test_the_golden_file_has_every_game_that_is_not_known_to_differ() -> None:
     golden = json.loads(GOLDEN.read_text())
-    assert set(golden["games"]) == set(verify_atari.ale_game_ids()) - set(native_games.DIFFERENT)
+    assert set(golden["games"]) == set(ale_game_ids()) - set(native_games.DIFFERENT)
 
 
 @pytest.mark.parametrize("game", ["Asteroids", "Enduro", "Kangaroo", "MontezumaRevenge", "Qbert"])
 def test_our_console_plays_as_ale_py_did(game: str) -> None:
     golden = json.loads(GOLDEN.read_text())
-    assert verify_atari.compare_with_golden(f"ALE/{game}-v5", golden) is None
+    assert compare_with_golden(f"ALE/{game}-v5", golden) is None
 
 
 @pytest.mark.slow
@@ -99,6 +111,6 @@ def test_our_console_plays_every_game_as_ale_py_did() -> None:
     different = {
         env_id: found
         for env_id in golden["games"]
-        if (found := verify_atari.compare_with_golden(env_id, golden))
+        if (found := compare_with_golden(env_id, golden))
     }
     assert different == {}
