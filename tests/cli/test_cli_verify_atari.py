@@ -13,8 +13,15 @@ import pytest
 from rollouts.cli.main import main
 from rollouts.cli.verify_atari import lockstep
 from rollouts.cli.verify_atari.golden import compare_with_golden
-from rollouts.cli.verify_atari.lockstep import Move, Trial, draw_moves, first_difference
-from rollouts.cli.verify_atari.players import ConsolePlayer, Frame, Player, Setting
+from rollouts.cli.verify_atari.lockstep import Move, Trial, draw_moves, first_difference, play
+from rollouts.cli.verify_atari.players import (
+    AlePlayer,
+    ConsolePlayer,
+    EnvPlayer,
+    Frame,
+    Player,
+    Setting,
+)
 from rollouts.families import native_games
 from rollouts.families.atari import ale_game_ids
 
@@ -39,6 +46,85 @@ def test_processes_share_the_games(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify-atari", "--games", *games, "--frames", "40", "--workers", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=1) for line in lines] == [[g, "40 frames equal"] for g in games]
+
+
+def test_each_mode_and_difficulty_is_played(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["verify-atari", "--games", "ALE/Seaquest-v5", "ALE/Bowling-v5", "--frames", "20"]
+    assert main([*command, "--modes"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"ALE/{game}-v5 mode {mode} difficulty {difficulty} 20 frames equal"
+        for game, modes in (("Seaquest", (0,)), ("Bowling", (0, 2, 4)))
+        for mode in modes
+        for difficulty in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--sticky", "0.25"],
+        ["--fuzz"],
+        ["--sticky", "0.5", "--fuzz", "--actions", "human-like"],
+        ["--snapshots"],
+    ],
+)
+def test_equal_games_are_equal_with_more_drawn(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Berzerk's reset has sticky actions; a frame of Qbert's ends in the next one
+    games = ["ALE/Berzerk-v5", "ALE/Breakout-v5", "ALE/Qbert-v5"]
+    command = ["verify-atari", "--games", *games, "--frames", "300", "--seed", "5", *flags]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines] == [[g, "300 frames equal"] for g in games]
+
+
+@pytest.mark.parametrize("flags", [["--sticky", "1.5"], ["--snapshots", "--fuzz"]])
+def test_what_cannot_be_drawn_is_a_mistake(flags: list[str]) -> None:
+    try:
+        status = main(["verify-atari", "--games", "ALE/Pong-v5", *flags])
+    except SystemExit as exit:
+        status = exit.code
+    assert status == 2
+
+
+def test_other_numbers_of_sticky_actions_differ() -> None:
+    trial = Trial("ALE/Breakout-v5", 300, setting=Setting(sticky=0.25, seed=1))
+    ours, theirs = (
+        play(player, trial.frames, draw_moves(trial, 18))
+        for player in (
+            ConsolePlayer(trial.env_id, trial.setting),
+            AlePlayer(trial.env_id, trial.setting._replace(seed=2)),
+        )
+    )
+    assert any(first_difference(*pair) for pair in zip(ours, theirs, strict=True))
+
+
+def test_memory_is_changed_at_random() -> None:
+    trial = Trial("ALE/Pong-v5", 2000, fuzz=True)
+    moves = [move for _, move in zip(range(2000), draw_moves(trial, 18), strict=False)]
+    pokes = [poke for move in moves for poke in move.pokes]
+    assert 100 < sum(bool(move.pokes) for move in moves) < 400
+    assert len({address for address, _ in pokes}) > 100
+    assert all(0 <= address < 128 and 0 <= value < 256 for address, value in pokes)
+    assert sum(move.restart for move in moves) > 2
+
+
+def test_both_players_memory_is_changed() -> None:
+    players = [ConsolePlayer("ALE/Pong-v5", Setting()), AlePlayer("ALE/Pong-v5", Setting())]
+    for player in players:
+        player.poke(13, 99)  # the computer's score
+        assert player.act(0).reward == -99
+
+
+@pytest.mark.parametrize("player", [EnvPlayer, AlePlayer])
+def test_a_state_that_is_not_restored_is_found(
+    player: type, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(player, "load", lambda self, saved: None)
+    command = ["verify-atari", "--games", "ALE/Breakout-v5", "--frames", "500", "--snapshots"]
+    assert main(command) == 1
+    assert "frames behind a restore" in capsys.readouterr().out
 
 
 def test_games_begin_anew_at_random() -> None:
@@ -69,8 +155,6 @@ def test_the_first_difference_is_described() -> None:
 def test_a_difference_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    play = lockstep.play
-
     def one_point_more(player: Player, frames: int, moves: Iterator[Move]) -> Iterator[Frame]:
         for number, frame in enumerate(play(player, frames, moves)):
             more = int(number == 20 and isinstance(player, ConsolePlayer))

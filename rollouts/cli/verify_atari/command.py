@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,8 +12,9 @@ from pathlib import Path
 
 from rollouts.cli.verify_atari.golden import compare_with_golden, read, record
 from rollouts.cli.verify_atari.lockstep import ACTIONS, Trial, compare
-from rollouts.cli.verify_atari.players import Setting
-from rollouts.errors import EnvError
+from rollouts.cli.verify_atari.players import Setting, modes_and_difficulties
+from rollouts.cli.verify_atari.snapshots import compare_snapshots
+from rollouts.errors import EnvError, SpecError
 from rollouts.families.atari import ale_game_ids, rom_path
 
 
@@ -23,6 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[st
     add("--frames", type=positive_int, default=2000, metavar="N", help="of each; default: 2000")
     add("--actions", choices=ACTIONS, default="random", help="default: random")
     add("--seed", type=int, default=0, help="of all that is drawn; default: 0")
+    add("--modes", action="store_true", help="each of a game's modes and difficulties")
+    add("--sticky", type=_probability, default=0.0, metavar="P",
+        help="probability that a frame repeats the action before, drawn by ALE's random numbers; "
+        "default: 0")  # fmt: skip
+    add("--fuzz", action="store_true", help="change bytes of memory at random between frames")
+    add("--snapshots", action="store_true",
+        help="save and restore states of the environment and of ale-py at random "
+        "frames")  # fmt: skip
     add("--workers", type=positive_int, default=1, metavar="N",
         help="processes, each with a game at a time; default: 1, this one")  # fmt: skip
     add("--record", type=Path, metavar="FILE", help="write hashes of ale-py's frames to a file")
@@ -38,8 +48,10 @@ def verify(args: argparse.Namespace) -> bool:
       Whether all are equal.
 
     Raises:
-      SpecError: An unknown game, or a file that has no hashes.
+      SpecError: An unknown game, a file that has no hashes, or what cannot be compared at once.
     """
+    if args.snapshots and (args.sticky or args.fuzz):
+        raise SpecError("--snapshots compares environments: leave out --sticky and --fuzz")
     games = args.games or ale_game_ids()
     for env_id in games:
         rom_path(env_id)
@@ -49,10 +61,12 @@ def verify(args: argparse.Namespace) -> bool:
         return True
     if args.golden is not None:
         return _verify_golden(args.golden, games)
-    trials = [Trial(env_id, args.frames, args.actions, Setting(seed=args.seed)) for env_id in games]
+    trials = list(_trials(args, games))
     equal = True
     for trial, found in zip(trials, _results(trials, args.workers), strict=True):
-        _report(trial.env_id, trial.frames, found)
+        mode, difficulty = trial.setting.mode, trial.setting.difficulty
+        chosen = f" mode {mode} difficulty {difficulty}" if args.modes else ""
+        _report(trial.env_id + chosen, trial.frames, found)
         equal = equal and found is None
     return equal
 
@@ -60,10 +74,33 @@ def verify(args: argparse.Namespace) -> bool:
 def run(trial: Trial) -> str | None:
     """What differs in a trial; None: nothing does."""
     try:
-        return compare(trial)
+        return compare_snapshots(trial) if trial.snapshots else compare(trial)
     except EnvError as error:
         # of one game; the others are compared all the same
         return f"its error: {error}"
+
+
+def _probability(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 1")
+    return value
+
+
+def _trials(args: argparse.Namespace, games: Sequence[str]) -> Iterator[Trial]:
+    for env_id in games:
+        settings = [(-1, -1)]
+        if args.modes:
+            settings = list(itertools.product(*modes_and_difficulties(env_id)))
+        for mode, difficulty in settings:
+            yield Trial(
+                env_id,
+                args.frames,
+                args.actions,
+                Setting(mode, difficulty, args.sticky, args.seed),
+                fuzz=args.fuzz,
+                snapshots=args.snapshots,
+            )
 
 
 def _results(trials: Sequence[Trial], workers: int) -> Iterator[str | None]:

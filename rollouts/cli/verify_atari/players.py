@@ -122,6 +122,16 @@ class EnvPlayer:
         self._env.set_state(None, saved)
 
 
+def modes_and_difficulties(env_id: str) -> tuple[list[int], list[int]]:
+    """Those that ale-py has of a game."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale: Any = ale_py.ALEInterface()
+    ale.loadROM(str(rom_path(env_id)))
+    return list(ale.getAvailableModes()), list(ale.getAvailableDifficulties())
+
+
 class AlePlayer:
     """ale-py's, which begins every game from the state of its second reset, as ours does."""
 
