@@ -117,6 +117,7 @@ void BindConsole(py::module_& module) {
       .def("reset", &AtariConsole::Reset)
       .def("act", &ActOnConsole, py::arg("action"))
       .def("poke", &PokeConsole, py::arg("address"), py::arg("value"))
+      .def("legal_actions", &AtariConsole::legal_actions)
       .def("game_over", &AtariConsole::GameOver)
       .def("lives", &AtariConsole::Lives)
       .def("screen", &CopyConsoleScreen)

@@ -65,6 +65,7 @@ class ConsolePlayer:
             repeat_action_probability=setting.sticky,
             random_seed=setting.seed,
         )
+        self._actions = self._console.legal_actions()
         self._is_sticky = setting.sticky > 0
 
     def restart(self) -> None:
@@ -76,7 +77,7 @@ class ConsolePlayer:
 
     def act(self, action: int) -> Frame:
         console = self._console
-        reward = console.act(action)
+        reward = console.act(self._actions[action])
         return Frame(console.ram(), console.screen(), reward, console.lives(), console.game_over())
 
     def poke(self, address: int, value: int) -> None:

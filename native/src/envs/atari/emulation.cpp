@@ -32,13 +32,16 @@ double AtariEmulation::Run(std::span<const std::int32_t> actions) {
 }
 
 AtariConsole::AtariConsole(const std::string& rom_path, std::int32_t mode, std::int32_t difficulty,
-                           float repeat_action_probability, std::uint32_t random_seed) {
-  const auto game = AtariGame::Get(rom_path, mode, difficulty);
-  height_ = game->screen_height();
-  machine_ = NewAtariMachine(game, {repeat_action_probability, random_seed});
-}
+                           float repeat_action_probability, std::uint32_t random_seed)
+    : game_(AtariGame::Get(rom_path, mode, difficulty)),
+      machine_(NewAtariMachine(game_, {repeat_action_probability, random_seed})) {}
 
 AtariConsole::~AtariConsole() = default;
+
+const std::vector<std::int32_t>& AtariConsole::legal_actions() const {
+  return game_->legal_actions();
+}
+std::int32_t AtariConsole::height() const { return game_->screen_height(); }
 
 void AtariConsole::Restart() { machine_->Restart(); }
 void AtariConsole::Reset() { machine_->Reset(); }

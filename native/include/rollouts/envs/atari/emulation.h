@@ -6,10 +6,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace rollouts {
 
 class AtariEmulator;
+class AtariGame;
 class AtariMachine;
 
 // One game; for one thread.
@@ -48,14 +50,16 @@ class AtariConsole {
 
   bool GameOver() const;
   std::int32_t Lives() const;
-  std::int32_t height() const { return height_; }
+  // Of 0..17, those that mean something in this game.
+  const std::vector<std::int32_t>& legal_actions() const;
+  std::int32_t height() const;
   // (height, 160) palette indices and (128,) bytes; borrowed until the next call.
   const std::uint8_t* Screen() const;
   const std::uint8_t* Ram() const;
 
  private:
-  std::int32_t height_;
-  std::unique_ptr<AtariMachine> machine_;
+  const std::shared_ptr<const AtariGame> game_;
+  const std::unique_ptr<AtariMachine> machine_;
 };
 
 }  // namespace rollouts
