@@ -31,6 +31,9 @@ namespace {
 
 using Bytes = py::array_t<std::uint8_t, py::array::c_style>;
 
+constexpr std::int32_t kScreenWidth = 160;
+constexpr std::int32_t kRamBytes = 128;
+
 // An emulator as the environments have it, but without their restarts.
 std::unique_ptr<Ale> LoadEmulator(const std::string& rom_path) {
   // ALE ends the process over a file that it cannot read
@@ -127,6 +130,43 @@ double RunEmulation(AtariEmulation& emulation, const Actions& actions) {
   return emulation.Run(all);
 }
 
+Bytes CopyConsoleScreen(const AtariConsole& console) {
+  return Bytes({console.height(), kScreenWidth}, console.Screen());
+}
+
+Bytes CopyConsoleRam(const AtariConsole& console) { return Bytes(kRamBytes, console.Ram()); }
+
+std::int32_t ActOnConsole(AtariConsole& console, std::int32_t action) {
+  if (action < 0 || action > 17) {
+    throw SpecError("action is " + std::to_string(action) + ", expected 0..17");
+  }
+  return console.Act(action);
+}
+
+void PokeConsole(AtariConsole& console, std::int32_t address, std::uint8_t value) {
+  if (address < 0 || address >= kRamBytes) {
+    throw SpecError("address is " + std::to_string(address) + ", expected 0..127");
+  }
+  console.Poke(static_cast<std::uint8_t>(address), value);
+}
+
+void BindConsole(py::module_& module) {
+  py::class_<AtariConsole>(module, "AtariConsole",
+                           "Our Atari 2600 with a game, to be compared with ale-py's.")
+      .def(py::init<const std::string&, std::int32_t, std::int32_t, float, std::uint32_t>(),
+           py::arg("rom_path"), py::arg("mode") = -1, py::arg("difficulty") = -1,
+           py::arg("repeat_action_probability") = 0.0f, py::arg("random_seed") = 0)
+      .def("restart", &AtariConsole::Restart)
+      .def("reset", &AtariConsole::Reset)
+      .def("act", &ActOnConsole, py::arg("action"))
+      .def("poke", &PokeConsole, py::arg("address"), py::arg("value"))
+      .def("legal_actions", &AtariConsole::legal_actions)
+      .def("game_over", &AtariConsole::GameOver)
+      .def("lives", &AtariConsole::Lives)
+      .def("screen", &CopyConsoleScreen)
+      .def("ram", &CopyConsoleRam);
+}
+
 }  // namespace
 
 void BindAle(py::module_& module) {
@@ -149,6 +189,7 @@ void BindAle(py::module_& module) {
                              "Our Atari 2600 without preprocessing. For measurements.")
       .def(py::init<const std::string&, std::int32_t>(), py::arg("rom_path"), py::arg("frameskip"))
       .def("run", &RunEmulation, py::arg("actions"));
+  BindConsole(module);
   py::class_<AleState>(module, "AleState");
   py::class_<Ale>(module, "AleEmulator", "One ALE without preprocessing. For tests.")
       .def(py::init(&LoadEmulator), py::arg("rom_path"))

@@ -35,7 +35,7 @@ from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import report as cli_report
 from rollouts.cli import tune_batch as cli_tune_batch
-from rollouts.cli import verify_atari as cli_verify_atari
+from rollouts.cli.verify_atari import command as cli_verify_atari
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.specs import OptionValue

@@ -42,10 +42,29 @@ class AtariEmulator {
   virtual void Resume(const Saved& saved) = 0;
 };
 
+// Ours, as a console: what ale-py does with its own besides what an environment needs.
+class AtariMachine : public AtariEmulator {
+ public:
+  // As ale-py's reset_game: memory is kept, and random numbers are drawn, those of sticky actions too.
+  virtual void Reset() = 0;
+  // Changes a byte of memory; address is 0..127.
+  virtual void Poke(std::uint8_t address, std::uint8_t value) = 0;
+};
+
+// Sticky actions as ale-py draws them: an environment has its own random numbers.
+struct AtariSticky {
+  float probability = 0;
+  std::uint32_t seed = 0;  // ale-py's random_seed
+};
+
 // ALE's. Takes 70 ms but for the first one of a game.
 std::unique_ptr<AtariEmulator> NewAleEmulator(std::shared_ptr<const AtariGame> game);
 
 // Ours. Takes microseconds but for the first one of a game.
 std::unique_ptr<AtariEmulator> NewNativeEmulator(std::shared_ptr<const AtariGame> game);
+
+// With sticky actions it is switched on for itself, and is where ale-py is after a second reset.
+std::unique_ptr<AtariMachine> NewAtariMachine(std::shared_ptr<const AtariGame> game,
+                                              const AtariSticky& sticky);
 
 }  // namespace rollouts

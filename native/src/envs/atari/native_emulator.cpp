@@ -34,6 +34,8 @@ constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
 struct NativeGame {
   std::vector<U8> rom;
   const atari2600::Game* game = nullptr;
+  std::int32_t mode = 0;
+  std::int32_t difficulty = 0;
   std::unique_ptr<atari2600::DecodedRom> decoded;
   std::unique_ptr<GameConsole> start;
   std::unique_ptr<NativeRules> start_rules;
@@ -51,7 +53,7 @@ NativeRules::Memory MemoryOf(const GameConsole& console) {
 }
 
 // As AtariGame's emulator is started: switched on, reset once by that, and once more.
-std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
+std::shared_ptr<const NativeGame> Start(const AtariGame& game, const AtariSticky& sticky = {}) {
   auto native = std::make_shared<NativeGame>();
   native->rom = ReadRom(game.rom_path());
   const U8* const rom = native->rom.data();
@@ -64,13 +66,13 @@ std::shared_ptr<const NativeGame> Start(const AtariGame& game) {
       native->game->kind, rom, static_cast<std::int32_t>(native->rom.size()));
   native->start = std::make_unique<GameConsole>();
   GameConsole& console = *native->start;
-  PowerOn(console, *native->game, rom, /*random_seed=*/0, native->decoded->get());
+  PowerOn(console, *native->game, rom, sticky.seed, native->decoded->get());
   const char* modes = native->game->modes;
   const std::int32_t own_mode = atari2600::ParseNumber(modes);
-  Reset(console, own_mode, 0, /*repeat_probability=*/0);
-  const bool is_default = game.mode() == AtariGame::kDefault;
-  Reset(console, is_default ? own_mode : game.mode(), std::max(game.difficulty(), 0),
-        /*repeat_probability=*/0);
+  native->mode = game.mode() == AtariGame::kDefault ? own_mode : game.mode();
+  native->difficulty = std::max(game.difficulty(), 0);
+  atari2600::Reset(console, own_mode, 0, sticky.probability);
+  atari2600::Reset(console, native->mode, native->difficulty, sticky.probability);
   native->start_rules = std::make_unique<NativeRules>(
       NativeRules::Start(game, native->game->name, native->rom, MemoryOf(console)));
   return native;
@@ -87,10 +89,13 @@ std::shared_ptr<const NativeGame> NativeGameOf(const AtariGame& game) {
   return found;
 }
 
-class NativeEmulator final : public AtariEmulator {
+class NativeEmulator final : public AtariMachine {
  public:
-  explicit NativeEmulator(std::shared_ptr<const AtariGame> game)
-      : game_(std::move(game)), native_(NativeGameOf(*game_)) {
+  NativeEmulator(std::shared_ptr<const AtariGame> game, std::shared_ptr<const NativeGame> native,
+                 float repeat_probability)
+      : game_(std::move(game)),
+        native_(std::move(native)),
+        repeat_probability_(repeat_probability) {
     const auto& legal = game_->legal_actions();
     for (AleAction action = 0; action < kNumActions; ++action) {
       // what a game has no use for is nothing pressed, as in ALE
@@ -102,11 +107,20 @@ class NativeEmulator final : public AtariEmulator {
 
   void Restart() override { GoOn(*native_->start, *native_->start_rules); }
 
+  void Reset() override {
+    atari2600::Reset(*console_, native_->mode, native_->difficulty, repeat_probability_);
+    rules_ = std::make_unique<AleRules>(*native_->start_rules, MemoryOf(*console_));
+  }
+
+  void Poke(std::uint8_t address, std::uint8_t value) override {
+    console_->console.riot.ram[address] = value;
+  }
+
   std::int32_t Act(const AtariPress& press) override {
     // nothing goes on behind the end. ALE's Demon Attack is over when it starts in modes 3, 5 and 7
     if (rules_->GameOver()) return 0;
     const AleAction action = actions_.at(static_cast<std::size_t>(press.action));
-    atari2600::Act(*console_, action, /*repeat_probability=*/0, press.strength);
+    atari2600::Act(*console_, action, repeat_probability_, press.strength);
     rules_->Step();
     return rules_->Reward();
   }
@@ -167,6 +181,7 @@ class NativeEmulator final : public AtariEmulator {
 
   const std::shared_ptr<const AtariGame> game_;
   const std::shared_ptr<const NativeGame> native_;
+  const float repeat_probability_;  // 0: sticky actions are the environment's
   std::array<AleAction, kNumActions> actions_{};
   const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
   std::unique_ptr<NativeRules> rules_;  // of its memory
@@ -175,7 +190,14 @@ class NativeEmulator final : public AtariEmulator {
 }  // namespace
 
 std::unique_ptr<AtariEmulator> NewNativeEmulator(std::shared_ptr<const AtariGame> game) {
-  return std::make_unique<NativeEmulator>(std::move(game));
+  auto native = NativeGameOf(*game);
+  return std::make_unique<NativeEmulator>(std::move(game), std::move(native), 0.0f);
+}
+
+std::unique_ptr<AtariMachine> NewAtariMachine(std::shared_ptr<const AtariGame> game,
+                                              const AtariSticky& sticky) {
+  auto native = sticky.probability > 0 ? Start(*game, sticky) : NativeGameOf(*game);
+  return std::make_unique<NativeEmulator>(std::move(game), std::move(native), sticky.probability);
 }
 
 }  // namespace rollouts
