@@ -73,6 +73,9 @@ def add_commands(
         if name == "bench-latency":
             add("--calls", type=positive_int, default=2000, metavar="C",
                 help="of one turn; default: 2000")  # fmt: skip
+        else:
+            add("--timeout-s", type=positive_float, default=300.0, metavar="S",
+                help="of one process; default: 300")  # fmt: skip
         _add_common(add, positive_int, repeats)
 
     parser = commands.add_parser(
@@ -142,7 +145,9 @@ def _latency(args: argparse.Namespace) -> list[Any]:
 
 def _memory(args: argparse.Namespace) -> list[Any]:
     footprint: Any = importlib.import_module("rollouts.report.footprint")
-    found: list[Any] = footprint.measure_footprint(_settings(args), list(dict.fromkeys(args.peer)))
+    found: list[Any] = footprint.measure_footprint(
+        _settings(args), list(dict.fromkeys(args.peer)), timeout_s=args.timeout_s
+    )
     return found
 
 

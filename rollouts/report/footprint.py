@@ -22,15 +22,18 @@ from rollouts.pool.registry import env_spec
 from rollouts.report.rows import Row, row_of
 
 _CALLS = 20  # behind the first observations, so that what is made late is there
-_TIMEOUT_S = 300.0
+TIMEOUT_S = 300.0
 
 
-def measure_footprint(settings: Settings, peers: Sequence[str]) -> list[Row]:
+def measure_footprint(
+    settings: Settings, peers: Sequence[str], *, timeout_s: float = TIMEOUT_S
+) -> list[Row]:
     """Makes the environments in fresh processes, `settings.repeats` times for each library.
 
     Args:
       settings: The environments.
       peers: Names of `rollouts.bench.PEERS`, beside ours.
+      timeout_s: For one process.
 
     Returns:
       Rows of seconds until the first observations, and of MB that the process grew by.
@@ -43,7 +46,7 @@ def measure_footprint(settings: Settings, peers: Sequence[str]) -> list[Row]:
     versions: dict[str, str] = {}
     for _ in range(settings.repeats):
         for name in (Rollouts.name, *peers):
-            found = _in_a_process(settings, name)
+            found = _in_a_process(settings, name, timeout_s)
             begin.setdefault(name, []).append(found["seconds"])
             memory.setdefault(name, []).append(found["bytes"] / 1e6)
             versions[name] = found["version"]
@@ -58,13 +61,19 @@ def measure_footprint(settings: Settings, peers: Sequence[str]) -> list[Row]:
     ]
 
 
-def _in_a_process(settings: Settings, name: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "rollouts.report.footprint"],
-        input=pickle.dumps((settings, name)),
-        capture_output=True,
-        timeout=_TIMEOUT_S,
-    )
+def _in_a_process(settings: Settings, name: str, timeout_s: float) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "rollouts.report.footprint"],
+            input=pickle.dumps((settings, name)),
+            capture_output=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"{name}: {settings.num_envs} of {settings.env_id} were not made and stepped in "
+            f"{timeout_s:g} s: give it more by --timeout-s, or leave this peer out"
+        ) from error
     if done.returncode != 0:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise EngineError(f"{name}: {settings.env_id} cannot be made ({' '.join(last)})")

@@ -113,6 +113,11 @@ def test_memory_of_what_cannot_be_made_says_whose(capsys: pytest.CaptureFixture[
     assert "ale: CartPole-v1 cannot be made" in capsys.readouterr().err
 
 
+def test_a_process_that_takes_too_long_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench-memory", "--env-id", "CartPole-v1", "--timeout-s", "0.01"]) == 2
+    assert "rollouts: 64 of CartPole-v1 were not made" in capsys.readouterr().err
+
+
 def test_a_peer_that_is_missing_is_told_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

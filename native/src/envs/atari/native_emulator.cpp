@@ -109,7 +109,7 @@ class NativeEmulator final : public AtariMachine {
 
   void Reset() override {
     atari2600::Reset(*console_, native_->mode, native_->difficulty, repeat_probability_);
-    rules_ = std::make_unique<AleRules>(*native_->start_rules, MemoryOf(*console_));
+    rules_ = std::make_unique<NativeRules>(*native_->start_rules, MemoryOf(*console_));
   }
 
   void Poke(std::uint8_t address, std::uint8_t value) override {
