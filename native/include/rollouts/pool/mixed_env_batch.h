@@ -158,6 +158,7 @@ class MixedEnvBatch final : public EnvBatch {
                         std::to_string(part.first) + " differ in the " + difference);
       }
       common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
+      common.together = std::max(common.together, spec.together);
     }
     return common;
   }
