@@ -267,3 +267,35 @@ def test_atari_takes_the_same_path_and_shows_its_frames(tmp_path: Path) -> None:
     result = run_ppo(*options, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_learner_notices_nothing_of_atari_s_engine(tmp_path: Path) -> None:
+    learned = []
+    for engine in ("native", "ale"):
+        sizes = ("--num-workers", "0", "--num-envs", "8", "--rollout-length", "64")
+        sizes += ("--total-steps", "4096", "--torch-threads", "1")
+        result = run_ppo(
+            "--env-id", "ALE/Breakout-v5", "--option", f"engine={engine}", *sizes,
+            "--target-return", "1000", "--run-dir", tmp_path / engine,
+        )  # fmt: skip
+        # the target was not reached
+        assert result.returncode == 1, result.stderr
+        learned.append(load_checkpoint(tmp_path / engine).training)
+    ours, theirs = (tensors(training["learner"]) for training in learned)
+    assert ours.keys() == theirs.keys() and len(ours) > 20
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    returns = [[point["mean_return"] for point in one["progress"]["history"]] for one in learned]
+    assert repr(returns[0]) == repr(returns[1])  # of which the first are NaN
+
+
+def tensors(tree: Any, name: str = "") -> dict[str, torch.Tensor]:
+    """Those in dicts, lists and tuples, by their places."""
+    if isinstance(tree, torch.Tensor):
+        return {name: tree}
+    if not isinstance(tree, dict | list | tuple):
+        return {}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    found = {}
+    for key, value in items:
+        found |= tensors(value, f"{name}/{key}")
+    return found
