@@ -75,7 +75,7 @@ void ReadRiot(Reader& in, Riot& riot) {
   riot.expired_read_cycle = in.Int();
   riot.read_expired = in.Bool();
   riot.direction_a = in.Byte();
-  riot.direction_b = in.Byte();
+  in.Byte();  // of the port that is for reading alone
 }
 
 void ReadTia(Reader& in, Tia& tia, Board& board) {
@@ -110,7 +110,12 @@ void ReadTia(Reader& in, Tia& tia, Board& board) {
   for (U8& each : tia.vdelp) each = in.Bool();
   tia.vdelbl = in.Bool();
   for (U8& each : tia.resmp) each = in.Bool();
-  tia.collisions = static_cast<U16>(in.Int());
+  // of the first six registers, the two bits are in the other order; then: ball and playfield, the
+  // players, the missiles
+  const auto collisions = static_cast<std::uint32_t>(in.Int());
+  tia.collisions = static_cast<U16>((collisions & 0x555) << 1 | (collisions >> 1 & 0x555) |
+                                    (collisions & 0x1000) << 1 | (collisions & 0x2000) << 2 |
+                                    (collisions & 0x4000));
   for (U8& each : tia.pos) each = static_cast<U8>(in.Int());
   for (int i = 0; i < 2; ++i) in.Int();  // graphics that the delay chooses
   tia.last_hmove = in.Int();

@@ -37,8 +37,9 @@ void ShowOneByOne(Line& line, I32 first, I32 last) {
     const bool zero = Has(tia, kP0, x) || Has(tia, kM0, x);
     const bool one = Has(tia, kP1, x) || Has(tia, kM1, x);
     const bool field = Has(tia, kPlayfield, x);
-    const bool front = tia.ctrlpf & 4;
-    const bool score = (tia.ctrlpf & 2) && !front;
+    const bool alone = !(tia.present & ~(1u << kPlayfield));
+    const bool score = (tia.ctrlpf & 2) && (alone || !(tia.ctrlpf & 4));
+    const bool front = (tia.ctrlpf & 4) && !score;
     const bool is_left = x < kWidth / 2;
     U8 colour = tia.colour[3];
     if (field || Has(tia, kBall, x)) colour = tia.colour[2];
@@ -64,7 +65,7 @@ extern "C" int differing_painters(unsigned seed, int counted) {
   start.tia.ctrlpf = static_cast<U8>(Draw(random));
   for (I32 i = 0; i < kObjects; ++i) {
     // some objects are absent, some thin
-    const U32 kind = Draw(random) % 3;
+    const U32 kind = Draw(random) % (i == kPlayfield ? 3 : 4) % 3;
     for (U64& word : start.tia.masks[i].words) {
       if (kind > 0) word = DrawWord(random);
       if (kind > 1) word &= DrawWord(random) & DrawWord(random);
@@ -72,6 +73,11 @@ extern "C" int differing_painters(unsigned seed, int counted) {
     start.tia.masks[i].words[2] &= 0xffffffffu;
     if (!IsEmpty(start.tia.masks[i])) start.tia.present |= static_cast<U8>(1u << i);
   }
+  for (I32 i = 0; i < 2; ++i) {
+    start.tia.grp[i] = (start.tia.present >> (kP0 + i)) & 1;
+    start.tia.enam[i] = (start.tia.present >> (kM0 + i)) & 1;
+  }
+  start.tia.enabl = (start.tia.present >> kBall) & 1;
   for (U8& pixel : start.pixels) pixel = static_cast<U8>(Draw(random));
   const I32 first = static_cast<I32>(Draw(random)) & 127;
   const I32 last = first + 1 + static_cast<I32>(Draw(random) % static_cast<U32>(kWidth - first));

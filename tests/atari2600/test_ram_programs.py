@@ -151,3 +151,89 @@ def test_accesses_move_pitfalls_random_number_on(
 ) -> None:
     program = [opcode, address & 0xFF, address >> 8, 0xAD, 0, 0x10, *sta(KEPT)]
     compare(library, [*program, *lines(250), *END_FRAME], "pitfall2").close()
+
+
+SHA_POINTER, SHA, SHS, SHY, SHX = 0x93, 0x9F, 0x9B, 0x9C, 0x9E
+ARR, ANE, LXA, LAX_ZERO_PAGE, ISB = 0x6B, 0x8B, 0xAB, 0xA7, 0xEF
+TABLE = 0xD0  # of data, in RAM
+KEEP = [*sta(COUNT), 0x86, COUNT + 1, 0x84, COUNT + 2, 0x08, 0x68, *sta(COUNT + 3)]
+TIMER = [*lda(0xFF), 0x8D, 0x94, 0x02]  # falls with every cycle
+UNDOCUMENTED = {
+    "SHA pointer": [SHA_POINTER, TABLE + 2],
+    "SHA": [SHA, TABLE - 0x40, 0x07],
+    "SHA next page": [SHA, 0xF1, 0x04],
+    "SHS": [SHS, TABLE - 0x40, 0x05],
+    "SHY": [SHY, TABLE - 0x40, 0x07],
+    "SHX": [SHX, TABLE - 0x40, 0x07],
+    "ARR": [ARR, 0xB7],
+    "ANE": [ANE, 0xF5],
+    "LXA": [LXA, 0x63],
+    "LAX": [LAX_ZERO_PAGE, TABLE],
+    "ISB of the switches' direction": [ISB, 0x83, 0x02],
+    "pull of a chip's register": [0xA2, 0x35, 0x9A, 0x68, *sta(KEPT + 4)],
+}
+
+
+@pytest.mark.parametrize("decimal", [0xD8, 0xF8])
+@pytest.mark.parametrize("case", UNDOCUMENTED)
+def test_undocumented_instructions_leave_what_ale_py_s_do(
+    library: ctypes.CDLL, case: str, decimal: int
+) -> None:
+    start = [0xA2, 0xE8, 0x9A, *TIMER, *lda(0x5F), 0xA2, 0x4B, 0xA0, 0x41, decimal]
+    after = [*KEEP, 0xD8, 0xAD, 0x84, 0x02, *sta(COUNT + 5), *lines(230), *END_FRAME]
+    compare(library, [*start, *UNDOCUMENTED[case], *after]).close()
+
+
+@pytest.mark.parametrize("entry", [0x2E05, 0x0E8D, 0x8503, 0x0284, 0x2A21, 0x0297])
+@pytest.mark.parametrize("how", ["jump", "call", "return", "break"])
+def test_code_among_the_chips_registers_is_made_of_the_bus(
+    library: ctypes.CDLL, how: str, entry: int
+) -> None:
+    low, high = entry & 0xFF, entry >> 8
+    push = [*lda(high), 0x48, *lda(low), 0x48]
+    leave = {
+        "jump": [0x4C, low, high],
+        "call": [0x20, low, high],
+        "return": [*push, 0x60],
+        "break": [*push, 0x08, 0x40],
+    }[how]
+    program = [0xA2, 0xE8, 0x9A, *TIMER, 0xA2, 0x4B, 0xA0, 0x41, *leave]
+    # where the code goes on depends on the game's vectors; there are no lines to be compared
+    compare(library, program, height=0).close()
+
+
+def test_a_push_behind_another_one_does_not_wait_for_the_line(library: ctypes.CDLL) -> None:
+    # BRK writes to registers 3, 2 and 1: WSYNC is the second one
+    program = [0xA2, 0x03, 0x9A, *TIMER, 0x00]
+    compare(library, program, height=0).close()
+
+
+@pytest.mark.parametrize("objects", [0x00, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F])
+@pytest.mark.parametrize("ctrlpf", [2, 4, 6, 7])
+def test_a_playfield_alone_has_the_players_colours(
+    library: ctypes.CDLL, ctrlpf: int, objects: int
+) -> None:
+    off = join(*(sta(each) for each in (VBLANK, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F, 0x25, 0x26, 0x27)))
+    colours = join(*(join(lda(0x42 + 0x22 * i), sta(COLUP0 + i)) for i in range(4)))
+    shown = join(lda(0x5A), sta(0x0D), sta(0x0E), sta(0x0F), sta(objects) if objects else [])
+    program = join(lda(0), off, colours, lda(ctrlpf), sta(0x0A), shown, lines(200), END_FRAME)
+    compare(library, program).close()
+
+
+@pytest.mark.parametrize("delay", range(14))
+def test_hmove_in_a_lines_last_cycle_blanks_the_next_one(library: ctypes.CDLL, delay: int) -> None:
+    wait = [0xA5, 0xFF] * (delay % 2) + [0xEA] * (delay // 2)
+    program = join(lda(0x72), sta(COLUBK), lda(0), sta(VBLANK), lines(60), [0xEA] * 29, wait)
+    compare(library, [*program, *sta(HMOVE), *lines(140), *END_FRAME]).close()
+
+
+@pytest.mark.parametrize("line", [5, 60, 220])
+def test_a_stopped_cpu_leaves_the_rest_of_an_older_frame_grey(
+    library: ctypes.CDLL, line: int
+) -> None:
+    stop = join(lda(0x86), sta(COLUBK), lines(line), [0x02])
+    draw = join(lda(0x4E), sta(COLUBK), lines(240), END_FRAME)
+    program = join(lda(0), sta(VBLANK), inc(COUNT), [0xA5, COUNT, 0xC9, 6, 0xD0, len(stop)], stop)
+    game = compare(library, [*program, *draw])
+    assert (0x4E & 15) >> 1 in game.shown()[1]
+    game.close()

@@ -114,8 +114,10 @@ def compare(trial: Trial) -> str | None:
     Returns:
       The first difference with its frame; None: there is none.
     """
-    theirs = AlePlayer(trial.env_id, trial.setting)
-    ours = ConsolePlayer(trial.env_id, trial.setting)
+    # what a game left that its memory was changed of shows after a start that was saved
+    resets = trial.fuzz or trial.setting.sticky > 0
+    theirs = AlePlayer(trial.env_id, trial.setting, resets=resets)
+    ours = ConsolePlayer(trial.env_id, trial.setting, resets=resets)
     pairs = zip(
         play(ours, trial.frames, draw_moves(trial, theirs.num_actions)),
         play(theirs, trial.frames, draw_moves(trial, theirs.num_actions)),

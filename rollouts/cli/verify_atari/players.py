@@ -57,7 +57,8 @@ class Player(Protocol):
 class ConsolePlayer:
     """Our own, as the environment has it, without observations: screens are palette indices."""
 
-    def __init__(self, env_id: str, setting: Setting) -> None:
+    def __init__(self, env_id: str, setting: Setting, *, resets: bool = False) -> None:
+        """`resets`: as ale-py does, and memory stays; else games begin as an environment's."""
         self._console = _native.AtariConsole(
             str(rom_path(env_id)),
             setting.mode,
@@ -66,11 +67,11 @@ class ConsolePlayer:
             random_seed=setting.seed,
         )
         self._actions = self._console.legal_actions()
-        self._is_sticky = setting.sticky > 0
+        self._resets = resets
 
     def restart(self) -> None:
         # a reset draws numbers of sticky actions, as ale-py's does; an environment has its own
-        if self._is_sticky:
+        if self._resets:
             self._console.reset()
         else:
             self._console.restart()
@@ -136,8 +137,10 @@ def modes_and_difficulties(env_id: str) -> tuple[list[int], list[int]]:
 class AlePlayer:
     """ale-py's, which begins every game from the state of its second reset, as ours does."""
 
-    def __init__(self, env_id: str, setting: Setting, *, colours: bool = False) -> None:
-        """`colours`: of screens, in place of palette indices."""
+    def __init__(
+        self, env_id: str, setting: Setting, *, colours: bool = False, resets: bool = False
+    ) -> None:
+        """`colours`: of screens, in place of palette indices. `resets`: as ConsolePlayer's."""
         import ale_py
 
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -153,7 +156,7 @@ class AlePlayer:
             ale.setDifficulty(setting.difficulty)
         ale.reset_game()
         self._ale, self._start = ale, ale.cloneState()
-        self._is_sticky = setting.sticky > 0
+        self._resets = resets
         self._screen = ale.getScreenRGB if colours else ale.getScreen
         self._actions = ale.getLegalActionSet()
         self.num_actions = len(self._actions)
@@ -162,7 +165,7 @@ class AlePlayer:
     def restart(self) -> None:
         # a reset keeps memory of the game before, and a state has no frame buffers: both are needed
         self._ale.reset_game()
-        if not self._is_sticky:
+        if not self._resets:
             self._ale.restoreState(self._start)
 
     def act(self, action: int) -> Frame:

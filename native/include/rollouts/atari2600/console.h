@@ -51,7 +51,6 @@ struct Riot {
   I32 set_cycle = 0;        // when it was written
   I32 expired_read_cycle = 0;  // when it was first read after that
   U8 direction_a = 0;
-  U8 direction_b = 0;
 };
 
 // 160 pixels of a line, the first one in bit 0 of the first word.
@@ -71,6 +70,7 @@ struct Tia {
   I32 vsync_end = kNever;  // from then on, switching VSYNC off ends the frame
   I32 last_hmove = 0;      // may be negative: in a frame before
   I32 dump_end = 0;        // cycle, not clock
+  I32 touched = 0;         // when the CPU last read or wrote a register
 
   U8 vsync = 0;
   U8 vblank = 0;
@@ -161,7 +161,8 @@ struct Console {
   Cartridge cartridge;
   Inputs inputs;
   Board board;
-  U8 bus = 0;            // what was last on the data bus
+  U8 bus = 0;            // what was last on the data bus, where the CPU left the ROM
+  U8 jammed = 0;         // the CPU met an instruction that stops it
   U8 partial = 0;        // the frame before ran out of instructions
   U8 odd_lines = 0;      // PAL: the frame before had an odd number of lines
   U8 shown = 0;          // which of the screens is the newest

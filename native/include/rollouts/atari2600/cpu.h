@@ -8,17 +8,22 @@
 
 namespace rollouts::atari2600 {
 
-// What addressing leaves: an address, and the byte that was last on the data bus.
+// What addressing leaves: an address, and the byte that was last on the data bus, which code among
+// the chips' registers is made of.
 #define ROLLOUTS_ADDRESS_ZP address = b1, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPX address = (b1 + r.x) & 0xff, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPY address = (b1 + r.y) & 0xff, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_AB address = b1 | (b2 << 8), bus = b2, pc += 3
 #define ROLLOUTS_ADDRESS_ABX address = (b1 | (b2 << 8)) + r.x, bus = b2, pc += 3
 #define ROLLOUTS_ADDRESS_ABY address = (b1 | (b2 << 8)) + r.y, bus = b2, pc += 3
-#define ROLLOUTS_POINTER(at) \
-  (ROLLOUTS_PEEK_LOW((at) & 0xff, b1) | ((bus = ROLLOUTS_PEEK_LOW(((at) + 1) & 0xff, b1)) << 8))
-#define ROLLOUTS_ADDRESS_IZX address = ROLLOUTS_POINTER(b1 + r.x), pc += 2
-#define ROLLOUTS_ADDRESS_IZY address = ROLLOUTS_POINTER(b1) + r.y, pc += 2
+// the lower byte, then the higher one
+#define ROLLOUTS_POINTER(at)                     \
+  bus = ROLLOUTS_PEEK_LOW((at) & 0xff, b1);      \
+  address = bus;                                 \
+  bus = ROLLOUTS_PEEK_LOW(((at) + 1) & 0xff, bus); \
+  address |= bus << 8
+#define ROLLOUTS_ADDRESS_IZX ROLLOUTS_POINTER(b1 + r.x), pc += 2
+#define ROLLOUTS_ADDRESS_IZY ROLLOUTS_POINTER(b1), address += r.y, pc += 2
 #define ROLLOUTS_PEEK(at, noise) Read<kKind>(c, at, noise, cycles)
 #define ROLLOUTS_PEEK_LOW(at, noise) ReadLow(c, at, noise, cycles)
 
@@ -32,7 +37,7 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_CROSS_ABY cycles += (b1 + r.y) >> 8;
 #define ROLLOUTS_CROSS_IZY cycles += (address & 0xff) < r.y;
 
-#define ROLLOUTS_VALUE_IMM value = b1, pc += 2;
+#define ROLLOUTS_VALUE_IMM value = static_cast<U8>(b1), pc += 2;
 #define ROLLOUTS_FETCH_ZP ROLLOUTS_PEEK_LOW(address, bus)
 #define ROLLOUTS_FETCH_ZPX ROLLOUTS_FETCH_ZP
 #define ROLLOUTS_FETCH_ZPY ROLLOUTS_FETCH_ZP
@@ -55,16 +60,17 @@ namespace rollouts::atari2600 {
 #define READ(CODE, MODE, NAME) \
   case CODE: {                 \
     ROLLOUTS_VALUE_##MODE;     \
+    bus = value;               \
     Op##NAME(r, value);        \
     break;                     \
   }
 #define ROLLOUTS_POKE_LOW(at, what) \
-  if (WriteLow(c, at, what, cycles)) end = 0;
+  if (WriteLow(c, at, bus = what, cycles)) end = 0;
 #define ROLLOUTS_STORE_ZP(what) ROLLOUTS_POKE_LOW(address, what)
 #define ROLLOUTS_STORE_ZPX ROLLOUTS_STORE_ZP
 #define ROLLOUTS_STORE_ZPY ROLLOUTS_STORE_ZP
 #define ROLLOUTS_STORE_AB(what) \
-  if (Write<kKind>(c, address & 0xffff, what, cycles)) end = 0;
+  if (Write<kKind>(c, address & 0xffff, bus = what, cycles)) end = 0;
 #define ROLLOUTS_STORE_ABX ROLLOUTS_STORE_AB
 #define ROLLOUTS_STORE_ABY ROLLOUTS_STORE_AB
 #define ROLLOUTS_STORE_IZX ROLLOUTS_STORE_AB
@@ -86,6 +92,7 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_BRANCH(CODE, TAKEN, THEN)                  \
   case CODE: {                                              \
     pc += 2;                                                \
+    bus = static_cast<U8>(b1);                              \
     if (TAKEN) {                                            \
       const I32 target = pc + static_cast<signed char>(b1); \
       const I32 taken = 1 + (((target ^ pc) >> 8) & 1);     \
@@ -105,17 +112,18 @@ namespace rollouts::atari2600 {
 #define PLAIN(CODE, STATEMENT) \
   case CODE: {                 \
     pc += 1;                   \
+    bus = code[0];             \
     STATEMENT;                 \
     break;                     \
   }
 #define ROLLOUTS_PUSH(what)                       \
   ROLLOUTS_POKE_LOW(r.sp, what)                   \
   --r.sp;
-// the byte at the old top is read first, and stays on the bus
+// the byte at the old top is read first, behind the opcode, and stays on the bus
 #define ROLLOUTS_PULL(into)                                   \
-  bus = ROLLOUTS_PEEK_LOW(r.sp, b1);                          \
+  bus = ROLLOUTS_PEEK_LOW(r.sp, code[0]);                     \
   ++r.sp;                                                     \
-  into = ROLLOUTS_PEEK_LOW(r.sp, bus);
+  into = bus = ROLLOUTS_PEEK_LOW(r.sp, bus);
 
 // Does all rounds but the last of two loops that only wait: DEX or DEY with a branch, and LDA, LDX
 // or LDY of the timer with one. `code` is the branch, which was taken; `while_positive`: it is BPL,
@@ -166,6 +174,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
   Cpu r = c.cpu;
   I32 pc = r.pc;
   I32 cycles = r.cycles;
+  U8 bus = c.bus;
   for (I32 count = 0; count < end; ++count) {
     // three bytes, which an instruction never exceeds
     U8 bytes[3] = {};
@@ -183,18 +192,42 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
         const I32 at = (pc + i) & 0xffff;
         // what lies behind the instruction is not touched, and not used
         if (i > 0 && i >= LengthOf(bytes[0])) break;
-        bytes[i] = Read<kKind>(c, at, 0, cycles);
+        // JSR's last byte is read when the others have been pushed
+        if (i == 2 && bytes[0] == 0x20) break;
+        bytes[i] = bus = Read<kKind>(c, at, bus, i ? cycles + CyclesOf(bytes[0]) : cycles);
       }
       code = bytes;
     }
     const I32 b1 = code[1];
     const I32 b2 = code[2];
     I32 address;
-    U8 bus;
     U8 value;
     cycles += CyclesOf(code[0]);
     switch (code[0]) {
 #include "rollouts/atari2600/opcodes.inc"
+
+      // what is written depends on the address
+      case 0x93:  // SHA
+        ROLLOUTS_ADDRESS_IZY;
+        ROLLOUTS_STORE_IZY(static_cast<U8>(r.a & r.x & ((address >> 8) + 1)))
+        break;
+      case 0x9f:  // SHA
+        ROLLOUTS_ADDRESS_ABY;
+        ROLLOUTS_STORE_ABY(static_cast<U8>(r.a & r.x & ((address >> 8) + 1)))
+        break;
+      case 0x9e:  // SHX
+        ROLLOUTS_ADDRESS_ABY;
+        ROLLOUTS_STORE_ABY(static_cast<U8>(r.x & ((address >> 8) + 1)))
+        break;
+      case 0x9c:  // SHY
+        ROLLOUTS_ADDRESS_ABX;
+        ROLLOUTS_STORE_ABX(static_cast<U8>(r.y & ((address >> 8) + 1)))
+        break;
+      case 0x9b:  // SHS
+        ROLLOUTS_ADDRESS_ABY;
+        r.sp = r.a & r.x;
+        ROLLOUTS_STORE_ABY(static_cast<U8>(r.sp & ((address >> 8) + 1)))
+        break;
 
       case 0x48:  // PHA
         pc += 1;
@@ -216,28 +249,33 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
         break;
       case 0x4c:  // JMP
         pc = b1 | (b2 << 8);
+        bus = static_cast<U8>(b2);
         break;
       case 0x6c:  // JMP (address): the pointer does not leave its page
         address = b1 | (b2 << 8);
         bus = static_cast<U8>(b2);
         value = ROLLOUTS_PEEK(address, bus);
         address = (address & 0xff00) | ((address + 1) & 0xff);
-        pc = value | (ROLLOUTS_PEEK(address, value) << 8);
+        pc = value | ((bus = ROLLOUTS_PEEK(address, value)) << 8);
         break;
       case 0x20: {  // JSR
         pc += 2;
         ROLLOUTS_PUSH(static_cast<U8>(pc >> 8))
-        // a second push does not wait for the line's end
+        // WSYNC waits where the access before was a read
         const I32 before = cycles;
         ROLLOUTS_PUSH(static_cast<U8>(pc))
         cycles = before;
-        pc = b1 | (b2 << 8);
+        bus = code == bytes ? Read<kKind>(c, pc & 0xffff, bus, cycles) : static_cast<U8>(b2);
+        pc = b1 | (bus << 8);
         break;
       }
       case 0x60:  // RTS
         ROLLOUTS_PULL(value)
         ++r.sp;
-        pc = ((value | (ROLLOUTS_PEEK_LOW(r.sp, value) << 8)) + 1) & 0xffff;
+        address = value | (ROLLOUTS_PEEK_LOW(r.sp, value) << 8);
+        // the last byte of the JSR is read again
+        bus = ROLLOUTS_PEEK(address, static_cast<U8>(address >> 8));
+        pc = address + 1;
         break;
       case 0x40:  // RTI
         ROLLOUTS_PULL(value)
@@ -245,18 +283,24 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
         ++r.sp;
         value = ROLLOUTS_PEEK_LOW(r.sp, value);
         ++r.sp;
-        pc = value | (ROLLOUTS_PEEK_LOW(r.sp, value) << 8);
+        pc = value | ((bus = ROLLOUTS_PEEK_LOW(r.sp, value)) << 8);
         break;
-      case 0x00:  // BRK
+      case 0x00: {  // BRK
         pc = (pc + 2) & 0xffff;
         ROLLOUTS_PUSH(static_cast<U8>(pc >> 8))
+        const I32 before = cycles;
         ROLLOUTS_PUSH(static_cast<U8>(pc))
+        cycles = before;
         ROLLOUTS_PUSH(PackFlags(r))
+        cycles = before;
         r.interrupt = 1;
         value = ROLLOUTS_PEEK(0xfffe, U8{0});
-        pc = value | (ROLLOUTS_PEEK(0xffff, value) << 8);
+        pc = value | ((bus = ROLLOUTS_PEEK(0xffff, value)) << 8);
         break;
-      default:  // a 6507 stops here, and a console with it
+      }
+      default:  // a 6507 stops here, until it is reset
+        c.jammed = 1;
+        end = 0;
         break;
     }
     pc &= 0xffff;
@@ -264,6 +308,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
   r.pc = static_cast<U16>(pc);
   r.cycles = cycles;
   c.cpu = r;
+  c.bus = bus;
 }
 
 #undef READ

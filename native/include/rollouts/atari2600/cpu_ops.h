@@ -21,7 +21,7 @@ inline ROLLOUTS_HD I32 CyclesOf(U8 opcode) {
     2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
     2, 6, 2, 6, 3, 3, 3, 3, 2, 2, 2, 2, 4, 4, 4, 4,
     2, 6, 2, 6, 4, 4, 4, 4, 2, 5, 2, 5, 5, 5, 5, 5,
-    2, 6, 2, 6, 3, 3, 3, 3, 2, 2, 2, 2, 4, 4, 4, 4,
+    2, 6, 2, 6, 3, 3, 3, 4, 2, 2, 2, 2, 4, 4, 4, 4,
     2, 5, 2, 5, 4, 4, 4, 4, 2, 4, 2, 4, 4, 4, 4, 4,
     2, 6, 2, 8, 3, 3, 5, 5, 2, 2, 2, 2, 4, 4, 6, 6,
     2, 5, 2, 8, 4, 4, 6, 6, 2, 4, 2, 7, 4, 4, 7, 7,
@@ -30,10 +30,10 @@ inline ROLLOUTS_HD I32 CyclesOf(U8 opcode) {
   return kCycles[opcode];
 }
 
-// Bytes of an instruction.
+// Bytes of an instruction, with the one that BRK skips.
 inline ROLLOUTS_HD I32 LengthOf(U8 opcode) {
   if (opcode == 0x20) return 3;
-  if (opcode == 0x00 || opcode == 0x40 || opcode == 0x60) return 1;
+  if (opcode == 0x40 || opcode == 0x60) return 1;
   switch (opcode & 0x1f) {
     case 0x08:
     case 0x0a:
@@ -151,8 +151,8 @@ ROLLOUTS_INLINE void OpLDA(Cpu& r, U8 v) { SetNZ(r, r.a = v); }
 ROLLOUTS_INLINE void OpLDX(Cpu& r, U8 v) { SetNZ(r, r.x = v); }
 ROLLOUTS_INLINE void OpLDY(Cpu& r, U8 v) { SetNZ(r, r.y = v); }
 ROLLOUTS_INLINE void OpLAX(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = v); }
-ROLLOUTS_INLINE void OpLXA(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.a & v); }
-ROLLOUTS_INLINE void OpANE(Cpu& r, U8 v) { SetNZ(r, r.a = r.x & v); }
+ROLLOUTS_INLINE void OpLXA(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = (r.a | 0xee) & v); }
+ROLLOUTS_INLINE void OpANE(Cpu& r, U8 v) { SetNZ(r, r.a = (r.a | 0xee) & r.x & v); }
 ROLLOUTS_INLINE void OpLAS(Cpu& r, U8 v) { SetNZ(r, r.a = r.x = r.sp &= v); }
 ROLLOUTS_INLINE void OpCMP(Cpu& r, U8 v) { Compare(r, r.a, v); }
 ROLLOUTS_INLINE void OpCPX(Cpu& r, U8 v) { Compare(r, r.x, v); }
@@ -169,10 +169,18 @@ ROLLOUTS_INLINE void OpANC(Cpu& r, U8 v) {
 }
 ROLLOUTS_INLINE void OpALR(Cpu& r, U8 v) { r.a = Lsr(r, r.a & v); }
 ROLLOUTS_INLINE void OpARR(Cpu& r, U8 v) {
-  r.a = static_cast<U8>(((r.a & v) >> 1) | (r.carry << 7));
+  v &= r.a;
+  r.a = static_cast<U8>((v >> 1) | (r.carry << 7));
   SetNZ(r, r.a);
-  r.carry = (r.a >> 6) & 1;
   r.overflow = ((r.a >> 6) ^ (r.a >> 5)) & 1;
+  if (!r.decimal) {
+    r.carry = (r.a >> 6) & 1;
+    return;
+  }
+  // digits above 9 are corrected, the flags are not
+  r.carry = (v & 0xf0) + (v & 0x10) > 0x50;
+  if ((v & 0xf) + (v & 1) > 5) r.a = static_cast<U8>((r.a & 0xf0) | ((r.a + 6) & 0xf));
+  if (r.carry) r.a = static_cast<U8>(r.a + 0x60);
 }
 ROLLOUTS_INLINE void OpSBX(Cpu& r, U8 v) {
   const I32 difference = (r.a & r.x) - v;

@@ -172,11 +172,14 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
   const U8* const code = page + at;
   const Decoding decoding = DecodingOf(code[0]);
   const I32 length = LengthOf(code[0]);
-  if (decoding.handler < 0 || at + length > PageSize(kind)) return op;
+  // what leaves the page is Execute's, too
+  if (decoding.handler < 0 || at + length >= PageSize(kind)) return op;
   Instruction found;
   found.cycles = static_cast<U8>(CyclesOf(code[0]));
   found.operand = static_cast<U16>(length == 3 ? code[1] | (code[2] << 8) : code[1]);
   I32 handler = decoding.handler;
+  // code among the chips is made of what is on the bus, which Execute knows
+  if ((handler == kJump || handler == kCall) && !(found.operand & 0x1000)) return op;
   I32 which = 0;
   if (decoding.form == Decoding::kRead) {
     which = ReadOf(kind, decoding.mode, page, found);

@@ -183,7 +183,7 @@ StepOne:
   r.cycles = cycles;
   c.cpu = r;
   Execute<kKind>(c, 1);
-  if (c.tia.frame_done) return;
+  if (c.tia.frame_done || c.jammed) return;
   r = c.cpu;
   cycles = r.cycles;
   pc = r.pc;
@@ -206,6 +206,7 @@ Leap:
 
 Wsync : {
   // which is a write, too, and ends a frame that is too long
+  c.tia.touched = cycles * 3;
   const I32 passed = cycles - c.tia.frame_start / 3;
   if (passed >= (c.board.max_lines + 1) * kLineCycles) c.tia.frame_done = 1;
   const I32 rest = passed % kLineCycles;
@@ -221,6 +222,8 @@ JumpIndirect:
   address = op->operand;
   if (address < 0x80 || address >= 0xff) goto Step;
   pc = c.riot.ram[address & 0x7f] | (c.riot.ram[(address + 1) & 0x7f] << 8);
+  // Execute knows what is on the bus
+  if (!(pc & 0x1000)) goto Step;
   goto Find;
 Call:
   if (r.sp < 0x81) goto Step;
@@ -232,7 +235,10 @@ Call:
   goto Find;
 Return:
   if (r.sp < 0x80 || r.sp > 0xfd) goto Step;
-  pc = (c.riot.ram[(r.sp + 1) & 0x7f] | (c.riot.ram[(r.sp + 2) & 0x7f] << 8)) + 1;
+  pc = c.riot.ram[(r.sp + 1) & 0x7f] | (c.riot.ram[(r.sp + 2) & 0x7f] << 8);
+  // Execute knows what is on the bus, and reads the last byte of the JSR again
+  if (!(pc & 0x1000) || IsHot(kKind, pc)) goto Step;
+  ++pc;
   r.sp = static_cast<U8>(r.sp + 2);
   goto Find;
 Push:
@@ -245,13 +251,13 @@ PushFlags:
   --r.sp;
   NEXT_OF_FRAME(1)
 Pull:
-  bus = ReadLow(c, r.sp, static_cast<U8>(op->operand), cycles);
+  bus = ReadLow(c, r.sp, 0x68, cycles);
   ++r.sp;
   r.a = ReadLow(c, r.sp, bus, cycles);
   SetNZ(r, r.a);
   NEXT(1)
 PullFlags:
-  bus = ReadLow(c, r.sp, static_cast<U8>(op->operand), cycles);
+  bus = ReadLow(c, r.sp, 0x28, cycles);
   ++r.sp;
   value = ReadLow(c, r.sp, bus, cycles);
   UnpackFlags(r, value);

@@ -24,12 +24,44 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   c.riot.expired_read_cycle -= cycles;
   c.cpu.cycles = 0;
   tia.line_is_plain = 0;
+  tia.touched = 0;
 
   // colour loss: where a PAL frame had an odd number of lines, colours are others
   if (c.board.pal) {
     c.odd_lines = lines & 1;
     for (U8& colour : tia.colour) colour = (colour & 0xfe) | c.odd_lines;
   }
+}
+
+// What ale-py draws beyond the clock at which a frame ends, where that is within the picture.
+inline ROLLOUTS_HD void DrawBeyond(Console& c, I32 clock) {
+  Tia& tia = c.tia;
+  if (clock <= tia.first_shown || clock >= tia.last_shown) return;
+  const I32 column = (clock - tia.first_shown) % kLineClocks;
+  U8* const row = c.screens[c.shown] + (clock - tia.first_shown) / kLineClocks * kWidth;
+  // HMOVE's blank takes up the rest of the line's beginning
+  if (column <= kBlankClocks) {
+    if (tia.hmove_blank) FillBytes(row, 0, kBlankClocks + 8 - column);
+    return;
+  }
+  const I32 pixel = column - kBlankClocks;
+  if (pixel % 4 == 0 || (tia.vblank & 2)) return;
+  // four pixels at once, where no object is; a background alone to the pixel
+  if (!ShowsPlayfield(tia) && !ShowsObject(tia)) return;
+  if (tia.stale) RefreshMasks(tia);
+  U64 there = 0;
+  for (I32 i = 0; i < kPlayfield; ++i) there |= tia.masks[i].words[pixel >> 6];
+  if ((there >> (pixel & 60)) & 15) return;
+  for (I32 i = pixel; i % 4; ++i) row[i] = row[pixel - 1];
+}
+
+// What was left of an older frame, from the line on in which a CPU stopped. Frames that are unfinished
+// otherwise are longer than the screen.
+inline ROLLOUTS_HD void GreyOut(Console& c) {
+  I32 row = (c.cpu.cycles * 3 - c.tia.first_shown) / kLineClocks;
+  if (c.cpu.cycles * 3 < c.tia.first_shown) row = 0;
+  U8* const screen = c.screens[c.shown];
+  for (I32 i = row * kWidth; i < c.board.height * kWidth; ++i) screen[i] = (screen[i] & 15) >> 1;
 }
 
 template <CartridgeKind kKind>
@@ -47,11 +79,16 @@ inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
 template <CartridgeKind kKind>
 inline ROLLOUTS_NOINLINE void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);
+  // nothing happens any more
+  if (c.jammed) return;
   c.tia.frame_done = 0;
   RunInstructions<kKind>(c, kMaxInstructions);
-  // an unfinished frame shows what its last write to the TIA drew
+  // an unfinished frame is drawn until the CPU last read or wrote a register of the TIA
   c.partial = !c.tia.frame_done;
-  if (!c.partial) DrawUntil(c, c.cpu.cycles * 3);
+  const I32 clock = c.partial ? c.tia.touched : c.cpu.cycles * 3;
+  DrawUntil(c, clock);
+  DrawBeyond(c, clock);
+  if (c.jammed) GreyOut(c);
 }
 
 inline ROLLOUTS_HD void EmulateFrame(Console& c) {

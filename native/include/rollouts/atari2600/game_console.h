@@ -112,7 +112,7 @@ inline ROLLOUTS_HD void ResetChips(GameConsole& g) {
   Cartridge& cartridge = c.cartridge;
   c.cpu = Cpu{};
   c.tia = Tia{};
-  c.partial = c.odd_lines = c.shown = c.bus = 0;
+  c.partial = c.odd_lines = c.shown = c.bus = c.jammed = 0;
   FillBytes(g.screens, 0, sizeof(g.screens));
 
   const Riot old = c.riot;
@@ -271,6 +271,8 @@ inline ROLLOUTS_HD void Act(GameConsole& g, I32 action, float repeat_probability
   }
   SetHands(g, action);
   RunFrame(g);
+  // ale-py looks at all of memory then, through the bus
+  g.console.bus = g.console.riot.ram[127];
 }
 
 // Takes over all of `start` but the random numbers of sticky actions: an episode from a start that

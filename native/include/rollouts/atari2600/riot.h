@@ -7,10 +7,16 @@
 
 namespace rollouts::atari2600 {
 
+// Intervals of the timer that have passed. Code among the registers is read a cycle too early: then it
+// is a number without a sign.
+inline ROLLOUTS_HD I32 PassedIntervals(const Riot& riot, I32 passed) {
+  return static_cast<I32>(static_cast<U32>(passed) >> riot.shift);
+}
+
 // INTIM, `cycles` being when the instruction that reads it ends.
 inline ROLLOUTS_HD U8 ReadTimer(Riot& riot, I32 cycles) {
   const I32 passed = cycles - 1 - riot.set_cycle;
-  const I32 value = riot.timer - (passed >> riot.shift) - 1;
+  const I32 value = riot.timer - PassedIntervals(riot, passed) - 1;
   if (value >= 0) return static_cast<U8>(value);
 
   // expired: it falls with every cycle, until it was read; then by the interval again
@@ -22,7 +28,7 @@ inline ROLLOUTS_HD U8 ReadTimer(Riot& riot, I32 cycles) {
   }
   if (!riot.read_expired) return static_cast<U8>(fallen);
   const I32 late = riot.expired_read_cycle - (riot.set_cycle + length);
-  return static_cast<U8>(riot.timer - (passed >> riot.shift) - late);
+  return static_cast<U8>(riot.timer - PassedIntervals(riot, passed) - late);
 }
 
 inline ROLLOUTS_HD U8 ReadRiot(Riot& riot, const Inputs& inputs, I32 address, I32 cycles) {
@@ -30,12 +36,12 @@ inline ROLLOUTS_HD U8 ReadRiot(Riot& riot, const Inputs& inputs, I32 address, I3
     case 0: return inputs.port_a;
     case 1: return riot.direction_a;
     case 2: return inputs.switches;
-    case 3: return riot.direction_b;
+    case 3: return 0;
     case 4:
     case 6: return ReadTimer(riot, cycles);
     default: {
       const I32 passed = cycles - 1 - riot.set_cycle;
-      const I32 value = riot.timer - (passed >> riot.shift) - 1;
+      const I32 value = riot.timer - PassedIntervals(riot, passed) - 1;
       return value >= 0 || riot.read_expired ? 0x00 : 0x80;
     }
   }
@@ -51,9 +57,8 @@ inline ROLLOUTS_HD void WriteRiot(Riot& riot, I32 address, U8 value, I32 cycles)
     riot.read_expired = 0;
     return;
   }
-  if (address & 4) return;
-  if ((address & 3) == 1) riot.direction_a = value;
-  if ((address & 3) == 3) riot.direction_b = value;
+  // the switches' port is for reading alone
+  if ((address & 7) == 1) riot.direction_a = value;
 }
 
 }  // namespace rollouts::atari2600

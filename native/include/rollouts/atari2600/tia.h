@@ -156,15 +156,6 @@ ROLLOUTS_INLINE bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   }
 }
 
-inline ROLLOUTS_HD bool ShowsPlayer(const Tia& tia, I32 i) {
-  return tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
-}
-inline ROLLOUTS_HD bool ShowsMissile(const Tia& tia, I32 i) {
-  return tia.enam[i] && !tia.resmp[i];
-}
-inline ROLLOUTS_HD bool ShowsBall(const Tia& tia) {
-  return tia.vdelbl ? tia.old_enabl : tia.enabl;
-}
 inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
   return tia.pf[0] | tia.pf[1] | tia.pf[2];
 }
@@ -353,6 +344,7 @@ ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I3
 inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
   Tia& tia = c.tia;
   const I32 clock = cycles * 3;
+  tia.touched = clock;
   // too long a frame ends with any write
   if (clock - tia.frame_start >= (c.board.max_lines + 1) * kLineClocks) tia.frame_done = 1;
   switch (address & 0x3f) {
@@ -388,6 +380,7 @@ inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
 // `bus` is the byte that was last on the data bus: the TIA drives the upper bits only.
 inline ROLLOUTS_NOINLINE U8 ReadTia(Console& c, I32 address, U8 bus, I32 cycles) {
   DrawUntil(c, cycles * 3);
+  c.tia.touched = cycles * 3;
   const I32 reg = address & 0x0f;
   const U8 noise = bus & 0x3f;
   if (reg < 8) return static_cast<U8>((((c.tia.collisions >> (2 * reg)) & 3) << 6) | noise);

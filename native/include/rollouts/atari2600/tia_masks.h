@@ -136,6 +136,27 @@ inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   return mask;
 }
 
+// What is switched on, wherever it is.
+inline ROLLOUTS_HD bool ShowsPlayer(const Tia& tia, I32 i) {
+  return tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
+}
+inline ROLLOUTS_HD bool ShowsMissile(const Tia& tia, I32 i) {
+  return tia.enam[i] && !tia.resmp[i];
+}
+inline ROLLOUTS_HD bool ShowsBall(const Tia& tia) {
+  return tia.vdelbl ? tia.old_enabl : tia.enabl;
+}
+inline ROLLOUTS_HD bool ShowsObject(const Tia& tia) {
+  return ShowsPlayer(tia, 0) || ShowsPlayer(tia, 1) || ShowsMissile(tia, 0) ||
+         ShowsMissile(tia, 1) || ShowsBall(tia);
+}
+
+// Whether the halves of the playfield have the players' colours. Alone, it has them before objects, too.
+inline ROLLOUTS_HD bool HasScore(const Tia& tia) {
+  if (!(tia.ctrlpf & 2)) return false;
+  return !(tia.ctrlpf & 4) || !ShowsObject(tia);
+}
+
 inline ROLLOUTS_HD bool IsEmpty(const Mask& mask) {
   return !(mask.words[0] | mask.words[1] | mask.words[2]);
 }

@@ -23,6 +23,7 @@ inline ROLLOUTS_HD void DrawLine(Tia& tia, U8* row) {
   Show(tia, row, 0, kWidth);
   tia.line_is_plain = !tia.hmove_blank;
   if (tia.hmove_blank) FillBytes(row, 0, 8);
+  tia.hmove_blank = 0;
 }
 
 // Draws pixels first .. last - 1 of a line.
@@ -30,13 +31,16 @@ inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   const I32 size = last - first;
   if (tia.vblank & 2) {
     FillPixels(row + first, 0, size);
+    if (first < 8 && last >= 8) tia.hmove_blank = 0;
     return;
   }
   if (size == kWidth) return DrawLine(tia, row);
   if (tia.stale) RefreshMasks(tia);
   Show(tia, row, first, last);
   tia.line_is_plain = 0;
-  if (tia.hmove_blank && first < 8) FillBytes(row + first, 0, (last < 8 ? last : 8) - first);
+  if (first >= 8) return;
+  if (tia.hmove_blank) FillBytes(row + first, 0, (last < 8 ? last : 8) - first);
+  if (last >= 8) tia.hmove_blank = 0;
 }
 
 // Cosmic Ark's stars: missile 0 moves by 68 pixels in four lines, and has other shapes in two.
@@ -51,7 +55,6 @@ inline ROLLOUTS_HD void MoveStar(Tia& tia) {
 
 inline ROLLOUTS_HD void EndLine(Tia& tia) {
   if (tia.stars) MoveStar(tia);
-  tia.hmove_blank = 0;
   // what a line began with no longer holds
   for (I32 i = 0; i < 2; ++i) {
     if (!tia.skip_first[i]) continue;

@@ -113,7 +113,7 @@ class NativeEmulator final : public AtariMachine {
   }
 
   void Poke(std::uint8_t address, std::uint8_t value) override {
-    console_->console.riot.ram[address] = value;
+    console_->console.riot.ram[address] = console_->console.bus = value;
   }
 
   std::int32_t Act(const AtariPress& press) override {
