@@ -81,6 +81,14 @@ def test_rules_equal_ales(env_id: str) -> None:
     compare(env_id, 2000, 3)
 
 
+def test_the_greatest_score_ends_kaboom() -> None:
+    memory = np.ones((2, 128), np.uint8)
+    memory[1, 0x23:0x26] = 0x99
+    path = str(rom_path("ALE/Kaboom-v5"))
+    for by_ale in (False, True):
+        assert _native.read_atari_scores(path, memory, by_ale)[:, 2].tolist() == [0, 1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", GAMES)
 def test_rules_equal_ales_in_much_memory(env_id: str) -> None:
