@@ -220,11 +220,20 @@ def test_a_playfield_alone_has_the_players_colours(
     compare(library, program).close()
 
 
-@pytest.mark.parametrize("delay", range(14))
+@pytest.mark.parametrize("delay", range(2, 14))
 def test_hmove_in_a_lines_last_cycle_blanks_the_next_one(library: ctypes.CDLL, delay: int) -> None:
-    wait = [0xA5, 0xFF] * (delay % 2) + [0xEA] * (delay // 2)
-    program = join(lda(0x72), sta(COLUBK), lda(0), sta(VBLANK), lines(60), [0xEA] * 29, wait)
-    compare(library, [*program, *sta(HMOVE), *lines(140), *END_FRAME]).close()
+    # 3 cycles where it is odd, then 2 each
+    odd = delay % 2
+    wait = [0xA5, 0xFF] * odd + [0xEA] * ((delay - 3 * odd) // 2)
+    clear = join(
+        lda(0), *(sta(each) for each in (VBLANK, 0x0D, 0x0E, 0x0F, 0x1B, 0x1C, 0x1D, 0x1E))
+    )
+    program = join(lda(0x72), sta(COLUBK), clear, lines(60), [0xEA] * 29, wait, sta(HMOVE))
+    game = compare(library, [*program, *lines(140), *END_FRAME])
+    is_black = (game.shown()[1][:150, :8] == 0).all(axis=1)
+    # the write is in cycle 65 + delay
+    assert is_black.sum() == (delay >= 10), np.flatnonzero(is_black)
+    game.close()
 
 
 @pytest.mark.parametrize("line", [5, 60, 220])
