@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Atari games in which our own console is known not to be equal to ALE, frame by frame, and how.
 
-There are none: all played 3 000 frames, of a random and of a human-like player, with the same
-memory, screen, reward, lives and end (`rollouts verify-atari`); tests/atari2600/golden.json has
-hashes of 120.
+There are none: all played 100 000 frames of a random player with the same memory, screen, reward,
+lives and end (`rollouts verify-atari`); tests/atari2600/golden.json has hashes of 120.
 """
 
 from __future__ import annotations
