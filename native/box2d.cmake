@@ -15,15 +15,28 @@ function(rollouts_fetch_box2d)
   string(REGEX MATCH "sha256:([0-9a-f]+)" found "${requirement}")
   set(digest "${CMAKE_MATCH_1}")
   if(NOT EXISTS "${BOX2D_ARCHIVE}")
-    # its setup.py is run for its name alone, by a setuptools that pip brings
-    execute_process(
-      COMMAND "${Python_EXECUTABLE}" -m pip --disable-pip-version-check download --quiet --retries 1 --no-deps
-        --no-binary box2d-py --require-hashes --dest "${BOX2D_FOLDER}" -r "${BOX2D_REQUIREMENT}"
-      RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 120)
+    # a build that must have it does not give up at a connection that breaks once
+    set(attempts 1)
+    if(NOT ROLLOUTS_BOX2D STREQUAL "AUTO")
+      set(attempts 3)
+    endif()
+    foreach(attempt RANGE 1 ${attempts})
+      # its setup.py is run for its name alone, by a setuptools that pip brings
+      execute_process(
+        COMMAND "${Python_EXECUTABLE}" -m pip --disable-pip-version-check download --quiet --retries 1 --no-deps
+          --no-binary box2d-py --require-hashes --dest "${BOX2D_FOLDER}" -r "${BOX2D_REQUIREMENT}"
+        RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 120)
+      if(result EQUAL 0)
+        break()
+      endif()
+    endforeach()
     if(NOT result EQUAL 0)
-      # its last line says what kept it
+      # the lines that say what kept it, or all
       string(STRIP "${said}" said)
-      string(REGEX REPLACE "^.*\n" "" said "${said}")
+      string(REGEX MATCHALL "(error|ERROR): [^\n]+" errors "${said}")
+      if(errors)
+        list(JOIN errors " " said)
+      endif()
       set(BOX2D_MISSING "pip could not download the sources of box2d-py 2.3.8 (${said})" PARENT_SCOPE)
       return()
     endif()
