@@ -185,8 +185,7 @@ class Gymnasium:
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         notes = ["SyncVectorEnv: one thread."]
-        if settings.is_async:
-            notes.append("It has no recv and send: `step` of all environments was measured.")
+        notes += notes_without_recv(settings)
         make, options, differences = gymnasium_maker(settings, spec)
         notes += differences
         with warnings.catch_warnings():
@@ -257,8 +256,7 @@ class PlainLoop:
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         notes = ["One thread."]
-        if settings.is_async:
-            notes.append("It has no recv and send: `step` of all environments was measured.")
+        notes += notes_without_recv(settings)
         limit, seed = spec.max_episode_steps or 0, settings.seed % 2**64
         env = _native.PlainLoop(spec.id, spec.options, settings.num_envs, limit, seed)
         return OpenEnv(
@@ -354,6 +352,13 @@ def _gymnasium_env(env_id: str, limit: int, **options: Any) -> gymnasium.Env[Any
         return gymnasium.make(env_id, max_episode_steps=limit, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise SpecError(f"peer 'gymnasium' has no environment {env_id!r}: {error}") from error
+
+
+def notes_without_recv(settings: Settings) -> list[str]:
+    """Of a library that steps all its environments, whatever was asked for."""
+    if not settings.is_async:
+        return []
+    return ["It has no recv and send: `step` of all environments was measured."]
 
 
 def load(module: str, requirement: str, *, peer: str) -> Any:

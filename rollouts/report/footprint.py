@@ -22,12 +22,9 @@ from rollouts.pool.registry import env_spec
 from rollouts.report.rows import Row, row_of
 
 _CALLS = 20  # behind the first observations, so that what is made late is there
-TIMEOUT_S = 300.0
 
 
-def measure_footprint(
-    settings: Settings, peers: Sequence[str], *, timeout_s: float = TIMEOUT_S
-) -> list[Row]:
+def measure_footprint(settings: Settings, peers: Sequence[str], *, timeout_s: float) -> list[Row]:
     """Makes the environments in fresh processes, `settings.repeats` times for each library.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,12 +153,17 @@ def test_the_mujoco_peers_refuse_what_is_not_mujoco(peer: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", ["VizdoomBasic-v1", "VizdoomBasic-MultiBinary-v1"])
-def test_compare_measures_vizdooms_engine_alone(env_id: str) -> None:
+def test_compare_measures_vizdooms_engine_alone(
+    env_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("vizdoom", reason="needs the vizdoom package")
+    monkeypatch.chdir(tmp_path)
     settings = Settings(env_id, 2, 2, 2, duration_s=0.01, repeats=1, env_options={"frame_skip": 4})
     ours, engine = compare(settings, [PEERS["vizdoom"]]).measurements
     assert (engine.library, engine.num_threads) == ("vizdoom", 2)
     assert min(ours.median, engine.median) > 0
+    # a game's settings are written elsewhere
+    assert not list(tmp_path.iterdir())
 
 
 def test_vizdooms_engine_goes_where_our_environments_go() -> None:

@@ -202,3 +202,14 @@ def test_our_console_plays_every_game_as_ale_py_did() -> None:
         if (found := compare_with_golden(env_id, golden))
     }
     assert different == {}
+
+
+@pytest.mark.parametrize("file", ["--record", "--golden"])
+@pytest.mark.parametrize("kind", [["--modes"], ["--fuzz"], ["--snapshots"], ["--sticky", "0.2"]])
+def test_hashes_are_of_a_games_own_mode(
+    file: str, kind: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hashes.json"
+    assert main(["verify-atari", "--games", "ALE/Pong-v5", file, str(path), *kind]) == 2
+    assert "--record and --golden are of a game's own mode" in capsys.readouterr().err
+    assert not path.exists()

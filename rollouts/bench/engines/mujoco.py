@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rollouts import mujoco
 from rollouts.bench.measurement import Settings
-from rollouts.bench.peers import OpenEnv
+from rollouts.bench.peers import OpenEnv, notes_without_recv
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.mujoco_engine import FAMILY as MUJOCO
 from rollouts.families.table import family_of
@@ -76,8 +76,6 @@ def _opened(
     nstep: int,
     note: str,
 ) -> OpenEnv:
-    if settings.is_async:
-        note += " It has no recv and send: steps of all simulations were measured."
     return OpenEnv(
         peer,
         version,
@@ -88,7 +86,7 @@ def _opened(
         start=driver.start,
         close=driver.close,
         options={"nstep": nstep},
-        notes=(note,),
+        notes=(note, *notes_without_recv(settings)),
     )
 
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import itertools
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.bench.measurement import Settings
-from rollouts.bench.peers import OpenEnv
+from rollouts.bench.peers import OpenEnv, notes_without_recv
 from rollouts.errors import SpecError
 from rollouts.families.table import family_of
 from rollouts.families.vizdoom import FAMILY as VIZDOOM
@@ -54,9 +56,6 @@ class VizdoomEngine:
                 "or this peer"
             )
         games = _Games(settings, spec)
-        notes = ["Each thread steps its own games; no batches, no infos."]
-        if settings.is_async:
-            notes.append("It has no recv and send: steps of all games were measured.")
         return OpenEnv(
             self.name,
             version,
@@ -66,7 +65,10 @@ class VizdoomEngine:
             num_threads=settings.num_threads,
             start=games.start,
             close=games.close,
-            notes=tuple(notes),
+            notes=(
+                "Each thread steps its own games; no batches, no infos.",
+                *notes_without_recv(settings),
+            ),
             translate=games.buttons_of,
         )
 
@@ -81,9 +83,12 @@ class _Games:
         scenario = scenarios()[spec.id]
         self._skip = int(options["frame_skip"])
         self._games = []
+        # a game writes its settings where it is told to, and makes a folder where it runs
+        self._folder = tempfile.TemporaryDirectory(prefix="rollouts-vizdoom-")
         for number in range(settings.num_envs):
             game = vizdoom.DoomGame()
             game.load_config(f"{scenario.cfg}.cfg")
+            game.set_doom_config_path(f"{self._folder.name}/{number}.ini")
             game.set_window_visible(False)
             if format_name := options["screen_format"]:
                 game.set_screen_format(getattr(vizdoom.ScreenFormat, str(format_name)))
@@ -91,14 +96,17 @@ class _Games:
                 game.set_screen_format(vizdoom.ScreenFormat.RGB24)
             if resolution := options["screen_resolution"]:
                 game.set_screen_resolution(getattr(vizdoom.ScreenResolution, str(resolution)))
-            for enable in ("audio", "notifications"):
-                getattr(game, f"set_{enable}_buffer_enabled")(False)
+            # a flat observation of ours is the screen alone
+            game.set_depth_buffer_enabled(False)
+            game.set_labels_buffer_enabled(False)
+            game.set_automap_buffer_enabled(False)
+            game.set_audio_buffer_enabled(False)
+            game.set_notifications_buffer_enabled(False)
             game.set_seed((settings.seed + number) % 2**31)
             self._games.append(game)
         num_buttons = self._games[0].get_available_buttons_size()
-        most = scenario.max_buttons_pressed
-        if (given := int(options["max_buttons_pressed"])) >= 0:
-            most = given
+        given = int(options["max_buttons_pressed"])
+        most = given if given >= 0 else scenario.max_buttons_pressed
         # in the order that vizdoom's own environments have
         self._presses = [
             [bool(button) for button in buttons]
@@ -113,9 +121,10 @@ class _Games:
 
     def start(self) -> None:
         """Starts games that are not running."""
-        for game in self._games:
-            if not game.is_running():
-                game.init()
+        with contextlib.chdir(self._folder.name):
+            for game in self._games:
+                if not game.is_running():
+                    game.init()
 
     def buttons_of(self, actions: Array) -> list[list[bool]]:
         """Which buttons each row of a batch of our actions presses."""
@@ -145,3 +154,4 @@ class _Games:
         for game in self._games:
             game.close()
         self._threads.shutdown()
+        self._folder.cleanup()

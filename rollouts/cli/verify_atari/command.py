@@ -52,6 +52,11 @@ def verify(args: argparse.Namespace) -> bool:
     """
     if args.snapshots and (args.sticky or args.fuzz):
         raise SpecError("--snapshots compares environments: leave out --sticky and --fuzz")
+    if (args.record or args.golden) and (args.modes or args.sticky or args.fuzz or args.snapshots):
+        raise SpecError(
+            "--record and --golden are of a game's own mode: leave out --modes, --sticky, --fuzz "
+            "and --snapshots"
+        )
     games = args.games or ale_game_ids()
     for env_id in games:
         rom_path(env_id)

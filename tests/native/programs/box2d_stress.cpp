@@ -120,7 +120,7 @@ End Tumble(std::int32_t variant) {
   std::vector<std::int32_t> hinges;
   for (std::int32_t leg = 0; leg < 2 + variant % 2; ++leg) {
     const std::int32_t body = world.AddBody({0.4 - 0.4 * leg, 1.0 + 0.1 * variant}, 0);
-    world.AddBox(body, 0.1, 0.4, {.density = 1, .mask = 0x0001, .sensor = false});
+    world.AddBox(body, 0.1, 0.4, kBox);
     hinges.push_back(world.AddHinge({.body_a = hull,
                                      .body_b = body,
                                      .anchor_a = {0.4 - 0.4 * leg, -0.3},

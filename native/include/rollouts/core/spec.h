@@ -91,7 +91,7 @@ struct EnvSpec {
   SpaceSpec observation;
   SpaceSpec action;
   std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
-  std::int32_t together = 1;  // as many a thread steps in less time than one by one
+  std::int32_t together = 1;  // how many a thread steps at once in less time than one by one
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
   // A reset writes the infos too, as those of light environments always do. Same-step autoreset

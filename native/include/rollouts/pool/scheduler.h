@@ -56,7 +56,7 @@ class Scheduler {
     std::int32_t num_threads = 1;  // with the caller of a synchronous Recv
     bool synchronous = true;
     std::int32_t step_cost_ns = 1;
-    std::int32_t together = 1;  // slow environments that a thread is better given at once
+    std::int32_t together = 1;  // the most that a thread claims at once of slow environments
     std::vector<std::int32_t> pin_cpus;  // one per worker; empty: they run anywhere
   };
 

@@ -127,43 +127,42 @@ struct Masses {
   Floats mass_a, mass_b, inertia_a, inertia_b;
 };
 
+// Pushes both bodies apart at a contact's point, in the lanes that have it.
+ROLLOUTS_INLINE void Push(Flags has, Point impulse, const ContactPointLanes& point,
+                          std::int32_t first, const Masses& masses, Motion& a, Motion& b) {
+  const Floats turn_a = Cross(Get(point.arm_a, first), impulse);
+  const Floats turn_b = Cross(Get(point.arm_b, first), impulse);
+  const Motion next_a{a.x - masses.mass_a * impulse.x, a.y - masses.mass_a * impulse.y,
+                      a.w - masses.inertia_a * turn_a};
+  const Motion next_b{b.x + masses.mass_b * impulse.x, b.y + masses.mass_b * impulse.y,
+                      b.w + masses.inertia_b * turn_b};
+  a = Select(has, next_a, a);
+  b = Select(has, next_b, b);
+}
+
 ROLLOUTS_INLINE void SolveFriction(const ContactLanes& of, ContactPointLanes& point, Flags has,
                                    std::int32_t first, const Masses& masses, Point tangent,
                                    Motion& a, Motion& b) {
-  const Point arm_a = Get(point.arm_a, first);
-  const Point arm_b = Get(point.arm_b, first);
-  const Floats along = Dot(Apart(a, b, arm_a, arm_b), tangent) - Get(of.tangent_speed, first);
+  const Point apart = Apart(a, b, Get(point.arm_a, first), Get(point.arm_b, first));
+  const Floats along = Dot(apart, tangent) - Get(of.tangent_speed, first);
   const Floats change = Get(point.tangent_mass, first) * -along;
   const Floats most = Get(of.friction, first) * Get(point.normal_impulse, first);
   const Floats had = Get(point.tangent_impulse, first);
   const Floats now = Clamp(had + change, -most, most);
   Put(point.tangent_impulse, first, has ? now : had);
-  const Point given = Times(now - had, tangent);
-  const Motion next_a{a.x - masses.mass_a * given.x, a.y - masses.mass_a * given.y,
-                      a.w - masses.inertia_a * Cross(arm_a, given)};
-  const Motion next_b{b.x + masses.mass_b * given.x, b.y + masses.mass_b * given.y,
-                      b.w + masses.inertia_b * Cross(arm_b, given)};
-  a = Select(has, next_a, a);
-  b = Select(has, next_b, b);
+  Push(has, Times(now - had, tangent), point, first, masses, a, b);
 }
 
 ROLLOUTS_INLINE void SolveOnePoint(ContactPointLanes& point, Flags has, std::int32_t first,
                                    const Masses& masses, Point normal, Motion& a, Motion& b) {
-  const Point arm_a = Get(point.arm_a, first);
-  const Point arm_b = Get(point.arm_b, first);
-  const Floats along = Dot(Apart(a, b, arm_a, arm_b), normal);
+  const Point apart = Apart(a, b, Get(point.arm_a, first), Get(point.arm_b, first));
+  const Floats along = Dot(apart, normal);
   const Floats change = -Get(point.normal_mass, first) * (along - Get(point.velocity_bias, first));
   const Floats had = Get(point.normal_impulse, first);
   const Floats zero = {};
   const Floats now = Most(had + change, zero);
   Put(point.normal_impulse, first, has ? now : had);
-  const Point given = Times(now - had, normal);
-  const Motion next_a{a.x - masses.mass_a * given.x, a.y - masses.mass_a * given.y,
-                      a.w - masses.inertia_a * Cross(arm_a, given)};
-  const Motion next_b{b.x + masses.mass_b * given.x, b.y + masses.mass_b * given.y,
-                      b.w + masses.inertia_b * Cross(arm_b, given)};
-  a = Select(has, next_a, a);
-  b = Select(has, next_b, b);
+  Push(has, Times(now - had, normal), point, first, masses, a, b);
 }
 
 // The block solver of two points: the first of its four cases that holds, or none. Returns the

@@ -2,11 +2,12 @@
 // What b2Settings.cpp and b2Timer.cpp define, which are meant to be replaced and are not compiled.
 #include "memory.h"
 
-#include <Box2D/Common/b2Settings.h>
+#include <Box2D/Box2D.h>
 #include <Box2D/Common/b2Timer.h>
 
 #include <cassert>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 
 namespace rollouts {
@@ -42,6 +43,21 @@ void Box2DMemory::Free(void* block) {
   link->before->after = link->after;
   if (link->after != nullptr) link->after->before = link->before;
   std::free(link);
+}
+
+void FillBox2DTables() {
+  static std::once_flag filled;
+  std::call_once(filled, [] {
+    Box2DMemory memory;
+    const Box2DMemory::Use use(memory);
+    b2World world(b2Vec2(0, 0));
+    b2CircleShape circle;
+    circle.m_radius = 1;
+    b2BodyDef definition;
+    definition.type = b2_dynamicBody;
+    for (int i = 0; i < 2; ++i) world.CreateBody(&definition)->CreateFixture(&circle, 1);
+    world.Step(0.01F, 1, 1);
+  });
 }
 
 }  // namespace rollouts

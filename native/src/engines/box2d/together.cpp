@@ -18,6 +18,7 @@
 #include "rollouts/engines/planar_world.h"
 #include "rollouts/support/errors.h"
 #include "support/fiber.h"
+#include "support/runnable.h"
 
 namespace rollouts {
 namespace {
@@ -25,17 +26,8 @@ namespace {
 // The widest that this machine runs; null where turns are not worth it.
 const IslandKernel* ChooseKernel() {
   if (!Fiber::kAvailable) return nullptr;
-  std::vector<const IslandKernel*> kernels;
-#if defined(__x86_64__) && defined(__GNUC__)
-  // all that the files of these sets are compiled for, not their names alone
-  const bool avx2 = __builtin_cpu_supports("avx2");
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-  if (avx2 && avx512) kernels.push_back(Avx512IslandKernel());
-  if (avx2) kernels.push_back(Avx2IslandKernel());
-#endif
-  kernels.push_back(BaselineIslandKernel());
-  std::erase(kernels, nullptr);
+  const std::vector<const IslandKernel*> kernels =
+      Runnable(Avx512IslandKernel(), Avx2IslandKernel(), BaselineIslandKernel());
   const char* const wanted = std::getenv("ROLLOUTS_BOX2D_KERNEL");
   if (wanted == nullptr || *wanted == '\0') return kernels.front();
   std::string known = "none";

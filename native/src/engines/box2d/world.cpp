@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <vector>
@@ -130,21 +129,6 @@ struct PlanarWorld::Engine {
   std::vector<const b2Body*> moving;
   std::vector<b2RevoluteJoint*> hinges;
 };
-
-void FillBox2DTables() {
-  static std::once_flag filled;
-  std::call_once(filled, [] {
-    Box2DMemory memory;
-    const Box2DMemory::Use use(memory);
-    b2World world(b2Vec2(0, 0));
-    b2CircleShape circle;
-    circle.m_radius = 1;
-    b2BodyDef definition;
-    definition.type = b2_dynamicBody;
-    for (int i = 0; i < 2; ++i) world.CreateBody(&definition)->CreateFixture(&circle, 1);
-    world.Step(0.01F, 1, 1);
-  });
-}
 
 bool HasBox2D() { return true; }
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of several forms of the same loops, compiled for instruction sets, this machine can run.
+#pragma once
+
+#include <vector>
+
+namespace rollouts {
+
+// The widest first. `avx2` is compiled for AVX2 and FMA at most, `avx512` for AVX-512 F, DQ, VL and
+// BW besides; null: this build has none. `baseline` runs everywhere.
+template <typename Kernels>
+std::vector<const Kernels*> Runnable([[maybe_unused]] const Kernels* avx512,
+                                     [[maybe_unused]] const Kernels* avx2,
+                                     const Kernels* baseline) {
+  std::vector<const Kernels*> found;
+#if defined(__x86_64__) && defined(__GNUC__)
+  // all that the files of these sets are compiled for, not their names alone
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+  if (has_avx2 && has_avx512 && avx512) found.push_back(avx512);
+  if (has_avx2 && avx2) found.push_back(avx2);
+#endif
+  found.push_back(baseline);
+  return found;
+}
+
+}  // namespace rollouts
