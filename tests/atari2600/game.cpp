@@ -19,7 +19,7 @@ struct Player {
 
 void Decode(Player& player, const Game& game) {
   player.decoded = std::make_unique<DecodedRom>(game.kind, player.rom.data(),
-                                                static_cast<I32>(player.rom.size()));
+                                                static_cast<I32>(player.rom.size()), true);
 }
 
 }  // namespace

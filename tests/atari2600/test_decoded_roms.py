@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ROM's decoded instructions do what its plain ones do, whatever the ROM is."""
+"""A ROM's decoded and compiled instructions do what its plain ones do, whatever the ROM is."""
 
 from __future__ import annotations
 
 import ctypes
+import platform
 
 import numpy as np
 import pytest
@@ -39,11 +40,14 @@ def random_rom(rng: np.random.Generator, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoded_roms_run_as_plain_ones(library: ctypes.CDLL, kind: str) -> None:
+@pytest.mark.parametrize("compiles", [False, True], ids=["decoded", "compiled"])
+def test_made_roms_run_as_plain_ones(library: ctypes.CDLL, kind: str, compiles: bool) -> None:
+    if compiles and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("ROMs are compiled on x86-64 alone")
     number, size = KINDS[kind]
     rng = np.random.default_rng(number + size)
     for seed in range(ROMS):
         # nothing behind it is read
         rom = random_rom(rng, size)
-        frame = library.first_difference(number, rom, size, seed, FRAMES)
+        frame = library.first_difference(number, rom, size, seed, FRAMES, compiles)
         assert frame == -1, f"ROM {seed} of {kind}: frame {frame} differs"

@@ -118,11 +118,15 @@ struct Dpc {
 
 struct Console;
 struct Instruction;
+namespace jit {
+class CompiledRom;
+}
 
 // A ROM whose instructions were decoded, and what runs them in place of Execute: see decoded_rom.h.
 struct Decoded {
-  using Run = void(Console& c, const Instruction* records, I32 end);
+  using Run = void(Console& c, const Decoded& rom, I32 end);
   const Instruction* records = nullptr;
+  const jit::CompiledRom* compiled = nullptr;  // machine code of them, where there is any
   Run* run = nullptr;
 };
 

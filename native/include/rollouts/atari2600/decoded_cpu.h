@@ -143,7 +143,8 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
 
 // Execute of a ROM that was decoded into `records`.
 template <CartridgeKind kKind>
-inline void ExecuteDecoded(Console& c, const Instruction* records, I32 end) {
+inline void ExecuteDecoded(Console& c, const Decoded& rom, I32 end) {
+  const Instruction* const records = rom.records;
   static const void* const kLabels[] = {
 #define HANDLER(NAME) &&NAME,
 #include "rollouts/atari2600/handlers.inc"

@@ -68,7 +68,7 @@ template <CartridgeKind kKind>
 inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
   if constexpr (!kInKernel) {
     if (const Decoded* const decoded = c.cartridge.decoded) {
-      decoded->run(c, decoded->records, end);
+      decoded->run(c, *decoded, end);
       return;
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,6 +50,22 @@ std::vector<U8> ReadRom(const std::string& path) {
   return rom;
 }
 
+// How instructions are done, by ROLLOUTS_ATARI_CPU: compiled where the machine lets code be made and the
+// variable says nothing, else decoded.
+std::unique_ptr<atari2600::DecodedRom> DecodeRom(const atari2600::Game& game,
+                                                 const std::vector<U8>& rom) {
+  const char* const variable = std::getenv("ROLLOUTS_ATARI_CPU");
+  const std::string_view wanted = variable ? variable : "";
+  const auto size = static_cast<std::int32_t>(rom.size());
+  auto decoded =
+      std::make_unique<atari2600::DecodedRom>(game.kind, rom.data(), size, wanted != "decoded");
+  if (wanted.empty() || wanted == "decoded") return decoded;
+  const bool can_compile = decoded->is_compiled() || !decoded->get();
+  if (wanted == "compiled" && can_compile) return decoded;
+  throw SpecError("ROLLOUTS_ATARI_CPU is '" + std::string(wanted) + "', and this machine can run: " +
+                  (can_compile ? "compiled, decoded" : "decoded"));
+}
+
 NativeRules::Memory MemoryOf(const GameConsole& console) {
   return {Ram(console), CartridgeRam(console)};
 }
@@ -62,8 +80,7 @@ std::shared_ptr<const NativeGame> Start(const AtariGame& game, const AtariSticky
     throw EngineError("ROM file " + game.rom_path() +
                       " is not a game that engine='native' knows: use engine='ale'");
   }
-  native->decoded = std::make_unique<atari2600::DecodedRom>(
-      native->game->kind, rom, static_cast<std::int32_t>(native->rom.size()));
+  native->decoded = DecodeRom(*native->game, native->rom);
   native->start = std::make_unique<GameConsole>();
   GameConsole& console = *native->start;
   PowerOn(console, *native->game, rom, sticky.seed, native->decoded->get());
