@@ -94,6 +94,8 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
       ++y;
     }
   }
+  // nothing is drawn before the first pixel
+  if (column < kBlankClocks) tia.drawn_until += kBlankClocks - column;
 }
 
 // Draws what is due at `clock`.
