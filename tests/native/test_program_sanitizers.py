@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of one source under ThreadSanitizer and AddressSanitizer.
+
+`team_stress` runs kernels of worlds with a thread for each of a GPU's, `atari_stress` random ROMs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from sanitizers import HANG_LIMIT_S, HERE, SANITIZERS, build, needs_compiler, run, scenarios
+
+UNGUARDED = "nobody_waits"
+SCENARIOS = {
+    "atari_stress": ["roms", "threads"],
+    "team_stress": ["crowd", "crowd_in_rounds", "grid", UNGUARDED, "world_comm"],
+}
+CLEAN = [(name, one) for name, all_of in SCENARIOS.items() for one in all_of if one != UNGUARDED]
+
+pytestmark = [needs_compiler, pytest.mark.system]
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, dict[str, Path]]:
+    """Each program built with each sanitizer."""
+    return {name: build(name, [HERE / "programs" / f"{name}.cpp"]) for name in SCENARIOS}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_of_a_program_is_run(
+    programs: dict[str, dict[str, Path]], name: str
+) -> None:
+    assert scenarios(programs[name]["asan"]) == SCENARIOS[name]
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize(("name", "scenario"), CLEAN)
+def test_programs_are_free_of_races_and_memory_errors(
+    programs: dict[str, dict[str, Path]], name: str, scenario: str, sanitizer: str
+) -> None:
+    run(programs[name][sanitizer], scenario)
+
+
+def test_a_team_that_does_not_wait_is_found(programs: dict[str, dict[str, Path]]) -> None:
+    found = subprocess.run(
+        [programs["team_stress"]["tsan"], UNGUARDED],
+        capture_output=True, text=True, timeout=HANG_LIMIT_S,
+    )  # fmt: skip
+    if "unexpected memory mapping" in found.stderr:
+        pytest.skip("this kernel's address layout is one that ThreadSanitizer cannot use")
+    assert found.returncode != 0
+    assert "data race" in found.stderr
