@@ -84,6 +84,9 @@ void ReadTia(Reader& in, Tia& tia, Board& board) {
   tia.first_shown = in.Int();
   tia.last_shown = in.Int();
   tia.drawn_until = in.Int();
+  const I32 lines = (tia.drawn_until - tia.first_shown) / kLineClocks;
+  tia.line_start = tia.first_shown + lines * kLineClocks;
+  tia.row = lines * kWidth;
   board.first_line = (tia.first_shown - tia.frame_start) / kLineClocks;
   board.height = (tia.last_shown - tia.first_shown) / kLineClocks;
   if (board.first_line < 0 || board.height < 1 || board.height > kMaxHeight) Reader::Refuse();

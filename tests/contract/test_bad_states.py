@@ -37,7 +37,7 @@ BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "one byte more": (lambda state: state + b"\0", "header says otherwise"),
     "not a state": (lambda state: b"x" * 500, "not a state"),
     "other magic": (lambda state: damaged(state, 3), "not a state"),
-    "later version": (lambda state: with_version(state, 5), "format version 5"),
+    "later version": (lambda state: with_version(state, 6), "format version 6"),
     "checksum": (lambda state: damaged(state, HEADER.size - 1, 7), "damaged"),
     "type name": (lambda state: damaged(state, HEADER.size), "damaged"),
     "fingerprint": (lambda state: damaged(state, 16), "damaged"),

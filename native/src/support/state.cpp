@@ -10,7 +10,7 @@ namespace rollouts {
 namespace {
 
 constexpr char kMagic[8] = {'r', 'o', 'l', 'l', 'o', 'u', 't', 's'};
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 
 // What state.h describes, as it lies in memory.
 struct Header {

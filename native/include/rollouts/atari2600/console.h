@@ -67,6 +67,8 @@ struct Tia {
   I32 first_shown = 0;
   I32 last_shown = 0;   // the clock after it
   I32 drawn_until = 0;
+  I32 line_start = 0;  // of the line that is drawn next, or on
+  I32 row = 0;         // its first pixel in the screen
   I32 vsync_end = kNever;  // from then on, switching VSYNC off ends the frame
   I32 last_hmove = 0;      // may be negative: in a frame before
   I32 dump_end = 0;        // cycle, not clock

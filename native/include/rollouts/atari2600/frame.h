@@ -16,7 +16,8 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   tia.frame_start = -((clock - tia.frame_start) % kLineClocks);
   tia.first_shown = tia.frame_start + kLineClocks * c.board.first_line;
   tia.last_shown = tia.first_shown + kLineClocks * c.board.height;
-  tia.drawn_until = tia.first_shown;
+  tia.drawn_until = tia.line_start = tia.first_shown;
+  tia.row = 0;
   tia.last_hmove -= clock;
   tia.dump_end -= cycles;
   if (tia.vsync_end != kNever) tia.vsync_end -= clock;

@@ -72,26 +72,24 @@ inline ROLLOUTS_HD void EndLine(Tia& tia) {
 // Draws until `clock`, which is later than drawn_until and not behind what is shown.
 inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
   Tia& tia = c.tia;
-  // lines begin at drawn_until - column
-  I32 column = (tia.drawn_until - tia.first_shown) % kLineClocks;
-  I32 y = (tia.drawn_until - tia.first_shown) / kLineClocks;
+  I32 column = tia.drawn_until - tia.line_start;
   I32 left = clock - tia.drawn_until;
   tia.drawn_until = clock;
-  U8* row = c.screens[c.shown] + y * kWidth;
+  U8* const screen = c.screens[c.shown];
   while (left > 0) {
     const I32 end = column + left < kLineClocks ? column + left : kLineClocks;
     const I32 first = column > kBlankClocks ? column - kBlankClocks : 0;
     if (end > kBlankClocks) {
-      if (y == 0) tia.line_is_plain = 0;
-      DrawSegment(tia, row, first, end - kBlankClocks);
+      if (tia.row == 0) tia.line_is_plain = 0;
+      DrawSegment(tia, screen + tia.row, first, end - kBlankClocks);
     }
     left -= end - column;
     column = end;
     if (column == kLineClocks) {
       EndLine(tia);
       column = 0;
-      row += kWidth;
-      ++y;
+      tia.line_start += kLineClocks;
+      tia.row += kWidth;
     }
   }
   // nothing is drawn before the first pixel
