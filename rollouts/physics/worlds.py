@@ -16,6 +16,7 @@ import warp as wp
 from mujoco_warp import OverflowType
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.physics.kernels.contacts import align_with_capsules
 from rollouts.physics.kernels.own_models import clear_rows, put_keyframe
 from rollouts.physics.kernels.structs import Simulation
 from rollouts.physics.tasks import CONTACT_FORCES
@@ -30,6 +31,16 @@ _STATE = (
     *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "ctrl"),
     *("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
 )
+
+
+_PLANE, _CAPSULE = int(mujoco.mjtGeom.mjGEOM_PLANE), int(mujoco.mjtGeom.mjGEOM_CAPSULE)
+
+
+def _align_contacts(model: Any, data: Any) -> None:
+    """Part of mujoco_warp's collision detection."""
+    found, of = data.contact, [model.geom_type, data.geom_xmat]
+    inputs = [data.nacon, found.worldid, found.geom, *of, found.frame]
+    wp.launch(align_with_capsules, data.naconmax, inputs)
 
 
 def read_model(path: str) -> Any:
@@ -81,6 +92,8 @@ class Worlds:
             ) from error
         # the pool tells
         self.model.opt.warn_overflow = 0
+        if {_PLANE, _CAPSULE} <= {*host.geom_type.tolist()}:
+            self.model.callback.contactfilter = _align_contacts
         self._flat: dict[str, Any] = {}
 
     def make_data(self) -> Any:
