@@ -10,13 +10,28 @@ from typing import Any
 import mujoco
 
 from rollouts.families.dm_control import control_timestep
-from rollouts.physics.kernels import observing, small_tasks, suite, suite_starts, suite_swimmers
+from rollouts.physics.kernels import (
+    observing,
+    small_tasks,
+    suite,
+    suite_hands,
+    suite_humanoids,
+    suite_starts,
+    suite_swimmers,
+)
 from rollouts.physics.tasks import Part, SuiteTask, Task
 
 _OBJECTS = mujoco.mjtObj
-_RADII = {"ReacherEasy-v1": 0.05, "ReacherHard-v1": 0.015}  # of the target, metres
+# of the target, metres
+_RADII = {
+    "FingerTurnEasy-v1": 0.07,
+    "FingerTurnHard-v1": 0.03,
+    "ReacherEasy-v1": 0.05,
+    "ReacherHard-v1": 0.015,
+}
 _WALKER_SPEEDS = {"WalkerStand-v1": 0.0, "WalkerWalk-v1": 1.0, "WalkerRun-v1": 8.0}  # m/s
 _HOPPER_SPEEDS = {"HopperStand-v1": 0.0, "HopperHop-v1": 2.0}  # m/s
+_HUMANOID_SPEEDS = {"Stand": 0.0, "Walk": 1.0, "Run": 10.0}  # m/s
 
 
 def _task(
@@ -27,16 +42,16 @@ def _task(
     goal: float = 0.0,
     places: tuple[int, ...] = (),
     target: int = -1,
-    num_shown: int = 0,
-    own_fields: tuple[str, ...] = (),
+    **others: Any,
 ) -> Task:
+    """`others`: of a `SuiteTask`."""
     return Task(
         kernel,
         small_tasks.NoOptions,
         lambda _, __: observation,
         start=start,
         after_start="forward",
-        suite=SuiteTask(goal, places, target, num_shown, own_fields),
+        suite=SuiteTask(goal, places, target, **others),
     )
 
 
@@ -53,6 +68,11 @@ def _body(host: Any, name: str) -> int:
 def _sensor(host: Any, name: str) -> int:
     """Where its numbers are."""
     return int(host.sensor_adr[_id(host, _OBJECTS.mjOBJ_SENSOR, name)])
+
+
+def _position(host: Any, joint: str) -> int:
+    """Where its first number is."""
+    return int(host.jnt_qposadr[_id(host, _OBJECTS.mjOBJ_JOINT, joint)])
 
 
 def _turned(body: int, elements: tuple[int, ...]) -> list[Part]:
@@ -181,6 +201,107 @@ def _swimmer(env_id: str, host: Any) -> Task:
     )
 
 
+def _cheetah(env_id: str, host: Any) -> Task:
+    return _task(
+        suite.cheetah,
+        [Part("qpos", 1), Part("qvel")],
+        start=suite_starts.LIMITED_JOINTS,
+        goal=10.0,
+        places=(_sensor(host, "torso_subtreelinvel"),),
+        # it falls to the ground and comes to rest
+        num_resting=200,
+    )
+
+
+def _ball_in_cup(env_id: str, host: Any) -> Task:
+    target = _id(host, _OBJECTS.mjOBJ_SITE, "target")
+    ball = _id(host, _OBJECTS.mjOBJ_GEOM, "ball")
+    room = host.site_size[target] - host.geom_size[ball, 0]
+    assert room[0] == room[2]
+    return _task(
+        suite_hands.ball_in_cup,
+        [Part("qpos"), Part("qvel")],
+        start=suite_starts.BALL,
+        goal=float(room[0]),
+        places=(target, _body(host, "ball")),
+        drawn=tuple(_position(host, name) for name in ("ball_x", "ball_z")),
+        is_apart=True,
+    )
+
+
+def _finger(env_id: str, host: Any) -> Task:
+    def sensed(name: str, kind: int = observing.COPY) -> Part:
+        return Part("sensordata", _sensor(host, name), 1, kind=kind)
+
+    def from_spinner(name: str) -> list[Part]:
+        first, other = _sensor(host, name), _sensor(host, "spinner")
+        return [
+            Part("sensordata", first + axis, 1, kind=observing.DIFFERENCE, other=other + axis)
+            for axis in (0, 2)
+        ]
+
+    velocities = ("proximal_velocity", "distal_velocity", "hinge_velocity")
+    parts = [
+        *(sensed(name) for name in ("proximal", "distal")),
+        *from_spinner("tip"),
+        *(sensed(name) for name in velocities),
+        *(sensed(name, observing.LOG_1_PLUS) for name in ("touchtop", "touchbottom")),
+    ]
+    if env_id == "FingerSpin-v1":
+        hinge = _id(host, _OBJECTS.mjOBJ_JOINT, "hinge")
+        host.dof_damping[host.jnt_dofadr[hinge]] = 0.03
+        return _task(
+            suite_hands.finger_spin,
+            parts,
+            start=suite_starts.JOINTS,
+            places=(_sensor(host, "hinge_velocity"),),
+            is_apart=True,
+        )
+    target = _id(host, _OBJECTS.mjOBJ_SITE, "target")
+    host.site_size[target, 0] = _RADII[env_id]
+    return _task(
+        suite_hands.finger_turn,
+        [*parts, *from_spinner("target"), Part("shown")],
+        start=suite_starts.ON_CIRCLE,
+        goal=_RADII[env_id],
+        places=(_sensor(host, "target"), _sensor(host, "tip")),
+        target=target,
+        num_shown=1,
+        own_fields=("site_pos",),
+        drawn=(_body(host, "spinner"),),
+        radius=float(host.geom_size[_id(host, _OBJECTS.mjOBJ_GEOM, "cap1")].sum()),
+        is_apart=True,
+    )
+
+
+def _humanoid(env_id: str, host: Any) -> Task:
+    is_cmu = env_id.startswith("HumanoidCMU")
+    torso, up = ("thorax", 1) if is_cmu else ("torso", 2)
+    sides = ("l", "r") if is_cmu else ("left_", "right_")
+    limbs = [_body(host, side + limb) for side in sides for limb in ("hand", "foot")]
+    head, velocity = _body(host, "head"), _sensor(host, f"{torso}_subtreelinvel")
+    parts = [
+        Part("qpos", 7),
+        Part("xpos", 3 * head + 2, 1),
+        Part("shown"),
+        Part("xmat", 9 * _body(host, torso) + 6, 3),
+        Part("sensordata", velocity, 3),
+    ]
+    if env_id == "HumanoidRunPureState-v1":
+        parts = [Part("qpos")]
+    return _task(
+        suite_humanoids.suite_humanoid,
+        [*parts, Part("qvel")],
+        start=suite_starts.JOINTS,
+        goal=next(speed for name, speed in _HUMANOID_SPEEDS.items() if name in env_id),
+        places=(_body(host, torso), head, velocity, *limbs, up),
+        num_shown=3 * len(limbs),
+        is_apart=True,
+        # random poses have up to 55 contacts, and a body on the ground 74 rows
+        memory={"nconmax": 96, "njmax": 192} if is_cmu else {},
+    )
+
+
 def _lqr(env_id: str, host: Any) -> Task:
     return _task(
         suite_swimmers.lqr,
@@ -193,9 +314,14 @@ def _lqr(env_id: str, host: Any) -> Task:
 # what ids begin with -> the domain's module and its task
 _DOMAINS: dict[str, tuple[str, Callable[[str, Any], Task]]] = {
     "Acrobot": ("acrobot", _acrobot),
+    "BallInCup": ("ball_in_cup", _ball_in_cup),
     "Cartpole": ("cartpole", _cartpole),
+    "Cheetah": ("cheetah", _cheetah),
+    "Finger": ("finger", _finger),
     "Fish": ("fish", _fish),
     "Hopper": ("hopper", _hopper),
+    "HumanoidCMU": ("humanoid_cmu", _humanoid),
+    "Humanoid": ("humanoid", _humanoid),
     "Lqr": ("lqr", _lqr),
     "Pendulum": ("pendulum", _pendulum),
     "PointMass": ("point_mass", _point_mass),

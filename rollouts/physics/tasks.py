@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rollouts.physics.kernels import humanoids, observing, runners, small_tasks, starts
@@ -50,6 +50,10 @@ class SuiteTask:
       target: Geom that each world puts somewhere else; -1: none.
       num_shown: Numbers that the kernel shows, the source "shown" of parts.
       own_fields: Of the model, which each episode draws.
+      drawn, radius: `first`, `second` and `radius` of a `SuiteStart`.
+      is_apart: Whether positions are drawn again while anything touches.
+      num_resting: Substeps without controls before an episode begins.
+      memory: As of `Worlds`, where mujoco_warp's estimate is too little.
     """
 
     goal: float
@@ -57,6 +61,11 @@ class SuiteTask:
     target: int
     num_shown: int = 0
     own_fields: tuple[str, ...] = ()
+    drawn: tuple[int, ...] = ()
+    radius: float = 0.0
+    is_apart: bool = False
+    num_resting: int = 0
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,10 @@ def take_over(env: Any, pool: Any) -> None:
 def test_a_step_is_that_of_the_pool_of_threads(env_id: str) -> None:
     env, pool = make_both(env_id)
     found, expected = env.reset()[0], pool.reset()[0]
-    # starts are drawn in 64 bits there and here, and rounded once; limits of joints are 32-bit
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # starts are drawn in 64 bits there and here, and rounded once; limits of joints are 32-bit.
+    # cheetah's have gone 200 substeps in 32 bits
+    error = 5e-5 if env_id == "CheetahRun-v1" else 1e-6
+    np.testing.assert_allclose(found, expected, atol=error)
     generator = np.random.default_rng(0)
     size = env.single_action_space.shape[0]
 
@@ -104,6 +106,7 @@ def test_autoreset_draws_the_next_start_of_the_pool_of_threads(env_id: str) -> N
 @pytest.mark.parametrize(
     ("env_id", "field"),
     [
+        ("FingerTurnEasy-v1", "site_pos"),
         ("FishSwim-v1", "geom_pos"),
         ("LqrLqr21-v1", "jnt_stiffness"),
         ("ReacherHard-v1", "geom_pos"),
