@@ -152,7 +152,7 @@ class PhysicsPool:
             for name in task.bodies
         )
         suite = task.suite or SuiteTask(0.0, places, -1)
-        self._looks_at = (suite.places, suite.goal)
+        self._looks_at = (suite.places, suite.goal, suite.sizes)
         for name in suite.own_fields:
             fields.have_own(name)
         self._parts = task.observation(shared, places)
@@ -175,8 +175,11 @@ class PhysicsPool:
         )
         self._starts = Starts(self._task, worlds, fields, arrays, self._options.noise_scale)
         columns = {**worlds.state(), **arrays.state(), **fields.state()}
-        if self._task.suite is not None and self._task.suite.target >= 0:
+        suite = self._task.suite
+        if suite is not None and (suite.target >= 0 or suite.moves_geoms):
             columns["geom_xpos"] = wp.to_torch(worlds.data.geom_xpos)
+        if suite is not None and suite.moves_geoms:
+            columns["geom_xmat"] = wp.to_torch(worlds.data.geom_xmat)
         self.states = States(columns, self._kind)
         kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
         # torch made its tensors on a stream of its own

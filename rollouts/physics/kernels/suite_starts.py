@@ -34,7 +34,9 @@ class SuiteStart:
     kind: int
     target: int  # geom, or site of ON_CIRCLE, of the world's body; -1: none
     first: int  # BALL: the first slide's position; ON_CIRCLE: the body, a child of the world's
-    second: int  # BALL: the other's
+    second: int  # BALL: the other's; these, too, are what another kernel says
+    others: wp.array[int]  # more of those
+    held: wp.array[wp.bool]  # (N,): of manipulator
     radius: wp.float64  # ON_CIRCLE: metres
     qpos0: wp.array2d[wp.float64]  # this and fields: one row for all worlds, or one for each
     jnt_type: wp.array[int]
@@ -43,9 +45,18 @@ class SuiteStart:
     jnt_qposadr: wp.array[int]
     jnt_stiffness: wp.array2d[float]
     body_pos: wp.array2d[wp.vec3]
+    body_quat: wp.array2d[wp.quat]
     geom_pos: wp.array2d[wp.vec3]
+    geom_quat: wp.array2d[wp.quat]
+    geom_bodyid: wp.array[int]
     site_pos: wp.array2d[wp.vec3]
     geom_xpos: wp.array2d[wp.vec3]
+    geom_xmat: wp.array2d[wp.mat33]
+    site_xpos: wp.array2d[wp.vec3]
+    site_xmat: wp.array2d[wp.mat33]
+    act: wp.array2d[float]
+    ctrlrange: wp.array2d[wp.vec2]
+    gravity: wp.array[wp.vec3]
 
 
 @wp.func
