@@ -47,7 +47,8 @@ class ModelFields:
     """What `VectorEnv.reset(options={"model": ...})` changes, in mujoco_warp's arrays.
 
     Attributes:
-      draws: (N,) int32: numbers that a start has taken of its stream for fields, before its own.
+      draws: (N,) int32: numbers that a start has taken of its stream so far, fields first.
+      draws_wp: The same memory.
     """
 
     def __init__(self, worlds: Worlds, model_file: str, device: torch.device) -> None:
@@ -59,7 +60,7 @@ class ModelFields:
         self._tensors: dict[str, Tensor] = {}
         self._bounds: dict[str, tuple[Tensor, Tensor]] = {}
         self.draws = torch.zeros(self._num_envs, dtype=torch.int32, device=device)
-        self._draws_wp = wp.from_torch(self.draws)
+        self.draws_wp = wp.from_torch(self.draws)
         # seconds of a substep, in 64 bits
         self.timestep = torch.full(
             (self._num_envs,), worlds.host.opt.timestep, dtype=torch.float64, device=device
@@ -202,7 +203,7 @@ class ModelFields:
 
     def launch_draws(self, clocks: Any, beginning: Any) -> Any:
         """Draws fields of worlds that begin; the counts, for the start."""
-        self._draws_wp.zero_()
+        self.draws_wp.zero_()
         for name in self._overrides:
             if name in self._bounds:
                 low, high = (wp.from_torch(one) for one in self._bounds[name])
@@ -210,6 +211,6 @@ class ModelFields:
                 wp.launch(
                     draw_field,
                     self._num_envs,
-                    [clocks, beginning, low, high, self._draws_wp, values],
+                    [clocks, beginning, low, high, self.draws_wp, values],
                 )
-        return self._draws_wp
+        return self.draws_wp

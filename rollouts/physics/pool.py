@@ -70,6 +70,9 @@ def make_pool(
             task = own_task(model_file, host, options)
         else:
             task = TASKS[env_id] if env_id in TASKS else suite_task(env_id, host)
+        if task.suite is not None:
+            given = {name: size for name, size in memory.items() if size is not None}
+            memory = {**task.suite.memory, **given}
         worlds = Worlds(host, model_file, num_envs, memory)
         columns = OptionArrays(task.options, options, num_envs, device)
         shared = columns.others(options)
@@ -149,7 +152,7 @@ class PhysicsPool:
             for name in task.bodies
         )
         suite = task.suite or SuiteTask(0.0, places, -1)
-        self._looks_at = (suite.places, suite.goal)
+        self._looks_at = (suite.places, suite.goal, suite.sizes)
         for name in suite.own_fields:
             fields.have_own(name)
         self._parts = task.observation(shared, places)
@@ -170,10 +173,13 @@ class PhysicsPool:
         self._sim = worlds.simulation(
             self._frame_skip, wp.from_torch(fields.timestep), *self._looks_at
         )
-        self._starts = Starts(self._task, worlds, fields, self._options.noise_scale)
+        self._starts = Starts(self._task, worlds, fields, arrays, self._options.noise_scale)
         columns = {**worlds.state(), **arrays.state(), **fields.state()}
-        if self._task.suite is not None and self._task.suite.target >= 0:
+        suite = self._task.suite
+        if suite is not None and (suite.target >= 0 or suite.moves_geoms):
             columns["geom_xpos"] = wp.to_torch(worlds.data.geom_xpos)
+        if suite is not None and suite.moves_geoms:
+            columns["geom_xmat"] = wp.to_torch(worlds.data.geom_xmat)
         self.states = States(columns, self._kind)
         kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
         # torch made its tensors on a stream of its own
@@ -334,7 +340,7 @@ class PhysicsPool:
     def _launch_start(self) -> None:
         """Begins episodes of those who are marked, and shows them."""
         arrays, worlds = self.arrays, self._worlds
-        self._starts.launch(arrays, contact_forces=self._contact_forces)
+        self._starts.launch(contact_forces=self._contact_forces)
         worlds.refresh(self._task.after_start)
         self._launch_task(arrays.beginning_wp, is_start=True)
         self._observe(arrays.beginning_wp)

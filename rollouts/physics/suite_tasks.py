@@ -7,67 +7,48 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import mujoco
-
 from rollouts.families.dm_control import control_timestep
-from rollouts.physics.kernels import observing, small_tasks, suite, suite_starts, suite_swimmers
-from rollouts.physics.tasks import Part, SuiteTask, Task
+from rollouts.physics.kernels import (
+    observing,
+    suite,
+    suite_hands,
+    suite_humanoids,
+    suite_starts,
+    suite_swimmers,
+)
+from rollouts.physics.suite_animals import dog, quadruped
+from rollouts.physics.suite_arms import manipulator
+from rollouts.physics.suite_parts import (
+    OBJECTS,
+    body,
+    make_task,
+    number_of,
+    position,
+    sensor,
+    turned,
+)
+from rollouts.physics.tasks import Part, Task
 
-_OBJECTS = mujoco.mjtObj
-_RADII = {"ReacherEasy-v1": 0.05, "ReacherHard-v1": 0.015}  # of the target, metres
+# of the target, metres
+_RADII = {
+    "FingerTurnEasy-v1": 0.07,
+    "FingerTurnHard-v1": 0.03,
+    "ReacherEasy-v1": 0.05,
+    "ReacherHard-v1": 0.015,
+}
 _WALKER_SPEEDS = {"WalkerStand-v1": 0.0, "WalkerWalk-v1": 1.0, "WalkerRun-v1": 8.0}  # m/s
 _HOPPER_SPEEDS = {"HopperStand-v1": 0.0, "HopperHop-v1": 2.0}  # m/s
-
-
-def _task(
-    kernel: Any,
-    observation: list[Part],
-    *,
-    start: int,
-    goal: float = 0.0,
-    places: tuple[int, ...] = (),
-    target: int = -1,
-    num_shown: int = 0,
-    own_fields: tuple[str, ...] = (),
-) -> Task:
-    return Task(
-        kernel,
-        small_tasks.NoOptions,
-        lambda _, __: observation,
-        start=start,
-        after_start="forward",
-        suite=SuiteTask(goal, places, target, num_shown, own_fields),
-    )
-
-
-def _id(host: Any, kind: Any, name: str) -> int:
-    found = int(mujoco.mj_name2id(host, kind, name))
-    assert found >= 0, name
-    return found
-
-
-def _body(host: Any, name: str) -> int:
-    return _id(host, _OBJECTS.mjOBJ_BODY, name)
-
-
-def _sensor(host: Any, name: str) -> int:
-    """Where its numbers are."""
-    return int(host.sensor_adr[_id(host, _OBJECTS.mjOBJ_SENSOR, name)])
-
-
-def _turned(body: int, elements: tuple[int, ...]) -> list[Part]:
-    """Elements of a body's rotation."""
-    return [Part("xmat", 9 * body + element, 1) for element in elements]
+_HUMANOID_SPEEDS = {"Stand": 0.0, "Walk": 1.0, "Run": 10.0}  # m/s
 
 
 def _acrobot(env_id: str, host: Any) -> Task:
-    arms = [_body(host, name) for name in ("upper_arm", "lower_arm")]
+    arms = [body(host, name) for name in ("upper_arm", "lower_arm")]
     # what is horizontal of their z axes, then what is vertical
-    turned = [part for element in (2, 8) for arm in arms for part in _turned(arm, (element,))]
-    target, tip = (_id(host, _OBJECTS.mjOBJ_SITE, name) for name in ("target", "tip"))
-    return _task(
+    rotations = [part for element in (2, 8) for arm in arms for part in turned(arm, (element,))]
+    target, tip = (number_of(host, OBJECTS.mjOBJ_SITE, name) for name in ("target", "tip"))
+    return make_task(
         suite.acrobot,
-        [*turned, Part("qvel")],
+        [*rotations, Part("qvel")],
         start=suite_starts.ANY_ANGLES,
         goal=float(host.site_size[target, 0]),
         places=(target, tip, int("Sparse" in env_id)),
@@ -75,8 +56,8 @@ def _acrobot(env_id: str, host: Any) -> Task:
 
 
 def _point_mass(env_id: str, host: Any) -> Task:
-    target, mass = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "pointmass"))
-    return _task(
+    target, mass = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "pointmass"))
+    return make_task(
         suite.point_mass,
         [Part("qpos"), Part("qvel")],
         start=suite_starts.JOINTS,
@@ -87,9 +68,9 @@ def _point_mass(env_id: str, host: Any) -> Task:
 
 def _cartpole(env_id: str, host: Any) -> Task:
     poles = range(2, host.nbody)
-    parts = [Part("qpos", 0, 1), *(part for body in poles for part in _turned(body, (8, 2)))]
+    parts = [Part("qpos", 0, 1), *(part for body in poles for part in turned(body, (8, 2)))]
     is_balanced = env_id.startswith("CartpoleBalance")
-    return _task(
+    return make_task(
         suite.cartpole_sparse if "Sparse" in env_id else suite.cartpole,
         [*parts, Part("qvel")],
         start=suite_starts.BALANCED if is_balanced else suite_starts.HANGING,
@@ -97,16 +78,16 @@ def _cartpole(env_id: str, host: Any) -> Task:
 
 
 def _pendulum(env_id: str, host: Any) -> Task:
-    pole = _body(host, "pole")
-    parts = [*_turned(pole, (8, 2)), Part("qvel")]
-    return _task(suite.pendulum, parts, start=suite_starts.ANY_ANGLES, places=(pole,))
+    pole = body(host, "pole")
+    parts = [*turned(pole, (8, 2)), Part("qvel")]
+    return make_task(suite.pendulum, parts, start=suite_starts.ANY_ANGLES, places=(pole,))
 
 
 def _reacher(env_id: str, host: Any) -> Task:
-    target, finger = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "finger"))
+    target, finger = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "finger"))
     host.geom_size[target, 0] = _RADII[env_id]
     to_target = Part("geom_xpos", 3 * target, 2, kind=observing.DIFFERENCE, other=3 * finger)
-    return _task(
+    return make_task(
         suite.suite_reacher,
         [Part("qpos"), to_target, Part("qvel")],
         start=suite_starts.TARGET,
@@ -118,24 +99,24 @@ def _reacher(env_id: str, host: Any) -> Task:
 
 
 def _walker(env_id: str, host: Any) -> Task:
-    torso = _body(host, "torso")
-    turned = [part for body in range(1, host.nbody) for part in _turned(body, (0, 2))]
-    return _task(
+    torso = body(host, "torso")
+    rotations = [part for body in range(1, host.nbody) for part in turned(body, (0, 2))]
+    return make_task(
         suite.walker,
-        [*turned, Part("xpos", 3 * torso + 2, 1), Part("qvel")],
+        [*rotations, Part("xpos", 3 * torso + 2, 1), Part("qvel")],
         start=suite_starts.JOINTS,
         goal=_WALKER_SPEEDS[env_id],
-        places=(torso, _sensor(host, "torso_subtreelinvel")),
+        places=(torso, sensor(host, "torso_subtreelinvel")),
     )
 
 
 def _hopper(env_id: str, host: Any) -> Task:
     touches = [
-        Part("sensordata", _sensor(host, name), 1, kind=observing.LOG_1_PLUS)
+        Part("sensordata", sensor(host, name), 1, kind=observing.LOG_1_PLUS)
         for name in ("touch_toe", "touch_heel")
     ]
-    places = (_body(host, "torso"), _body(host, "foot"), _sensor(host, "torso_subtreelinvel"))
-    return _task(
+    places = (body(host, "torso"), body(host, "foot"), sensor(host, "torso_subtreelinvel"))
+    return make_task(
         suite.suite_hopper,
         [Part("qpos", 1), Part("qvel"), *touches],
         start=suite_starts.JOINTS,
@@ -145,16 +126,16 @@ def _hopper(env_id: str, host: Any) -> Task:
 
 
 def _fish(env_id: str, host: Any) -> Task:
-    torso = _body(host, "torso")
+    torso = body(host, "torso")
     # of the root the quaternion is not shown, and what follows are all other joints
-    parts = [Part("qpos", 7), *_turned(torso, (8,))]
+    parts = [Part("qpos", 7), *turned(torso, (8,))]
     if env_id == "FishUpright-v1":
         start, places = suite_starts.FISH, (torso,)
-        return _task(
+        return make_task(
             suite_swimmers.fish_upright, [*parts, Part("qvel")], start=start, places=places
         )
-    target, mouth = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "mouth"))
-    return _task(
+    target, mouth = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "mouth"))
+    return make_task(
         suite_swimmers.fish_swim,
         [*parts, Part("shown"), Part("qvel")],
         start=suite_starts.FISH,
@@ -167,22 +148,123 @@ def _fish(env_id: str, host: Any) -> Task:
 
 
 def _swimmer(env_id: str, host: Any) -> Task:
-    target, nose = (_id(host, _OBJECTS.mjOBJ_GEOM, name) for name in ("target", "nose"))
-    first = _sensor(host, "head_vel")
-    return _task(
+    target, nose = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "nose"))
+    first = sensor(host, "head_vel")
+    return make_task(
         suite_swimmers.suite_swimmer,
         [Part("qpos", 3), Part("shown")],
         start=suite_starts.NEAR_OR_FAR,
         goal=float(host.geom_size[target, 0]),
-        places=(_body(host, "head"), target, first, nose),
+        places=(body(host, "head"), target, first, nose),
         target=target,
         num_shown=2 + (host.nsensordata - first) // 2,
         own_fields=("geom_pos",),
     )
 
 
+def _cheetah(env_id: str, host: Any) -> Task:
+    return make_task(
+        suite.cheetah,
+        [Part("qpos", 1), Part("qvel")],
+        start=suite_starts.LIMITED_JOINTS,
+        goal=10.0,
+        places=(sensor(host, "torso_subtreelinvel"),),
+        # it falls to the ground and comes to rest
+        num_resting=200,
+    )
+
+
+def _ball_in_cup(env_id: str, host: Any) -> Task:
+    target = number_of(host, OBJECTS.mjOBJ_SITE, "target")
+    ball = number_of(host, OBJECTS.mjOBJ_GEOM, "ball")
+    room = host.site_size[target] - host.geom_size[ball, 0]
+    assert room[0] == room[2]
+    return make_task(
+        suite_hands.ball_in_cup,
+        [Part("qpos"), Part("qvel")],
+        start=suite_starts.BALL,
+        goal=float(room[0]),
+        places=(target, body(host, "ball")),
+        drawn=tuple(position(host, name) for name in ("ball_x", "ball_z")),
+        is_apart=True,
+    )
+
+
+def _finger(env_id: str, host: Any) -> Task:
+    def sensed(name: str, kind: int = observing.COPY) -> Part:
+        return Part("sensordata", sensor(host, name), 1, kind=kind)
+
+    def from_spinner(name: str) -> list[Part]:
+        first, other = sensor(host, name), sensor(host, "spinner")
+        return [
+            Part("sensordata", first + axis, 1, kind=observing.DIFFERENCE, other=other + axis)
+            for axis in (0, 2)
+        ]
+
+    velocities = ("proximal_velocity", "distal_velocity", "hinge_velocity")
+    parts = [
+        *(sensed(name) for name in ("proximal", "distal")),
+        *from_spinner("tip"),
+        *(sensed(name) for name in velocities),
+        *(sensed(name, observing.LOG_1_PLUS) for name in ("touchtop", "touchbottom")),
+    ]
+    if env_id == "FingerSpin-v1":
+        hinge = number_of(host, OBJECTS.mjOBJ_JOINT, "hinge")
+        host.dof_damping[host.jnt_dofadr[hinge]] = 0.03
+        return make_task(
+            suite_hands.finger_spin,
+            parts,
+            start=suite_starts.JOINTS,
+            places=(sensor(host, "hinge_velocity"),),
+            is_apart=True,
+        )
+    target = number_of(host, OBJECTS.mjOBJ_SITE, "target")
+    host.site_size[target, 0] = _RADII[env_id]
+    return make_task(
+        suite_hands.finger_turn,
+        [*parts, *from_spinner("target"), Part("shown")],
+        start=suite_starts.ON_CIRCLE,
+        goal=_RADII[env_id],
+        places=(sensor(host, "target"), sensor(host, "tip")),
+        target=target,
+        num_shown=1,
+        own_fields=("site_pos",),
+        drawn=(body(host, "spinner"),),
+        radius=float(host.geom_size[number_of(host, OBJECTS.mjOBJ_GEOM, "cap1")].sum()),
+        is_apart=True,
+    )
+
+
+def _humanoid(env_id: str, host: Any) -> Task:
+    is_cmu = env_id.startswith("HumanoidCMU")
+    torso, up = ("thorax", 1) if is_cmu else ("torso", 2)
+    sides = ("l", "r") if is_cmu else ("left_", "right_")
+    limbs = [body(host, side + limb) for side in sides for limb in ("hand", "foot")]
+    head, velocity = body(host, "head"), sensor(host, f"{torso}_subtreelinvel")
+    parts = [
+        Part("qpos", 7),
+        Part("xpos", 3 * head + 2, 1),
+        Part("shown"),
+        Part("xmat", 9 * body(host, torso) + 6, 3),
+        Part("sensordata", velocity, 3),
+    ]
+    if env_id == "HumanoidRunPureState-v1":
+        parts = [Part("qpos")]
+    return make_task(
+        suite_humanoids.suite_humanoid,
+        [*parts, Part("qvel")],
+        start=suite_starts.JOINTS,
+        goal=next(speed for name, speed in _HUMANOID_SPEEDS.items() if name in env_id),
+        places=(body(host, torso), head, velocity, *limbs, up),
+        num_shown=3 * len(limbs),
+        is_apart=True,
+        # random poses have up to 55 contacts, and a body on the ground 74 rows
+        memory={"nconmax": 96, "njmax": 192} if is_cmu else {},
+    )
+
+
 def _lqr(env_id: str, host: Any) -> Task:
-    return _task(
+    return make_task(
         suite_swimmers.lqr,
         [Part("qpos"), Part("qvel")],
         start=suite_starts.SPRINGS,
@@ -193,12 +275,20 @@ def _lqr(env_id: str, host: Any) -> Task:
 # what ids begin with -> the domain's module and its task
 _DOMAINS: dict[str, tuple[str, Callable[[str, Any], Task]]] = {
     "Acrobot": ("acrobot", _acrobot),
+    "BallInCup": ("ball_in_cup", _ball_in_cup),
     "Cartpole": ("cartpole", _cartpole),
+    "Cheetah": ("cheetah", _cheetah),
+    "Dog": ("dog", dog),
+    "Finger": ("finger", _finger),
     "Fish": ("fish", _fish),
     "Hopper": ("hopper", _hopper),
+    "HumanoidCMU": ("humanoid_cmu", _humanoid),
+    "Humanoid": ("humanoid", _humanoid),
     "Lqr": ("lqr", _lqr),
+    "Manipulator": ("manipulator", manipulator),
     "Pendulum": ("pendulum", _pendulum),
     "PointMass": ("point_mass", _point_mass),
+    "Quadruped": ("quadruped", quadruped),
     "Reacher": ("reacher", _reacher),
     "Swimmer": ("swimmer", _swimmer),
     "Walker": ("walker", _walker),

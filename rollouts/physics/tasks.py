@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rollouts.physics.kernels import humanoids, observing, runners, small_tasks, starts
@@ -46,10 +46,18 @@ class SuiteTask:
     """What a task of the DeepMind Control Suite has beside a `Task`'s.
 
     Attributes:
-      goal, places: `goal`, and `first` to `others` of a `Simulation`.
+      goal, places, sizes: `goal`, `first` to `others`, and `sizes` of a `Simulation`.
       target: Geom that each world puts somewhere else; -1: none.
       num_shown: Numbers that the kernel shows, the source "shown" of parts.
       own_fields: Of the model, which each episode draws.
+      drawn, radius: `first`, `second`, `others`, and `radius` of a `SuiteStart`.
+      begin, draw, finish: Kernels like `draw_suite` of `kernels/suite_starts.py`: before it, in its
+        place, and after it; None: nothing, itself, nothing.
+      place: Such a kernel that sees where positions that were drawn put bodies; None: none.
+      moves_geoms: Whether starts move geoms that no joint does, beside `target`.
+      is_apart: Whether positions are drawn again while anything touches.
+      num_resting: Substeps without controls before an episode begins.
+      memory: As of `Worlds`, where mujoco_warp's estimate is too little.
     """
 
     goal: float
@@ -57,6 +65,17 @@ class SuiteTask:
     target: int
     num_shown: int = 0
     own_fields: tuple[str, ...] = ()
+    drawn: tuple[int, ...] = ()
+    radius: float = 0.0
+    is_apart: bool = False
+    num_resting: int = 0
+    sizes: tuple[float, ...] = ()
+    begin: Any = None
+    draw: Any = None
+    finish: Any = None
+    place: Any = None
+    moves_geoms: bool = False
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +90,8 @@ class Task:
       bodies: Names of the bodies that the kernel looks at; "option:NAME": what that option says.
       contact_weight: Option that weighs contact forces; "" where the task reads none.
       after_start: What is computed of a start before it is observed: "nothing" where positions and
-        velocities are all, "kinematics" for places of bodies, "forward" for the rest.
+        velocities are all, "kinematics" for places of bodies, "forward" for the rest, "unactuated"
+        for that without actuators.
       infos: Parts that come as infos, where the kernel writes none.
       keyframe: That episodes begin with; -1: the model's own positions, at rest.
       frame_skip: Substeps of a step where the option is 0.

@@ -46,6 +46,8 @@ _FAULTS = {
     3: "was stepped after its episode had ended, with autoreset disabled: what it shows stayed. "
     "Reset it by reset(options={{'reset_mask': ...}})",
     4: "got a reward from its function that is not finite: its episode was cut off there",
+    5: "found no start in which nothing touches, in 1000 draws: it begins with the last. Sizes or "
+    "ranges of its model may leave none",
 }
 
 

@@ -13,9 +13,10 @@ import mujoco_warp
 import numpy as np
 import torch
 import warp as wp
-from mujoco_warp import OverflowType
+from mujoco_warp import DisableBit, OverflowType
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.physics.kernels.contacts import align_with_capsules
 from rollouts.physics.kernels.own_models import clear_rows, put_keyframe
 from rollouts.physics.kernels.structs import Simulation
 from rollouts.physics.tasks import CONTACT_FORCES
@@ -30,6 +31,16 @@ _STATE = (
     *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "ctrl"),
     *("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
 )
+
+
+_PLANE, _CAPSULE = int(mujoco.mjtGeom.mjGEOM_PLANE), int(mujoco.mjtGeom.mjGEOM_CAPSULE)
+
+
+def _align_contacts(model: Any, data: Any) -> None:
+    """Part of mujoco_warp's collision detection."""
+    found, of = data.contact, [model.geom_type, data.geom_xmat]
+    inputs = [data.nacon, found.worldid, found.geom, *of, found.frame]
+    wp.launch(align_with_capsules, data.naconmax, inputs)
 
 
 def read_model(path: str) -> Any:
@@ -81,6 +92,8 @@ class Worlds:
             ) from error
         # the pool tells
         self.model.opt.warn_overflow = 0
+        if {_PLANE, _CAPSULE} <= {*host.geom_type.tolist()}:
+            self.model.callback.contactfilter = _align_contacts
         self._flat: dict[str, Any] = {}
 
     def make_data(self) -> Any:
@@ -135,14 +148,20 @@ class Worlds:
         return {name: wp.to_torch(getattr(data, name)) for name in _STATE}
 
     def simulation(
-        self, frame_skip: int, timestep: Any, places: tuple[int, ...], goal: float
+        self,
+        frame_skip: int,
+        timestep: Any,
+        places: tuple[int, ...],
+        goal: float,
+        sizes: tuple[float, ...],
     ) -> Any:
         """What kernels of ours read; `timestep` (N,) are seconds of a substep."""
         sim, data = Simulation(), self.data
         sim.timestep, sim.frame_skip = timestep, frame_skip
         sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
         sim.others = wp.array(places[3:], dtype=int)
-        sim.goal = goal
+        sim.goal, sim.sizes = goal, wp.array(sizes, dtype=float)
+        sim.body_rootid = self.model.body_rootid
         sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
         for name in (
             "qpos",
@@ -154,6 +173,9 @@ class Worlds:
             "geom_xpos",
             "xmat",
             "geom_xmat",
+            "site_xmat",
+            "cvel",
+            "subtree_com",
             "sensordata",
         ):
             setattr(sim, name, getattr(data, name))
@@ -214,3 +236,9 @@ class Worlds:
             mujoco_warp.fwd_kinematics(self.model, self.data)
         elif what == "forward":
             mujoco_warp.forward(self.model, self.data)
+        elif what == "unactuated":
+            # mujoco_warp looks at its options when it launches
+            flags = self.model.opt.disableflags
+            self.model.opt.disableflags = flags | DisableBit.ACTUATION
+            mujoco_warp.forward(self.model, self.data)
+            self.model.opt.disableflags = flags

@@ -36,11 +36,17 @@ def draw(env: Any, generator: torch.Generator) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "env_id", ("InvertedPendulum-v5", "Hopper-v5", "Humanoid-v5", "WalkerWalk-v1")
+    "env_id",
+    (
+        *("InvertedPendulum-v5", "Hopper-v5", "Humanoid-v5", "WalkerWalk-v1"),
+        # loops in the graph: draws until nothing touches, and 200 substeps of rest
+        *("CheetahRun-v1", "FingerTurnHard-v1", "HumanoidRun-v1"),
+    ),
 )
 def test_a_graphs_steps_are_those_of_the_cpu(env_id: str) -> None:
     env, cpu = make_both(env_id, max_episode_steps=3)
-    torch.testing.assert_close(env.reset()[0].cpu(), cpu.reset()[0], atol=1e-6, rtol=1e-6)
+    error = 5e-5 if env_id == "CheetahRun-v1" else 1e-6
+    torch.testing.assert_close(env.reset()[0].cpu(), cpu.reset()[0], atol=error, rtol=error)
     generator = torch.Generator().manual_seed(0)
     for _ in range(8):
         actions = draw(env, generator)

@@ -23,6 +23,7 @@ NOT_FINITE = wp.constant(1)
 OVERFLOW = wp.constant(2)
 ENDED = wp.constant(3)
 REWARD = wp.constant(4)
+NO_START = wp.constant(5)
 
 # beyond it MuJoCo, too, takes a number for bad (mjMAXVAL)
 _LARGEST = wp.constant(1.0e10)

@@ -11,6 +11,7 @@ SINE = wp.constant(2)
 COSINE = wp.constant(3)
 DIFFERENCE = wp.constant(4)
 LOG_1_PLUS = wp.constant(5)
+ASINH = wp.constant(6)
 
 
 @wp.kernel
@@ -44,6 +45,9 @@ def observe_part(
         value = value - source[w, other + i]
     elif kind == LOG_1_PLUS:
         value = wp.log(1.0 + value)
+    elif kind == ASINH:
+        size = wp.abs(value)
+        value = wp.sign(value) * wp.log(size + wp.sqrt(size * size + 1.0))
     if broken[w]:
         value = 0.0
     obs[w, at + i] = value

@@ -17,6 +17,7 @@ class Simulation:
     third: int
     others: wp.array[int]  # more of those
     goal: float  # a task's own number
+    sizes: wp.array[float]  # more of those
     qpos0: wp.array2d[float]  # one row for all worlds, or one for each
     body_mass: wp.array2d[float]
     qpos: wp.array2d[float]
@@ -28,6 +29,10 @@ class Simulation:
     geom_xpos: wp.array2d[wp.vec3]
     xmat: wp.array2d[wp.mat33]
     geom_xmat: wp.array2d[wp.mat33]
+    site_xmat: wp.array2d[wp.mat33]
+    cvel: wp.array2d[wp.spatial_vector]
+    subtree_com: wp.array2d[wp.vec3]
+    body_rootid: wp.array[int]
     sensordata: wp.array2d[float]
     cfrc_ext: wp.array2d[float]  # (N, 6 * nbody)
     ten_length: wp.array2d[float]

@@ -216,3 +216,19 @@ def suite_hopper(
     else:
         reward = reward * ((small_control(sim, w) + 4.0) / 5.0)
     put_outcome(outcome, w, reward, False)
+
+
+@wp.kernel
+def cheetah(
+    options: NoOptions,
+    sim: Simulation,
+    outcome: Outcome,
+    marked: wp.array[wp.bool],
+    is_start: bool,
+):
+    """`sim.goal`: m/s. `first`: the velocity's sensor."""
+    w = wp.tid()
+    if not marked[w] or is_start:
+        return
+    slow = beyond(sim.sensordata[w, sim.first], sim.goal, _INF)
+    put_outcome(outcome, w, linear(slow / sim.goal, 0.0), False)
