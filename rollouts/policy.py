@@ -113,9 +113,12 @@ class TorchPolicy:
         state = self.module.state_dict()
         return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in state.items()}
 
-    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
+    def load_weights(self, weights: Mapping[str, Array | Tensor], version: int) -> None:
         """Copies `weights` into the module, which must have the same names and shapes."""
-        state = {name: as_tensor(np.asarray(array)) for name, array in weights.items()}
+        state = {
+            name: value if isinstance(value, Tensor) else as_tensor(np.asarray(value))
+            for name, value in weights.items()
+        }
         self.module.load_state_dict(state)
         self.policy_version = version
 

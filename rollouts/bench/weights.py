@@ -4,6 +4,8 @@
 Ways of sending the same model take turns in one Ray session: ours with each option, a pickled
 `state_dict` and a plain `ray.put(state_dict)`. Of each model a frozen half and the other half,
 which changes as after a step of Adam, are published again and again.
+
+With --from-learner: weights of a learner that is an actor, until the last of two workers acts.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import ray as _typed_ray
 import torch
 from torch import Tensor
 
+from rollouts.bench import learner_weights
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.ray_session import RaySession
 from rollouts.cluster.ray_weights import ray_offer
@@ -67,11 +70,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m rollouts.bench.weights", description=__doc__)
     parser.add_argument("--mb", type=float, nargs="+", default=[1, 200], help="sizes of models")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--from-learner", action="store_true", help="from an actor to workers")
     args = parser.parse_args()
     torch.set_num_threads(1)
     session = RaySession(None, Bundles(num_cpus=1, count=1))
     try:
         for megabytes in args.mb:
+            if args.from_learner:
+                learner_weights.print_table(megabytes, args.repeats)
+                continue
             _print(megabytes, _measure(megabytes, args.repeats))
     finally:
         session.close()

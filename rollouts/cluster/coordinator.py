@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from rollouts.batch import RolloutBatch
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.first_config import first_config
+from rollouts.cluster.start import start_runner
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
 from rollouts.distributed.device_options import check_device, transport_of
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.lag import LagRule, SyncMode
-from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.options import (
     MOVED_KEYWORDS,
     CollectOptions,
@@ -25,10 +25,8 @@ from rollouts.distributed.options import (
     Placement,
     QueueLimits,
 )
-from rollouts.distributed.runner import Runner
 from rollouts.distributed.statistics import SharedStatistics
 from rollouts.distributed.taking import Taken, Taking
-from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
 from rollouts.distributed.worker import MakePolicy, WorkerConfig
@@ -36,7 +34,6 @@ from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
 from rollouts.pool.statistics import RunningStatistics
 from rollouts.support import at_exit
-from rollouts.support.extras import needs
 from rollouts.support.moved_keywords import explains_moved
 
 if TYPE_CHECKING:
@@ -165,7 +162,18 @@ class RolloutCoordinator:
         self._taking = Taking(lag)
         self._statistics = SharedStatistics()
         self._close_lock = threading.Lock()
-        self._runner = self._start(config, make_policy, rules, collect, inference, ray_address)
+        self._runner = start_runner(
+            config,
+            make_policy,
+            num_workers=num_workers,
+            rules=rules,
+            bundles=self._bundles,
+            collect=collect,
+            inference=inference,
+            store=self._weights,
+            weights=weights,
+            ray_address=ray_address,
+        )
 
     def _make_store(
         self, config: WorkerConfig, collect: CollectOptions, transport: WeightTransport
@@ -173,45 +181,6 @@ class RolloutCoordinator:
         """Checks the environment, and makes the store of its policy's weights."""
         checks.check_env(config, collect)
         return WeightStore(offer_by_ray if self.num_workers else local_offer, transport)
-
-    def _start(
-        self,
-        config: WorkerConfig,
-        make_policy: MakePolicy,
-        rules: FleetRules,
-        collect: CollectOptions,
-        inference: Inference | None,
-        ray_address: str | None,
-    ) -> Runner:
-        """Starts what collects: the workers, or nothing where this process does it."""
-        if self.num_workers == 0:
-            return LocalRunner(
-                config,
-                make_policy,
-                make_collector=collect.make_collector,
-                weights=self._weights,
-                capacity=rules.queue.max_queued_fragments,
-                lag=rules.lag,
-            )
-        # only here is Ray needed
-        with needs("ray", "a RolloutCoordinator with num_workers above 0"):
-            from rollouts.cluster.ray_runner import RayRunner
-        # elsewhere it may need a GPU that is not here, or unknown spaces
-        needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
-        if collect.make_collector is None and collect.make_env is None and not needs_gpu:
-            try_policy(make_policy, config)
-        return RayRunner(
-            config,
-            self.num_workers,
-            make_policy,
-            collect.make_collector,
-            ray_address=ray_address,
-            bundles=self._bundles,
-            inference=inference,
-            weights=self._weights,
-            rules=rules,
-            tensor_transport=transport_of(collect),
-        )
 
     def publish_weights(self, weights: Mapping[str, Array | Tensor]) -> int:
         """Offers new weights, which workers take over before their next fragment.
@@ -222,6 +191,32 @@ class RolloutCoordinator:
           The version, counted from weights.first_version: `policy_version` in the batches.
         """
         version = self._weights.publish(weights, self._statistics.common)
+        self._runner.published()
+        return version
+
+    def publish_from(
+        self, learner: Any, method: str = "weights", *, timeout_s: float | None = 60.0
+    ) -> int:
+        """Does what `publish_weights` does with weights of a learner's actor, past this process.
+
+        The learner copies them in its turn among the calls that it was given. They are kept in the
+        object store of its node, and outlive the learner's process there; with
+        `weights.tensor_transport` they also go directly from its process to each worker.
+
+        Args:
+          learner: Handle of an actor.
+          method: Of the learner, without arguments: returns what `publish_weights` takes.
+          timeout_s: Seconds to wait for the learner; None waits for ever.
+        Returns:
+          The version, as `publish_weights`.
+        Raises:
+          TimeoutError: The learner was busy. LearnerError: It died, or `method` raised.
+          SpecError: It is no actor, has no such method, or that returned no weights.
+          Whatever is raised, the version before stays the newest.
+        """
+        take = self._runner.weights_of(learner, method, timeout_s)
+        source = (learner._actor_id, method)
+        version = self._weights.publish_from(source, take, self._statistics.common)
         self._runner.published()
         return version
 
@@ -352,6 +347,8 @@ class RolloutCoordinator:
           workers_wait_s  seconds that running workers waited for the learner, all together
           policy_version  the newest published
           weights_bytes   of all published weights, as they were stored
+          weight_pulls    {way: n}: how workers got weights, "object_store" or "direct", in the
+                          fragments that were produced
           policy_lag      {"min", "mean", "max"} in versions, of the last batch's steps when it was
                           taken; None before the first
           policy_lag_histogram  {lag: env-steps delivered}; 256 stands for any lag above, too

@@ -4,13 +4,15 @@
 Ray's own Gloo transport (of 2.60) cannot serve workers that come and go: all actors of a group have
 to be there when it is made, an actor is in one group at most, and where a sender dies Ray kills the
 receiver too, as it cannot abort a transfer. Here each transfer has a group of its own, of its two
-ends. The sender's process hosts the store where they meet; a transfer that fails leaves nothing.
+ends, and a thread of the sender's: one whose receiver died waits for it alone. The sender's process
+hosts the store where they meet; a transfer that fails leaves nothing.
 
 Imported only where somebody asked for it: needs torch and a Ray that has `ray.experimental.rdt`.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import uuid
@@ -32,8 +34,12 @@ from torch import Tensor
 ray: Any = _typed_ray
 _dist: Any = dist
 
+_log = logging.getLogger(__name__)
+
 # under which Ray knows it
 NAME = "ROLLOUTS_GLOO"
+# of the threads that send
+THREAD = "rollouts-gloo-send"
 
 _SENDER, _RECEIVER = 0, 1  # ranks
 _TAG = 0
@@ -55,7 +61,7 @@ class Meeting(CommunicatorMetadata):
 
 
 class PairwiseGloo(TensorTransportManager):
-    """One per process; Ray makes its transfers one after the other, on a thread of their own."""
+    """One per process; Ray asks for its transfers one after the other, on a thread of their own."""
 
     def __init__(self) -> None:
         """Opens nothing yet."""
@@ -103,22 +109,17 @@ class PairwiseGloo(TensorTransportManager):
     def send_multiple_tensors(
         self, tensors: list[Tensor], tensor_transport_metadata: Any, communicator_metadata: Any
     ) -> None:
-        """Sends, and waits until the receiver has all.
+        """Begins to send; returns at once.
 
-        Raises:
-          RuntimeError: The receiver died or took too long.
+        The thread of Ray's that calls must not wait: other receivers' transfers are behind this.
         """
-        self._open_store()
-        name = communicator_metadata.name
-        try:
-            group = _meet(name, self._store, _SENDER, self._address[0])
-            for one in tensors:
-                if one.numel():
-                    group.send([one.detach()], _RECEIVER, _TAG).wait()
-            # a group that ends early would take with it what is still on its way
-            group.recv([torch.zeros(1, dtype=torch.uint8)], _RECEIVER, _TAG).wait()
-        finally:
-            self._forget(name)
+        host, port = self._open_store()
+        threading.Thread(
+            target=_send,
+            args=(list(tensors), communicator_metadata.name, host, port),
+            name=THREAD,
+            daemon=True,
+        ).start()
 
     def recv_multiple_tensors(
         self,
@@ -135,13 +136,7 @@ class PairwiseGloo(TensorTransportManager):
         meta, name = tensor_transport_metadata, communicator_metadata.name  # StoredTensors, Meeting
         # torch tries a store that is gone for twice its timeout
         socket.create_connection((meta.store_host, meta.store_port), _timeout_s()).close()
-        store = _dist.TCPStore(
-            host_name=meta.store_host,
-            port=meta.store_port,
-            is_master=False,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=_timeout_s()),
-        )
+        store = _enter_store(meta.store_host, meta.store_port)
         group = _meet(name, store, _RECEIVER, ray.util.get_node_ip_address())
         tensors = target_buffers or [
             torch.empty(shape, dtype=dtype) for shape, dtype in meta.tensor_meta
@@ -180,12 +175,6 @@ class PairwiseGloo(TensorTransportManager):
                 self._address = (host, port)
             return self._address
 
-    def _forget(self, name: str) -> None:
-        """Removes what the ends of a transfer wrote into the store."""
-        for key in self._store.list_keys():
-            if name in key:
-                self._store.delete_key(key)
-
 
 def register() -> None:
     """Tells Ray of the transport; actors that are called with it learn of it from Ray. Idempotent.
@@ -198,6 +187,36 @@ def register() -> None:
 
     if NAME not in util.transport_manager_info:
         register_tensor_transport(NAME, ["cpu"], PairwiseGloo, Tensor)
+
+
+def _send(tensors: list[Tensor], name: str, host: str, port: int) -> None:
+    """Sends, and waits until the receiver has all; it says of itself what went wrong."""
+    # not the process's own: who waits in a store keeps others out of it
+    store = _enter_store(host, port)
+    try:
+        group = _meet(name, store, _SENDER, host)
+        for one in tensors:
+            if one.numel():
+                group.send([one.detach()], _RECEIVER, _TAG).wait()
+        # a group that ends early would take with it what is still on its way
+        group.recv([torch.zeros(1, dtype=torch.uint8)], _RECEIVER, _TAG).wait()
+    except RuntimeError as error:
+        _log.info("the receiver of tensors died or took too long: %s", error)
+    finally:
+        # what the ends wrote there
+        for key in store.list_keys():
+            if name in key:
+                store.delete_key(key)
+
+
+def _enter_store(host: str, port: int) -> Any:
+    return _dist.TCPStore(
+        host_name=host,
+        port=port,
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=_timeout_s()),
+    )
 
 
 def _meet(name: str, store: Any, rank: int, host: str) -> Any:

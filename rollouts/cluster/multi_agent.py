@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import MultiAgentRollout
 from rollouts.cluster.coordinator import RolloutCoordinator, offer_by_ray
@@ -14,6 +14,7 @@ from rollouts.distributed.options import CollectOptions
 from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightStore, local_offer
 from rollouts.distributed.worker import WorkerConfig
+from rollouts.errors import ProtocolError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +60,15 @@ class MultiAgentCoordinator(RolloutCoordinator):
           SpecError: a policy is unknown.
         """
         return super().publish_weights(weights)  # type: ignore[arg-type]
+
+    def publish_from(
+        self, learner: Any, method: str = "weights", *, timeout_s: float | None = 60.0
+    ) -> int:
+        """Raises ProtocolError: weights are published by policy, with `publish_weights`."""
+        raise ProtocolError(
+            "publish_from() of a MultiAgentCoordinator, expected publish_weights() with a dict of "
+            "policy -> weights"
+        )
 
     def get(  # type: ignore[override]
         self, num_fragments: int = 1, timeout_s: float | None = None

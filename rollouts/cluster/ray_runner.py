@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.hand_over import Transfer, check_learner, ray_transport, wait_until_told
 from rollouts.cluster.inference import InferenceServer
+from rollouts.cluster.learner_weights import LearnerWeights, check_source
 from rollouts.cluster.ray_session import RaySession, check_connected
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.options import Inference
 from rollouts.distributed.supervisor import Supervisor
-from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.weight_transport import WeightTransport
+from rollouts.distributed.weights import TakeSnapshot, WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig
 from rollouts.learner.fragment import FragmentHandle
 
@@ -39,6 +42,7 @@ class RayRunner(Supervisor):
         weights: WeightStore,
         rules: FleetRules,
         tensor_transport: TensorTransport = "object_store",
+        weight_transport: WeightTransport = WeightTransport(),
     ) -> None:
         """Starts Ray or joins it, then everything else; waits for none of the actors.
 
@@ -53,10 +57,16 @@ class RayRunner(Supervisor):
           weights: Where the newest weights are.
           rules: See FleetRules.
           tensor_transport: See `CollectOptions`; not "auto".
+          weight_transport: Of weights that come from a learner's actor.
         """
         self._tensor_transport = tensor_transport
         transport = ray_transport(tensor_transport)
         self._store = weights
+        way = weight_transport.tensor_transport
+        if way == "auto" or inference is not None:
+            # what serves all workers fetches weights itself
+            way = tensor_transport
+        self._learner_weights = LearnerWeights(weight_transport, way)
         self._server: InferenceServer | None = None
         self._session = RaySession(
             ray_address,
@@ -75,7 +85,9 @@ class RayRunner(Supervisor):
                     num_gpus=inference.num_gpus,
                 )
                 make_policy = self._server.make_remote_policy
-            launch = self._session.launcher(make_policy, make_collector, transport)
+            launch = self._session.launcher(
+                make_policy, make_collector, transport, self._learner_weights.transport
+            )
             super().__init__(
                 config, num_workers, launch, weights=weights, rules=rules, check=check_connected
             )
@@ -88,6 +100,11 @@ class RayRunner(Supervisor):
         if self._server is not None and self._store.latest is not None:
             self._server.offer(self._store.latest)
         super().published()
+
+    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshot:
+        """See `RolloutCoordinator.publish_from`."""
+        check_source(learner, method)
+        return partial(self._learner_weights.take, learner, method, timeout_s)
 
     def hand_over(
         self, learner: Any, num_fragments: int, timeout_s: float | None
@@ -109,6 +126,7 @@ class RayRunner(Supervisor):
 
     def close(self) -> None:
         """Ends the workers and the inference server, and Ray if it was started here. Idempotent."""
+        self._learner_weights.close()
         super().close()
         self._close_ray()
 

@@ -19,6 +19,7 @@ import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.ray_address import check_address
+from rollouts.cluster.weight_sender import Sender
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
 from rollouts.distributed.worker_failure import WorkerFailure
@@ -96,6 +97,7 @@ class RaySession:
         make_policy: MakePolicy,
         make_collector: MakeCollector | None,
         transport: str | None = None,
+        weights_transport: str | None = None,
     ) -> Callable[[WorkerConfig], ActorHandle]:
         """Returns a function that starts one actor; it does not wait for it.
 
@@ -103,15 +105,17 @@ class RaySession:
           make_policy: See `RolloutWorker`.
           make_collector: See `RolloutWorker`.
           transport: Ray's name of how tensors leave the actor; None for the object store.
+          weights_transport: Ray's name of how weights come from a learner's actor.
         Raises:
           Exception: make_policy or make_collector cannot be pickled.
         """
         # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
         options = self._bundles.actor_options()
-        if transport is not None:
+        has_transport = not (transport is None and weights_transport is None)
+        if has_transport:
             options["enable_tensor_transport"] = True
         actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class(() if transport is None else _TRANSPORT_MODULES)
+            _make_host_class(_TRANSPORT_MODULES if has_transport else ())
         )
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
@@ -123,9 +127,11 @@ class RaySession:
             with connected():
                 actor = actor_class.options(**self.place(config.worker_id))
                 started = actor.remote(sys_path, recipe, pickled)
-                return (
-                    ActorHandle(started) if transport is None else DirectHandle(started, transport)
-                )
+                if has_transport:
+                    tell_of_transports(started)
+                if transport is None:
+                    return ActorHandle(started)
+                return DirectHandle(started, transport)
 
         return launch
 
@@ -173,6 +179,7 @@ class ActorHandle:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
+        self._weights = Sender(actor)
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
@@ -185,6 +192,7 @@ class ActorHandle:
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
         """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
         with connected():
+            self._weights.send(offer)
             # two return values: the driver reads the first and never pulls the second
             info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
             return info_ref.future(), RemotePayload(batch_ref)
@@ -201,13 +209,13 @@ class DirectHandle(ActorHandle):
     def __init__(self, actor: Any, transport: str) -> None:
         super().__init__(actor)
         self._transport = transport
-        tell_of_transports(actor)
 
     def collect(
         self, offer: WeightOffer
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
         """Does what `ActorHandle.collect` does; of a dead worker, the future says so."""
         with connected():
+            self._weights.send(offer)
             collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
             try:
                 # Ray looks here whether the actor knows the transport
@@ -262,6 +270,11 @@ def _make_host_class(imports: tuple[str, ...] = ()) -> type:
                 return self._worker.describe()
 
             return guarded(start)
+
+        def keep_weights(self, name: str, buffer: Any, live: list[str]) -> None:
+            from rollouts.cluster.ray_weights import keep
+
+            keep(name, buffer, live)
 
         def collect(self, offer: Any) -> Any:
             from rollouts.distributed.worker_failure import WorkerFailure, guarded

@@ -23,12 +23,7 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
     """Raises SpecError where a value is unknown, or the two contradict each other."""
     if device is not None:
         check_one_of("collect.device", device, get_args(Device))
-    if str(tensor_transport) == "nccl":
-        raise SpecError(
-            "collect.tensor_transport is 'nccl', whose transfers Ray cannot abort: it would kill "
-            "the learner with every worker that dies; expected 'nixl', 'cuda_ipc' or 'object_store'"
-        )
-    check_one_of("collect.tensor_transport", tensor_transport, get_args(TensorTransport))
+    check_name("collect.tensor_transport", tensor_transport)
     if device is None and tensor_transport not in ("auto", "object_store"):
         raise SpecError(
             f"collect.tensor_transport is {tensor_transport!r} without collect.device: fragments "
@@ -40,6 +35,16 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
             "collect.tensor_transport is 'cuda_ipc' with device='cpu-emulation', expected "
             "'object_store' or 'gloo': there is no GPU"
         )
+
+
+def check_name(field: str, tensor_transport: TensorTransport) -> None:
+    """Raises SpecError where a transport is unknown, or none that a learner outlives."""
+    if str(tensor_transport) == "nccl":
+        raise SpecError(
+            f"{field} is 'nccl', whose transfers Ray cannot abort: it would kill the learner with "
+            "every worker that dies; expected 'nixl', 'cuda_ipc' or 'object_store'"
+        )
+    check_one_of(field, tensor_transport, get_args(TensorTransport))
 
 
 def transport_of(collect: CollectOptions) -> TensorTransport:

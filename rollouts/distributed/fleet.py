@@ -81,6 +81,7 @@ class Fleet:
         self._num_requested = self._restarts = 0
         self._interrupted: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._weight_pulls: Counter[str] = Counter()
 
     @property
     def in_flight(self) -> int:
@@ -175,6 +176,7 @@ class Fleet:
             "restarts": self._restarts,
             "failures": dict(self._failures),
             "workers_wait_s": self._idle.seconds,
+            "weight_pulls": dict(self._weight_pulls),
             "workers": [slot.as_dict() for slot in self._slots],
         }
 
@@ -241,6 +243,7 @@ class Fleet:
         self._complete(slot)
         slot.num_fragments += 1
         slot.num_steps += result.info.num_steps
+        self._weight_pulls.update(result.info.weight_pulls)
         slot.failures_in_row = 0
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from rollouts.distributed.weights import TakeSnapshot
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 
@@ -21,6 +22,8 @@ class Runner(Protocol):
     def hand_over(
         self, learner: Any, num_fragments: int, timeout_s: float | None
     ) -> list[FragmentHandle]: ...
+
+    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshot: ...
 
     def published(self) -> None: ...
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.checks import flag, whole_number
+from rollouts.distributed.device_options import TensorTransport, check_name
 from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Array = NDArray[Any]
+
+# how a worker got weights: from the learner's process, or through Ray's object store
+Way = Literal["direct", "object_store"]
 
 # bits of +infinity, by the name of the 16-bit type
 _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
@@ -38,11 +42,16 @@ class WeightTransport:
       delta: Store only the arrays that differ from the version before, beside those that do not.
         Pays where part of the model is frozen; costs one comparison of each such array.
       first_version: Number of the first published weights; a resumed run goes on counting.
+      tensor_transport: How weights of `RolloutCoordinator.publish_from` go from a learner's actor
+        to the workers, see `CollectOptions.tensor_transport`; "auto" for the way of fragments.
+        Whatever it is, they are in the object store, too, for workers that a transfer fails for,
+        as after the learner's death.
     """
 
     dtype: str | None = None
     delta: bool = False
     first_version: int = 1
+    tensor_transport: TensorTransport = "auto"
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range, DTypeError where `delta` is no bool."""
@@ -51,6 +60,7 @@ class WeightTransport:
                 f"weights.dtype is {self.dtype!r}, expected None or one of {list(_INFINITY)}"
             )
         flag("weights.delta", self.delta)
+        check_name("weights.tensor_transport", self.tensor_transport)
         whole_number("weights.first_version", self.first_version, 1)
 
 
@@ -89,6 +99,19 @@ def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[
     Raises:
       SpecError: a value is no numeric array, or a finite number becomes infinite in `dtype`.
     """
+    values, originals = narrowed(weights, dtype)
+    return to_host(values, originals, weights)
+
+
+def narrowed(
+    weights: Mapping[str, Array | Tensor], dtype: str | None
+) -> tuple[dict[str, Array | Tensor], dict[str, str]]:
+    """Rounds what `to_stored` rounds, where it is.
+
+    Returns:
+      name -> what is stored of it, bfloat16 as the int16 of its bits; and of those that were
+      narrowed name -> what the array was, as np.dtype.str.
+    """
     values: dict[str, Array | Tensor] = {}
     originals: dict[str, str] = {}
     for name, value in weights.items():
@@ -99,6 +122,15 @@ def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[
             values[name] = _narrow(value, target)
         else:
             values[name] = value
+    return values, originals
+
+
+def to_host(
+    values: Mapping[str, Array | Tensor],
+    originals: Mapping[str, str],
+    weights: Mapping[str, Array | Tensor],
+) -> dict[str, Stored]:
+    """Makes arrays of what `narrowed` returned of `weights`; see `to_stored`."""
     stored: dict[str, Stored] = {}
     for name, value in _to_host(values).items():
         array = _as_array(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from rollouts.distributed.weight_transport import (
     Array,
     Stored,
+    Way,
     WeightTransport,
     bytes_of,
     from_stored,
@@ -38,8 +40,31 @@ class WeightOffer(Protocol):
     def version(self) -> int: ...
 
     def fetch(self) -> Weights:
-        """Returns the arrays, which may be read-only: load_weights copies them."""
+        """Returns the arrays, which may be read-only: load_weights copies them.
+
+        Or tensors of a GPU, where they came so: see `WeightTransport.tensor_transport`.
+        """
         ...
+
+
+class Pulls:
+    """Counts the ways in which this process got weights. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Begins at none."""
+        self._counts: Counter[Way] = Counter()
+
+    def add(self, way: Way) -> None:
+        """Counts one."""
+        self._counts[way] += 1
+
+    def take(self) -> dict[str, int]:
+        """Returns what was counted since the last call."""
+        counts, self._counts = self._counts, Counter()
+        return {way: count for way, count in counts.items()}
+
+
+pulls = Pulls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +120,25 @@ class WithStatistics:
         return self.offer.fetch()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """Weights that were stored elsewhere, by whoever has them.
+
+    Attributes:
+      sizes      name -> bytes, of all arrays.
+      names      Those that were stored, as `DeltaPlan.names_to_store` says.
+      make_offer  Returns the offer of these, given a version.
+    """
+
+    sizes: Mapping[str, int]
+    names: frozenset[str]
+    make_offer: Callable[[int], WeightOffer]
+
+
+# told what of the version before is stored where, takes a snapshot
+TakeSnapshot = Callable[["DeltaPlan"], Snapshot]
+
+
 def take_over(policy: Policy, offer: WeightOffer) -> None:
     """Gives a policy the offered weights.
 
@@ -112,6 +156,9 @@ class WeightStore:
     """Numbers the published weights, 1, 2, ... by default, and keeps the newest. Thread-safe.
 
     Older versions are freed as soon as no call in flight offers them any more.
+
+    `_publishing` is held while weights are stored, so that versions become visible in their order;
+    `_lock` guards the rest, and is never held for long. Lock order: as here.
     """
 
     def __init__(
@@ -127,9 +174,12 @@ class WeightStore:
         """
         self._transport = transport
         self._make_offer = make_offer
+        self._publishing = threading.Lock()
         self._lock = threading.Lock()
         self._latest: WeightOffer | None = None
-        self._parts = DeltaParts(make_offer)
+        self._parts = DeltaParts()
+        # whose weights the parts are: None for those of this process
+        self._source: object = None
         self._published_bytes = 0
 
     @property
@@ -166,64 +216,143 @@ class WeightStore:
           SpecError: a value is not numeric, or a finite number does not fit the store's dtype.
         """
         stored = to_stored(weights, self._transport.dtype)
-        # held while storing, so that versions become visible in their order
-        with self._lock:
-            latest = self._latest
-            version = self._transport.first_version if latest is None else latest.version + 1
+        with self._publishing:
+            version = self._next_version()
             if self._transport.delta:
-                parts, num_bytes = self._parts.store(version, stored)
-                self._latest = StoredWeights(version, parts)
+                plan = self._plan_of(None)
+                before = self._parts.fetch_stored() if plan.homes else {}
+                names = plan.names_to_store(stored, before)
             else:
-                offer = self._make_offer(version, cast(Weights, stored))
-                is_plain = all(isinstance(value, np.ndarray) for value in stored.values())
-                self._latest = offer if is_plain else StoredWeights(version, (offer,))
-                num_bytes = sum(map(bytes_of, stored.values()))
-            if statistics:
-                self._latest = WithStatistics(self._latest, dict(statistics))
+                names = frozenset(stored)
+            snapshot = Snapshot(
+                sizes={name: bytes_of(value) for name, value in stored.items()},
+                names=names,
+                make_offer=lambda version: self._make_offer(
+                    version, cast(Weights, {name: stored[name] for name in stored if name in names})
+                ),
+            )
+            is_plain = all(isinstance(value, np.ndarray) for value in stored.values())
+            return self._keep(version, snapshot, statistics, is_plain=is_plain)
+
+    def publish_from(
+        self,
+        source: object,
+        take: TakeSnapshot,
+        statistics: Mapping[str, RunningStatistics] | None = None,
+    ) -> int:
+        """Publishes what somebody else stores; returns the version.
+
+        Args:
+          source: Whose weights they are, for `==`: parts are only shared between versions of one.
+          take: Stores them. What it raises leaves the newest version as it was.
+          statistics: See `publish`.
+        """
+        with self._publishing:
+            snapshot = take(self._plan_of(source))
+            return self._keep(self._next_version(), snapshot, statistics, is_plain=False)
+
+    def _next_version(self) -> int:
+        latest = self._latest
+        return self._transport.first_version if latest is None else latest.version + 1
+
+    def _plan_of(self, source: object) -> DeltaPlan:
+        """Says what is stored of the version before, which is nothing where it had another source.
+
+        That version's parts stay until the new one is there.
+        """
+        if source != self._source:
+            self._parts, self._source = DeltaParts(), source
+        return self._parts.plan()
+
+    def _keep(
+        self,
+        version: int,
+        snapshot: Snapshot,
+        statistics: Mapping[str, RunningStatistics] | None,
+        *,
+        is_plain: bool,
+    ) -> int:
+        if self._transport.delta:
+            parts, num_bytes = self._parts.add(version, snapshot)
+            offer: WeightOffer = StoredWeights(version, parts)
+        else:
+            offer = snapshot.make_offer(version)
+            offer = offer if is_plain else StoredWeights(version, (offer,))
+            num_bytes = sum(snapshot.sizes.values())
+        with self._lock:
+            self._latest = WithStatistics(offer, dict(statistics)) if statistics else offer
             self._published_bytes += num_bytes
-            return version
+        return version
+
+
+MAX_PARTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaPlan:
+    """What is stored of the version before, in numbers: small, and fit to travel.
+
+    Attributes:
+      homes       name -> number of the part that has its array; empty where nothing is stored.
+      part_bytes  Of each part.
+    """
+
+    homes: Mapping[str, int] = field(default_factory=dict)
+    part_bytes: tuple[int, ...] = ()
+
+    def names_to_store(
+        self, stored: Mapping[str, Stored], before: Mapping[str, Stored]
+    ) -> frozenset[str]:
+        """Returns which arrays of the next version must be stored: those that are not as before.
+
+        When the parts would have more than twice the bytes of the weights, or be more than
+        MAX_PARTS, that is all.
+        """
+        names = frozenset(stored)
+        if names != before.keys() or names != self.homes.keys():
+            return names
+        changed = {name for name in names if not is_same(stored[name], before[name])}
+        kept = {self.homes[name] for name in names - changed}
+        num_bytes = sum(self.part_bytes[part] for part in kept)
+        num_bytes += sum(bytes_of(stored[name]) for name in changed)
+        full_bytes = sum(map(bytes_of, stored.values()))
+        if changed and (len(kept) >= MAX_PARTS or num_bytes > 2 * full_bytes):
+            return names
+        return frozenset(changed)
 
 
 class DeltaParts:
     """What is stored of the newest version, each array in the part in which it last changed.
 
-    A part is dropped when a later one replaced all its arrays. When the parts have more than twice
-    the bytes of the weights, or are more than `MAX_PARTS`, everything is stored anew in one. Not
-    thread-safe.
+    A part is dropped when a later one replaced all its arrays. Not thread-safe.
     """
 
-    MAX_PARTS = 8
-
-    def __init__(self, make_offer: MakeOffer) -> None:
-        self._make_offer = make_offer
+    def __init__(self) -> None:
+        """Begins with nothing stored."""
         self._homes: dict[str, _Part] = {}
         self._parts: tuple[_Part, ...] = ()
 
-    def store(self, version: int, stored: dict[str, Stored]) -> tuple[tuple[WeightOffer, ...], int]:
-        """Stores what changed; returns the parts that make up the version and the bytes stored."""
-        before = self._fetch_stored()
-        if stored.keys() != before.keys():
-            self._homes, self._parts, before = {}, (), {}
-        changed = {
-            name: value
-            for name, value in stored.items()
-            if name not in before or not is_same(value, before[name])
-        }
-        kept = {name: self._homes[name] for name in stored.keys() - changed.keys()}
-        full_bytes = sum(map(bytes_of, stored.values()))
-        kept_bytes = sum(part.num_bytes for part in set(kept.values()))
-        num_bytes = sum(map(bytes_of, changed.values()))
-        is_crowded = len(set(kept.values())) >= self.MAX_PARTS
-        if changed and (is_crowded or kept_bytes + num_bytes > 2 * full_bytes):
-            changed, kept, num_bytes = stored, {}, full_bytes
-        if changed or not self._parts:
-            part = _Part(self._make_offer(version, cast(Weights, changed)), num_bytes)
-            self._homes = kept | dict.fromkeys(changed, part)
+    def plan(self) -> DeltaPlan:
+        """Says what is stored."""
+        return DeltaPlan(
+            homes={name: self._parts.index(part) for name, part in self._homes.items()},
+            part_bytes=tuple(part.num_bytes for part in self._parts),
+        )
+
+    def add(self, version: int, snapshot: Snapshot) -> tuple[tuple[WeightOffer, ...], int]:
+        """Adds a version; returns the parts that make it up and the bytes stored for it."""
+        num_bytes = sum(snapshot.sizes[name] for name in snapshot.names)
+        if snapshot.sizes.keys() != self._homes.keys():
+            self._homes, self._parts = {}, ()
+        if snapshot.names or not self._parts:
+            part = _Part(snapshot.make_offer(version), num_bytes)
+            self._homes |= dict.fromkeys(snapshot.names, part)
             live = {part, *self._homes.values()}
             self._parts = tuple(sorted(live, key=lambda part: part.offer.version))
         return tuple(part.offer for part in self._parts), num_bytes
 
-    def _fetch_stored(self) -> dict[str, Stored]:
+    def fetch_stored(self) -> dict[str, Stored]:
+        """Returns the arrays of the newest version, as they are stored."""
         parts = {part: part.offer.fetch() for part in self._parts}
         return {name: cast(Stored, parts[home][name]) for name, home in self._homes.items()}
 

@@ -18,7 +18,7 @@ from rollouts.batch import RolloutBatch
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.statistics import go_on_from, take_new
-from rollouts.distributed.weights import WeightOffer, WithStatistics, take_over
+from rollouts.distributed.weights import WeightOffer, WithStatistics, pulls, take_over
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
@@ -214,6 +214,7 @@ class RolloutWorker:
             collect_s=time.perf_counter() - start_s,
             nbytes=payload.nbytes,
             statistics=take_new(self._collector.env),
+            weight_pulls=pulls.take(),
         )
         self._seq_no += 1
         self._is_broken = False

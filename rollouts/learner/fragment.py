@@ -40,6 +40,8 @@ class FragmentInfo:
     nbytes: int  # of the arrays as they travel: of stacked observations each frame counts once
     # what the worker's pool counted since its last fragment, where it normalises
     statistics: Mapping[str, RunningStatistics] = field(default_factory=dict, compare=False)
+    # in which ways the worker got weights before it: way -> how often
+    weight_pulls: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +120,10 @@ class Fragment:
     @property
     def statistics(self) -> Mapping[str, RunningStatistics]:
         return self.info.statistics
+
+    @property
+    def weight_pulls(self) -> Mapping[str, int]:
+        return self.info.weight_pulls
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,7 @@ from rollouts.policies.protocol import PolicyOutput
 from rollouts.policies.sources import Sources
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Array = NDArray[Any]
 HeadName = Literal[
@@ -234,7 +234,7 @@ class NativePolicy:
         """Returns a copy of the module's state_dict as NumPy arrays."""
         return self.sources.copy()
 
-    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
+    def load_weights(self, weights: Mapping[str, Array | Tensor], version: int) -> None:
         """Copies `weights` into the module, which must have the same names and shapes."""
         self.sources.load(weights)
         self.refresh()

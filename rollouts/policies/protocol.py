@@ -53,7 +53,10 @@ class Policy(Protocol):
         ...
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Takes over the values of `weights`, which may be read-only, and their version."""
+        """Takes over the values of `weights`, which may be read-only, and their version.
+
+        They are torch tensors of a GPU where `RolloutCoordinator.publish_from` sent them so.
+        """
         ...
 
 

@@ -163,7 +163,10 @@ class Sources:
         state = self.module.state_dict()
         return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in state.items()}
 
-    def load(self, weights: Mapping[str, Array]) -> None:
-        """Copies arrays of these names into the module."""
-        state = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
+    def load(self, weights: Mapping[str, Array | Tensor]) -> None:
+        """Copies arrays, or tensors on any device, of these names into the module."""
+        state = {
+            name: value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+            for name, value in weights.items()
+        }
         self.module.load_state_dict(state)

@@ -35,3 +35,24 @@ def test_each_way_stores_its_share_of_the_bytes() -> None:
         "WeightStore delta": 1.05,
         "WeightStore bfloat16 delta": 0.52,
     }
+
+
+def test_ways_from_a_learner_are_measured_side_by_side() -> None:
+    pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
+    command = [sys.executable, "-m", "rollouts.bench.weights", "--from-learner"]
+    result = subprocess.run(
+        [*command, "--mb", "1", "--repeats", "1"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    rows = [line.rsplit(maxsplit=2) for line in result.stdout.splitlines()[3:]]
+    assert [name.strip() for name, _, _ in rows] == [
+        "ray.get + publish_weights",
+        "publish_from, object store",
+        "publish_from, gloo",
+    ]
+    # who acted was published first
+    assert all(0 < float(publish) < float(acting) for _, publish, acting in rows)

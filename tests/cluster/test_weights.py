@@ -19,10 +19,10 @@ from rollouts.cluster.ray_weights import ray_offer
 from rollouts.distributed import WeightTransport
 from rollouts.distributed.weight_transport import Narrowed, from_stored, to_stored
 from rollouts.distributed.weights import (
-    DeltaParts,
+    MAX_PARTS,
     LocalWeights,
+    StoredWeights,
     WeightStore,
-    local_offer,
     take_over,
 )
 from rollouts.errors import SpecError
@@ -199,15 +199,17 @@ def test_a_change_of_the_sign_of_zero_or_of_a_nan_is_a_change() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 11)), min_size=1, max_size=40))
 def test_parts_stay_few_and_small(changes: list[set[int]]) -> None:
-    parts = DeltaParts(local_offer)
+    store = WeightStore(transport=WeightTransport(delta=True))
     values = {f"{i}": np.zeros(100 * (i + 1), np.uint8) for i in range(12)}
     full = sum(array.nbytes for array in values.values())
-    for version, changed in enumerate(changes, start=1):
+    for changed in changes:
         for i in changed:
             values[f"{i}"] = values[f"{i}"] + np.uint8(1)
-        offers, _ = parts.store(version, dict(values))
-        stored = sum(array.nbytes for offer in offers for array in offer.fetch().values())
-        assert len(offers) <= DeltaParts.MAX_PARTS and stored <= 2 * full
+        store.publish(values)
+        assert isinstance(store.latest, StoredWeights)
+        parts = store.latest.parts
+        stored = sum(array.nbytes for part in parts for array in part.fetch().values())
+        assert len(parts) <= MAX_PARTS and stored <= 2 * full
 
 
 class Recorder:

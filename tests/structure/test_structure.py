@@ -73,7 +73,8 @@ def test_only_the_engines_load_foreign_libraries() -> None:
 
 
 def test_only_cluster_and_its_benchmarks_import_ray() -> None:
-    benchmarks = {ROOT / "rollouts" / "bench" / name for name in ("ray_peers.py", "weights.py")}
+    names = ("learner_weights.py", "ray_peers.py", "weights.py")
+    benchmarks = {ROOT / "rollouts" / "bench" / name for name in names}
     for path in python_files("rollouts"):
         if path.parent.name != "cluster" and path not in benchmarks:
             assert not {n for n in imported_modules(path) if n.split(".")[0] == "ray"}, path

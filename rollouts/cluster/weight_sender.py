@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends a worker's actor the tensors of weights that are in a learner's actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ray as _typed_ray
+
+from rollouts.cluster.ray_weights import DirectWeights
+from rollouts.distributed.weights import StoredWeights, WithStatistics
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+
+@dataclass(frozen=True, slots=True)
+class SentWeights(DirectWeights):
+    """The driver's form of an offer: `tensors` refers to what is in the learner, and stays here."""
+
+    tensors: Any
+
+    def __reduce__(self) -> Any:
+        # Ray cannot pass such references on inside of objects
+        return DirectWeights, (self.version, self.ref, self.name, self.layout)
+
+
+class Sender:
+    """Sends a worker's actor the tensors of offers; remembers which it was sent. No method blocks.
+
+    A transfer that fails is one that does not come.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._sent: set[str] = set()
+
+    def send(self, offer: Any) -> None:
+        """Sends what is new of an offer. To be called inside `connected`."""
+        parts = {part.name: part.tensors for part in _sent_parts(offer)}
+        for name in parts.keys() - self._sent:
+            # an actor that does not know the transport yet would be waited for
+            if not _is_told(self._actor):
+                return
+            try:
+                ref = self._actor.keep_weights.remote(name, parts[name], list(parts))
+            except ray.exceptions.RayActorError:
+                return
+            # or Ray prints its error
+            ref.future().add_done_callback(lambda future: future.exception())
+        self._sent = set(parts)
+
+
+def _sent_parts(offer: Any) -> list[SentWeights]:
+    if isinstance(offer, WithStatistics):
+        offer = offer.offer
+    parts = offer.parts if isinstance(offer, StoredWeights) else ()
+    return [part for part in parts if isinstance(part, SentWeights)]
+
+
+def _is_told(actor: Any) -> bool:
+    manager = ray._private.worker.global_worker.rdt_manager
+    ref = manager.actor_id_to_transports_registered.get(actor._actor_id)
+    return ref is True or (ref is not None and bool(ray.wait([ref], timeout=0)[0]))

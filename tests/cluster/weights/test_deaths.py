@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of a learner's actor while workers and learners die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from counter_world import assert_balanced, wait_until
+from publish_world import LIMIT_S, TRANSPORTS, World, make_learner
+
+from rollouts import Placement, WeightTransport
+from rollouts.errors import LearnerError
+
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
+
+pytestmark = pytest.mark.system
+
+# 4 MB: a transfer takes longer than a kill needs to come
+SIZE = 250_000
+NUM_KILLS = 6
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def world(ray_session: Any) -> Iterator[Make]:
+    opened = []
+
+    def make(transport: Any, size: int = SIZE, **kwargs: Any) -> World:
+        options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
+        opened.append(World(make_learner(size=size), size=size, weights=options, **kwargs))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.coordinator.close()
+        ray.kill(each.learner)
+
+
+def running_pids(world: World) -> dict[int, int]:
+    workers = world.coordinator.stats()["workers"]
+    return {w["worker_id"]: w["pid"] for w in workers if w["state"] == "running"}
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16", "delta": True}], ids=["", "delta"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_killed_workers_cost_no_step_twice_and_no_bit(
+    world: Make, transport: str, options: dict[str, Any]
+) -> None:
+    here = world(transport, options=options)
+    rng = random.Random(3)
+    killed: set[int] = set()
+
+    def kill() -> None:
+        # so many, or on a slow machine none would live long enough to complete anything
+        while len(killed) < NUM_KILLS:
+            threading.Event().wait(rng.uniform(0.0, 0.5))
+            # each life once: one that is dead may be told as running for a moment
+            pids = set(running_pids(here).values()) - killed
+            if pids:
+                killed.add(pid := rng.choice(sorted(pids)))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    here.publish()
+    here.take()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    while killer.is_alive():
+        here.publish()
+        here.take()
+    killer.join()
+    newest = here.publish()
+    here.take_until(here.has_acted(newest, {0, 1}))
+    stats = here.coordinator.stats()
+    assert_balanced(stats)
+    assert stats["failures"] == {"worker_died": NUM_KILLS}
+    assert stats["fragments"]["interrupted"].keys() <= {"worker_died"}
+    assert stats["env_steps"]["delivered"] == here.checker.num_steps
+    assert here.checker.num_missing == 0 and stats["fragments"]["discarded"] == {}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
+    world: Make, transport: str
+) -> None:
+    here = world(transport)
+    here.publish()
+    here.take_until(here.has_acted(1, {0, 1}))
+    for _ in range(3):
+        wait_until(lambda: running_pids(here).keys() == {0, 1})
+        pid = running_pids(here)[0]
+        # it takes what it is sent for as long as it lives, and nothing arrives
+        os.kill(pid, signal.SIGSTOP)
+        version = here.publish()
+        # a call more than the stopped worker has
+        here.take_until(here.has_acted(version, {1}))
+        os.kill(pid, signal.SIGKILL)
+        version = here.publish()
+        here.take_until(here.has_acted(version, {1}))
+        here.take_until(here.has_acted(version, {0}))
+    assert_balanced(here.coordinator.stats())
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_learner_that_dies_leaves_its_last_weights(world: Make, transport: str) -> None:
+    here = world(transport, num_workers=1, placement=Placement(max_workers=2))
+    here.publish()
+    newest = here.publish()
+    here.take_until(here.has_acted(newest, {0}))
+    pid = ray.get(here.learner.pid.remote(), timeout=LIMIT_S)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(LearnerError, match=r"the learner's actor Actor\(.*Learner, .* has died"):
+        here.coordinator.publish_from(here.learner, timeout_s=LIMIT_S)
+    assert here.coordinator.stats()["policy_version"] == newest
+    # a worker that comes late, and one that is started again
+    here.coordinator.scale_to(2)
+    here.take_until(here.has_acted(newest, {1}))
+    os.kill(running_pids(here)[0], signal.SIGKILL)
+    here.take_until(lambda taken: any((f.worker_id, f.incarnation) == (0, 1) for f in taken))
+    # and the next learner goes on
+    here.learner = make_learner(size=SIZE)
+    for _ in range(newest):
+        here.learner.train.remote()
+    assert here.publish() == newest + 1
+    here.take_until(here.has_acted(newest + 1, {0, 1}))
+    assert_balanced(here.coordinator.stats())
+
+
+def test_learner_that_dies_while_it_takes_a_snapshot_is_named(world: Make) -> None:
+    here = world("gloo", size=10)
+    here.publish()
+    pid = ray.get(here.learner.pid.remote(), timeout=LIMIT_S)
+    here.learner.train_for.remote(LIMIT_S)
+    timer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    with pytest.raises(LearnerError, match=r"Learner, .* has died"):
+        here.coordinator.publish_from(here.learner, timeout_s=LIMIT_S)
+    timer.join()
+    here.take()
+    assert here.coordinator.stats()["policy_version"] == 1
+
+
+def test_learner_that_ray_starts_again_goes_on(ray_session: Any) -> None:
+    learner = make_learner(size=10, max_restarts=1)
+    here = World(learner, size=10, weights=WeightTransport(tensor_transport="gloo", delta=True))
+    try:
+        here.publish()
+        os.kill(ray.get(learner.pid.remote(), timeout=LIMIT_S), signal.SIGKILL)
+        while True:
+            # until Ray has seen it, calls fail
+            with contextlib.suppress(ray.exceptions.RayActorError):
+                ray.get(learner.train.remote(), timeout=LIMIT_S)
+                break
+        # of the new life's weights, which began anew
+        version = here.publish()
+        here.take_until(here.has_acted(version, {0, 1}))
+        assert here.coordinator.stats()["weight_pulls"]["direct"] >= 2
+    finally:
+        here.coordinator.close()
+        ray.kill(learner)
