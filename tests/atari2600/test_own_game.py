@@ -82,6 +82,19 @@ def test_modes_chosen_by_memory_equal_ale_py(library: ctypes.CDLL, rom: str, sti
     twins.close()
 
 
+@pytest.mark.parametrize(
+    ("rom", "mode"), [("berzerk", 5), ("double_dunk", 15), ("video_cube", 200)]
+)
+def test_sticky_actions_within_a_reset_draw_as_ale_py_s(
+    library: ctypes.CDLL, rom: str, mode: int
+) -> None:
+    for seed in range(6):
+        twins = Twins(library, rom, seed, 0.5)
+        twins.reset(mode)
+        play(twins, 100, f"{rom} seed {seed}")
+        twins.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rom", ROMS)
 def test_modes_and_difficulties_equal_ale_py(library: ctypes.CDLL, rom: str) -> None:
