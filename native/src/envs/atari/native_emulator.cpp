@@ -109,7 +109,8 @@ class NativeEmulator final : public AtariMachine {
 
   void Reset() override {
     atari2600::Reset(*console_, native_->mode, native_->difficulty, repeat_probability_);
-    rules_ = std::make_unique<NativeRules>(*native_->start_rules, MemoryOf(*console_));
+    rules_ = std::make_unique<NativeRules>(
+        NativeRules::Start(*game_, native_->game->name, native_->rom, MemoryOf(*console_)));
   }
 
   void Poke(std::uint8_t address, std::uint8_t value) override {
