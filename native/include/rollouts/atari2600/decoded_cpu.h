@@ -206,9 +206,11 @@ Leap:
 
 Wsync : {
   // which is a write, too, and ends a frame that is too long
-  c.tia.touched = cycles * 3;
+  const I32 clock = cycles * 3;
+  c.tia.touched = clock;
+  c.tia.touched_register = 0x02;
+  if (clock >= c.tia.alarm) [[unlikely]] Notice(c.tia, 0x02, clock);
   const I32 passed = cycles - c.tia.frame_start / 3;
-  if (passed >= (c.board.max_lines + 1) * kLineCycles) c.tia.frame_done = 1;
   const I32 rest = passed % kLineCycles;
   if (rest) cycles += kLineCycles - rest;
   NEXT_OF_FRAME(2)

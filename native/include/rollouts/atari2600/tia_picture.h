@@ -78,6 +78,8 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
   I32 left = clock - tia.drawn_until;
   tia.drawn_until = clock;
   U8* row = c.screens[c.shown] + y * kWidth;
+  // a line that was drawn to its end ends when more is drawn
+  if (column == 0 && y > 0) EndLine(tia);
   while (left > 0) {
     const I32 end = column + left < kLineClocks ? column + left : kLineClocks;
     const I32 first = column > kBlankClocks ? column - kBlankClocks : 0;
@@ -88,7 +90,7 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
     left -= end - column;
     column = end;
     if (column == kLineClocks) {
-      EndLine(tia);
+      if (left > 0) EndLine(tia);
       column = 0;
       row += kWidth;
       ++y;

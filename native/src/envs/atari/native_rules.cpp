@@ -23,6 +23,8 @@ NativeRules NativeRules::Start(const AtariGame& game, const char* name,
     rules.state_ = atari2600::StartRules(*rules.ours_);
   } else {
     rules.ales_ = std::make_unique<AleRules>(game.rom_path(), rom, memory);
+    // of the reset's frames the last two are enough: the first look takes the score for a reward
+    rules.Step();
   }
   // a reset ends with a look at the memory
   rules.Step();
