@@ -22,11 +22,9 @@ FEW = [
     *("adventure", "blackjack", "breakout", "pong", "seaquest", "montezuma_revenge", "robotank"),
     *("tutankham", "ms_pacman", "road_runner", "wizard_of_wor", "elevator_action", "berzerk"),
 ]
-# whose SELECT is pressed until RAM has the mode: how often depends on random numbers, on the game
+# whose keys are pressed until RAM has the mode: how often depends on random numbers, on the game
 # before and on the difficulty
-WATCHED_MODES = ("adventure", "demon_attack", "tic_tac_toe_3d")
-# sticky actions within a reset, which differ; environments reset without
-OTHER_RESETS = {("double_dunk", 0.25)}
+WATCHED_MODES = ("adventure", "demon_attack", "double_dunk", "tic_tac_toe_3d")
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +58,8 @@ def test_a_game_equals_ale_py_from_power_on(library: ctypes.CDLL, rom: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rom", "sticky"),
-    [(rom, p) for rom in ROMS for p in (0.0, 0.25) if (rom, p) not in OTHER_RESETS],
-)
+@pytest.mark.parametrize("sticky", [0.0, 0.25])
+@pytest.mark.parametrize("rom", ROMS)
 def test_many_frames_equal_ale_py_from_power_on(
     library: ctypes.CDLL, rom: str, sticky: float
 ) -> None:
@@ -72,7 +68,7 @@ def test_many_frames_equal_ale_py_from_power_on(
     twins.close()
 
 
-@pytest.mark.parametrize("sticky", [0.0, 0.25])
+@pytest.mark.parametrize("sticky", [0.0, 0.25, 0.6])
 @pytest.mark.parametrize("rom", WATCHED_MODES)
 def test_modes_chosen_by_memory_equal_ale_py(library: ctypes.CDLL, rom: str, sticky: float) -> None:
     twins = Twins(library, rom, 11, sticky)
@@ -84,6 +80,19 @@ def test_modes_chosen_by_memory_equal_ale_py(library: ctypes.CDLL, rom: str, sti
         twins.reset()
         assert not twins.difference(), f"{rom} mode {mode} difficulty {difficulty} again"
     twins.close()
+
+
+@pytest.mark.parametrize(
+    ("rom", "mode"), [("berzerk", 5), ("double_dunk", 15), ("video_cube", 200)]
+)
+def test_sticky_actions_within_a_reset_draw_as_ale_py_s(
+    library: ctypes.CDLL, rom: str, mode: int
+) -> None:
+    for seed in range(6):
+        twins = Twins(library, rom, seed, 0.5)
+        twins.reset(mode)
+        play(twins, 100, f"{rom} seed {seed}")
+        twins.close()
 
 
 @pytest.mark.slow

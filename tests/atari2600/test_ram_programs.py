@@ -246,3 +246,14 @@ def test_a_stopped_cpu_leaves_the_rest_of_an_older_frame_grey(
     game = compare(library, [*program, *draw])
     assert (0x4E & 15) >> 1 in game.shown()[1]
     game.close()
+
+
+@pytest.mark.parametrize("access", [[0xA5, 0x02], sta(0x0F), sta(0x1B), sta(WSYNC)])
+def test_a_blank_is_as_long_as_the_first_access_behind_hmove_leaves(
+    library: ctypes.CDLL, access: list[int]
+) -> None:
+    # the CPU stops in the seventh frame, in a line whose HMOVE has struck
+    stop = join(lda(0x86), sta(COLUBK), lines(60), sta(HMOVE), [0xEA] * 2, access, [0x02])
+    draw = join(lda(0x4E), sta(COLUBK), lines(240), END_FRAME)
+    program = join(lda(0), sta(VBLANK), inc(COUNT), [0xA5, COUNT, 0xC9, 6, 0xD0, len(stop)], stop)
+    compare(library, [*program, *draw]).close()

@@ -80,6 +80,13 @@ def test_equal_games_are_equal_with_more_drawn(
     assert [line.split(maxsplit=1) for line in lines] == [[g, "300 frames equal"] for g in games]
 
 
+def test_a_score_that_begins_anew_is_ale_py_s(capsys: pytest.CaptureFixture[str]) -> None:
+    # by a class of ale-py's, whose saved states restore another score
+    game = "ALE/MiniatureGolf-v5"
+    assert main(["verify-atari", "--games", game, "--frames", "100", "--fuzz"]) == 0
+    assert capsys.readouterr().out.split(maxsplit=1) == [game, "100 frames equal\n"]
+
+
 @pytest.mark.parametrize("flags", [["--sticky", "1.5"], ["--snapshots", "--fuzz"]])
 def test_what_cannot_be_drawn_is_a_mistake(flags: list[str]) -> None:
     try:

@@ -98,5 +98,5 @@ int main(int argc, char** argv) {
   }
   if (!std::strcmp(argv[1], "roms")) PlayRoms(40);
   if (!std::strcmp(argv[1], "threads")) PlayTogether();
-  return 0;
+  return std::strcmp(argv[1], "roms") && std::strcmp(argv[1], "threads");
 }

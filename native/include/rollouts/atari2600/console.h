@@ -73,6 +73,11 @@ struct Tia {
   I32 last_hmove = 0;      // may be negative: in a frame before
   I32 dump_end = 0;        // cycle, not clock
   I32 touched = 0;         // when the CPU last read or wrote a register
+  I32 touched_register = 0;  // its address, of a write
+  I32 too_late = kNever;   // any write from then on ends the frame
+  I32 alarm = kNever;      // an access from then on needs more than others: see Notice
+  I32 blanked = kNever;    // when the first access was that saw hmove_blank
+  I32 blanked_register = 0;
 
   U8 vsync = 0;
   U8 vblank = 0;
@@ -107,6 +112,10 @@ struct Tia {
 };
 
 enum class CartridgeKind : U8 { kPlain, kF8, kF6, kE0, kFE, kF8SC, kF6SC, kDpc };
+
+inline ROLLOUTS_HD constexpr bool HasRam(CartridgeKind kind) {
+  return kind == CartridgeKind::kF8SC || kind == CartridgeKind::kF6SC;
+}
 
 // Pitfall II's chip: eight pointers into 2 KiB of graphics and a random number.
 struct Dpc {

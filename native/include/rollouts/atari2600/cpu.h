@@ -106,7 +106,8 @@ namespace rollouts::atari2600 {
 // Branches with which loops end that only wait: where all of such a loop is in one KiB of ROM, what
 // precedes the branch can be read through `code`.
 #define WAITING_BRANCH(CODE, TAKEN)                                                              \
-  ROLLOUTS_BRANCH(CODE, TAKEN, if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) <= 0x400 - 5)     \
+  ROLLOUTS_BRANCH(CODE, TAKEN, if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) <= 0x400 - 5 &&   \
+                                   !(HasRam(kKind) && (pc & 0xf00) == 0))                        \
                                    SkipLoop(c.riot, r, code, CODE == 0x10, taken, cycles, count, \
                                             end);)
 #define PLAIN(CODE, STATEMENT) \
@@ -119,6 +120,11 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_PUSH(what)                       \
   ROLLOUTS_POKE_LOW(r.sp, what)                   \
   --r.sp;
+// The same before another push, which strikes in the same cycle: what this one is to leave as it was
+// is drawn before that.
+#define ROLLOUTS_PUSH_FIRST(what)                                 \
+  if (!(r.sp & 0x80)) DrawForWrite(c, r.sp & 0x3f, cycles);       \
+  ROLLOUTS_PUSH(what)
 // the byte at the old top is read first, behind the opcode, and stays on the bus
 #define ROLLOUTS_PULL(into)                                   \
   bus = ROLLOUTS_PEEK_LOW(r.sp, code[0]);                     \
@@ -260,7 +266,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
         break;
       case 0x20: {  // JSR
         pc += 2;
-        ROLLOUTS_PUSH(static_cast<U8>(pc >> 8))
+        ROLLOUTS_PUSH_FIRST(static_cast<U8>(pc >> 8))
         // WSYNC waits where the access before was a read
         const I32 before = cycles;
         ROLLOUTS_PUSH(static_cast<U8>(pc))
@@ -287,9 +293,9 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
         break;
       case 0x00: {  // BRK
         pc = (pc + 2) & 0xffff;
-        ROLLOUTS_PUSH(static_cast<U8>(pc >> 8))
+        ROLLOUTS_PUSH_FIRST(static_cast<U8>(pc >> 8))
         const I32 before = cycles;
-        ROLLOUTS_PUSH(static_cast<U8>(pc))
+        ROLLOUTS_PUSH_FIRST(static_cast<U8>(pc))
         cycles = before;
         ROLLOUTS_PUSH(PackFlags(r))
         cycles = before;

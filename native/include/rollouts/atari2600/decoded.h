@@ -34,15 +34,9 @@ inline constexpr bool IsDecoded(CartridgeKind kind) {
 inline constexpr I32 PageSize(CartridgeKind kind) {
   return kind == CartridgeKind::kE0 ? 1024 : 4096;
 }
-// Of a page: one more leaves it.
-inline constexpr I32 PageRecords(CartridgeKind kind) { return PageSize(kind) + 1; }
 inline I32 PagesOf(CartridgeKind kind, I32 rom_size) {
   const I32 pages = rom_size / PageSize(kind);
   return pages ? pages : 1;
-}
-
-inline constexpr bool HasRam(CartridgeKind kind) {
-  return kind == CartridgeKind::kF8SC || kind == CartridgeKind::kF6SC;
 }
 
 // Whether an access to an address of the cartridge may do more than read the ROM.
@@ -200,7 +194,7 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
     found.operand = static_cast<U16>(1 + crosses);
     // all of the loop in one KiB
     if ((code[0] == 0x10 || code[0] == 0xd0) && code[1] >= 0xfb && (target & 0x3ff) <= 0x400 - 5 &&
-        at >= 3 && IsWait(code)) {
+        at >= 3 && !(HasRam(kind) && target < 0x100) && IsWait(code)) {
       handler = code[0] == 0x10 ? kWaitPlus : kWaitNotEqual;
       found.operand = static_cast<U16>((offset + at) % rom_size | crosses << 15);
     }
@@ -213,13 +207,13 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
 // Whether another instruction than the next one may follow.
 inline bool EndsBlock(const Instruction& op) {
   const I32 handler = op.handler;
-  if (handler == kStep || handler == kLeave || handler == kJump || handler == kCall) return true;
+  if (handler == kStep || handler == kJump || handler == kCall) return true;
   if (handler == kJumpIndirect || handler == kReturn) return true;
   if (handler == kWaitPlus || handler == kWaitNotEqual) return true;
   return handler >= kBranch0x10 && handler <= kBranch0xf0;
 }
 
-// Fills PagesOf(kind, rom_size) * PageRecords(kind) records.
+// Fills PagesOf(kind, rom_size) * PageSize(kind) records.
 inline void DecodeRom(CartridgeKind kind, const U8* rom, I32 rom_size, Instruction* records) {
   const I32 size = PageSize(kind);
   U8 doubled[4096];
@@ -227,9 +221,7 @@ inline void DecodeRom(CartridgeKind kind, const U8* rom, I32 rom_size, Instructi
   const bool is_small = rom_size < size;
   for (I32 i = 0; is_small && i < size; ++i) doubled[i] = rom[i % rom_size];
   for (I32 page = 0; page < PagesOf(kind, rom_size); ++page) {
-    Instruction* const first = records + page * PageRecords(kind);
-    first[size].handler = kLeave;
-    first[size].rest = 0;
+    Instruction* const first = records + page * size;
     for (I32 at = size - 1; at >= 0; --at) {
       Instruction& op = first[at] = Decode(kind, is_small ? doubled : rom, rom_size, page * size, at);
       if (EndsBlock(op)) continue;

@@ -170,7 +170,7 @@ Find:
     goto StepOne;
   }
   origin = pc & ~(PageSize(kKind) - 1);
-  first = records + PageOf<kKind>(c.cartridge, pc) * PageRecords(kKind);
+  first = records + PageOf<kKind>(c.cartridge, pc) * PageSize(kKind);
   op = first + (pc - origin);
   ENTER
 
@@ -190,10 +190,6 @@ StepOne:
   pc = r.pc;
   goto Find;
 
-Leave:
-  pc = origin + PageSize(kKind);
-  goto Find;
-
 LastBlock:
   left += op->rest;
 EndFrame:
@@ -207,9 +203,8 @@ Leap:
 
 Wsync : {
   // which is a write, too, and ends a frame that is too long
-  c.tia.touched = cycles * 3;
+  BeginAccess(c.tia, kWsyncRegister, cycles * 3);
   const I32 passed = cycles - c.tia.frame_start / 3;
-  if (passed >= (c.board.max_lines + 1) * kLineCycles) c.tia.frame_done = 1;
   const I32 rest = passed % kLineCycles;
   if (rest) cycles += kLineCycles - rest;
   NEXT_OF_FRAME(2)
@@ -238,7 +233,7 @@ Return:
   if (r.sp < 0x80 || r.sp > 0xfd) goto Step;
   pc = c.riot.ram[(r.sp + 1) & 0x7f] | (c.riot.ram[(r.sp + 2) & 0x7f] << 8);
   // Execute knows what is on the bus, and reads the last byte of the JSR again
-  if (!(pc & 0x1000) || IsHot(kKind, pc)) goto Step;
+  if (!(pc & 0x1000) || IsHot(kKind, pc) || (pc & 0xfff) == 0xfff) goto Step;
   ++pc;
   r.sp = static_cast<U8>(r.sp + 2);
   goto Find;

@@ -9,7 +9,7 @@
 
 #include "rollouts/atari2600/decoded_cpu.h"
 
-#if defined(__x86_64__) && (defined(__linux__) || defined(__APPLE__))
+#if defined(__x86_64__) && defined(__linux__) && !defined(__ILP32__)
 #define ROLLOUTS_ATARI_JIT
 #include "rollouts/atari2600/jit/compiled_rom.h"
 #endif
@@ -19,10 +19,10 @@ namespace rollouts::atari2600 {
 class DecodedRom {
  public:
   // `rom` has rom_size bytes and outlives this, which outlives the consoles that run it. `compiles`: it
-  // becomes machine code, where the processor is an x86-64 and the system lets code be made.
+  // becomes machine code, on x86-64 Linux, where the system lets code be made.
   DecodedRom(CartridgeKind kind, const U8* rom, I32 rom_size, [[maybe_unused]] bool compiles) {
     if (!IsDecoded(kind)) return;
-    records_.resize(static_cast<std::size_t>(PagesOf(kind, rom_size) * PageRecords(kind)));
+    records_.resize(static_cast<std::size_t>(PagesOf(kind, rom_size) * PageSize(kind)));
     DecodeRom(kind, rom, rom_size, records_.data());
     decoded_.records = records_.data();
 #if defined(ROLLOUTS_ATARI_JIT)

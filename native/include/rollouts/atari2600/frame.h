@@ -26,6 +26,9 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   c.cpu.cycles = 0;
   tia.line_is_plain = 0;
   tia.touched = 0;
+  tia.touched_register = kReadAccess;
+  tia.blanked = kNever;
+  SetAlarm(c);
 
   // colour loss: where a PAL frame had an odd number of lines, colours are others
   if (c.board.pal) {
@@ -34,21 +37,43 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   }
 }
 
+// Whether ale-py draws four pixels at once: by which objects are switched on, in bits as kP0 to
+// kPlayfield. A background alone, and most groups of objects, are drawn to the pixel.
+inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
+  constexpr U8 kGroups[] = {1, 2, 3, 4, 8, 12, 16, 18, 20, 24, 32, 33, 34, 48};
+  const U8 playfield = tia.pf[0] >> 4 | tia.pf[1] | tia.pf[2];
+  const I32 shown = I32{ShowsPlayer(tia, 0)} | ShowsPlayer(tia, 1) << 1 |
+                    ShowsMissile(tia, 0) << 2 | ShowsMissile(tia, 1) << 3 | ShowsBall(tia) << 4 |
+                    (playfield != 0) << 5;
+  // in the players' colours, a playfield is drawn so where it is alone
+  if ((tia.ctrlpf & 2) && shown > 32) return false;
+  for (const U8 group : kGroups) {
+    if (group == shown) return true;
+  }
+  return false;
+}
+
 // What ale-py draws beyond the clock at which a frame ends, where that is within the picture.
 inline ROLLOUTS_HD void DrawBeyond(Console& c, I32 clock) {
   Tia& tia = c.tia;
   if (clock <= tia.first_shown || clock >= tia.last_shown) return;
   const I32 column = (clock - tia.first_shown) % kLineClocks;
   U8* const row = c.screens[c.shown] + (clock - tia.first_shown) / kLineClocks * kWidth;
-  // HMOVE's blank takes up the rest of the line's beginning
-  if (column <= kBlankClocks) {
-    if (tia.hmove_blank) FillBytes(row, 0, kBlankClocks + 8 - column);
-    return;
+  const I32 pixel = column > kBlankClocks ? column - kBlankClocks : 0;
+  // as much as the first access with HMOVE's blank left of the line's beginning is black
+  I32 black = tia.hmove_blank && pixel > 0 ? 8 : 0;
+  const I32 blanked = tia.blanked == kNever
+                          ? kNever
+                          : DrawnBy(tia, tia.blanked_register, tia.blanked);
+  if (blanked <= clock && clock - blanked <= column) {
+    const I32 first = column - (clock - blanked);
+    black = kBlankClocks + 8 - (first < kBlankClocks ? first : kBlankClocks);
   }
-  const I32 pixel = column - kBlankClocks;
+  for (I32 i = pixel; i < black; ++i) row[i] = 0;
+  if (pixel == 0) return;
   if (pixel % 4 == 0 || (tia.vblank & 2)) return;
-  // four pixels at once, where no object is; a background alone to the pixel
-  if (!ShowsPlayfield(tia) && !ShowsObject(tia)) return;
+  // four pixels at once, where no object is, of some pictures
+  if (!IsDrawnByFours(tia)) return;
   if (tia.stale) RefreshMasks(tia);
   U64 there = 0;
   for (I32 i = 0; i < kPlayfield; ++i) there |= tia.masks[i].words[pixel >> 6];
@@ -86,7 +111,8 @@ inline ROLLOUTS_NOINLINE void EmulateFrame(Console& c) {
   RunInstructions<kKind>(c, kMaxInstructions);
   // an unfinished frame is drawn until the CPU last read or wrote a register of the TIA
   c.partial = !c.tia.frame_done;
-  const I32 clock = c.partial ? c.tia.touched : c.cpu.cycles * 3;
+  I32 clock = c.partial ? DrawnBy(c.tia, c.tia.touched_register, c.tia.touched) : c.cpu.cycles * 3;
+  if (clock < c.tia.drawn_until) clock = c.tia.drawn_until;
   DrawUntil(c, clock);
   DrawBeyond(c, clock);
   if (c.jammed) GreyOut(c);

@@ -174,9 +174,11 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
     I32 times = 1;
     if (*keys == 'x') times = ParseNumber(++keys);
     const U8* watched = nullptr;
+    I32 mask = 0xff;
     I32 wanted = 0;
     if (*keys == '@') {
       watched = g.console.riot.ram + ParseNumber(++keys) - 128;
+      if (*keys == '&') mask = ParseNumber(++keys);
       wanted = ParseNumber(++keys);
       times = kMaxPresses;
     }
@@ -191,14 +193,15 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
     if (drawn) ++keys;
     while (*keys == ' ') ++keys;
     for (; times > 0; --times) {
-      if (watched && *watched == wanted) break;
+      if (watched && (*watched & mask) == wanted) break;
       if (key == 's') {
         PressRandomly(g, frames, repeat_probability);
         continue;
       }
       if (drawn) {
-        for (I32 i = 0; i < frames; ++i) {
-          SetHands(g, DrawAction(g, action, repeat_probability));
+        const I32 idle = watched ? 1 : 0;
+        for (I32 i = 0; i < frames + idle; ++i) {
+          SetHands(g, DrawAction(g, i < frames ? action : 0, repeat_probability));
           RunFrame(g);
         }
         continue;
@@ -254,6 +257,7 @@ inline ROLLOUTS_HD void Reset(GameConsole& g, I32 mode, I32 difficulty,
   RunFrames(g, 60);
   PressKeys(g, "R4", repeat_probability);
   if (const char* const keys = FindKeys(*g.game, mode)) PressKeys(g, keys, repeat_probability);
+  g.last_action = 0;
 }
 
 // One frame with an action of 0..17. With `repeat_probability`, the action of the frame before is

@@ -3,7 +3,7 @@
 // Notes" by Andrew Towers; where ale-py approximates, its numbers, as measured.
 #pragma once
 
-#include "rollouts/atari2600/tia_picture.h"
+#include "rollouts/atari2600/tia_access.h"
 
 namespace rollouts::atari2600 {
 
@@ -21,29 +21,6 @@ inline ROLLOUTS_HD I32 MotionOf(I32 hm, I32 cycle) {
   // the last pulses come in the next line's blank part, which is not made longer
   const I32 moved = left + ((3 * (cycle - 63) + 2) >> 2);
   return moved > 0 ? moved : 0;
-}
-
-inline ROLLOUTS_HD I32 Column(const Tia& tia, I32 clock) {
-  return (clock - tia.frame_start) % kLineClocks;
-}
-
-ROLLOUTS_INLINE I32 WriteDelay(I32 reg, I32 column) {
-  static constexpr U8 kPlayfieldDelays[4] = {4, 5, 2, 3};
-  switch (reg) {
-    case 0x01:
-    case 0x0b:
-    case 0x0c:
-    case 0x1b:
-    case 0x1c: return 1;
-    case 0x04:
-    case 0x05:
-    case 0x12:
-    case 0x13: return 8;
-    case 0x0d:
-    case 0x0e:
-    case 0x0f: return kPlayfieldDelays[(column / 3) & 3];
-    default: return 0;
-  }
 }
 
 inline ROLLOUTS_HD void Touch(Tia& tia, U32 objects) {
@@ -97,7 +74,10 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
   Tia& tia = c.tia;
   tia.last_hmove = clock;
   const I32 cycle = column / 3;
-  if (c.board.hmove_blanks && (cycle <= 20 || cycle == 75)) tia.hmove_blank = 1;
+  if (c.board.hmove_blanks && (cycle <= 20 || cycle == 75) && !tia.hmove_blank) {
+    tia.hmove_blank = 1;
+    tia.alarm = clock + 1;
+  }
   // most objects do not move, and look as they did
   U32 touched = tia.star_shape ? 1u << kM0 : 0;
   for (I32 i = 0; i < 5; ++i) {
@@ -344,10 +324,9 @@ ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I3
 inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
   Tia& tia = c.tia;
   const I32 clock = cycles * 3;
-  tia.touched = clock;
-  // too long a frame ends with any write
-  if (clock - tia.frame_start >= (c.board.max_lines + 1) * kLineClocks) tia.frame_done = 1;
-  switch (address & 0x3f) {
+  const I32 reg = address & 0x3f;
+  BeginAccess(tia, reg, clock);
+  switch (reg) {
     case 0x02: {
       const I32 rest = (clock - tia.frame_start) % kLineClocks / 3;
       if (rest) cycles += kLineCycles - rest;
@@ -379,8 +358,8 @@ inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
 
 // `bus` is the byte that was last on the data bus: the TIA drives the upper bits only.
 inline ROLLOUTS_NOINLINE U8 ReadTia(Console& c, I32 address, U8 bus, I32 cycles) {
+  BeginAccess(c.tia, kReadAccess, cycles * 3);
   DrawUntil(c, cycles * 3);
-  c.tia.touched = cycles * 3;
   const I32 reg = address & 0x0f;
   const U8 noise = bus & 0x3f;
   if (reg < 8) return static_cast<U8>((((c.tia.collisions >> (2 * reg)) & 3) << 6) | noise);

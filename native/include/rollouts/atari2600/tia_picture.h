@@ -76,6 +76,8 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
   I32 left = clock - tia.drawn_until;
   tia.drawn_until = clock;
   U8* const screen = c.screens[c.shown];
+  // a line that was drawn to its end ends when more is drawn
+  if (column == 0 && tia.row > 0) EndLine(tia);
   while (left > 0) {
     const I32 end = column + left < kLineClocks ? column + left : kLineClocks;
     const I32 first = column > kBlankClocks ? column - kBlankClocks : 0;
@@ -86,14 +88,14 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
     left -= end - column;
     column = end;
     if (column == kLineClocks) {
-      EndLine(tia);
+      if (left > 0) EndLine(tia);
       column = 0;
       tia.line_start += kLineClocks;
       tia.row += kWidth;
     }
   }
   // nothing is drawn before the first pixel
-  if (column < kBlankClocks) tia.drawn_until += kBlankClocks - column;
+  if (column > 0 && column < kBlankClocks) tia.drawn_until += kBlankClocks - column;
 }
 
 // Draws what is due at `clock`.

@@ -98,9 +98,6 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
   screen_width_ = screen.width;
   start_screen_.assign(screen.pixels, screen.pixels + screen.height * screen.width);
   start_state_ = ale->CloneState();
-  start_bytes_ = ale->CloneState(/*include_rng=*/false)->Serialize();
-  ale->RestoreState(*start_state_);
-  restored_bytes_ = ale->CloneState(/*include_rng=*/false)->Serialize();
   // the first environment takes it: loading another would take 70 ms
   spare_ = std::move(ale);
 }

@@ -41,10 +41,6 @@ class AtariGame {
   const std::vector<AleAction>& legal_actions() const { return legal_actions_; }
   const AlePalette& palette() const { return palette_; }
   const std::vector<std::uint8_t>& start_screen() const { return start_screen_; }
-  // the start state as ALE serializes it, without random generators
-  const std::string& start_bytes() const { return start_bytes_; }
-  // and what ALE serializes after it has restored that
-  const std::string& restored_bytes() const { return restored_bytes_; }
   const std::string& rom_path() const { return rom_path_; }
   std::int32_t mode() const { return mode_; }
   std::int32_t difficulty() const { return difficulty_; }
@@ -69,8 +65,6 @@ class AtariGame {
   std::int32_t screen_height_ = 0;
   std::int32_t screen_width_ = 0;
   std::unique_ptr<const AleState> start_state_;
-  std::string start_bytes_;
-  std::string restored_bytes_;
 
   mutable std::once_flag restart_checked_;
   mutable bool restarts_fast_ = false;  // written once, under restart_checked_

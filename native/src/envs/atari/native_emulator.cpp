@@ -52,8 +52,8 @@ std::vector<U8> ReadRom(const std::string& path) {
 
 // How instructions are done, by ROLLOUTS_ATARI_CPU: compiled where the machine lets code be made and the
 // variable says nothing, else decoded.
-std::unique_ptr<atari2600::DecodedRom> DecodeRom(const atari2600::Game& game,
-                                                 const std::vector<U8>& rom) {
+std::unique_ptr<atari2600::DecodedRom> PrepareRom(const atari2600::Game& game,
+                                                  const std::vector<U8>& rom) {
   const char* const variable = std::getenv("ROLLOUTS_ATARI_CPU");
   const std::string_view wanted = variable ? variable : "";
   const auto size = static_cast<std::int32_t>(rom.size());
@@ -80,7 +80,7 @@ std::shared_ptr<const NativeGame> Start(const AtariGame& game, const AtariSticky
     throw EngineError("ROM file " + game.rom_path() +
                       " is not a game that engine='native' knows: use engine='ale'");
   }
-  native->decoded = DecodeRom(*native->game, native->rom);
+  native->decoded = PrepareRom(*native->game, native->rom);
   native->start = std::make_unique<GameConsole>();
   GameConsole& console = *native->start;
   PowerOn(console, *native->game, rom, sticky.seed, native->decoded->get());
@@ -126,7 +126,8 @@ class NativeEmulator final : public AtariMachine {
 
   void Reset() override {
     atari2600::Reset(*console_, native_->mode, native_->difficulty, repeat_probability_);
-    rules_ = std::make_unique<NativeRules>(*native_->start_rules, MemoryOf(*console_));
+    rules_ = std::make_unique<NativeRules>(
+        NativeRules::Start(*game_, native_->game->name, native_->rom, MemoryOf(*console_)));
   }
 
   void Poke(std::uint8_t address, std::uint8_t value) override {
@@ -167,6 +168,12 @@ class NativeEmulator final : public AtariMachine {
     GameConsole& console = saved->console;
     std::memcpy(static_cast<void*>(&console), reader.GetBytes(kConsoleBytes).data(), kConsoleBytes);
     if (console.console.shown > 1) throw SpecError("shows a screen that there is not");
+    for (const std::uint32_t slice : console.console.cartridge.slices) {
+      // code is looked up by them
+      if (slice % 1024 || slice + 1024 > native_->rom.size()) {
+        throw SpecError("has a bank that the cartridge has not");
+      }
+    }
     atari2600::Attach(console, *native_->game, native_->rom.data(), native_->decoded->get());
     for (auto& screen : console.screens) {
       std::memcpy(screen, reader.GetBytes(ScreenBytes()).data(), ScreenBytes());

@@ -13,21 +13,6 @@ namespace {
 using atari2600::RulesState;
 static_assert(std::is_trivially_copyable_v<RulesState>);
 
-// The rules' part of a state of ALE's: it comes before one last flag, and the two ends of a paddle.
-void TakeOverRules(const AtariGame& game, AleRules& rules) {
-  constexpr std::size_t kBytesBehind = 12;
-  const std::size_t size = rules.Save().size();
-  const auto part = [size](const std::string& state) {
-    if (state.size() < size + kBytesBehind) throw EngineError("ALE's saved state has no rules");
-    return state.substr(state.size() - kBytesBehind - size, size);
-  };
-  rules.Restore(part(game.start_bytes()));
-  // what is not the rules' would hardly become the same; one game takes over other than it saved
-  if (rules.Save() != part(game.restored_bytes())) {
-    throw EngineError("ALE's saved state has its rules elsewhere");
-  }
-}
-
 }  // namespace
 
 NativeRules NativeRules::Start(const AtariGame& game, const char* name,
@@ -35,13 +20,14 @@ NativeRules NativeRules::Start(const AtariGame& game, const char* name,
   NativeRules rules(memory);
   rules.ours_ = atari2600::FindRules(name);
   if (rules.ours_) {
-    // a reset ends with a look at the memory
     rules.state_ = atari2600::StartRules(*rules.ours_);
-    rules.Step();
   } else {
     rules.ales_ = std::make_unique<AleRules>(game.rom_path(), rom, memory);
-    TakeOverRules(game, *rules.ales_);
+    // of the reset's frames the last two are enough: the first look takes the score for a reward
+    rules.Step();
   }
+  // a reset ends with a look at the memory
+  rules.Step();
   return rules;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "rollouts/atari2600/console.h"
@@ -18,12 +19,12 @@ enum Register : U8 {
 // Of a jump or a set: which flags it waits for.
 enum Condition : U8 {
   kOverflows = 0x0, kCarry = 0x2, kNoCarry = 0x3, kZero = 0x4, kNotZero = 0x5, kAbove = 0x7,
-  kNegative = 0x8, kNotNegative = 0x9
+  kNegative = 0x8, kNotNegative = 0x9, kLess = 0xc
 };
 
 // As they are numbered in the code of an immediate operand.
 enum Arithmetic : U8 { kAdd = 0, kOr = 1, kAdc = 2, kSbb = 3, kAnd = 4, kSub = 5, kXor = 6, kCmp = 7 };
-enum Shift : U8 { kRcr = 3, kShl = 4, kShr = 5 };
+enum ShiftKind : U8 { kRcr = 3, kShl = 4, kShr = 5 };
 
 // A place in memory: [base + index * scale + offset].
 struct Place {
@@ -44,8 +45,8 @@ class Assembler {
 
   void Load(Register to, Place from) { Code(false, false, 0x8b, to, from); }
   void Load64(Register to, Place from) { Code(true, false, 0x8b, to, from); }
-  void Load8(Register to, Place from) { Code2(false, 0xb6, to, from); }
-  void Load16(Register to, Place from) { Code2(false, 0xb7, to, from); }
+  void Load8(Register to, Place from) { Code2(0xb6, to, from); }
+  void Load16(Register to, Place from) { Code2(0xb7, to, from); }
   void Store(Place to, Register from) { Code(false, false, 0x89, from, to); }
   void Store8(Place to, Register from) { Code(false, true, 0x88, from, to); }
   void Store8(Place to, U8 value) {
@@ -108,19 +109,19 @@ class Assembler {
     Put32(value);
   }
   void Test8(Register with) { Code(false, true, 0x84, with, with, true); }
-  void Shift(Shift how, Register what, U8 bits) {
+  void Shift(ShiftKind how, Register what, U8 bits) {
     Code(false, false, 0xc1, static_cast<Register>(how), what);
     code_.push_back(bits);
   }
-  void Shift64(enum Shift how, Register what, U8 bits) {
+  void Shift64(ShiftKind how, Register what, U8 bits) {
     Code(true, false, 0xc1, static_cast<Register>(how), what);
     code_.push_back(bits);
   }
   // By one.
-  void Shift8(enum Shift how, Register what) {
+  void Shift8(ShiftKind how, Register what) {
     Code(false, true, 0xd0, static_cast<Register>(how), what, true);
   }
-  // The CPU's carry becomes bit 0 of a register.
+  // The x86's carry is set to bit 0 of a register.
   void CarryFrom(Register of) {
     Code2(false, 0xba, static_cast<Register>(4), of);
     code_.push_back(0);
@@ -130,7 +131,7 @@ class Assembler {
   void Set8(Condition when, Register to) {
     Code2(true, static_cast<U8>(0x90 | when), kAx, to);
   }
-  void Set8(Condition when, Place to) { Code2(false, static_cast<U8>(0x90 | when), kAx, to); }
+  void Set8(Condition when, Place to) { Code2(static_cast<U8>(0x90 | when), kAx, to); }
 
   void Push(Register what) { PushOrPop(0x50, what); }
   void Pop(Register what) { PushOrPop(0x58, what); }
@@ -175,7 +176,7 @@ class Assembler {
     code_.push_back(static_cast<U8>(0xc0 | (reg & 7) << 3 | (rm & 7)));
   }
   // Opcodes of two bytes.
-  void Code2(bool /*is_byte*/, U8 opcode, Register reg, Place at) {
+  void Code2(U8 opcode, Register reg, Place at) {
     Rex(false, false, reg, at.index == kSp ? kAx : at.index, at.base);
     code_.insert(code_.end(), {0x0f, opcode});
     Operand(reg, at);

@@ -15,7 +15,7 @@ class CodeWriter {
   // The code is to lie behind them: the targets, then the ROM.
   CodeWriter(CartridgeKind kind, const std::vector<U8>& rom, const Instruction* records)
       : kind_(kind), rom_(rom), records_(records) {
-    const auto count = static_cast<std::size_t>(Pages() * PageRecords(kind));
+    const auto count = static_cast<std::size_t>(Pages() * PageSize(kind));
     targets_.resize(count);
     lengths_.assign(count, 1);
     is_compiled_.assign(count, 0);
@@ -24,7 +24,7 @@ class CodeWriter {
     MakeEnter();
     MakeExit();
     MakeThunks();
-    MakeFinds();
+    MakeDispatchers();
   }
 
  protected:
@@ -33,9 +33,9 @@ class CodeWriter {
 
   const Instruction& Record(I32 at) const { return records_[at]; }
   Target& TargetOf(I32 at) { return targets_[static_cast<std::size_t>(at)]; }
-  I32 Page(I32 at) const { return at / PageRecords(kind_); }
-  I32 InPage(I32 at) const { return at % PageRecords(kind_); }
-  I32 First(I32 page) const { return page * PageRecords(kind_); }
+  I32 Page(I32 at) const { return at / PageSize(kind_); }
+  I32 InPage(I32 at) const { return at % PageSize(kind_); }
+  I32 First(I32 page) const { return page * PageSize(kind_); }
   I32 Length(I32 at) const { return lengths_[static_cast<std::size_t>(at)]; }
   const U8* Bytes(I32 at) const {
     return rom_.data() + Page(at) * PageSize(kind_) + InPage(at);
@@ -61,7 +61,10 @@ class CodeWriter {
     asm_.Do(kAdd, to, slice);
   }
 
-  void JumpToFind(I32 at) { asm_.Jump(finds_[HasSlices() ? 0 : static_cast<std::size_t>(Page(at))]); }
+  // From the page of the record `at`.
+  void JumpToAddressInAx(I32 at) {
+    asm_.Jump(dispatchers_[HasSlices() ? 0 : static_cast<std::size_t>(Page(at))]);
+  }
 
   // Leaves the code before the record `at`, of whose block all is charged.
   void Exit(Condition when, I32 at) { exits_[static_cast<std::size_t>(at)].push_back(asm_.Jump(when)); }
@@ -100,7 +103,7 @@ class CodeWriter {
   std::vector<U8> is_compiled_;
   std::vector<std::vector<Distance>> jumps_;  // to each record, before it is compiled
   std::vector<std::vector<Distance>> exits_;
-  std::vector<std::size_t> finds_;
+  std::vector<std::size_t> dispatchers_;
   std::size_t thunks_[kThunks] = {};
   std::size_t enter_ = 0;
   std::size_t exit_ = 0;
@@ -116,8 +119,6 @@ class CodeWriter {
     asm_.Do64(kAdd, kRam, static_cast<I32>(kRamOffset));
     asm_.Load(kAx, {kDi, offsetof(Passage, line_start)});
     asm_.Store(kLineStart, kAx);
-    asm_.Load(kAx, {kDi, offsetof(Passage, limit)});
-    asm_.Store(kLimit, kAx);
     asm_.Load(kAx, {kDi, offsetof(Passage, origin)});
     asm_.Store(kOrigin, kAx);
     asm_.Load(kLeft, {kDi, offsetof(Passage, left)});
@@ -210,7 +211,7 @@ class CodeWriter {
     asm_.Move64(kAx, function);
     asm_.Call(kAx);
   }
-  // Leaves the CPU's flags as they are.
+  // Leaves the x86's flags as they are.
   void EndThunk() {
     asm_.Address64(kSp, {kSp, 8});
     asm_.Pop(kLeft);
@@ -218,10 +219,10 @@ class CodeWriter {
     asm_.Return();
   }
 
-  // Goes on at the address in AX, from each page.
-  void MakeFinds() {
+  // What goes on at the address in AX, from each page: DI is the record, CX and DX its target's parts.
+  void MakeDispatchers() {
     for (I32 page = 0; page < (HasSlices() ? 1 : Pages()); ++page) {
-      finds_.push_back(asm_.size());
+      dispatchers_.push_back(asm_.size());
       asm_.Test(kAx, 0x1000);
       const Distance is_far = asm_.Jump(kNotZero);
       asm_.Do(kOr, kAx, static_cast<I32>(kIsAddress));
@@ -234,12 +235,10 @@ class CodeWriter {
       asm_.Store(kOrigin, kDx);
       if (HasSlices()) {
         AddSlice(kDi, kAx, kDx);
-        // each page has one record more than bytes
-        asm_.Shift(kShr, kDx, 10);
-        asm_.Do(kAdd, kDi, kDx);
       } else if (page) {
         asm_.Do(kAdd, kDi, First(page));
       }
+      // rest and cycles are in the upper half
       asm_.AddressOfCode(kSi, TargetsAt(0));
       asm_.Load64(kCx, {kSi, 0, kDi, 3});
       asm_.Move(kDx, kCx);

@@ -86,11 +86,11 @@ inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
   Passage passage;
   passage.console = &c;
   passage.line_start = c.tia.frame_start / 3;
-  passage.limit = (c.board.max_lines + 1) * kLineCycles;
   for (I32 left = end;;) {
     const I32 pc = c.cpu.pc;
     if (pc & 0x1000) {
-      const I32 page = PageOf<kKind>(c.cartridge, pc) * PageRecords(kKind);
+      // in the ROM: the block is charged, and code runs until it is left
+      const I32 page = PageOf<kKind>(c.cartridge, pc) * PageSize(kKind);
       const I32 in_page = pc & (PageSize(kKind) - 1);
       const Target& target = code.target(page + in_page);
       if (left < target.rest) return Execute<kKind>(c, left);
@@ -99,13 +99,15 @@ inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
       c.cpu.cycles += target.cycles;
       code.Enter(passage, page + in_page);
       left = passage.left;
+      // before an address, which is found anew
       if (passage.at & kIsAddress) {
         c.cpu.pc = static_cast<U16>(passage.at);
         continue;
       }
+      // before a record, whose block is given back
       const I32 at = static_cast<I32>(passage.at);
       const Instruction& op = rom.records[at];
-      c.cpu.pc = static_cast<U16>(passage.origin + at % PageRecords(kKind));
+      c.cpu.pc = static_cast<U16>(passage.origin + at % PageSize(kKind));
       c.cpu.cycles -= code.target(at).cycles;
       if (c.tia.frame_done) return;
       if (left < 0) return Execute<kKind>(c, left + op.rest);
@@ -115,6 +117,7 @@ inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
       }
       left += op.rest;
     }
+    // what the code does not do
     if (left == 0) return;
     --left;
     Execute<kKind>(c, 1);

@@ -2,19 +2,19 @@
 // The instructions of the 6507 (cpu_ops.h) as machine code.
 #pragma once
 
-#include "rollouts/atari2600/jit/operand_writer.h"
+#include "rollouts/atari2600/jit/stack_writer.h"
 
 namespace rollouts::atari2600::jit {
 
-class InstructionWriter : public OperandWriter {
+class InstructionWriter : public StackWriter {
  protected:
-  using OperandWriter::OperandWriter;
+  using StackWriter::StackWriter;
 
   // Writes an instruction. Returns whether the one behind it may follow.
   bool Compile(const Instruction& op) {
-    // handlers.inc ends with these three
-    static_assert(kSAXRam == kADCValue + (kSBC + 1) * kReadForms);
-    static_assert(kASLRam == kSAXRam + (kSTY + 1) * kWriteForms);
+    // handlers.inc ends with reads, writes and modifies, in this order
+    static_assert(kSAXRam == kADCValue + (kOpSBC + 1) * kReadForms);
+    static_assert(kASLRam == kSAXRam + (kOpSTY + 1) * kWriteForms);
     const I32 handler = op.handler;
     const I32 read = handler - kADCValue;
     const I32 write = handler - kSAXRam;
@@ -24,12 +24,6 @@ class InstructionWriter : public OperandWriter {
     if (read >= 0) return CompileRead(op, read / kReadForms, read % kReadForms);
     switch (handler) {
       case kStep: Exit(at_); return false;
-      case kLeave:
-        asm_.Load(kAx, kOrigin);
-        asm_.Do(kAdd, kAx, PageSize(kind_));
-        asm_.Move16(kAx, kAx);
-        JumpToFind(at_);
-        return false;
       case kWsync: CompileWsync(op); return true;
       case kJump: JumpTo(op.operand); return false;
       case kJumpIndirect:
@@ -41,7 +35,7 @@ class InstructionWriter : public OperandWriter {
         // Execute knows what is on the bus
         asm_.Test(kAx, 0x1000);
         Exit(kZero, at_);
-        JumpToFind(at_);
+        JumpToAddressInAx(at_);
         return false;
       case kCall: CompileCall(op); return false;
       case kReturn: CompileReturn(); return false;
@@ -75,9 +69,11 @@ class InstructionWriter : public OperandWriter {
 
  private:
   // In the order of decoded.h.
-  enum { kADC, kAND, kBIT, kCMP, kCPX, kCPY, kEOR, kLAX, kLDA, kLDX, kLDY, kNOP, kORA, kSBC };
-  enum { kSAX, kSTA, kSTX, kSTY };
-  enum { kASL, kDEC, kINC, kLSR, kROL, kROR };
+#define ROLLOUTS_NAME(NAME) kOp##NAME,
+  enum { ROLLOUTS_DECODED_READS(ROLLOUTS_NAME) };
+  enum { ROLLOUTS_DECODED_WRITES(ROLLOUTS_NAME) };
+  enum { ROLLOUTS_DECODED_MODIFIES(ROLLOUTS_NAME) };
+#undef ROLLOUTS_NAME
 
   void CompilePlain(I32 handler) {
     switch (handler) {
@@ -122,89 +118,7 @@ class InstructionWriter : public OperandWriter {
     asm_.Set8(kCarry, kCarryFlag);
   }
 
-  void JumpTo(I32 address) {
-    if (HasSlices()) {
-      asm_.Move(kAx, address);
-      JumpToFind(at_);
-      return;
-    }
-    const I32 to = First(Page(at_)) + (address & 0xfff);
-    asm_.Store(kOrigin, address & 0xf000);
-    Enter(to);
-    GoTo(to);
-  }
-
-  void CompileCall(const Instruction& op) {
-    asm_.Load8(kCx, kStackPointer);
-    asm_.Do8(kCmp, kCx, U8{0x81});
-    Exit(kCarry, at_);
-    asm_.Load(kAx, kOrigin);
-    asm_.Do(kAdd, kAx, InPage(at_) + 2);
-    asm_.Store16({kRam, -0x81, kCx}, kAx);
-    asm_.Do8(kSub, kStackPointer, U8{2});
-    JumpTo(op.operand);
-  }
-
-  void CompileReturn() {
-    asm_.Load8(kCx, kStackPointer);
-    asm_.Do(kSub, kCx, 0x80);
-    asm_.Do(kCmp, kCx, 0x7d);
-    Exit(kAbove, at_);
-    asm_.Load16(kAx, {kRam, 1, kCx});
-    ExitUnlessCold(kAx, kDx);
-    asm_.Do(kAdd, kAx, 1);
-    asm_.Move16(kAx, kAx);
-    asm_.Do8(kAdd, kStackPointer, U8{2});
-    JumpToFind(at_);
-  }
-
-  // PackFlags, to the stack, which may be the TIA.
-  void CompilePushFlags(const Instruction& op) {
-    asm_.Move(kDx, kResult);
-    asm_.Shift(kShr, kDx, 8);
-    asm_.Do(kOr, kDx, kResult);
-    asm_.Do(kAnd, kDx, 0x80);
-    asm_.Test8(kResult);
-    asm_.Set8(kZero, kAx);
-    asm_.Move8(kAx, kAx);
-    asm_.Address(kDx, {kDx, 0x30, kAx, 1});
-    asm_.Do(kOr, kDx, kCarryFlag);
-    const auto add = [&](Place flag, U8 bit) {
-      asm_.Load8(kAx, flag);
-      asm_.Shift(kShl, kAx, bit);
-      asm_.Do(kOr, kDx, kAx);
-    };
-    add(kInterruptFlag, 2);
-    add(kDecimalFlag, 3);
-    add(kOverflowFlag, 6);
-    asm_.Load8(kSi, kStackPointer);
-    asm_.Do8(kSub, kStackPointer, U8{1});
-    Store(op, kDx, true);
-  }
-
-  void CompilePullFlags(const Instruction& op) {
-    PullByte(op, 0x28);
-    const auto take = [&](Place flag, U8 bit) {
-      asm_.Move(kCx, kAx);
-      asm_.Shift(kShr, kCx, bit);
-      asm_.Do(kAnd, kCx, 1);
-      asm_.Store8(flag, kCx);
-    };
-    take(kInterruptFlag, 2);
-    take(kDecimalFlag, 3);
-    take(kOverflowFlag, 6);
-    asm_.Move(kCarryFlag, kAx);
-    asm_.Do(kAnd, kCarryFlag, 1);
-    asm_.Move(kResult, kAx);
-    asm_.Do(kAnd, kResult, 0x80);
-    asm_.Shift(kShl, kResult, 8);
-    asm_.Shift(kShr, kAx, 1);
-    asm_.Do(kAnd, kAx, 1);
-    asm_.Do(kXor, kAx, 1);
-    asm_.Do(kOr, kResult, kAx);
-  }
-
-  // The CPU's flags are set.
+  // The x86's flags are set.
   bool CompileBranch(const Instruction& op, Condition taken) {
     const Distance goes_on = asm_.Jump(static_cast<Condition>(taken ^ 1));
     Enter(at_ + op.jump, op.operand);
@@ -257,10 +171,16 @@ class InstructionWriter : public OperandWriter {
     constexpr I32 kReciprocal = 56512728;  // 2**32 / kLineCycles, rounded up
     Now(kAx, op);
     asm_.Address(kCx, {kAx, 0, kAx, 1});
-    asm_.Do(kSub, kAx, kLineStart);
-    asm_.Do(kCmp, kAx, kLimit);
-    Exit(kNoCarry, at_);
+    asm_.Do(kCmp, kCx, kAlarm);
+    const Distance is_plain = asm_.Jump(kLess);
+    asm_.Move(kSi, kWsyncRegister);
+    CallWrite(op, kAx);
+    const Distance is_done = asm_.Jump();
+    asm_.Bind(is_plain);
+    // what BeginAccess does, then cycles up to the line's end
     asm_.Store(kTouched, kCx);
+    asm_.Store(kTouchedRegister, kWsyncRegister);
+    asm_.Do(kSub, kAx, kLineStart);
     asm_.Multiply64(kCx, kAx, kReciprocal);
     asm_.Shift64(kShr, kCx, 32);
     asm_.Multiply(kCx, kCx, kLineCycles);
@@ -269,40 +189,41 @@ class InstructionWriter : public OperandWriter {
     asm_.Do(kAdd, kCx, kLineCycles);
     asm_.Do(kAdd, kCycles, kCx);
     asm_.Bind(is_at_start);
+    asm_.Bind(is_done);
   }
 
   bool CompileRead(const Instruction& op, I32 name, I32 form) {
-    if (name == kADC || name == kSBC) {
+    if (name == kOpADC || name == kOpSBC) {
       asm_.Do8(kCmp, kDecimalFlag, U8{0});
       Exit(kNotZero, at_);
     }
     const Value value = Fetch(op, form);
     switch (name) {
-      case kADC:
+      case kOpADC:
         asm_.CarryFrom(kCarryFlag);
         Do8(kAdc, kA, value);
         asm_.Set8(kCarry, kCarryFlag);
         asm_.Set8(kOverflows, kOverflowFlag);
         asm_.Move(kResult, kA);
         break;
-      case kSBC:
+      case kOpSBC:
         asm_.Do8(kCmp, kCarryFlag, U8{1});
         Do8(kSbb, kA, value);
         asm_.Set8(kNoCarry, kCarryFlag);
         asm_.Set8(kOverflows, kOverflowFlag);
         asm_.Move(kResult, kA);
         break;
-      case kAND: Logic(kAnd, value); break;
-      case kORA: Logic(kOr, value); break;
-      case kEOR: Logic(kXor, value); break;
-      case kCMP: CompareWith(kA, value); break;
-      case kCPX: CompareWith(kX, value); break;
-      case kCPY: CompareWith(kY, value); break;
-      case kLAX: Take(kX, value); asm_.Move(kA, kX); asm_.Move(kResult, kX); break;
-      case kLDA: Take(kA, value); asm_.Move(kResult, kA); break;
-      case kLDX: Take(kX, value); asm_.Move(kResult, kX); break;
-      case kLDY: Take(kY, value); asm_.Move(kResult, kY); break;
-      case kBIT:
+      case kOpAND: Logic(kAnd, value); break;
+      case kOpORA: Logic(kOr, value); break;
+      case kOpEOR: Logic(kXor, value); break;
+      case kOpCMP: CompareWith(kA, value); break;
+      case kOpCPX: CompareWith(kX, value); break;
+      case kOpCPY: CompareWith(kY, value); break;
+      case kOpLAX: Take(kX, value); asm_.Move(kA, kX); asm_.Move(kResult, kX); break;
+      case kOpLDA: Take(kA, value); asm_.Move(kResult, kA); break;
+      case kOpLDX: Take(kX, value); asm_.Move(kResult, kX); break;
+      case kOpLDY: Take(kY, value); asm_.Move(kResult, kY); break;
+      case kOpBIT:
         Take(kAx, value);
         asm_.Move(kResult, kA);
         asm_.Do(kAnd, kResult, kAx);
@@ -330,9 +251,9 @@ class InstructionWriter : public OperandWriter {
 
   // The register an instruction writes; AX for SAX.
   Register Written(I32 name) {
-    if (name == kSTA) return kA;
-    if (name == kSTX) return kX;
-    if (name == kSTY) return kY;
+    if (name == kOpSTA) return kA;
+    if (name == kOpSTX) return kX;
+    if (name == kOpSTY) return kY;
     asm_.Move(kAx, kA);
     asm_.Do(kAnd, kAx, kX);
     return kAx;
@@ -382,11 +303,11 @@ class InstructionWriter : public OperandWriter {
     }
     asm_.Load8(kResult, place);
     switch (name) {
-      case kDEC: asm_.Do8(kSub, kResult, U8{1}); break;
-      case kINC: asm_.Do8(kAdd, kResult, U8{1}); break;
-      case kASL: ShiftLeft(kResult, false); break;
-      case kROL: ShiftLeft(kResult, true); break;
-      case kLSR: ShiftRight(kResult, false); break;
+      case kOpDEC: asm_.Do8(kSub, kResult, U8{1}); break;
+      case kOpINC: asm_.Do8(kAdd, kResult, U8{1}); break;
+      case kOpASL: ShiftLeft(kResult, false); break;
+      case kOpROL: ShiftLeft(kResult, true); break;
+      case kOpLSR: ShiftRight(kResult, false); break;
       default: ShiftRight(kResult, true); break;
     }
     asm_.Store8(place, kResult);

@@ -19,6 +19,8 @@ class OperandWriter : public CodeWriter {
     kToRam, kToTia, kToLowX, kToLowY, kToBus, kToFarX, kToFarY, kToPointer, kWriteForms
   };
   enum { kInRam, kInRamX, kModifyForms };
+  static_assert(kLDAPointer - kLDAValue == I32{kOfPointer});
+  static_assert(kSTAPointer - kSTARam == I32{kToPointer});
 
   // What an instruction reads: a number, a byte of memory, or AX.
   struct Value {

@@ -10,7 +10,7 @@
 
 namespace rollouts::atari2600::jit {
 
-// Of the 6507. Calls keep the first six, CallsOf's functions the others.
+// Of the 6507. Functions keep the first six, thunks the last two.
 inline constexpr Register kA = kBx;
 inline constexpr Register kX = kBp;
 inline constexpr Register kY = kR12;
@@ -33,6 +33,8 @@ inline constexpr Place kOverflowFlag = ROLLOUTS_FIELD(cpu, Cpu, overflow);
 inline constexpr Place kDecimalFlag = ROLLOUTS_FIELD(cpu, Cpu, decimal);
 inline constexpr Place kInterruptFlag = ROLLOUTS_FIELD(cpu, Cpu, interrupt);
 inline constexpr Place kTouched = ROLLOUTS_FIELD(tia, Tia, touched);
+inline constexpr Place kTouchedRegister = ROLLOUTS_FIELD(tia, Tia, touched_register);
+inline constexpr Place kAlarm = ROLLOUTS_FIELD(tia, Tia, alarm);
 inline constexpr Place kFrameDone = ROLLOUTS_FIELD(tia, Tia, frame_done);
 inline constexpr Place kSlices = ROLLOUTS_FIELD(cartridge, Cartridge, slices);
 
@@ -42,7 +44,6 @@ struct Passage {
   const void* target;
   I32 left;
   I32 line_start;  // cycle at which the frame's first line began
-  I32 limit;       // cycles after that, with which a write ends the frame
   I32 origin;      // where the CPU sees the page
   U32 at;          // the record that is next, or an address with kIsAddress
 };
@@ -51,8 +52,7 @@ inline constexpr U32 kIsAddress = 0x80000000u;
 // On the stack of compiled code: the passage's address first, then what is read often.
 inline constexpr Place kPassage{kSp, 0};
 inline constexpr Place kLineStart{kSp, 8};
-inline constexpr Place kLimit{kSp, 12};
-inline constexpr Place kOrigin{kSp, 16};
+inline constexpr Place kOrigin{kSp, 12};
 inline constexpr I32 kStackBytes = 24;
 
 // A record as dynamic jumps need it.
@@ -65,10 +65,8 @@ struct Target {
 // A write to one register of the TIA: what WriteTia does there.
 template <I32 kRegister>
 inline void WriteOne(Console& c, U8 value, I32 cycles) {
-  Tia& tia = c.tia;
   const I32 clock = cycles * 3;
-  tia.touched = clock;
-  if (clock - tia.frame_start >= (c.board.max_lines + 1) * kLineClocks) tia.frame_done = 1;
+  BeginAccess(c.tia, kRegister, clock);
   WriteRegister(c, kRegister, value, cycles, clock);
 }
 

@@ -26,13 +26,13 @@ class RomCompiler : private InstructionWriter {
  private:
   // Sums cycles up to the ends of blocks.
   void Measure(I32 page) {
-    for (I32 i = PageSize(kind_); i >= 0; --i) {
+    for (I32 i = PageSize(kind_) - 1; i >= 0; --i) {
       const I32 at = First(page) + i;
       const Instruction& op = Record(at);
       Target& target = TargetOf(at);
       target.rest = op.rest;
       target.cycles = op.cycles;
-      if (op.handler == kLeave || op.handler == kStep) continue;
+      if (op.handler == kStep) continue;
       lengths_[static_cast<std::size_t>(at)] = static_cast<U8>(LengthOf(*Bytes(at)));
       if (EndsBlock(op)) continue;
       target.cycles = static_cast<U16>(op.cycles + TargetOf(at + Length(at)).cycles);
@@ -62,12 +62,11 @@ class RomCompiler : private InstructionWriter {
       const I32 at = left.back();
       left.pop_back();
       const Instruction& op = Record(at);
-      if (op.handler == kLeave) continue;
       const I32 behind = InPage(at) + LengthOf(*Bytes(at));
       if (op.handler == kJump || op.handler == kCall) reach_address(at, op.operand);
       if (op.jump) reach(at + op.jump);
       const bool goes_on = op.handler != kJump && op.handler != kJumpIndirect &&
-                           op.handler != kReturn && behind <= PageSize(kind_);
+                           op.handler != kReturn && behind < PageSize(kind_);
       if (!goes_on) continue;
       // another page may follow an access to the last bytes
       for (I32 page = 0; page < pages; ++page) {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// When an access to the TIA shows, and what a frame remembers of accesses: how ale-py draws where a
+// frame ends within the picture depends on it.
+#pragma once
+
+#include "rollouts/atari2600/tia_picture.h"
+
+namespace rollouts::atari2600 {
+
+inline ROLLOUTS_HD I32 Column(const Tia& tia, I32 clock) {
+  return (clock - tia.frame_start) % kLineClocks;
+}
+
+ROLLOUTS_INLINE I32 WriteDelay(I32 reg, I32 column) {
+  static constexpr U8 kPlayfieldDelays[4] = {4, 5, 2, 3};
+  switch (reg) {
+    case 0x01:
+    case 0x0b:
+    case 0x0c:
+    case 0x1b:
+    case 0x1c: return 1;
+    case 0x04:
+    case 0x05:
+    case 0x12:
+    case 0x13: return 8;
+    case 0x0d:
+    case 0x0e:
+    case 0x0f: return kPlayfieldDelays[(column / 3) & 3];
+    default: return 0;
+  }
+}
+
+inline constexpr I32 kReadAccess = -1;  // in place of the register that is written
+inline constexpr I32 kWsyncRegister = 0x02;
+
+// Draws all that a write to a register leaves as it was, also where the write would change nothing.
+inline ROLLOUTS_HD void DrawForWrite(Console& c, I32 reg, I32 cycles) {
+  const I32 clock = cycles * 3;
+  DrawUntil(c, clock + WriteDelay(reg, Column(c.tia, clock)));
+}
+
+// For a frame that begins.
+inline ROLLOUTS_HD void SetAlarm(Console& c) {
+  Tia& tia = c.tia;
+  tia.too_late = tia.frame_start + (c.board.max_lines + 1) * kLineClocks;
+  tia.alarm = tia.hmove_blank ? tia.first_shown + 1 : tia.too_late;
+}
+
+inline ROLLOUTS_HD I32 DrawnBy(const Tia& tia, I32 reg, I32 clock) {
+  return clock + WriteDelay(reg, Column(tia, clock));
+}
+
+// What an access does from the alarm's clock on: the first one that sees HMOVE's blank in the picture
+// is remembered, and a write ends a frame that is too long.
+inline ROLLOUTS_NOINLINE void Notice(Tia& tia, I32 reg, I32 clock) {
+  if (tia.alarm < tia.too_late) {
+    if (clock <= tia.first_shown && DrawnBy(tia, reg, clock) <= tia.first_shown) {
+      tia.alarm = tia.first_shown + 1;
+      return;
+    }
+    tia.blanked = clock;
+    tia.blanked_register = reg;
+    tia.alarm = tia.too_late;
+  }
+  if (clock >= tia.too_late && reg != kReadAccess) tia.frame_done = 1;
+}
+
+// Every access begins so: a write to a register 0..0x3f, or kReadAccess.
+ROLLOUTS_INLINE void BeginAccess(Tia& tia, I32 reg, I32 clock) {
+  tia.touched = clock;
+  tia.touched_register = reg;
+  if (clock >= tia.alarm) [[unlikely]] Notice(tia, reg, clock);
+}
+
+}  // namespace rollouts::atari2600
