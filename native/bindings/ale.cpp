@@ -101,7 +101,7 @@ py::array_t<std::int32_t> ReadScores(const std::string& rom_path, const Bytes& r
     const AleRules::Memory memory{shown.data(), cartridge.data()};
     ales = std::make_unique<AleRules>(rom_path, rom, memory);
   } else {
-    state = atari2600::StartRules(*ours);
+    state = atari2600::StartRules(*ours, -1);
   }
   for (py::ssize_t i = 0; i < ram.shape(0); ++i, out += 3) {
     std::memcpy(shown.data(), ram.data(i, 0), shown.size());

@@ -56,7 +56,7 @@ struct Test {
 // What a row of the table cannot say, and the functions below do.
 enum class Special : U8 {
   kNone, kBeamRider, kBreakout, kChopperCommand, kDemonAttack, kEnduro, kGravitar, kQbert,
-  kRiverRaid, kStarGunner, kTennis, kVideoPinball, kWizardOfWor,
+  kRiverRaid, kStarGunner, kTennis, kVideoCheckers, kVideoPinball, kWizardOfWor,
 };
 
 struct Rules {
@@ -187,6 +187,20 @@ inline ROLLOUTS_HD void FollowTennis(const U8* ram, RulesState& state) {
   state.over = won == 7 || lost == 7 || (won >= 6 && ahead >= 2) || (lost >= 6 && ahead <= -2);
 }
 
+// A player without pieces has lost; `seen` is 1 where white is the first player's colour, -1 where black
+// is. Squares are four times eight bytes, with a byte between them.
+inline ROLLOUTS_HD void FollowCheckers(const U8* ram, RulesState& state) {
+  bool has_white = false, has_black = false;
+  for (I32 address = 0x80; address < 0xa3; ++address) {
+    if ((address - 0x80) % 9 == 8) continue;
+    const U8 piece = ram[address & 0x7f];
+    has_white |= piece == 0x10 || piece == 0x20;
+    has_black |= piece == 0x90 || piece == 0xa0;
+  }
+  state.over = !has_white || !has_black;
+  state.reward = !state.over ? 0 : has_white ? state.seen : -state.seen;
+}
+
 inline ROLLOUTS_HD void FollowLives(const Rules& rules, const U8* ram, RulesState& state) {
   switch (rules.special) {
     case Special::kBeamRider: {
@@ -220,20 +234,22 @@ inline ROLLOUTS_HD void FollowLives(const Rules& rules, const U8* ram, RulesStat
   state.lives = ReadByte(ByteAt(ram, lives.address), lives.reading) + lives.more;
 }
 
-// As a game begins, before its first frame.
-inline ROLLOUTS_HD RulesState StartRules(const Rules& rules) {
+// As a game begins in a mode, before its first frame; a negative mode is the game's own.
+inline ROLLOUTS_HD RulesState StartRules(const Rules& rules, I32 mode) {
   RulesState state;
   state.score = rules.first_score;
   state.lives = rules.first_lives;
   // the bytes that these look at are seen from the second frame on
   if (rules.special == Special::kQbert) state.seen = 2;
   if (rules.special == Special::kRiverRaid) state.seen = 0x58;
+  if (rules.special == Special::kVideoCheckers) state.seen = mode > 10 ? -1 : 1;
   return state;
 }
 
 // Looks at the (128,) bytes of memory; to be called after each frame.
 inline ROLLOUTS_HD void StepRules(const Rules& rules, const U8* ram, RulesState& state) {
   if (rules.special == Special::kTennis) return FollowTennis(ram, state);
+  if (rules.special == Special::kVideoCheckers) return FollowCheckers(ram, state);
   state.over = IsOver(rules, ram, state);
   state.reward = 0;
   if (!(rules.keeps_score && state.over)) {

@@ -20,7 +20,7 @@ NativeRules NativeRules::Start(const AtariGame& game, const char* name,
   NativeRules rules(memory);
   rules.ours_ = atari2600::FindRules(name);
   if (rules.ours_) {
-    rules.state_ = atari2600::StartRules(*rules.ours_);
+    rules.state_ = atari2600::StartRules(*rules.ours_, game.mode());
   } else {
     rules.ales_ = std::make_unique<AleRules>(game.rom_path(), rom, memory);
     // of the reset's frames the last two are enough: the first look takes the score for a reward
