@@ -54,7 +54,7 @@ inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
 }
 
 // What ale-py draws beyond the clock at which a frame ends, where that is within the picture.
-inline ROLLOUTS_HD void DrawBeyond(Console& c, I32 clock) {
+inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   Tia& tia = c.tia;
   if (clock <= tia.first_shown || clock >= tia.last_shown) return;
   const I32 column = (clock - tia.first_shown) % kLineClocks;

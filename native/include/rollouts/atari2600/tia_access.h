@@ -34,7 +34,7 @@ inline constexpr I32 kReadAccess = -1;  // in place of the register that is writ
 inline constexpr I32 kWsyncRegister = 0x02;
 
 // Draws all that a write to a register leaves as it was, also where the write would change nothing.
-inline ROLLOUTS_HD void DrawForWrite(Console& c, I32 reg, I32 cycles) {
+inline ROLLOUTS_NOINLINE void DrawForWrite(Console& c, I32 reg, I32 cycles) {
   const I32 clock = cycles * 3;
   DrawUntil(c, clock + WriteDelay(reg, Column(c.tia, clock)));
 }
