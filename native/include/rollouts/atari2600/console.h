@@ -73,11 +73,11 @@ struct Tia {
   I32 last_hmove = 0;      // may be negative: in a frame before
   I32 dump_end = 0;        // cycle, not clock
   I32 touched = 0;         // when the CPU last read or wrote a register
-  I32 touched_register = 0;  // its address, of a write
+  I32 touched_register = 0;  // which one, of a write; kReadAccess of a read
   I32 too_late = kNever;   // any write from then on ends the frame
   I32 alarm = kNever;      // an access from then on needs more than others: see Notice
-  I32 blanked = kNever;    // when the first access was that saw hmove_blank
-  I32 blanked_register = 0;
+  I32 blanked = kNever;    // when the first access came that saw hmove_blank
+  I32 blanked_register = 0;  // which it was, as touched_register
 
   U8 vsync = 0;
   U8 vblank = 0;

@@ -27,8 +27,8 @@ struct Game {
   // S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r: UP, DOWN, LEFT,
   // RIGHT; j: UP and FIRE. With "?" behind it, it is a sticky action. s: SELECT for up to 255 frames
   // more, at random. With "@address=value" behind it, it is pressed until RAM has that value there:
-  // not at all, if it does at once; "@address&mask=value" looks at some bits. A sticky action that
-  // is pressed so is followed by a frame of nothing, sticky as well. The first mode is the default.
+  // not at all, if it does at once; "@address&mask=value" looks at some bits. Behind a sticky
+  // action that is pressed so comes a frame of nothing, sticky as well. The first mode is the default.
   const char* modes;
 };
 

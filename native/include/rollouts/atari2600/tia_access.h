@@ -33,21 +33,21 @@ ROLLOUTS_INLINE I32 WriteDelay(I32 reg, I32 column) {
 inline constexpr I32 kReadAccess = -1;  // in place of the register that is written
 inline constexpr I32 kWsyncRegister = 0x02;
 
-// Draws all that a write to a register leaves as it was, also where the write would change nothing.
-inline ROLLOUTS_NOINLINE void DrawForWrite(Console& c, I32 reg, I32 cycles) {
-  const I32 clock = cycles * 3;
-  DrawUntil(c, clock + WriteDelay(reg, Column(c.tia, clock)));
+// Until when an access draws, before it does what it is for.
+inline ROLLOUTS_HD I32 DrawnBy(const Tia& tia, I32 reg, I32 clock) {
+  return clock + WriteDelay(reg, Column(tia, clock));
 }
 
-// For a frame that begins.
+// Draws all that a write to a register leaves as it was, also where the write would change nothing.
+inline ROLLOUTS_NOINLINE void DrawForWrite(Console& c, I32 reg, I32 cycles) {
+  DrawUntil(c, DrawnBy(c.tia, reg, cycles * 3));
+}
+
+// The alarm of a frame that begins.
 inline ROLLOUTS_HD void SetAlarm(Console& c) {
   Tia& tia = c.tia;
   tia.too_late = tia.frame_start + (c.board.max_lines + 1) * kLineClocks;
   tia.alarm = tia.hmove_blank ? tia.first_shown + 1 : tia.too_late;
-}
-
-inline ROLLOUTS_HD I32 DrawnBy(const Tia& tia, I32 reg, I32 clock) {
-  return clock + WriteDelay(reg, Column(tia, clock));
 }
 
 // What an access does from the alarm's clock on: the first one that sees HMOVE's blank in the picture
