@@ -236,14 +236,19 @@ def test_hmove_in_a_lines_last_cycle_blanks_the_next_one(library: ctypes.CDLL, d
     game.close()
 
 
+def stopping(how: list[int]) -> list[int]:
+    """Draws a bright background; in the seventh frame a dark one, until the CPU stops."""
+    stop = join(lda(0x86), sta(COLUBK), how)
+    draw = join(lda(0x4E), sta(COLUBK), lines(240), END_FRAME)
+    frames = [*inc(COUNT), 0xA5, COUNT, 0xC9, 6, 0xD0, len(stop)]
+    return join(lda(0), sta(VBLANK), frames, stop, draw)
+
+
 @pytest.mark.parametrize("line", [5, 60, 220])
 def test_a_stopped_cpu_leaves_the_rest_of_an_older_frame_grey(
     library: ctypes.CDLL, line: int
 ) -> None:
-    stop = join(lda(0x86), sta(COLUBK), lines(line), [0x02])
-    draw = join(lda(0x4E), sta(COLUBK), lines(240), END_FRAME)
-    program = join(lda(0), sta(VBLANK), inc(COUNT), [0xA5, COUNT, 0xC9, 6, 0xD0, len(stop)], stop)
-    game = compare(library, [*program, *draw])
+    game = compare(library, stopping([*lines(line), 0x02]))
     assert (0x4E & 15) >> 1 in game.shown()[1]
     game.close()
 
@@ -252,8 +257,19 @@ def test_a_stopped_cpu_leaves_the_rest_of_an_older_frame_grey(
 def test_a_blank_is_as_long_as_the_first_access_behind_hmove_leaves(
     library: ctypes.CDLL, access: list[int]
 ) -> None:
-    # the CPU stops in the seventh frame, in a line whose HMOVE has struck
-    stop = join(lda(0x86), sta(COLUBK), lines(60), sta(HMOVE), [0xEA] * 2, access, [0x02])
-    draw = join(lda(0x4E), sta(COLUBK), lines(240), END_FRAME)
-    program = join(lda(0), sta(VBLANK), inc(COUNT), [0xA5, COUNT, 0xC9, 6, 0xD0, len(stop)], stop)
-    compare(library, [*program, *draw]).close()
+    # the CPU stops in a line whose HMOVE has struck
+    compare(library, stopping([*lines(60), *sta(HMOVE), 0xEA, 0xEA, *access, 0x02])).close()
+
+
+@pytest.mark.parametrize("opcode", [0x02, 0x22])
+@pytest.mark.parametrize("waits", [15, 20, 30])
+def test_a_cpu_that_stops_among_the_chips_registers_reads_no_more(
+    library: ctypes.CDLL, waits: int, opcode: int
+) -> None:
+    # a collision register, whose lower bits are the byte on the bus: the address's higher one
+    jump = [0x4C, 0x35, opcode]
+    game = compare(library, stopping([*lines(60), *[0xEA] * waits, *jump]))
+    # every access draws: of the line in which it stopped, the left part is of this frame
+    grey_of_this, grey_of_older = (0x86 & 15) >> 1, (0x4E & 15) >> 1
+    assert any({grey_of_this, grey_of_older} <= {*row} for row in game.shown()[1].tolist())
+    game.close()

@@ -34,6 +34,8 @@ inline ROLLOUTS_HD I32 CyclesOf(U8 opcode) {
 inline ROLLOUTS_HD I32 LengthOf(U8 opcode) {
   if (opcode == 0x20) return 3;
   if (opcode == 0x40 || opcode == 0x60) return 1;
+  // what stops the CPU reads no more
+  if ((opcode & 0x9f) == 0x02) return 1;
   switch (opcode & 0x1f) {
     case 0x08:
     case 0x0a:
