@@ -71,7 +71,7 @@ class Hosted(Rollouts):
     name = "rollouts-hosted"
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes them in num_threads processes at most.
+        """Makes them in num_threads processes at most; for one thread in this process.
 
         Raises:
           SpecError: Gymnasium does not have the environment, or not with these options.
@@ -80,9 +80,13 @@ class Hosted(Rollouts):
         make_one, options, differs = gymnasium_maker(settings, spec)
         # brings multiprocessing
         hosts = importlib.import_module("rollouts.env_fns")
+        num_processes = min(settings.num_threads, settings.num_envs)
+        if num_processes == 1 and not settings.is_async:
+            num_processes = 0
+        where = f"in {num_processes} of our processes" if num_processes else "in this process"
         env = hosts.from_env_fns(
             [make_one] * settings.num_envs,
-            num_processes=min(settings.num_threads, settings.num_envs),
+            num_processes=num_processes,
             batch_size=settings.batch_size,
             seed=settings.seed,
             copy=False,
@@ -93,12 +97,12 @@ class Hosted(Rollouts):
             env,
             num_envs=settings.num_envs,
             batch_size=settings.batch_size,
-            num_threads=env.num_processes,
+            num_threads=max(1, num_processes),
             start=env.async_reset if settings.is_async else env.reset,
             close=env.close,
             options=options,
             notes=(
-                f"Gymnasium's Python environments in {env.num_processes} of our processes.",
+                f"Gymnasium's Python environments {where}.",
                 *differs,
             ),
         )

@@ -2,7 +2,8 @@
 """`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`worker`, `lifecycle`, `host` and `trial` (how many processes there are), then `batches` and `infos`
+`worker`, `lifecycle`, `host`, `process_host`, `local_host` (environments in this process) and
+`trial` (how many processes there are), then `batches` and `infos`
 (what a step returns), `send_recv`, `resets` and `vector_env` (what users call).
 """
 
@@ -54,10 +55,12 @@ def from_env_fns(
 
     Args:
       env_fns: N functions without arguments, each of which makes a `gymnasium.Env`. They are
-        called in the processes only. With start methods other than "fork" they are pickled
+        called where the environments are. With start methods other than "fork" they are pickled
         (by cloudpickle, so lambdas work).
       num_processes: Processes P. Environments of one process step one after the other;
-        environment i belongs to process i * P // N, or about so. None: as many as this process
+        environment i belongs to process i * P // N, or about so. 0: this process, in the thread
+        that sends, as in SyncVectorEnv: for environments so cheap that messages cost more, and
+        for a debugger. None: as many as this process
         may use CPUs if steps compute, and more, up to one for each environment, if they wait (for
         a simulator, the network, a clock). With more environments than CPUs that is found by a
         trial: the first function makes an environment in a process of its own, which is reset,

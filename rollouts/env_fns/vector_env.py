@@ -23,8 +23,9 @@ from rollouts.env_fns.batch_spaces import (
     observation_spaces,
 )
 from rollouts.env_fns.batches import BatchReader, Episodes
-from rollouts.env_fns.processes.host import Host
 from rollouts.env_fns.processes.lifecycle import HostOptions, to_context
+from rollouts.env_fns.processes.local_host import LocalHost
+from rollouts.env_fns.processes.process_host import ProcessHost
 from rollouts.env_fns.processes.records import EnvFn
 from rollouts.env_fns.processes.timing import WaitTimer
 from rollouts.env_fns.processes.trial import default_processes
@@ -38,7 +39,7 @@ Info = dict[str, Any]
 
 
 class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
-    """N Python environments in processes, stepped as a batch; see `rollouts.from_env_fns`.
+    """N Python environments, stepped as a batch in processes; see `rollouts.from_env_fns`.
 
     Implements `gymnasium.vector.VectorEnv`, and has the `send`, `recv` and `async_reset` of
     `rollouts.VectorEnv` with the same meaning. `call`, `get_attr`, `set_attr` and the pairs
@@ -48,7 +49,7 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
     Attributes:
       num_envs: Environments N.
       batch_size: Rows B of a batch; N in synchronous mode.
-      num_processes: Processes that step.
+      num_processes: Processes that step; 0: this one does.
       env_id_offset: Global id of row 0's environment.
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
@@ -68,7 +69,7 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
         episode_statistics: bool | None = None,
         copy: bool = True,
     ) -> None:
-        """Checks the arguments and starts the processes; see `from_env_fns`."""
+        """Checks the arguments and makes the environments; see `from_env_fns`."""
         self.closed = True  # until there is something to close
         env_fns = checked_functions(env_fns)
         # what makes this environment again, in another process
@@ -90,7 +91,12 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
         rows = self.num_envs if batch_size is None else batch_size
         self.batch_size = whole_number("batch_size", rows, 1, self.num_envs)
         if num_processes is not None:
-            num_processes = whole_number("num_processes", num_processes, 1, self.num_envs)
+            num_processes = whole_number("num_processes", num_processes, 0, self.num_envs)
+        if num_processes == 0 and start_method is not None:
+            raise SpecError(
+                f"start_method is {start_method!r}, and num_processes=0 starts no process: "
+                "leave one of them out"
+            )
         context = to_context(start_method)
         self._synchronous = self.batch_size == self.num_envs
         self.env_id_offset = whole_number(
@@ -104,10 +110,11 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
         )
         self._seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         self._is_first_reset = True
-        self.num_processes = num_processes or default_processes(
-            env_fns[0], context, self.num_envs, usable_cpus()
-        )
-        self._host = Host(
+        if num_processes is None:
+            num_processes = default_processes(env_fns[0], context, self.num_envs, usable_cpus())
+        self.num_processes = num_processes
+        make_host = ProcessHost if num_processes else LocalHost
+        self._host = make_host(
             env_fns,
             HostOptions(
                 num_processes=self.num_processes,
@@ -191,7 +198,7 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
           ProtocolError: Environments are in flight. EnvError: one of them raised something.
         """
         self._check_rest(f"call({name!r})")
-        messages = [(name, args, kwargs)] * self.num_processes
+        messages = [(name, args, kwargs)] * len(self._host.hellos)
         return self._host.call(Kind.CALL, messages, f"call({name!r})")
 
     def get_attr(self, name: str) -> tuple[Any, ...]:

@@ -35,6 +35,8 @@ SPACES = [
     spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (1,))]),
 ]
 MODES = list(AutoresetMode)
+# in this process, and in two
+PROCESSES = pytest.mark.parametrize("num_processes", [0, 2])
 
 
 def counters(num_envs: int, kind: type = Counter) -> list[Any]:
@@ -45,12 +47,15 @@ def assert_same(ours: Any, theirs: Any) -> None:
     assert data_equivalence(ours, theirs, exact=True), (ours, theirs)
 
 
+@PROCESSES
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("kind", [Counter, Talker])
-def test_steps_and_infos_equal_those_of_the_sync_vector_env(mode: AutoresetMode, kind) -> None:
+def test_steps_and_infos_equal_those_of_the_sync_vector_env(
+    mode: AutoresetMode, kind, num_processes: int
+) -> None:
     functions = counters(5, kind)
     theirs = SyncVectorEnv(functions, autoreset_mode=mode)
-    with rollouts.from_env_fns(functions, num_processes=2, autoreset_mode=mode) as ours:
+    with rollouts.from_env_fns(functions, num_processes=num_processes, autoreset_mode=mode) as ours:
         assert ours.observation_space == theirs.observation_space
         assert ours.action_space == theirs.action_space
         assert ours.metadata["autoreset_mode"] is mode
@@ -59,12 +64,15 @@ def test_steps_and_infos_equal_those_of_the_sync_vector_env(mode: AutoresetMode,
             assert_same(ours.step(actions), theirs.step(actions))
 
 
+@PROCESSES
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_every_space_survives_the_way_through_the_processes(space, mode: AutoresetMode) -> None:
+def test_every_space_survives_the_way_through_the_processes(
+    space, mode: AutoresetMode, num_processes: int
+) -> None:
     functions = [functools.partial(Sampler, space)] * 3
     theirs = SyncVectorEnv(functions, autoreset_mode=mode)
-    with rollouts.from_env_fns(functions, num_processes=2, autoreset_mode=mode) as ours:
+    with rollouts.from_env_fns(functions, num_processes=num_processes, autoreset_mode=mode) as ours:
         assert_same(ours.reset(seed=1), theirs.reset(seed=1))
         ours.action_space.seed(0)
         for _ in range(3 if mode is AutoresetMode.DISABLED else 5):
@@ -82,10 +90,12 @@ def test_start_methods_that_pickle_work_with_lambdas_and_other_modules() -> None
         np.testing.assert_array_equal(obs, again)
 
 
-def test_masked_reset_leaves_other_rows_and_the_callers_dict_alone() -> None:
+@PROCESSES
+def test_masked_reset_leaves_other_rows_and_the_callers_dict_alone(num_processes: int) -> None:
     functions = counters(4)
     theirs = SyncVectorEnv(functions, autoreset_mode=AutoresetMode.DISABLED)
-    with rollouts.from_env_fns(functions, num_processes=2, autoreset_mode="disabled") as ours:
+    made = rollouts.from_env_fns(functions, num_processes=num_processes, autoreset_mode="disabled")
+    with made as ours:
         for envs in (ours, theirs):
             envs.reset(seed=0)
             envs.step(np.arange(4))
@@ -171,11 +181,14 @@ def test_recv_returns_rows_in_the_order_sent() -> None:
         assert batch.final_obs is None
 
 
+@PROCESSES
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_episode_statistics_are_those_of_the_episodes(mode: str, batch_size: int | None) -> None:
-    options = {"autoreset_mode": mode, "episode_statistics": True}
-    made = rollouts.from_env_fns(counters(5), num_processes=2, batch_size=batch_size, **options)
+def test_episode_statistics_are_those_of_the_episodes(
+    mode: str, batch_size: int | None, num_processes: int
+) -> None:
+    options = {"autoreset_mode": mode, "episode_statistics": True, "num_processes": num_processes}
+    made = rollouts.from_env_fns(counters(5), batch_size=batch_size, **options)
     returns, lengths = np.zeros(5), np.zeros(5, int)
     has_ended, num_ended = np.zeros(5, bool), 0
     with made as envs:
@@ -206,8 +219,11 @@ def test_episode_statistics_are_those_of_the_episodes(mode: str, batch_size: int
     assert num_ended > 20
 
 
-def test_async_batches_hold_the_first_to_finish_and_every_environment_comes() -> None:
-    with rollouts.from_env_fns(counters(6), num_processes=3, batch_size=2) as envs:
+@PROCESSES
+def test_async_batches_hold_the_first_to_finish_and_every_environment_comes(
+    num_processes: int,
+) -> None:
+    with rollouts.from_env_fns(counters(6), num_processes=num_processes, batch_size=2) as envs:
         envs.async_reset()
         seen = []
         for _ in range(3):

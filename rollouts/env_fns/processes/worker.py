@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that steps some of the environments: what runs on the other side of the socket."""
+"""What steps environments as it is told, and the process in which it does."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import signal
 import socket
@@ -54,7 +55,7 @@ def run_worker(
         try:
             makers = pickle.loads(env_fns) if isinstance(env_fns, bytes) else list(env_fns)
             envs += (make() for make in makers)
-            hello = pickle.dumps(_hello(envs))
+            hello = pickle.dumps(hello_of(envs))
         except Exception as error:
             link.send(frame(Kind.CANNOT_START, pickle.dumps(Failure.of(error))))
         else:
@@ -63,7 +64,8 @@ def run_worker(
             if given is not None:
                 memory = SharedMemory(*given)
                 memory.close()
-                _Worker(link, envs, makers, setup, memory).serve()
+                report = functools.partial(_report, link, len(envs))
+                _serve(link, EnvWorker(report, envs, makers, setup, memory))
     if is_orphan():
         # nobody is left to end this process if an environment hangs
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -74,7 +76,8 @@ def run_worker(
             env.close()  # type: ignore[no-untyped-call]
 
 
-def _hello(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
+def hello_of(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
+    """Describes environments."""
     hello = Hello([], [], [], dict(envs[0].metadata), envs[0].render_mode)
     for env in envs:
         if env.observation_space not in hello.observation_spaces:
@@ -100,18 +103,49 @@ def _plain_info(info: Any) -> dict[Any, Any]:
     return dict(info)
 
 
-class _Worker:
-    """Obeys messages. Indices are those of this process's own environments."""
+def _serve(link: WorkerLink, worker: EnvWorker) -> None:
+    """Obeys until the host is gone."""
+    while (message := link.receive()) is not None:
+        kind, payload = message
+        if kind == Kind.CALL:
+            link.send(_answer(worker.call, payload))
+        elif kind == Kind.SET_ATTR:
+            link.send(_answer(worker.set_attr, payload))
+        else:
+            worker.obey(kind, payload)
+
+
+def _answer(function: Callable[..., Any], payload: bytes) -> bytes:
+    try:
+        answer = pickle.dumps(function(*pickle.loads(payload)))
+    except Exception as error:
+        answer = pickle.dumps(Failure.of(error))
+    return frame(Kind.ANSWER, answer)
+
+
+def _report(link: WorkerLink, num_envs: int, rows: Sequence[int], records: list[Record]) -> None:
+    if len(rows) == num_envs:
+        done = frame(Kind.DONE_ALL)
+    else:
+        done = frame(Kind.DONE, np.asarray(rows, np.int32).tobytes())
+    if records:
+        done = frame(Kind.RECORDS, pickle.dumps([each.pickled() for each in records])) + done
+    link.send(done)
+
+
+class EnvWorker:
+    """Obeys messages. Indices are those of its own environments."""
 
     def __init__(
         self,
-        link: WorkerLink,
+        report: Callable[[Sequence[int], list[Record]], None],
         envs: list[gymnasium.Env[Any, Any]],
         makers: Sequence[EnvFn],
         setup: Setup,
         memory: SharedMemory,
     ) -> None:
-        self._link, self._envs, self._makers, self._setup = link, envs, makers, setup
+        """Args: report: takes rows that are done. envs: of makers. memory: of all environments."""
+        self._tell, self._envs, self._makers, self._setup = report, envs, makers, setup
         self._mode = setup.autoreset_mode
         mine = slice(setup.first, setup.first + len(envs))
         arrays = memory.arrays
@@ -140,7 +174,7 @@ class _Worker:
         # one array and nothing else: nearly every environment
         only = len(self._obs) == 1 and not self._object_leaves and not self._obs[0][0].path
         self._only_obs = self._obs[0][1] if only else None
-        self._only_shape = self._obs[0][0].shape if only else ()
+        self._only_shape = self._obs[0][0].shape if only else None
         self._only_rows = [self._obs[0][1][row, ...] for row in range(len(envs))] if only else []
         # an environment that begins an episode, whatever the action
         self._must_reset = [True] * len(envs)
@@ -152,24 +186,25 @@ class _Worker:
         self._records: list[Record] = []
         self._timer = StepTimer(arrays, setup.index, mine)
 
-    def serve(self) -> None:
-        """Obeys until the host is gone."""
-        everything = range(len(self._envs))
-        while (message := self._link.receive()) is not None:
-            kind, payload = message
-            if kind == Kind.STEP_ALL:
-                self._step(everything, {})
-            elif kind == Kind.STEP:
-                self._step(np.frombuffer(payload, np.int32).tolist(), {})
-            elif kind == Kind.STEP_OBJECTS:
-                self._step(*pickle.loads(payload))
-            elif kind == Kind.RESET:
-                rows, seeds, options = pickle.loads(payload)
-                self._reset(rows, seeds, pickle.loads(options))
-            elif kind == Kind.CALL:
-                self._answer(self._call, payload)
-            else:
-                self._answer(self._set_attr, payload)
+    def obey(self, kind: int, payload: bytes) -> None:
+        """Steps or resets as a message says, and reports."""
+        if kind == Kind.STEP_ALL:
+            self._step(range(len(self._envs)), {})
+        elif kind == Kind.STEP:
+            self._step(np.frombuffer(payload, np.int32).tolist(), {})
+        elif kind == Kind.STEP_OBJECTS:
+            self._step(*pickle.loads(payload))
+        else:
+            assert kind == Kind.RESET
+            rows, seeds, options = pickle.loads(payload)
+            self._reset(rows, seeds, pickle.loads(options))
+
+    def cut_short(self, rows: Sequence[int], failure: Failure) -> None:
+        """Reports rows that were at work as failed; their next step begins an episode."""
+        self._records.clear()
+        for row in rows:
+            self._fail(row, failure, num_attempts=0)
+        self._report(rows)
 
     # -- stepping --------------------------------------------------------------------
 
@@ -179,15 +214,31 @@ class _Worker:
         for flags in (self._terminated, self._truncated, self._was_reset):
             flags[at] = False
         times = self._timer.begin()
+        # names of this function: this loop is what cheap environments take longest for
+        envs, must_reset, reports_each = self._envs, self._must_reset, self._setup.reports_each
+        rewards, only_rows, only_shape = self._reward, self._only_rows, self._only_shape
         for row, action in zip(rows, actions, strict=True):
-            self._step_one(row, action)
+            try:
+                if must_reset[row]:
+                    self._begin_row(row, None, None)
+                else:
+                    obs, reward, terminated, truncated, info = envs[row].step(action)
+                    has_info = info or type(info) is not dict
+                    is_only = type(obs) is np.ndarray and obs.shape == only_shape
+                    if is_only and not (terminated or truncated or has_info):
+                        rewards[row] = reward
+                        only_rows[row][...] = obs
+                    else:
+                        self._show_step(row, obs, reward, terminated, truncated, info)
+            except Exception as error:
+                self._fail(row, Failure.of(error))
             if times is not None:
                 times.append(time.perf_counter())
-            if self._setup.reports_each:
+            if reports_each:
                 self._report((row,))
         if times is not None:
             self._timer.end(rows, times)
-        if not self._setup.reports_each:
+        if not reports_each:
             self._report(rows)
 
     def _actions_of(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> list[Any]:
@@ -205,36 +256,24 @@ class _Worker:
             return [nest(self._action_space, ()) for _ in rows]
         return [nest(self._action_space, parts) for parts in zip(*columns, strict=True)]
 
-    def _step_one(self, row: int, action: Any) -> None:
-        try:
-            if self._must_reset[row]:
-                self._begin_row(row, None, None)
-                return
-            obs, reward, terminated, truncated, info = self._envs[row].step(action)
-            info = _plain_info(info)
-            record = None
-            if terminated or truncated:
-                if self._mode is AutoresetMode.SAME_STEP:
-                    record = Record(self._setup.first + row, final_info=info)
-                    record.final_objects = self._write(row, obs, is_final=True)
-                    record.final_exact = () if self._is_plain(obs) else (obs,)
-                    obs, info = self._begin(row, None, None)
-                else:
-                    self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
-                self._terminated[row] = terminated
-                self._truncated[row] = truncated
-            self._reward[row] = reward
-            self._show(row, obs, info, record)
-        except Exception as error:
-            self._fail(row, Failure.of(error))
-
-    def _show(self, row: int, obs: Any, info: dict[str, Any], record: Record | None) -> None:
-        """Writes what a row shows, and notes what it has beside arrays."""
-        if type(obs) is np.ndarray and obs.shape == self._only_shape and self._only_rows:
-            self._only_rows[row][...] = obs
-            objects: tuple[Any, ...] = ()
-        else:
-            objects = self._write(row, obs)
+    def _show_step(
+        self, row: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any
+    ) -> None:
+        """Shows a step, and begins the next episode where one ended and the mode says so."""
+        info = _plain_info(info)
+        record = None
+        if terminated or truncated:
+            if self._mode is AutoresetMode.SAME_STEP:
+                record = Record(self._setup.first + row, final_info=info)
+                record.final_objects = self._write(row, obs, is_final=True)
+                record.final_exact = () if self._is_plain(obs) else (obs,)
+                obs, info = self._begin(row, None, None)
+            else:
+                self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
+            self._terminated[row] = terminated
+            self._truncated[row] = truncated
+        self._reward[row] = reward
+        objects = self._write(row, obs)
         if info or objects or (record is not None and (record.final_info or record.final_exact)):
             record = record or Record(self._setup.first + row)
             record.info, record.objects = info, objects
@@ -313,7 +352,7 @@ class _Worker:
         words = (self._setup.seed, env_id, self._num_made[row])
         return int(np.random.SeedSequence(words).generate_state(1)[0])
 
-    def _fail(self, row: int, failure: Failure) -> None:
+    def _fail(self, row: int, failure: Failure, num_attempts: int = _RECOVERY_ATTEMPTS) -> None:
         """Cuts the row's episode short; the next one begins as after any end."""
         record = Record(self._setup.first + row, objects=self._objects[row], failure=failure)
         self._must_reset[row] = True
@@ -321,7 +360,7 @@ class _Worker:
             for target, (_, array) in zip(self._final, self._obs, strict=True):
                 target[row] = array[row]
             record.final_objects = record.objects
-            for _ in range(_RECOVERY_ATTEMPTS):
+            for _ in range(num_attempts):
                 with contextlib.suppress(Exception):
                     obs, record.info = self._begin(row, None, None)
                     record.objects = self._write(row, obs)
@@ -334,30 +373,18 @@ class _Worker:
     # -- the rest --------------------------------------------------------------------
 
     def _report(self, rows: Sequence[int]) -> None:
-        if len(rows) == len(self._envs):
-            done = frame(Kind.DONE_ALL)
-        else:
-            done = frame(Kind.DONE, np.asarray(rows, np.int32).tobytes())
-        if self._records:
-            records = pickle.dumps([record.pickled() for record in self._records])
-            done = frame(Kind.RECORDS, records) + done
-            self._records = []
-        self._link.send(done)
+        records, self._records = self._records, []
+        self._tell(rows, records)
 
-    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """What every environment's method returns, or its attribute is."""
         if name in ("reset", "step", "close"):
             raise SpecError(f"call({name!r}) would go past the host: use its own {name}()")
         found = [env.get_wrapper_attr(name) for env in self._envs]
         return [one(*args, **kwargs) if callable(one) else one for one in found]
 
-    def _set_attr(self, name: str, values: Sequence[Any]) -> list[None]:
+    def set_attr(self, name: str, values: Sequence[Any]) -> list[None]:
+        """Sets an attribute of every environment."""
         for env, value in zip(self._envs, values, strict=True):
             env.set_wrapper_attr(name, value)
         return [None] * len(self._envs)
-
-    def _answer(self, function: Callable[..., Any], payload: bytes) -> None:
-        try:
-            answer = pickle.dumps(function(*pickle.loads(payload)))
-        except Exception as error:
-            answer = pickle.dumps(Failure.of(error))
-        self._link.send(frame(Kind.ANSWER, answer))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host whose environments are in this process, and step while they are sent."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rollouts.env_fns.processes.failures import Failure, env_error
+from rollouts.env_fns.processes.host import Host
+from rollouts.env_fns.processes.lifecycle import HostOptions
+from rollouts.env_fns.processes.records import EnvFn, Record, Setup
+from rollouts.env_fns.processes.wire import Kind
+from rollouts.env_fns.processes.worker import EnvWorker, hello_of
+
+
+@dataclass(slots=True)
+class _Part:
+    """All environments; see `Host`."""
+
+    setup: Setup
+    rows: range
+
+
+class LocalHost(Host):
+    """Runs environments in this process, in the thread that sends: then they are done."""
+
+    _parts: list[_Part]
+
+    def __init__(self, env_fns: Sequence[EnvFn], options: HostOptions) -> None:
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        self._makers = list(env_fns)
+        self._worker: EnvWorker | None = None
+        super().__init__(env_fns, options)
+
+    def _start(self, env_fns: Sequence[EnvFn]) -> None:
+        self._has_more = threading.Condition(self.lock)
+        try:
+            self._envs += (make() for make in env_fns)
+            # spaces of its own, as their samples move an environment's generators on
+            self.hellos = [copy.deepcopy(hello_of(self._envs))]
+        except Exception as error:
+            raise env_error("an environment cannot be made", Failure.of(error)) from error
+        options = self._options
+        setup = Setup(
+            index=0,
+            first=0,
+            env_id_offset=options.env_id_offset,
+            seed=options.seed,
+            incarnation=0,
+            autoreset_mode=options.autoreset_mode,
+            reports_each=options.reports_each,
+            host_pid=os.getpid(),
+        )
+        self._parts.append(_Part(setup, range(self.num_envs)))
+
+    def _give_memory(self, part: _Part) -> None:
+        assert self._memory is not None
+        self._worker = EnvWorker(self._report, self._envs, self._makers, part.setup, self._memory)
+
+    def _send(self, part: _Part, kind: Kind, payload: bytes = b"") -> None:
+        assert self._worker is not None
+        try:
+            self._worker.obey(kind, payload)
+        except BaseException as error:
+            # Ctrl-C within an environment: whoever handles it finds no environment at work
+            self._worker.cut_short(np.flatnonzero(self.is_busy).tolist(), Failure.of(error))
+            raise
+        finally:
+            self._has_more.notify_all()
+
+    def _report(self, rows: Sequence[int], records: list[Record]) -> None:
+        for record in records:
+            # observations are not the environment's own objects, which it may change
+            record.objects = copy.deepcopy(record.objects)
+            record.final_objects = copy.deepcopy(record.final_objects)
+            record.final_exact = copy.deepcopy(record.final_exact)
+        self._take_records(records)
+        self._finish(slice(None) if len(rows) == self.num_envs else list(rows))
+
+    def call(self, kind: Kind, messages: Sequence[Any], what: str) -> tuple[Any, ...]:
+        """As `Host.call`, with the objects themselves and no copies."""
+        assert self._worker is not None
+        with self.lock:
+            self.check_open()
+            function: Callable[..., list[Any]] = (
+                self._worker.call if kind == Kind.CALL else self._worker.set_attr
+            )
+            try:
+                return tuple(function(*messages[0]))
+            except Exception as error:
+                raise env_error(f"{what} failed", Failure.of(error)) from error
+
+    def wait(self, is_enough: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Waits while another thread steps; see `Host.wait`."""
+        with self._has_more:
+            is_done = self._has_more.wait_for(lambda: self.is_closed or is_enough(), timeout_s)
+            self.check_open()
+            if not is_done:
+                raise TimeoutError(f"environments took longer than {timeout_s} s")
+
+    def _stop(self, timeout_s: float) -> None:
+        self._has_more.notify_all()
+        for env in self._envs:
+            with contextlib.suppress(Exception):
+                env.close()  # type: ignore[no-untyped-call]
