@@ -207,8 +207,8 @@ def _refuse() -> Any:
     ("info", "message"),
     [
         # made where the environment is: the function itself has to travel
-        (lambda _: {"key": Awkward()}, "not on this side"),
-        (lambda _: {"key": lambda: None}, "pickle"),
+        (lambda _: {"key": Awkward()}, "cannot be unpickled on the way between processes: Look"),
+        (lambda _: {"key": lambda: None}, "its info or observation cannot be pickled"),
         (lambda _: [("key", 1)], "the info is of type list, expected a dict"),
         (lambda _: "text", "the info is of type str, expected a dict"),
     ],

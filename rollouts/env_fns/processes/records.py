@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ class Record:
             return self.index, pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             # the row stands as it is; only what came with it is lost
-            return Record(self.index, failure=Failure.of(error)).pickled()
+            return Record(self.index, failure=_lost("pickled", error)).pickled()
 
     @classmethod
     def unpickled(cls, index: int, data: bytes) -> Record:
@@ -101,4 +102,11 @@ class Record:
         try:
             return cls(index, *pickle.loads(data))
         except Exception as error:
-            return cls(index, failure=Failure.of(error))
+            return cls(index, failure=_lost("unpickled", error))
+
+
+def _lost(done: str, error: Exception) -> Failure:
+    """Of what came with a row; pickle's own words say of few errors what was tried."""
+    failure = Failure.of(error)
+    what = f"its info or observation cannot be {done} on the way between processes"
+    return dataclasses.replace(failure, message=f"{what}: {failure.message}")
