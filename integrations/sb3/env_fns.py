@@ -49,7 +49,8 @@ class EnvFnsVecEnv(BaseVecEnv):
           start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default, where
             SubprocVecEnv prefers forkserver. After "fork" an environment must not use threads or
             devices that this process has opened.
-          num_processes: None: as `rollouts.from_env_fns` finds best.
+          num_processes: None: as `rollouts.from_env_fns` finds best. 0: in this process, as
+            DummyVecEnv does.
           options: Further arguments of `rollouts.from_env_fns`.
 
         Raises:
