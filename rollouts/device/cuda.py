@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,8 +236,22 @@ def _bindings(name: str) -> Any:
     try:
         module = importlib.import_module(f"cuda.bindings.{name}")
         if name == "nvrtc":
-            module.nvrtcVersion()
+            _load_builtins(*module.nvrtcVersion()[1:])
         return module
     except (ImportError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise EngineError(f"pools on a GPU need cuda.bindings ({reason}): {_INSTALL}") from error
+
+
+@functools.cache
+def _load_builtins(major: int, minor: int) -> None:
+    """Loads NVRTC's other half from beside it.
+
+    NVRTC opens that by its name when it first compiles, which that of CUDA 13.0's wheel does not
+    find where torch has loaded NVRTC before.
+    """
+    with suppress(OSError):
+        maps = Path("/proc/self/maps").read_text()
+        found = re.search(r"(/.*)/libnvrtc\.so[.\d]*$", maps, re.MULTILINE)
+        if found is not None:
+            ctypes.CDLL(f"{found[1]}/libnvrtc-builtins.so.{major}.{minor}")
