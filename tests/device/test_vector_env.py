@@ -16,7 +16,8 @@ import torch
 
 import rollouts
 from rollouts import ClosedError, DeviceVectorEnv, EngineError, EnvError, ProtocolError, SpecError
-from rollouts.device import rows
+from rollouts.device import arguments, rows
+from rollouts.machine import torch_device
 
 EMULATION = "cpu-emulation"
 
@@ -240,6 +241,15 @@ def test_a_nonsense_call_says_what_would_work() -> None:
 def test_what_no_gpu_steps_is_refused(env_id: Any, arguments: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         rollouts.make_vec(env_id, 2, **{"device": EMULATION, **arguments})
+
+
+@pytest.mark.parametrize("read", (arguments.read_device, torch_device.read_device))
+def test_a_card_that_is_not_there_is_refused(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(SpecError, match="'cuda:2', expected 'cuda:0' to 'cuda:1'"):
+        read("cuda:2")
+    read("cuda:1")
 
 
 def test_what_is_of_the_cpu_says_so() -> None:
