@@ -184,6 +184,9 @@ class DeviceCollector:
 
     def close(self) -> None:
         """Closes the environments; may be called twice."""
+        # what was begun still writes their memory
+        self._side.join()
+        self._ahead = None
         self.env.close()
 
     def _read_policies(self) -> None:

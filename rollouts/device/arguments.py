@@ -31,8 +31,14 @@ def read_device(device: str | torch.device) -> tuple[torch.device, bool]:
             f"device is {device!r}, expected 'cuda', 'cuda:1' or {EMULATION!r}; without device the "
             "C++ pool steps on the CPU"
         )
-    if read.index is None and torch.cuda.is_available():
-        read = torch.device("cuda", torch.cuda.current_device())
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        if read.index is None:
+            read = torch.device("cuda", torch.cuda.current_device())
+        elif read.index >= count:
+            raise SpecError(
+                f"device is {str(device)!r}, expected 'cuda:0' to 'cuda:{count - 1}', which exist"
+            )
     return read, False
 
 

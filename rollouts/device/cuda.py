@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,9 @@ class CudaKernel:
             major, minor = torch.cuda.get_device_capability(device)
             self._context = self._check(self._driver.cuCtxGetCurrent())
             cubin = compile_cubin(source, f"sm_{major}{minor}")
-            self._entries = _load(self._driver, cubin, device.index, source.entries)
+            self._loaded = _load(self._driver, cubin, device.index, source.entries)
         self._params = (ctypes.c_void_p * 1)()
         self._lock = threading.Lock()
-        self._allowed_bytes = _ALWAYS_ALLOWED
         attributes = self._driver.CUdevice_attribute
         self.most_shared_bytes = int(
             self._check(
@@ -71,17 +71,12 @@ class CudaKernel:
     ) -> None:
         """Puts it on torch's current stream and returns; what `args` points to must stay."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
-        entry = self._entries[-1 if args.takes_many_steps else 0]
+        entry = self._loaded.entries[-1 if args.takes_many_steps else 0]
         with self._lock, torch.cuda.device(self._device):
             # a thread whose first call of CUDA this is has none, and torch gives it none
             if not int(self._check(self._driver.cuCtxGetCurrent())):
                 self._check(self._driver.cuCtxSetCurrent(self._context))
-            if shared_bytes > self._allowed_bytes:
-                attributes = self._driver.CUfunction_attribute
-                most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                for one in self._entries:
-                    self._check(self._driver.cuFuncSetAttribute(one, most, shared_bytes))
-                self._allowed_bytes = shared_bytes
+            self._loaded.allow(shared_bytes)
             # the driver copies the arguments before it returns
             self._params[0] = ctypes.addressof(args)
             launched = self._driver.cuLaunchKernel(
@@ -108,11 +103,35 @@ def _checked(driver: Any, result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
+class Loaded:
+    """A cubin's functions on a device, which all pools have in common whose kernel it is."""
+
+    def __init__(self, driver: Any, image: bytes, entries: tuple[str, ...]) -> None:
+        """Loads it on the current device."""
+        self._driver = driver
+        module = _checked(driver, driver.cuModuleLoadData(image))
+        self.entries = [
+            _checked(driver, driver.cuModuleGetFunction(module, name.encode())) for name in entries
+        ]
+        self._lock = threading.Lock()
+        self._allowed_bytes = _ALWAYS_ALLOWED
+
+    def allow(self, shared_bytes: int) -> None:
+        """Lets a block share so much memory; what another pool was allowed, it still is."""
+        attributes = self._driver.CUfunction_attribute
+        most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        with self._lock:
+            if shared_bytes <= self._allowed_bytes:
+                return
+            for one in self.entries:
+                _checked(self._driver, self._driver.cuFuncSetAttribute(one, most, shared_bytes))
+            self._allowed_bytes = shared_bytes
+
+
 @functools.cache
-def _load(driver: Any, cubin: Path, device: int, entries: tuple[str, ...]) -> list[Any]:
-    """The functions of a cubin on the current device, loaded once for all pools."""
-    module = _checked(driver, driver.cuModuleLoadData(cubin.read_bytes()))
-    return [_checked(driver, driver.cuModuleGetFunction(module, name.encode())) for name in entries]
+def _load(driver: Any, cubin: Path, device: int, entries: tuple[str, ...]) -> Loaded:
+    """Those of the current device, loaded once for all pools."""
+    return Loaded(driver, cubin.read_bytes(), entries)
 
 
 def compile_cubin(source: KernelSource, arch: str) -> Path:
@@ -217,8 +236,22 @@ def _bindings(name: str) -> Any:
     try:
         module = importlib.import_module(f"cuda.bindings.{name}")
         if name == "nvrtc":
-            module.nvrtcVersion()
+            _load_builtins(*module.nvrtcVersion()[1:])
         return module
     except (ImportError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise EngineError(f"pools on a GPU need cuda.bindings ({reason}): {_INSTALL}") from error
+
+
+@functools.cache
+def _load_builtins(major: int, minor: int) -> None:
+    """Loads NVRTC's other half from beside it.
+
+    NVRTC opens that by its name when it first compiles, which that of CUDA 13.0's wheel does not
+    find where torch has loaded NVRTC before.
+    """
+    with suppress(OSError):
+        maps = Path("/proc/self/maps").read_text()
+        found = re.search(r"(/.*)/libnvrtc\.so[.\d]*$", maps, re.MULTILINE)
+        if found is not None:
+            ctypes.CDLL(f"{found[1]}/libnvrtc-builtins.so.{major}.{minor}")

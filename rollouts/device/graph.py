@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -56,22 +57,38 @@ class LaunchGraph(ABC):
 class CudaGraph(LaunchGraph):
     """A CUDA graph; its memory is that of all graphs of `pool`, of which one runs at a time."""
 
-    def __init__(self, device: torch.device, pool: Any) -> None:
-        """Records on `device`."""
+    def __init__(self, device: torch.device, pool: Any, stream: Any) -> None:
+        """Records on a stream of `device`, the same for all graphs of a pool."""
         super().__init__()
-        self._device, self._pool = device, pool
+        self._device, self._pool, self._stream = device, pool, stream
         self._graph: Any = None
 
     def _record(self, launch: Callable[[], None]) -> None:
+        before = torch.cuda.current_stream(self._device)
         self._graph = torch.cuda.CUDAGraph()
+        # torch's own stream for this is of the device that was the first to record; and what other
+        # threads do meanwhile, such as to take memory, is no business of this recording
+        graph = torch.cuda.graph(
+            self._graph,
+            pool=self._pool,
+            stream=self._stream,
+            capture_error_mode="thread_local",
+        )
         try:
-            with torch.cuda.device(self._device), torch.cuda.graph(self._graph, pool=self._pool):
+            # torch leaves its stream for the current one where a recording fails
+            with torch.cuda.device(self._device), torch.cuda.stream(before), graph:
                 launch()
         except RuntimeError as error:
+            self._end_memory()
             raise SpecError(
                 "the policy's module does what a CUDA graph cannot record, such as waiting for a "
                 f"number of the device: leave cuda_graph out ({error})"
             ) from error
+
+    def _end_memory(self) -> None:
+        """Has torch take memory as before, which it does by itself where a recording ends well."""
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
 
     def _replay(self) -> None:
         self._graph.replay()
@@ -99,4 +116,5 @@ def make_graphs(device: torch.device, *, emulated: bool) -> Callable[[], LaunchG
     if emulated:
         return HostGraph
     pool = torch.cuda.graph_pool_handle()
-    return lambda: CudaGraph(device, pool)
+    stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return lambda: CudaGraph(device, pool, stream)

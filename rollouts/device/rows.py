@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -144,12 +143,10 @@ def _addresses(
     )
 
 
-_has_cuda = functools.cache(torch.cuda.is_available)
-
-
 def _is_capturing() -> bool:
-    # builds of torch without CUDA cannot be asked
-    return _has_cuda() and torch.cuda.is_current_stream_capturing()
+    # a process that has no context, such as one that emulates beside a card, gets none by this
+    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return bool(initialized) and torch.cuda.is_current_stream_capturing()
 
 
 Rows = TypeVar("Rows", bound=HeldRows)

@@ -15,10 +15,11 @@ class SideStream:
     def __init__(self, device: torch.device) -> None:
         """Makes the stream."""
         self._device = device
+        self._done: torch.cuda.Event | None = None
+        self._caller: torch.cuda.Stream | None = None
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._done: torch.cuda.Event | None = None
 
     @contextmanager
     def begin(self) -> Iterator[None]:
@@ -27,7 +28,8 @@ class SideStream:
         if self._stream is None:
             yield
             return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        self._caller = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(self._caller)
         with torch.cuda.stream(self._stream):
             try:
                 yield
@@ -39,3 +41,8 @@ class SideStream:
         if self._done is not None:
             torch.cuda.current_stream(self._device).wait_event(self._done)
             self._done = None
+
+    def __del__(self) -> None:
+        # memory that this still writes is the caller's stream's, which may give it to others now
+        if self._done is not None and self._caller is not None:
+            self._caller.wait_event(self._done)

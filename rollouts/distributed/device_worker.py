@@ -33,6 +33,7 @@ class DeviceFragments:
             **config.env_options,
         )
         self.env, self._on_host = env, config.travels_on_host
+        self._as_copy = config.travels_as_copy
         self.policy: Any
         try:
             acting: Any
@@ -62,4 +63,6 @@ class DeviceFragments:
         """
         rollout: DeviceRollout | MultiAgentDeviceRollout = self._collector.collect()
         self._collector.synchronize()
-        return rollout.on_host() if self._on_host else rollout.contiguous()
+        if self._on_host:
+            return rollout.on_host()
+        return rollout.contiguous().copied() if self._as_copy else rollout.contiguous()

@@ -63,6 +63,7 @@ class WorkerConfig:
     policies: Mapping[str, str] | None = None  # see `CollectOptions`
     device: str | None = None  # see `CollectOptions`
     travels_on_host: bool = False  # whether a device's rollouts are copied to the host
+    travels_as_copy: bool = False  # or on the device
 
     @property
     def env_id_offset(self) -> int:

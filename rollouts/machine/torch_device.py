@@ -25,4 +25,8 @@ def read_device(device: str | torch.device) -> torch.device:
             f"device is {str(device)!r}, and torch {torch.__version__} finds no CUDA device here: "
             "leave it out to use the CPU"
         )
+    if found.type == "cuda" and (found.index or 0) >= (count := torch.cuda.device_count()):
+        raise SpecError(
+            f"device is {str(device)!r}, expected 'cuda:0' to 'cuda:{count - 1}', which exist"
+        )
     return found

@@ -258,7 +258,10 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         raise SpecError("a pool of a GPU does not draw: leave device out for one that does")
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Frees the worlds and the graphs."""
+        """Frees the worlds and the graphs, once they are done."""
+        # Warp gives memory back without regard to torch's streams
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         del self._pool, self._envs
 
     def _five(self, *, is_step: bool) -> Five:

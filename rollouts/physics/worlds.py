@@ -95,6 +95,8 @@ class Worlds:
         if {_PLANE, _CAPSULE} <= {*host.geom_type.tolist()}:
             self.model.callback.contactfilter = _align_contacts
         self._flat: dict[str, Any] = {}
+        # torch, which looks at these arrays next, has a stream of its own
+        wp.synchronize_device()
 
     def make_data(self) -> Any:
         """Data of as many worlds, with the same memory, where the model begins."""

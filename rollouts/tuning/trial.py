@@ -156,6 +156,9 @@ def main() -> None:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
+        # as a launch says of a card that torch's tensors fill
+        if str(error) == "CUDA: out of memory":
+            answer = {"failure": "out of memory: a kernel could not be launched"}
     except MemoryError:
         answer = {"failure": "out of memory"}
     except RuntimeError as error:

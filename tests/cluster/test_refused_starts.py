@@ -236,6 +236,7 @@ print(torch.initial_seed())
     assert len(seeds) == 2
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_the_random_numbers_of_a_gpu_in_use_stay_the_same() -> None:
     def make_policy(spec: PolicySpec) -> Any:

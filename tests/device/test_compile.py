@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,24 @@ def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = cuda.compile_cubin(source_of("CartPole"), "sm_90")
     monkeypatch.setattr(cuda, "_run_nvrtc", None)
     assert cuda.compile_cubin(source_of("CartPole"), "sm_90") == path
+
+
+AFTER_TORCH = """
+import ctypes, sys
+from pathlib import Path
+
+# as torch loads it
+ctypes.CDLL(sys.argv[1])
+from rollouts.device import cuda
+
+cuda._bindings("nvrtc")
+sys.exit("libnvrtc-builtins" not in Path("/proc/self/maps").read_text())
+"""
+
+
+def test_both_halves_of_nvrtc_are_loaded_where_torch_has_loaded_one() -> None:
+    cuda._bindings("nvrtc")
+    maps = Path("/proc/self/maps").read_text()
+    found = re.search(r"/.*/libnvrtc\.so[.\d]*$", maps, re.MULTILINE)
+    assert found is not None
+    subprocess.run([sys.executable, "-c", AFTER_TORCH, found[0]], check=True)

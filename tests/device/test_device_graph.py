@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,16 +17,11 @@ from rollouts.returns import Gae
 
 GAE = Gae(gamma=0.99, gae_lambda=0.95)
 ENGINES = ("native", "torch")
-DEVICES = (
-    "cpu-emulation",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-        ],
-    ),
-)
+CUDA = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+DEVICES = ("cpu-emulation", pytest.param("cuda", marks=CUDA))
 
 
 class Net(nn.Module):
@@ -176,3 +172,42 @@ def test_after_a_rollout_that_failed_episodes_begin_anew() -> None:
 def test_only_one_rollout_is_ahead() -> None:
     with pytest.raises(SpecError, match="prefetch"):
         make("native", prefetch=2)
+
+
+@pytest.mark.parametrize("engine", [pytest.param("torch", marks=CUDA)])
+def test_a_recording_that_fails_leaves_stream_and_memory_as_they_were(engine: str) -> None:
+    collector = make(engine, "cuda", cuda_graph=True)
+
+    def wait_for_a_number(module: nn.Module, args: Any, outputs: Any) -> None:
+        outputs[0].sum().item()
+
+    hook = collector.policies[""].module.register_forward_hook(wait_for_a_number)
+    collector.collect()
+    before = torch.cuda.current_stream()
+    with pytest.raises(SpecError, match="leave cuda_graph out"):
+        collector.collect()
+    assert torch.cuda.current_stream() == before
+    hook.remove()
+    other = make(engine, "cuda", cuda_graph=True)
+    expected = rollouts_of(make(engine, "cuda"), 4)
+    for found, one in zip(rollouts_of(other, 4), expected, strict=True):
+        assert_same(found, one)
+
+
+@pytest.mark.parametrize("end", [pytest.param(end, marks=CUDA) for end in ("close", "drop")])
+def test_memory_goes_back_once_what_was_begun_is_done(end: str) -> None:
+    collector = make("torch", "cuda", prefetch=1)
+
+    def delay(module: nn.Module, args: Any, outputs: Any) -> None:
+        torch.cuda._sleep(50_000_000)  # GPU cycles
+
+    collector.policies[""].module.register_forward_hook(delay)
+    collector.collect()
+    done = collector._side._done
+    assert done is not None and not done.query()
+    if end == "close":
+        collector.close()
+    del collector
+    gc.collect()
+    torch.cuda.current_stream().synchronize()
+    assert done.query()

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import torch
 
 import rollouts
 from rollouts import ClosedError, DeviceVectorEnv, EngineError, EnvError, ProtocolError, SpecError
-from rollouts.device import rows
+from rollouts.device import arguments, rows
+from rollouts.machine import torch_device
 
 EMULATION = "cpu-emulation"
 
@@ -240,6 +243,15 @@ def test_what_no_gpu_steps_is_refused(env_id: Any, arguments: Any, message: str)
         rollouts.make_vec(env_id, 2, **{"device": EMULATION, **arguments})
 
 
+@pytest.mark.parametrize("read", (arguments.read_device, torch_device.read_device))
+def test_a_card_that_is_not_there_is_refused(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(SpecError, match="'cuda:2', expected 'cuda:0' to 'cuda:1'"):
+        read("cuda:2")
+    read("cuda:1")
+
+
 def test_what_is_of_the_cpu_says_so() -> None:
     env = make(autoreset_mode="same_step")
     env.reset()
@@ -310,3 +322,26 @@ def test_random_actions_are_uniform_and_a_function_of_their_seed() -> None:
     # chi-square with two degrees of freedom, one in ten thousand
     assert ((counts - expected) ** 2 / expected).sum() < 18.4
     assert not torch.equal(env.rollout(60, action_seed=5, record=True)[4]["action"], taken[0])
+
+
+BESIDE_A_CARD = """
+import torch
+
+
+def ask():
+    raise AssertionError("this makes a context on the card, or fails in a forked process")
+
+
+torch.cuda.is_available = lambda: True
+torch.cuda.is_current_stream_capturing = ask
+import rollouts
+
+env = rollouts.make_vec("CartPole-v1", 2, device="cpu-emulation")
+env.reset()
+env.step(torch.zeros(2, dtype=torch.int64))
+"""
+
+
+def test_beside_a_card_emulation_asks_it_for_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", BESIDE_A_CARD], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -6,10 +6,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from rollouts import CollectOptions, Inference, Placement, RolloutCoordinator
+from rollouts import (
+    CollectOptions,
+    Inference,
+    Placement,
+    RolloutCoordinator,
+    TorchPolicy,
+)
+from rollouts.distributed import WorkerConfig
 from rollouts.distributed.checks import check_joined
 from rollouts.distributed.device_options import transport_of
+from rollouts.distributed.device_worker import DeviceFragments
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.learner.inbox import FragmentInbox
@@ -120,3 +130,33 @@ def test_versions_of_a_rollout_with_one_number_have_its_shape() -> None:
 
     info, _ = fragment()
     assert Fragment(info, Payload()).policy_version.tolist() == [[7, 7]] * 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copies", (False, True))
+def test_workers_send_by_ipc_what_they_never_write_again(copies: bool) -> None:
+    class Net(nn.Linear):
+        def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            out = super().forward(obs)
+            return out[:, :2], out[:, 2]
+
+    def make_net(spec: Any) -> TorchPolicy:
+        return TorchPolicy(Net(4, 3), spec.single_action_space, seed=1)
+
+    config = WorkerConfig(
+        env_id="CartPole-v1",
+        worker_id=0,
+        incarnation=0,
+        num_envs=4,
+        rollout_length=3,
+        batch_size=None,
+        num_threads=1,
+        seed=1,
+        env_options={},
+        device=EMULATION,
+        travels_as_copy=copies,
+    )
+    worker = DeviceFragments(config, make_net)
+    rollout: Any = worker.collect()
+    own = [one.groups[""].tensors["reward"] for one in worker._collector._ring._sets]
+    assert (rollout.reward.data_ptr() in {one.data_ptr() for one in own}) is not copies
+    worker.env.close()

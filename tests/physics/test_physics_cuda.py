@@ -63,6 +63,7 @@ def test_a_step_goes_on_torchs_current_stream() -> None:
     env, cpu = make_both("InvertedPendulum-v5")
     env.reset(), cpu.reset()
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         actions = torch.ones(NUM_ENVS, 1, device=env.device)
         found = env.step(actions)[0] + 0.0

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +19,7 @@ import rollouts
 from rollouts.cli import main as cli
 from rollouts.errors import EngineError, EnvError, SpecError
 from rollouts.machine import memory
-from rollouts.tuning import Trial, tune_batch
+from rollouts.tuning import Trial, trial, tune_batch
 from rollouts.tuning.trial import Request, is_out_of_memory
 from rollouts.tuning.tune import choose_device, run_trial
 
@@ -186,6 +189,18 @@ def test_warps_words_for_too_little_memory_are_known() -> None:
         wp.empty((2**30, 2**30), dtype=wp.float64, device="cpu")
     assert is_out_of_memory(raised.value)
     assert not is_out_of_memory(RuntimeError("no kernel image is available"))
+
+
+def test_a_launch_without_memory_ends_the_search_and_not_the_tuning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def collect(request: Request) -> dict[str, Any]:
+        raise EngineError("CUDA: out of memory")
+
+    monkeypatch.setattr(trial, "collect", collect)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(pickle.dumps(None))))
+    trial.main()
+    assert "out of memory" in json.loads(capsys.readouterr().out)["failure"]
 
 
 @pytest.mark.parametrize(

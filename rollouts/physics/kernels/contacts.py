@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import warp as wp
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _PLANE = wp.constant(0)  # mjGEOM_PLANE
 _CAPSULE = wp.constant(3)  # mjGEOM_CAPSULE
 _VERTICAL = wp.constant(1.0e-6)

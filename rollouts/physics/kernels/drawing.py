@@ -8,6 +8,9 @@ import warp as wp
 from rollouts.physics.kernels.philox import uniform_in
 from rollouts.physics.kernels.structs import Clock
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 
 @wp.kernel
 def draw_field(

@@ -10,6 +10,9 @@ import warp as wp
 
 from rollouts.physics.kernels.structs import Clock, Outcome, Rows, Simulation, Totals
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 STEP = wp.constant(0)
 RESET = wp.constant(1)
 OBSERVE = wp.constant(2)

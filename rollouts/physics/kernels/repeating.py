@@ -8,6 +8,9 @@ import warp as wp
 from rollouts.physics.kernels.episodes import NO_START
 from rollouts.physics.kernels.structs import Clock
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 # draws of a start until it is given up; of the suite's models at least one in ten is taken
 MOST_TRIES = wp.constant(1000)
 

@@ -20,6 +20,9 @@ from rollouts.physics.kernels.task_math import (
     sum_of_squares,
 )
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 
 @wp.struct
 class RunnerOptions:

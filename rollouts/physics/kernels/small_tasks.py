@@ -8,6 +8,9 @@ import warp as wp
 from rollouts.physics.kernels.structs import Outcome, Simulation
 from rollouts.physics.kernels.task_math import put_outcome, put_start, sum_of_squares
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _MAX_ANGLE = wp.constant(0.2)  # rad from upright; Gymnasium InvertedPendulum-v5
 _LOWEST_TIP = wp.constant(1.0)  # m; Gymnasium InvertedDoublePendulum-v5
 

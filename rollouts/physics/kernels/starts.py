@@ -8,6 +8,9 @@ import warp as wp
 from rollouts.physics.kernels.philox import normal, uniform_in
 from rollouts.physics.kernels.structs import Clock
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 # how positions and velocities are drawn
 UNIFORM = wp.constant(0)
 NORMAL_VELOCITIES = wp.constant(1)

@@ -13,6 +13,9 @@ from rollouts.physics.kernels.small_tasks import NoOptions
 from rollouts.physics.kernels.structs import Outcome, Simulation
 from rollouts.physics.kernels.task_math import put_outcome
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _LOG_OF_TENTH = wp.constant(-2.302585092994046)
 _UPRIGHT = wp.constant(0.9902680687415704)  # cos(8 degrees)
 _FIRST_POLE = wp.constant(2)  # a body, after the world and the cart

@@ -9,6 +9,9 @@ from rollouts.physics.kernels.philox import normal, uniform_in
 from rollouts.physics.kernels.structs import Clock
 from rollouts.physics.kernels.suite_starts import SuiteStart, put_on_sphere
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _TWO_PI = wp.constant(wp.float64(6.283185307179586))
 _CENTIMETRE = wp.constant(wp.float64(0.01))
 _ZERO = wp.constant(wp.float64(0.0))

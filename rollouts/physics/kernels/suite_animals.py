@@ -10,6 +10,9 @@ from rollouts.physics.kernels.structs import Outcome, Simulation
 from rollouts.physics.kernels.suite import beyond, cosine, gaussian, linear
 from rollouts.physics.kernels.task_math import put_outcome
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _INF = wp.constant(wp.inf)
 _DOG_UPRIGHT = wp.constant(0.8660254037844387)  # cos(30 degrees)
 _NUM_SOLES = wp.constant(4)

@@ -12,6 +12,9 @@ from rollouts.physics.kernels.suite import beyond, gaussian
 from rollouts.physics.kernels.suite_starts import SuiteStart
 from rollouts.physics.kernels.task_math import put_outcome
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _NUM_JOINTS = wp.constant(8)  # of the arm
 _CLOSE = wp.constant(0.01)  # metres
 _PI = wp.constant(wp.float64(3.141592653589793))

@@ -9,6 +9,9 @@ from rollouts.physics.kernels.small_tasks import NoOptions
 from rollouts.physics.kernels.structs import Outcome, Simulation
 from rollouts.physics.kernels.task_math import put_outcome
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _SPIN = wp.constant(-15.0)  # rad/s
 
 

@@ -10,6 +10,9 @@ from rollouts.physics.kernels.structs import Outcome, Simulation
 from rollouts.physics.kernels.suite import beyond, gaussian, linear, small_control
 from rollouts.physics.kernels.task_math import put_outcome
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _INF = wp.constant(wp.inf)
 _HEIGHT = wp.constant(1.4)  # metres, of the head of who stands
 _NUM_LIMBS = wp.constant(4)

@@ -9,6 +9,9 @@ from rollouts.physics.kernels.philox import normal, uniform, uniform_in
 from rollouts.physics.kernels.starts import begin_clock
 from rollouts.physics.kernels.structs import Clock
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 BALANCED = wp.constant(0)  # cartpole, upright
 HANGING = wp.constant(1)  # cartpole
 ANY_ANGLES = wp.constant(2)  # pendulum, acrobot

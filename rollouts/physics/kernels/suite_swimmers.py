@@ -13,6 +13,9 @@ from rollouts.physics.kernels.structs import Outcome, Simulation
 from rollouts.physics.kernels.suite import beyond, cosine, gaussian
 from rollouts.physics.kernels.task_math import put_outcome, sum_of_squares
 
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
 _AT_REST = wp.constant(1.0e-6)
 _CONTROL_COST = wp.constant(0.1)
 _OF_LINK = wp.constant(6)  # numbers of a velocimeter and a gyroscope
