@@ -113,6 +113,10 @@ class TorchPolicy:
         state = self.module.state_dict()
         return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in state.items()}
 
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the names and shapes that `load_weights` takes."""
+        return {name: tuple(tensor.shape) for name, tensor in self.module.state_dict().items()}
+
     def load_weights(self, weights: Mapping[str, Array | Tensor], version: int) -> None:
         """Copies `weights` into the module, which must have the same names and shapes."""
         state = {

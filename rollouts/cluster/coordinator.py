@@ -189,6 +189,8 @@ class RolloutCoordinator:
           weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied.
         Returns:
           The version, counted from weights.first_version: `policy_version` in the batches.
+        Raises:
+          SpecError: Values are not numeric, or names or shapes not those of the policy, if known.
         """
         version = self._weights.publish(weights, self._statistics.common)
         self._runner.published()
@@ -211,12 +213,11 @@ class RolloutCoordinator:
           The version, as `publish_weights`.
         Raises:
           TimeoutError: The learner was busy. LearnerError: It died, or `method` raised.
-          SpecError: It is no actor, has no such method, or that returned no weights.
+          SpecError: It is no actor, has no such method, or that returned no weights of the policy.
           Whatever is raised, the version before stays the newest.
         """
         take = self._runner.weights_of(learner, method, timeout_s)
-        source = (learner._actor_id, method)
-        version = self._weights.publish_from(source, take, self._statistics.common)
+        version = self._weights.publish_from(take, self._statistics.common)
         self._runner.published()
         return version
 

@@ -85,9 +85,11 @@ def wait_until_told(learner: Any, timeout_s: float | None) -> None:
     try:
         ray.get(ref, timeout=timeout_s)
     except ray.exceptions.GetTimeoutError:
-        raise TimeoutError(f"the learner's actor did not start within {timeout_s} s") from None
+        raise TimeoutError(
+            f"the learner's actor {learner!r} did not start within {timeout_s:g} s"
+        ) from None
     except ray.exceptions.RayActorError as error:
-        raise LearnerError(f"the learner's actor has died: {error}") from error
+        raise LearnerError(f"the learner's actor {learner!r} has died: {error}") from error
 
 
 class Transfer:
@@ -125,7 +127,9 @@ class Transfer:
             raise TimeoutError(f"the learner had no fragment within {timeout_s} s") from None
         except ray.exceptions.RayActorError as error:
             if error.actor_id == self._learner._actor_id.hex():
-                raise LearnerError(f"the learner's actor has died: {error}") from error
+                raise LearnerError(
+                    f"the learner's actor {self._learner!r} has died: {error}"
+                ) from error
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         except ray.exceptions.RayError as error:
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error

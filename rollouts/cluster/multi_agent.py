@@ -14,7 +14,6 @@ from rollouts.distributed.options import CollectOptions
 from rollouts.distributed.weight_transport import Array, WeightTransport
 from rollouts.distributed.weights import WeightStore, local_offer
 from rollouts.distributed.worker import WorkerConfig
-from rollouts.errors import ProtocolError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +27,8 @@ class MultiAgentCoordinator(RolloutCoordinator):
     published by policy; a rollout has a batch for each group. Each group has a policy of its own
     name unless `collect=CollectOptions(policies=...)` says otherwise.
 
-    `collect.make_env` may make a `ParallelEnvsVectorEnv`. Inference servers, replay services and
-    learners that take fragments themselves are for one agent.
+    `collect.make_env` may make a `ParallelEnvsVectorEnv`. Inference servers and replay services are
+    for one agent.
 
     Example:
       with MultiAgentCoordinator("simple_tag_v3", make_policy, num_workers=2,
@@ -57,18 +56,31 @@ class MultiAgentCoordinator(RolloutCoordinator):
         Returns:
           The version that all policies have then.
         Raises:
-          SpecError: a policy is unknown.
+          SpecError: a policy is unknown, or as there.
         """
         return super().publish_weights(weights)  # type: ignore[arg-type]
 
     def publish_from(
         self, learner: Any, method: str = "weights", *, timeout_s: float | None = 60.0
     ) -> int:
-        """Raises ProtocolError: weights are published by policy, with `publish_weights`."""
-        raise ProtocolError(
-            "publish_from() of a MultiAgentCoordinator, expected publish_weights() with a dict of "
-            "policy -> weights"
-        )
+        """Does what `publish_weights` does with weights of learners' actors, past this process.
+
+        Everything is as in `RolloutCoordinator.publish_from`, but for whose weights they are. Each
+        policy's are stored and sent by themselves, so those of a frozen one stay where they are.
+
+        Args:
+          learner: Handle of an actor whose `method` returns policy -> its weights, of all policies
+            or of some. Or policy -> handle of the actor whose `method` returns its weights alone:
+            these are asked at once, and become one version together.
+          method: Of the learner or learners, without arguments.
+          timeout_s: Seconds to wait for all; None waits for ever.
+        Returns:
+          The version that all policies have then.
+        Raises:
+          TimeoutError, LearnerError, SpecError: As there, of any learner; also for a policy that
+            there is not. No policy has new weights then.
+        """
+        return super().publish_from(learner, method, timeout_s=timeout_s)
 
     def get(  # type: ignore[override]
         self, num_fragments: int = 1, timeout_s: float | None = None

@@ -14,14 +14,14 @@ from typing import Any
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.hand_over import Transfer, check_learner, ray_transport, wait_until_told
 from rollouts.cluster.inference import InferenceServer
-from rollouts.cluster.learner_weights import LearnerWeights, check_source
+from rollouts.cluster.learner_weights import LearnerWeights, read_learners
 from rollouts.cluster.ray_session import RaySession, check_connected
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.options import Inference
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weight_transport import WeightTransport
-from rollouts.distributed.weights import TakeSnapshot, WeightStore
+from rollouts.distributed.weights import TakeSnapshots, WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig
 from rollouts.learner.fragment import FragmentHandle
 
@@ -66,7 +66,7 @@ class RayRunner(Supervisor):
         if way == "auto" or inference is not None:
             # what serves all workers fetches weights itself
             way = tensor_transport
-        self._learner_weights = LearnerWeights(weight_transport, way)
+        self._learner_weights = LearnerWeights(weight_transport, way, weights)
         self._server: InferenceServer | None = None
         self._session = RaySession(
             ray_address,
@@ -101,10 +101,10 @@ class RayRunner(Supervisor):
             self._server.offer(self._store.latest)
         super().published()
 
-    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshot:
+    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshots:
         """See `RolloutCoordinator.publish_from`."""
-        check_source(learner, method)
-        return partial(self._learner_weights.take, learner, method, timeout_s)
+        learners = read_learners(learner, method, self._store.policies)
+        return partial(self._learner_weights.take, learners, method, timeout_s)
 
     def hand_over(
         self, learner: Any, num_fragments: int, timeout_s: float | None

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import ray as _typed_ray
 
 from rollouts.cluster.flat_weights import Layout, unpack
-from rollouts.distributed.weights import WeightOffer, Weights, pulls
+from rollouts.distributed.weight_transport import pulls
+from rollouts.distributed.weights import WeightOffer, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -45,7 +45,7 @@ def start_runner(
     # elsewhere it may need a GPU that is not here, or unknown spaces
     needs_gpu = bundles.num_gpus or (inference is not None and inference.num_gpus)
     if collect.make_collector is None and collect.make_env is None and not needs_gpu:
-        try_policy(make_policy, config)
+        store.shapes = try_policy(make_policy, config)
     return RayRunner(
         config,
         num_workers,

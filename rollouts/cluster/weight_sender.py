@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import ray as _typed_ray
 
 from rollouts.cluster.ray_weights import DirectWeights
+from rollouts.distributed.agent_policies import PoliciesOffer
 from rollouts.distributed.weights import StoredWeights, WithStatistics
 
 # ray annotates only half of what it exports
@@ -53,10 +55,17 @@ class Sender:
 
 
 def _sent_parts(offer: Any) -> list[SentWeights]:
+    """Returns what an offer has of them, of all policies."""
+    if isinstance(offer, SentWeights):
+        return [offer]
+    inner: Iterable[Any] = ()
     if isinstance(offer, WithStatistics):
-        offer = offer.offer
-    parts = offer.parts if isinstance(offer, StoredWeights) else ()
-    return [part for part in parts if isinstance(part, SentWeights)]
+        inner = (offer.offer,)
+    elif isinstance(offer, StoredWeights):
+        inner = offer.parts
+    elif isinstance(offer, PoliciesOffer):
+        inner = offer.parts.values()
+    return [part for one in inner for part in _sent_parts(one)]
 
 
 def _is_told(actor: Any) -> bool:

@@ -18,9 +18,13 @@ from rollouts.distributed.device_options import ON_HOST, TensorTransport
 from rollouts.distributed.weight_transport import (
     Array,
     Narrowed,
+    Shapes,
     Stored,
     bytes_of,
+    check_policies,
+    check_shapes,
     narrowed,
+    said_of,
     to_host,
 )
 from rollouts.distributed.weights import DeltaPlan
@@ -38,24 +42,30 @@ class Order:
       coordinator  Names who asks, for ever.
       attempt      Numbers the coordinator's snapshots.
       method       Of the learner: returns its weights.
+      policy       Whose they are; None where they are policy -> weights.
+      policies     Of which; None for any.
+      shapes       Of policies whose weights are known.
+      num_results  Of how many policies there is room for.
       dtype        See `WeightTransport`.
-      plan         What is stored of the version before; None stores all.
-      base         The attempt that became that version.
+      plans        What is stored of each policy's newest; None stores all.
       transport    By which workers are to get it from here; "object_store" for not at all.
     """
 
     coordinator: str
     attempt: int
     method: str
+    policy: str | None
+    policies: tuple[str, ...] | None
+    shapes: Mapping[str, Shapes]
+    num_results: int
     dtype: str | None
-    plan: DeltaPlan | None
-    base: int
+    plans: Mapping[str, DeltaPlan] | None
     transport: TensorTransport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What is said of a snapshot.
+    """What is said of a snapshot of a policy.
 
     Attributes:
       sizes   name -> bytes, of all arrays.
@@ -76,14 +86,16 @@ class _Kept:
 
 
 _lock = threading.Lock()
-_kept: dict[str, _Kept] = {}
+# by coordinator and policy
+_kept: dict[tuple[str, str], _Kept] = {}
 
 
-def take(learner: Any, order: Order) -> tuple[Taken, dict[str, Stored]]:
+def take(learner: Any, order: Order) -> tuple[Any, ...]:
     """Has the learner say its weights, and copies them.
 
     Returns:
-      What was stored, and name -> array, which Ray copies into its object store.
+      policy -> Taken, and then of each of these name -> array, which Ray copies into its object
+      store; None where there are fewer policies than results.
     Raises:
       SpecError: These are no weights.
       Exception: What the learner raised.
@@ -93,54 +105,87 @@ def take(learner: Any, order: Order) -> tuple[Taken, dict[str, Stored]]:
 
         # an actor that Ray started again was told in its former life
         gloo_transport.register()
-    weights = getattr(learner, order.method)()
-    if not isinstance(weights, Mapping):
-        raise SpecError(
-            f"{order.method}() returned a {type(weights).__name__}, expected a dict of name -> "
-            "numpy array or torch tensor, as policy.weights() or module.state_dict()"
-        )
-    values, originals = narrowed(weights, order.dtype)
-    stored = to_host(values, originals, weights)
-    names = _names_to_store(stored, order)
-    layout: Layout = ()
-    buffer = None
-    if order.transport != "object_store" and names:
-        layout = lay_out(stored, sorted(names))
-        buffer = pack(layout, values, _device(values, order.transport))
-    if buffer is not None or order.plan is not None:
-        kept = {name: _copy(value) for name, value in stored.items()} if order.plan else {}
-        with _lock:
-            former = _kept.get(order.coordinator)
-            # an attempt that was given up may come late
-            if former is None or former.attempt < order.attempt:
-                _kept[order.coordinator] = _Kept(order.attempt, buffer, kept)
-    sizes = {name: bytes_of(value) for name, value in stored.items()}
-    taken = Taken(sizes=sizes, names=names, layout=layout)
-    return taken, {name: stored[name] for name in names}
+    weights = _ask(learner, order)
+    copies = {}
+    for policy, own in weights.items():
+        with said_of(policy):
+            check_shapes(own, order.shapes.get(policy))
+            values, originals = narrowed(own, order.dtype)
+            copies[policy] = values, to_host(values, originals, own)
+    # only now: weights that are refused leave what is kept as it was
+    taken, arrays = {}, []
+    for policy, (values, stored) in copies.items():
+        taken[policy] = _take(policy, values, stored, order)
+        arrays.append({name: stored[name] for name in taken[policy].names})
+    return taken, *arrays, *[None] * (order.num_results - len(arrays))
 
 
-def give(learner: Any, coordinator: str, attempt: int) -> Tensor:
+def give(learner: Any, coordinator: str, policy: str, attempt: int) -> Tensor:
     """Gives the buffer of a snapshot to Ray, which keeps it here until nobody refers to it."""
     with _lock:
-        kept = _kept[coordinator]
+        kept = _kept[coordinator, policy]
         buffer, kept.buffer = kept.buffer, None
     assert buffer is not None and kept.attempt == attempt
     return buffer
 
 
 def forget(learner: Any, coordinator: str) -> None:
-    """Frees what was kept for a coordinator that is closed."""
+    """Frees what was kept for a coordinator that is closed, or has newer weights of others."""
     with _lock:
-        _kept.pop(coordinator, None)
+        for key in [key for key in _kept if key[0] == coordinator]:
+            del _kept[key]
 
 
-def _names_to_store(stored: Mapping[str, Stored], order: Order) -> frozenset[str]:
-    if order.plan is None:
+def _ask(learner: Any, order: Order) -> Mapping[str, Mapping[str, Array | Tensor]]:
+    """Returns policy -> weights."""
+    weights = getattr(learner, order.method)()
+    if order.policy is None:
+        check_policies(weights, order.policies, f"weights that {order.method}() returned")
+        if len(weights) > order.num_results:
+            raise SpecError(
+                f"{order.method}() returned weights of {len(weights)} policies, expected "
+                f"{order.num_results} at most"
+            )
+        return dict(weights)
+    with said_of(order.policy):
+        if not isinstance(weights, Mapping):
+            raise SpecError(
+                f"{order.method}() returned a {type(weights).__name__}, expected a dict of name -> "
+                "numpy array or torch tensor, as policy.weights() or module.state_dict()"
+            )
+    return {order.policy: weights}
+
+
+def _take(
+    policy: str, values: Mapping[str, Array | Tensor], stored: Mapping[str, Stored], order: Order
+) -> Taken:
+    """Copies what has to be kept here of a policy's weights."""
+    names = _names_to_store(policy, stored, order)
+    layout: Layout = ()
+    buffer = None
+    if order.transport != "object_store" and names:
+        layout = lay_out(stored, sorted(names))
+        buffer = pack(layout, values, _device(values, order.transport))
+    if buffer is not None or order.plans is not None:
+        has_plan = order.plans is not None
+        kept = {name: _copy(value) for name, value in stored.items()} if has_plan else {}
+        with _lock:
+            former = _kept.get((order.coordinator, policy))
+            # an attempt that was given up may come late
+            if former is None or former.attempt < order.attempt:
+                _kept[order.coordinator, policy] = _Kept(order.attempt, buffer, kept)
+    sizes = {name: bytes_of(value) for name, value in stored.items()}
+    return Taken(sizes=sizes, names=names, layout=layout)
+
+
+def _names_to_store(policy: str, stored: Mapping[str, Stored], order: Order) -> frozenset[str]:
+    plan = (order.plans or {}).get(policy)
+    if plan is None:
         return frozenset(stored)
     with _lock:
-        kept = _kept.get(order.coordinator)
-    before = kept.stored if kept is not None and kept.attempt == order.base else {}
-    return order.plan.names_to_store(stored, before)
+        kept = _kept.get((order.coordinator, policy))
+    before = kept.stored if kept is not None and kept.attempt == plan.base else {}
+    return plan.names_to_store(stored, before)
 
 
 def _device(values: Mapping[str, Array | Tensor], transport: TensorTransport) -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import MultiAgentRollout
 from rollouts.collecting.multi_agent import MultiAgentCollector
-from rollouts.distributed.weight_transport import Array, WeightTransport
-from rollouts.distributed.weights import MakeOffer, WeightOffer, WeightStore, local_offer
+from rollouts.distributed.weight_transport import Array, WeightTransport, check_policies, said_of
+from rollouts.distributed.weights import MakeOffer, WeightOffer, WeightStore, load, local_offer
 from rollouts.distributed.worker import (
     MakePolicy,
     PolicySpec,
@@ -43,7 +43,7 @@ class PoliciesOffer:
 
 
 class PoliciesStore(WeightStore):
-    """A `WeightStore` for each policy, whose versions are counted together. Thread-safe."""
+    """A `WeightStore` of several policies, whose versions are counted together. Thread-safe."""
 
     def __init__(
         self,
@@ -58,14 +58,7 @@ class PoliciesStore(WeightStore):
           make_offer, transport: As `WeightStore`.
         """
         super().__init__(make_offer, transport)
-        self._names = None if names is None else list(names)
-        self._stores: dict[str, WeightStore] = {}
-
-    @property
-    def published_bytes(self) -> int:
-        """See `WeightStore`; of all policies."""
-        with self._lock:
-            return sum(store.published_bytes for store in self._stores.values())
+        self.policies = None if names is None else tuple(names)
 
     def publish(  # type: ignore[override]
         self,
@@ -82,34 +75,11 @@ class PoliciesStore(WeightStore):
         Raises:
           SpecError: no weights, a policy that there is not, or as `WeightStore.publish`.
         """
-        self._check(weights)
-        with self._lock:
-            latest = self._latest
-            parts = dict(latest.parts) if isinstance(latest, PoliciesOffer) else {}
-            for name, own in weights.items():
-                if name not in self._stores:
-                    self._stores[name] = WeightStore(self._make_offer, self._transport)
-                self._stores[name].publish(own)
-                offer = self._stores[name].latest
-                assert offer is not None
-                parts[name] = offer
-            version = self._transport.first_version if latest is None else latest.version + 1
-            # only now: weights that are refused leave all policies as they were
-            self._latest = PoliciesOffer(version, parts)
-            return version
+        check_policies(weights, self.policies, "weights")
+        return self._publish(weights, statistics)
 
-    def _check(self, weights: object) -> None:
-        names = "policy" if self._names is None else f"one of {self._names}"
-        expected = f"expected a dict of {names} -> that policy's weights"
-        if not isinstance(weights, Mapping):
-            raise SpecError(f"weights are of type {type(weights).__name__}, {expected}")
-        if not weights:
-            raise SpecError(f"weights are empty, {expected}")
-        for name, own in weights.items():
-            if self._names is not None and name not in self._names:
-                raise SpecError(f"weights has the unknown policy {name!r}, {expected}")
-            if not isinstance(own, Mapping):
-                raise SpecError(f"weights[{name!r}] is a {type(own).__name__}, {expected}")
+    def _offer(self, version: int, offers: Mapping[str, WeightOffer]) -> WeightOffer:
+        return PoliciesOffer(version, dict(offers))
 
 
 class AgentPolicies(dict[str, "Policy"]):
@@ -126,7 +96,8 @@ class AgentPolicies(dict[str, "Policy"]):
             if name not in self:
                 raise SpecError(f"weights were published of {name!r}, policies are {list(self)}")
             if self._loaded.get(name) != part.version:
-                self[name].load_weights(part.fetch(), offer.version)
+                with said_of(name):
+                    load(self[name], part, offer.version)
                 self._loaded[name] = part.version
         for policy in self.values():
             policy.policy_version = offer.version

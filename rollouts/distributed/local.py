@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from rollouts.distributed.lag import LagRule
-from rollouts.distributed.weights import TakeSnapshot, WeightStore
+from rollouts.distributed.weights import TakeSnapshots, WeightStore
 from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
@@ -42,7 +42,7 @@ class LocalRunner:
     def published(self) -> None:
         """Does nothing: there is no thread to wake."""
 
-    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshot:
+    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshots:
         """Raises ProtocolError: there are no workers that could get them elsewhere."""
         raise ProtocolError(
             "publish_from() with num_workers=0, expected at least 1 worker: fetch the learner's "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rollouts.distributed.weights import TakeSnapshot
+from rollouts.distributed.weights import TakeSnapshots
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 
@@ -23,7 +23,7 @@ class Runner(Protocol):
         self, learner: Any, num_fragments: int, timeout_s: float | None
     ) -> list[FragmentHandle]: ...
 
-    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshot: ...
+    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshots: ...
 
     def published(self) -> None: ...
 

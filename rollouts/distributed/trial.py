@@ -17,6 +17,8 @@ import numpy as np
 
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.distributed.agent_policies import policy_specs
+from rollouts.distributed.weight_transport import Shapes
+from rollouts.distributed.weights import ONLY
 from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig
 from rollouts.errors import EngineError, SpecError
 from rollouts.policies.checks import check_action
@@ -29,7 +31,7 @@ _ABOUT_SHAPES = re.compile(r"shape|size|dimension|channel|dtype|scalar type", re
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and either under WSL
 
 
-def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
+def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shapes]:
     """Makes worker 0's policy in this process; acts on and values one batch of empty observations.
 
     The random numbers that this process draws later are the same as without. Only what is wrong for
@@ -41,6 +43,9 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
     Args:
       make_policy: See `RolloutCoordinator`.
       config: Of worker 0, whose environments are those of `make_vec`.
+    Returns:
+      By the names of policies, see `WeightStore.shapes`, the shapes of the weights that they take;
+      of those that were tried and say so by a method `weight_shapes`.
     Raises:
       SpecError: the policy's network does not fit the observations, or it returned a wrong shape or
         an action that there is not.
@@ -51,16 +56,17 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
     try:
         env = rollouts.env_spec(config.env_id, **config.env_options)
     except EngineError:
-        return
+        return {}
     if _may_open_a_gpu():
         _log.info("the policy is not tried before workers start: it could open a GPU here")
-        return
+        return {}
     groups = {group.name: group for group in env.groups}
     if groups:
-        for spec in policy_specs(config, groups).values():
+        found = {}
+        for name, spec in policy_specs(config, groups).items():
             rows = config.num_envs * groups[spec.group or ""].num_agents
-            _try_on(make_policy, spec, rows, rows)
-        return
+            found[name] = _try_on(make_policy, spec, rows, rows)
+        return {name: shapes for name, shapes in found.items() if shapes is not None}
     spec = PolicySpec(
         env_id=config.env_id,
         single_observation_space=env.single_observation_space,
@@ -71,15 +77,20 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> None:
         incarnation=0,
         seed=config.policy_seed,
     )
-    _try_on(make_policy, spec, config.num_envs, config.batch_size or config.num_envs)
+    shapes = _try_on(make_policy, spec, config.num_envs, config.batch_size or config.num_envs)
+    return {} if shapes is None else {ONLY: shapes}
 
 
-def _try_on(make_policy: MakePolicy, spec: PolicySpec, num_envs: int, num_rows: int) -> None:
+def _try_on(
+    make_policy: MakePolicy, spec: PolicySpec, num_envs: int, num_rows: int
+) -> Shapes | None:
     what = "the policy" if spec.policy is None else f"policy {spec.policy!r}"
     tried = f"{what} failed when it was tried on {spec.single_observation_space} in this process"
     try:
         with _same_random_numbers_later():
-            _act_and_value(make_policy(spec), spec, num_envs, num_rows)
+            policy = make_policy(spec)
+            _act_and_value(policy, spec, num_envs, num_rows)
+            return _weight_shapes(policy)
     except SpecError:
         raise
     except Exception as error:
@@ -88,6 +99,7 @@ def _try_on(make_policy: MakePolicy, spec: PolicySpec, num_envs: int, num_rows: 
                 f"{tried}, before any worker was started: {type(error).__name__}: {error}"
             ) from error
         _log.warning("%s; workers are started all the same", tried, exc_info=error)
+    return None
 
 
 def _act_and_value(policy: Any, spec: PolicySpec, num_envs: int, num_rows: int) -> None:
@@ -110,6 +122,18 @@ def _act_and_value(policy: Any, spec: PolicySpec, num_envs: int, num_rows: int) 
         calls.last_value(obs, None, None)
     else:
         calls.final_value(obs, rows)
+
+
+def _weight_shapes(policy: Any) -> Shapes | None:
+    """Returns which weights the policy takes; None where it does not say."""
+    for each in type(policy).__mro__:
+        # of a class that only inherits it, load_weights may take others
+        if "weight_shapes" in vars(each):
+            shapes: Shapes = policy.weight_shapes()
+            return shapes
+        if "load_weights" in vars(each):
+            return None
+    return None
 
 
 def _empty_observations(space: gymnasium.Space[Any], num_rows: int) -> np.ndarray[Any, Any]:

@@ -6,8 +6,10 @@ Knows torch only where it is loaded already or 16-bit floats are asked for, and 
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,8 +25,32 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+# name -> shape, of a policy's weights
+Shapes = Mapping[str, tuple[int, ...]]
+
 # how a worker got weights: from the learner's process, or through Ray's object store
 Way = Literal["direct", "object_store"]
+
+
+class Pulls:
+    """Counts the ways in which this process got weights. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Begins at none."""
+        self._counts: Counter[Way] = Counter()
+
+    def add(self, way: Way) -> None:
+        """Counts one."""
+        self._counts[way] += 1
+
+    def take(self) -> dict[str, int]:
+        """Returns what was counted since the last call."""
+        counts, self._counts = self._counts, Counter()
+        return {way: count for way, count in counts.items()}
+
+
+pulls = Pulls()
+
 
 # bits of +infinity, by the name of the 16-bit type
 _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
@@ -149,6 +175,56 @@ def from_stored(stored: Mapping[str, Stored]) -> dict[str, Array]:
         name: value.restore() if isinstance(value, Narrowed) else value
         for name, value in stored.items()
     }
+
+
+def check_policies(weights: object, policies: Collection[str] | None, what: str) -> None:
+    """Raises SpecError where `weights`, called `what`, are not policy -> weights.
+
+    `policies` are those there are; None where they are not known.
+    """
+    names = "policy" if policies is None else f"one of {list(policies)}"
+    expected = f"expected a dict of {names} -> that policy's weights"
+    if not isinstance(weights, Mapping):
+        raise SpecError(f"{what} are of type {type(weights).__name__}, {expected}")
+    if not weights:
+        raise SpecError(f"{what} are empty, {expected}")
+    for policy, own in weights.items():
+        if policies is not None and policy not in policies:
+            raise SpecError(f"{what} have the unknown policy {policy!r}, {expected}")
+        if not isinstance(own, Mapping):
+            raise SpecError(f"{what}[{policy!r}] is a {type(own).__name__}, {expected}")
+
+
+def check_shapes(weights: Mapping[str, Array | Tensor], shapes: Shapes | None) -> None:
+    """Raises SpecError where arrays are missing, too many or of other shapes; None allows any."""
+    if shapes is None:
+        return
+    expected = "expected the arrays of the policy that make_policy makes"
+    for whose, names in (
+        ("lack", [name for name in shapes if name not in weights]),
+        ("have the unknown", [name for name in weights if name not in shapes]),
+    ):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise SpecError(f"weights {whose} {names[0]!r}{more}, {expected}")
+    for name, shape in shapes.items():
+        given = getattr(weights[name], "shape", None)
+        if given is not None and tuple(given) != shape:
+            raise SpecError(
+                f"weights[{name!r}] has shape {tuple(given)}, expected {shape} as in the policy "
+                "that make_policy makes"
+            )
+
+
+@contextlib.contextmanager
+def said_of(policy: str) -> Iterator[None]:
+    """Has a SpecError say of which of several policies' weights it is; one alone has no name."""
+    try:
+        yield
+    except SpecError as error:
+        if not policy:
+            raise
+        raise SpecError(f"of policy {policy!r}: {error}") from error
 
 
 def bytes_of(stored: Stored) -> int:

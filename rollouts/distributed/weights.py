@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
-import numpy as np
-
 from rollouts.distributed.weight_transport import (
     Array,
+    Shapes,
     Stored,
-    Way,
     WeightTransport,
     bytes_of,
+    check_shapes,
     from_stored,
     is_same,
+    said_of,
     to_stored,
 )
+from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,26 +47,6 @@ class WeightOffer(Protocol):
         ...
 
 
-class Pulls:
-    """Counts the ways in which this process got weights. Not thread-safe."""
-
-    def __init__(self) -> None:
-        """Begins at none."""
-        self._counts: Counter[Way] = Counter()
-
-    def add(self, way: Way) -> None:
-        """Counts one."""
-        self._counts[way] += 1
-
-    def take(self) -> dict[str, int]:
-        """Returns what was counted since the last call."""
-        counts, self._counts = self._counts, Counter()
-        return {way: count for way, count in counts.items()}
-
-
-pulls = Pulls()
-
-
 @dataclass(frozen=True, slots=True)
 class LocalWeights:
     """An offer inside one process."""
@@ -88,11 +68,13 @@ class StoredWeights:
     """An offer of what WeightStore made of the weights: narrowed, or in parts.
 
     The parts are in the order of their versions; a later one replaces the arrays it also has. Ray
-    keeps a part on each node that fetched it, so only parts that are new there travel.
+    keeps a part on each node that fetched it, so only parts that are new there travel. `origin`
+    says who gave the weights, where it was not the coordinator's process.
     """
 
     version: int
     parts: tuple[WeightOffer, ...]
+    origin: str | None = None
 
     def fetch(self) -> Weights:
         return from_stored(self.fetch_stored())
@@ -122,21 +104,30 @@ class WithStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
-    """Weights that were stored elsewhere, by whoever has them.
+    """Weights of one policy that were stored, by whoever has them.
 
     Attributes:
       sizes      name -> bytes, of all arrays.
       names      Those that were stored, as `DeltaPlan.names_to_store` says.
       make_offer  Returns the offer of these, given a version.
+      source     Whose weights they are, for `==`: parts are only shared between versions of one.
+                   None for those of this process.
+      number     By which the source knows this snapshot.
+      origin     See `StoredWeights`.
     """
 
     sizes: Mapping[str, int]
     names: frozenset[str]
     make_offer: Callable[[int], WeightOffer]
+    source: object = None
+    number: int = 0
+    origin: str | None = None
 
 
-# told what of the version before is stored where, takes a snapshot
-TakeSnapshot = Callable[["DeltaPlan"], Snapshot]
+# what is stored of each policy's newest weights, of those that came from a source
+PlansOf = Callable[[object], Mapping[str, "DeltaPlan"]]
+# takes snapshots of some policies, by their names
+TakeSnapshots = Callable[[PlansOf], Mapping[str, Snapshot]]
 
 
 def take_over(policy: Policy, offer: WeightOffer) -> None:
@@ -149,7 +140,28 @@ def take_over(policy: Policy, offer: WeightOffer) -> None:
     if callable(load_offer):
         load_offer(offer)
     else:
-        policy.load_weights(offer.fetch(), offer.version)
+        load(policy, offer, offer.version)
+
+
+def load(policy: Policy, offer: WeightOffer, version: int) -> None:
+    """Gives a policy the arrays of an offer, as this version.
+
+    Raises:
+      SpecError: It does not take what a learner gave, who is named.
+      Exception: What the policy raised.
+    """
+    weights = offer.fetch()
+    try:
+        policy.load_weights(weights, version)
+    except Exception as error:
+        origin = offer.origin if isinstance(offer, StoredWeights) else None
+        if origin is None:
+            raise
+        raise SpecError(f"the policy does not take the weights of {origin}: {error!r}") from error
+
+
+# the name of the policy where there is one agent
+ONLY = ""
 
 
 class WeightStore:
@@ -159,6 +171,10 @@ class WeightStore:
 
     `_publishing` is held while weights are stored, so that versions become visible in their order;
     `_lock` guards the rest, and is never held for long. Lock order: as here.
+
+    Attributes:
+      policies  Their names; None where they are not known here.
+      shapes    policy -> name -> shape, of those whose weights are known: others are refused.
     """
 
     def __init__(
@@ -172,14 +188,16 @@ class WeightStore:
           make_offer: Stores arrays and returns the offer of them: `local_offer` or `ray_offer`.
           transport: What is stored of the weights, and from which version on they are counted.
         """
+        self.policies: tuple[str, ...] | None = (ONLY,)
+        self.shapes: Mapping[str, Shapes] = {}
         self._transport = transport
         self._make_offer = make_offer
         self._publishing = threading.Lock()
         self._lock = threading.Lock()
         self._latest: WeightOffer | None = None
-        self._parts = DeltaParts()
-        # whose weights the parts are: None for those of this process
-        self._source: object = None
+        # of each policy that was published
+        self._parts: dict[str, DeltaParts] = {}
+        self._offers: dict[str, WeightOffer] = {}
         self._published_bytes = 0
 
     @property
@@ -213,76 +231,84 @@ class WeightStore:
             float32 arrays of the same values.
           statistics: What workers that normalise go on from.
         Raises:
-          SpecError: a value is not numeric, or a finite number does not fit the store's dtype.
+          SpecError: a value is not numeric, a finite number does not fit the store's dtype, or
+            names or shapes are not those of the policy.
         """
-        stored = to_stored(weights, self._transport.dtype)
-        with self._publishing:
-            version = self._next_version()
-            if self._transport.delta:
-                plan = self._plan_of(None)
-                before = self._parts.fetch_stored() if plan.homes else {}
-                names = plan.names_to_store(stored, before)
-            else:
-                names = frozenset(stored)
-            snapshot = Snapshot(
-                sizes={name: bytes_of(value) for name, value in stored.items()},
-                names=names,
-                make_offer=lambda version: self._make_offer(
-                    version, cast(Weights, {name: stored[name] for name in stored if name in names})
-                ),
-            )
-            is_plain = all(isinstance(value, np.ndarray) for value in stored.values())
-            return self._keep(version, snapshot, statistics, is_plain=is_plain)
+        return self._publish({ONLY: weights}, statistics)
 
     def publish_from(
-        self,
-        source: object,
-        take: TakeSnapshot,
-        statistics: Mapping[str, RunningStatistics] | None = None,
+        self, take: TakeSnapshots, statistics: Mapping[str, RunningStatistics] | None = None
     ) -> int:
         """Publishes what somebody else stores; returns the version.
 
         Args:
-          source: Whose weights they are, for `==`: parts are only shared between versions of one.
           take: Stores them. What it raises leaves the newest version as it was.
           statistics: See `publish`.
         """
         with self._publishing:
-            snapshot = take(self._plan_of(source))
-            return self._keep(self._next_version(), snapshot, statistics, is_plain=False)
+            return self._keep(take(self._plans_of), statistics)
 
-    def _next_version(self) -> int:
-        latest = self._latest
-        return self._transport.first_version if latest is None else latest.version + 1
+    def _publish(
+        self,
+        weights: Mapping[str, Mapping[str, Array | Tensor]],
+        statistics: Mapping[str, RunningStatistics] | None,
+    ) -> int:
+        stored = {}
+        for policy, own in weights.items():
+            with said_of(policy):
+                check_shapes(own, self.shapes.get(policy))
+                stored[policy] = to_stored(own, self._transport.dtype)
+        with self._publishing:
+            snapshots = {policy: self._take(policy, own) for policy, own in stored.items()}
+            return self._keep(snapshots, statistics)
 
-    def _plan_of(self, source: object) -> DeltaPlan:
-        """Says what is stored of the version before, which is nothing where it had another source.
+    def _take(self, policy: str, stored: Mapping[str, Stored]) -> Snapshot:
+        """Makes a snapshot of weights of this process, which `_keep` copies."""
+        plan = self._plans_of(None).get(policy)
+        names = frozenset(stored)
+        if plan is not None:
+            names = plan.names_to_store(stored, self._parts[policy].fetch_stored())
+        return Snapshot(
+            sizes={name: bytes_of(value) for name, value in stored.items()},
+            names=names,
+            make_offer=lambda version: self._make_offer(
+                version, cast(Weights, {name: stored[name] for name in stored if name in names})
+            ),
+        )
 
-        That version's parts stay until the new one is there.
-        """
-        if source != self._source:
-            self._parts, self._source = DeltaParts(), source
-        return self._parts.plan()
+    def _plans_of(self, source: object) -> dict[str, DeltaPlan]:
+        return {
+            policy: parts.plan() for policy, parts in self._parts.items() if parts.source == source
+        }
 
     def _keep(
         self,
-        version: int,
-        snapshot: Snapshot,
+        snapshots: Mapping[str, Snapshot],
         statistics: Mapping[str, RunningStatistics] | None,
-        *,
-        is_plain: bool,
     ) -> int:
+        """Makes the next version of snapshots of some policies; the others keep what they have."""
+        latest = self._latest
+        version = self._transport.first_version if latest is None else latest.version + 1
+        # before anything changes: an offer that cannot be made leaves all as it was
+        parts = {
+            policy: self._parts.get(policy, DeltaParts()).followed_by(version, snapshot)
+            for policy, snapshot in snapshots.items()
+        }
+        for policy, own in parts.items():
+            self._offers[policy] = StoredWeights(version, own.offers, snapshots[policy].origin)
         if self._transport.delta:
-            parts, num_bytes = self._parts.add(version, snapshot)
-            offer: WeightOffer = StoredWeights(version, parts)
-        else:
-            offer = snapshot.make_offer(version)
-            offer = offer if is_plain else StoredWeights(version, (offer,))
-            num_bytes = sum(snapshot.sizes.values())
+            self._parts |= parts
+        offer = self._offer(version, self._offers)
         with self._lock:
             self._latest = WithStatistics(offer, dict(statistics)) if statistics else offer
-            self._published_bytes += num_bytes
+            self._published_bytes += sum(
+                one.sizes[name] for one in snapshots.values() for name in one.names
+            )
         return version
+
+    def _offer(self, version: int, offers: Mapping[str, WeightOffer]) -> WeightOffer:
+        """Makes an offer of the newest of each policy."""
+        return offers[ONLY]
 
 
 MAX_PARTS = 8
@@ -295,10 +321,12 @@ class DeltaPlan:
     Attributes:
       homes       name -> number of the part that has its array; empty where nothing is stored.
       part_bytes  Of each part.
+      base        The source's number of that version's snapshot.
     """
 
     homes: Mapping[str, int] = field(default_factory=dict)
     part_bytes: tuple[int, ...] = ()
+    base: int = 0
 
     def names_to_store(
         self, stored: Mapping[str, Stored], before: Mapping[str, Stored]
@@ -321,40 +349,49 @@ class DeltaPlan:
         return frozenset(changed)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class DeltaParts:
-    """What is stored of the newest version, each array in the part in which it last changed.
+    """What is stored of a policy's newest weights, each array in the part in which it last changed.
 
-    A part is dropped when a later one replaced all its arrays. Not thread-safe.
+    A part is dropped when a later one replaced all its arrays. `source` and `number`: see
+    `Snapshot`, of the newest.
     """
 
-    def __init__(self) -> None:
-        """Begins with nothing stored."""
-        self._homes: dict[str, _Part] = {}
-        self._parts: tuple[_Part, ...] = ()
+    homes: Mapping[str, _Part] = field(default_factory=dict)
+    parts: tuple[_Part, ...] = ()
+    source: object = None
+    number: int = 0
+
+    @property
+    def offers(self) -> tuple[WeightOffer, ...]:
+        """Of the parts, in the order of their versions."""
+        return tuple(part.offer for part in self.parts)
 
     def plan(self) -> DeltaPlan:
         """Says what is stored."""
         return DeltaPlan(
-            homes={name: self._parts.index(part) for name, part in self._homes.items()},
-            part_bytes=tuple(part.num_bytes for part in self._parts),
+            homes={name: self.parts.index(part) for name, part in self.homes.items()},
+            part_bytes=tuple(part.num_bytes for part in self.parts),
+            base=self.number,
         )
 
-    def add(self, version: int, snapshot: Snapshot) -> tuple[tuple[WeightOffer, ...], int]:
-        """Adds a version; returns the parts that make it up and the bytes stored for it."""
-        num_bytes = sum(snapshot.sizes[name] for name in snapshot.names)
-        if snapshot.sizes.keys() != self._homes.keys():
-            self._homes, self._parts = {}, ()
-        if snapshot.names or not self._parts:
+    def followed_by(self, version: int, snapshot: Snapshot) -> DeltaParts:
+        """Returns what is stored when a version was added."""
+        homes, parts = dict(self.homes), self.parts
+        if snapshot.source != self.source or snapshot.sizes.keys() != homes.keys():
+            homes, parts = {}, ()
+        if snapshot.names or not parts:
+            num_bytes = sum(snapshot.sizes[name] for name in snapshot.names)
             part = _Part(snapshot.make_offer(version), num_bytes)
-            self._homes |= dict.fromkeys(snapshot.names, part)
-            live = {part, *self._homes.values()}
-            self._parts = tuple(sorted(live, key=lambda part: part.offer.version))
-        return tuple(part.offer for part in self._parts), num_bytes
+            homes |= dict.fromkeys(snapshot.names, part)
+            live = {part, *homes.values()}
+            parts = tuple(sorted(live, key=lambda part: part.offer.version))
+        return DeltaParts(homes, parts, snapshot.source, snapshot.number)
 
     def fetch_stored(self) -> dict[str, Stored]:
         """Returns the arrays of the newest version, as they are stored."""
-        parts = {part: part.offer.fetch() for part in self._parts}
-        return {name: cast(Stored, parts[home][name]) for name, home in self._homes.items()}
+        parts = {part: part.offer.fetch() for part in self.parts}
+        return {name: cast(Stored, parts[home][name]) for name, home in self.homes.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

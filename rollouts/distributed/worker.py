@@ -18,7 +18,8 @@ from rollouts.batch import RolloutBatch
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.statistics import go_on_from, take_new
-from rollouts.distributed.weights import WeightOffer, WithStatistics, pulls, take_over
+from rollouts.distributed.weight_transport import pulls
+from rollouts.distributed.weights import WeightOffer, WithStatistics, take_over
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node

@@ -234,6 +234,10 @@ class NativePolicy:
         """Returns a copy of the module's state_dict as NumPy arrays."""
         return self.sources.copy()
 
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the names and shapes that `load_weights` takes."""
+        return self.sources.shapes()
+
     def load_weights(self, weights: Mapping[str, Array | Tensor], version: int) -> None:
         """Copies `weights` into the module, which must have the same names and shapes."""
         self.sources.load(weights)

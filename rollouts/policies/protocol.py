@@ -55,7 +55,9 @@ class Policy(Protocol):
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
         """Takes over the values of `weights`, which may be read-only, and their version.
 
-        They are torch tensors of a GPU where `RolloutCoordinator.publish_from` sent them so.
+        They are torch tensors of a GPU where `RolloutCoordinator.publish_from` sent them so. A
+        policy that has a method `weight_shapes`, which returns name -> shape, is offered no
+        others: publishing these raises a SpecError.
         """
         ...
 

@@ -163,6 +163,10 @@ class Sources:
         state = self.module.state_dict()
         return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in state.items()}
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the names and shapes that `load` takes."""
+        return {name: tuple(tensor.shape) for name, tensor in self.module.state_dict().items()}
+
     def load(self, weights: Mapping[str, Array | Tensor]) -> None:
         """Copies arrays, or tensors on any device, of these names into the module."""
         state = {

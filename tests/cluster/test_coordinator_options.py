@@ -122,7 +122,7 @@ def test_workers_stay_on_the_cpus_of_their_numa_node(ray_session: object) -> Non
 def test_worker_on_a_machine_with_fewer_numa_nodes_says_so(ray_session: object) -> None:
     placement, faults = Placement(numa_nodes=4096), FaultPolicy(max_restarts=0)
     with cartpoles(placement=placement, faults=faults) as coordinator:
-        coordinator.publish_weights({})
+        coordinator.publish_weights(ActorCritic().state_dict())
         with pytest.raises(WorkerError, match="numa_nodes is 4096, and this machine has"):
             coordinator.get(1, TIMEOUT_S)
 

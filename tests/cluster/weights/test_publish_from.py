@@ -213,31 +213,3 @@ def test_coordinator_without_workers_is_refused() -> None:
         pytest.raises(ProtocolError, match="publish_weights"),
     ):
         coordinator.publish_from(None)
-
-
-def test_policies_of_several_agents_are_published_by_name() -> None:
-    with (
-        rollouts.MultiAgentCoordinator(
-            "simple_tag_v3",
-            make_net_policy_of_agents,
-            num_workers=0,
-            num_envs_per_worker=2,
-            rollout_length=4,
-        ) as coordinator,
-        pytest.raises(ProtocolError, match="policy -> weights"),
-    ):
-        coordinator.publish_from(None)
-
-
-def make_net_policy_of_agents(spec: Any) -> rollouts.TorchPolicy:
-    (width,) = spec.single_observation_space.shape
-
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor = torch.nn.Linear(width, int(spec.single_action_space.n))
-
-        def forward(self, obs: Any) -> Any:
-            return self.actor(obs), obs[:, :1]
-
-    return rollouts.TorchPolicy(Net(), spec.single_action_space)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which weights a store takes, of one policy and of several, and what refused ones leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rollouts.distributed.agent_policies import PoliciesOffer, PoliciesStore
+from rollouts.distributed.trial import try_policy
+from rollouts.distributed.weight_transport import WeightTransport
+from rollouts.distributed.weights import ONLY, Snapshot, WeightStore
+from rollouts.distributed.worker import WorkerConfig
+from rollouts.errors import SpecError
+
+torch = pytest.importorskip("torch")
+
+from rollouts.policy import TorchPolicy  # noqa: E402
+
+
+@pytest.fixture(autouse=True, scope="module")
+def gpu_in_use() -> None:
+    """Policies are tried where this process uses its GPU, if it has one."""
+    if torch.cuda.is_available():
+        torch.cuda.init()
+
+
+def fetched(store: PoliciesStore) -> dict[str, dict[str, list[float]]]:
+    offer = store.latest
+    assert isinstance(offer, PoliciesOffer)
+    return {
+        policy: {name: array.tolist() for name, array in part.fetch().items()}
+        for policy, part in offer.parts.items()
+    }
+
+
+def numbers(**values: float) -> dict[str, np.ndarray]:
+    return {name: np.array([value]) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_refused_weights_leave_all_policies_as_they_were(delta: bool) -> None:
+    store = PoliciesStore(["a", "b"], transport=WeightTransport(delta=delta))
+    assert store.publish({"a": numbers(v=1, w=2), "b": numbers(v=3)}) == 1
+    before = fetched(store), store.published_bytes
+    wrong: Any = {"a": numbers(v=5, w=6), "b": {"v": "text"}}
+    with pytest.raises(SpecError, match=r"of policy 'b': weights\['v'\] is str"):
+        store.publish(wrong)
+
+    def make_no_offer(version: int) -> Any:
+        raise OSError("the object store is full")
+
+    def take(plans_of: Any) -> Mapping[str, Snapshot]:
+        sizes = {"v": 8, "w": 8}
+        failing = Snapshot(sizes=sizes, names=frozenset(sizes), make_offer=make_no_offer)
+        return {"a": failing}
+
+    with pytest.raises(OSError, match="object store is full"):
+        store.publish_from(take)
+    assert (fetched(store), store.published_bytes) == before and store.version == 1
+    # what was refused is nothing to differ from
+    assert store.publish({"a": numbers(v=5, w=2)}) == 2
+    assert fetched(store) == {"a": {"v": [5], "w": [2]}, "b": {"v": [3]}}
+    assert store.published_bytes - before[1] == (8 if delta else 16)
+
+
+def test_parts_are_shared_between_versions_of_one_source_alone() -> None:
+    store = PoliciesStore(["a", "b"], transport=WeightTransport(delta=True))
+    store.publish({"a": numbers(v=1), "b": numbers(v=2)})
+    seen = []
+
+    def take(plans_of: Any) -> Mapping[str, Snapshot]:
+        seen.append({policy: plan.base for policy, plan in plans_of("learner").items()})
+        plain = WeightStore()
+        plain.publish(numbers(v=7))
+        offer: Any = plain.latest
+        return {
+            "a": Snapshot(
+                sizes={"v": 8},
+                names=frozenset({"v"}),
+                make_offer=lambda version: offer.parts[0],
+                source="learner",
+                number=len(seen),
+            )
+        }
+
+    for _ in range(2):
+        store.publish_from(take)
+    store.publish({"a": numbers(v=1)})
+    store.publish_from(take)
+    assert seen == [{}, {"a": 1}, {}]
+    assert fetched(store) == {"a": {"v": [7]}, "b": {"v": [2]}}
+
+
+def test_arrays_that_the_policy_does_not_take_are_refused() -> None:
+    store = WeightStore()
+    store.shapes = {ONLY: {"v": (1,), "w": (2, 3)}}
+    store.publish({"v": np.zeros(1), "w": torch.zeros(2, 3)})
+    for weights, message in (
+        ({"v": np.zeros(1)}, "weights lack 'w', expected the arrays of the policy"),
+        ({}, "weights lack 'v' and 1 more, expected"),
+        ({"v": np.zeros(1), "w": np.zeros((2, 3)), "x": 0}, "weights have the unknown 'x', exp"),
+        ({"v": np.zeros(1), "w": np.zeros((3, 2))}, r"\['w'\] has shape \(3, 2\), .* \(2, 3\) as"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            store.publish(weights)
+    assert store.version == 1
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width: int, num_actions: int) -> None:
+        super().__init__()
+        self.actor, self.critic = torch.nn.Linear(width, num_actions), torch.nn.Linear(width, 1)
+
+    def forward(self, obs: Any) -> Any:
+        return self.actor(obs), self.critic(obs)
+
+
+class Lenient(TorchPolicy):
+    """Takes a part of its weights."""
+
+    def load_weights(self, weights: Any, version: int) -> None:
+        self.module.load_state_dict(weights, strict=False)
+        self.policy_version = version
+
+
+@pytest.mark.parametrize("policy_class", [TorchPolicy, Lenient])
+def test_a_tried_policy_says_which_weights_it_takes(policy_class: type[TorchPolicy]) -> None:
+    def make_policy(spec: Any) -> TorchPolicy:
+        net = Net(spec.single_observation_space.shape[0], int(spec.single_action_space.n))
+        return policy_class(net, spec.single_action_space)
+
+    def config(env_id: str) -> WorkerConfig:
+        return WorkerConfig(
+            env_id=env_id,
+            worker_id=0,
+            incarnation=0,
+            num_envs=2,
+            rollout_length=1,
+            batch_size=None,
+            num_threads=1,
+            seed=0,
+            env_options={},
+        )
+
+    def shapes(width: int, num_actions: int) -> dict[str, tuple[int, ...]]:
+        return {
+            "actor.weight": (num_actions, width),
+            "actor.bias": (num_actions,),
+            "critic.weight": (1, width),
+            "critic.bias": (1,),
+        }
+
+    expected: tuple[Any, Any] = (
+        {ONLY: shapes(4, 2)},
+        {"adversary": shapes(16, 5), "agent": shapes(14, 5)},
+    )
+    # one of its own load_weights takes what that takes
+    if policy_class is Lenient:
+        expected = {}, {}
+    found = tuple(try_policy(make_policy, config(env)) for env in ("CartPole-v1", "simple_tag_v3"))
+    assert found == expected
