@@ -51,6 +51,6 @@ def first_config(
         policies=collect.policies,
         device=collect.device,
         travels_on_host=transport_of(collect) in ON_HOST,
-        # torch puts memory that is shared once more behind another counter, until it is freed
+        # torch keeps a counter for each time that memory is shared, until the memory is freed
         travels_as_copy=transport_of(collect) == "cuda_ipc",
     )

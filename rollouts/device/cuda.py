@@ -245,10 +245,10 @@ def _bindings(name: str) -> Any:
 
 @functools.cache
 def _load_builtins(major: int, minor: int) -> None:
-    """Loads NVRTC's other half from beside it.
+    """Loads libnvrtc-builtins from the folder of the NVRTC that this process has loaded.
 
-    NVRTC opens that by its name when it first compiles, which that of CUDA 13.0's wheel does not
-    find where torch has loaded NVRTC before.
+    NVRTC opens the library by its name alone when it first compiles. In CUDA 13.0's wheel it does
+    not find it, if torch has loaded NVRTC before cuda.bindings could.
     """
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text()

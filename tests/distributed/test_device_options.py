@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from acted_worker import worker_config
 from torch import nn
 
 from rollouts import (
@@ -16,7 +18,6 @@ from rollouts import (
     RolloutCoordinator,
     TorchPolicy,
 )
-from rollouts.distributed import WorkerConfig
 from rollouts.distributed.checks import check_joined
 from rollouts.distributed.device_options import transport_of
 from rollouts.distributed.device_worker import DeviceFragments
@@ -142,16 +143,11 @@ def test_workers_send_by_ipc_what_they_never_write_again(copies: bool) -> None:
     def make_net(spec: Any) -> TorchPolicy:
         return TorchPolicy(Net(4, 3), spec.single_action_space, seed=1)
 
-    config = WorkerConfig(
+    config = replace(
+        worker_config(),
         env_id="CartPole-v1",
-        worker_id=0,
-        incarnation=0,
         num_envs=4,
         rollout_length=3,
-        batch_size=None,
-        num_threads=1,
-        seed=1,
-        env_options={},
         device=EMULATION,
         travels_as_copy=copies,
     )

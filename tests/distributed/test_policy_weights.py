@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from acted_worker import worker_config
 
 from rollouts.distributed.agent_policies import PoliciesOffer, PoliciesStore
 from rollouts.distributed.trial import try_policy
@@ -134,17 +136,7 @@ def test_a_tried_policy_says_which_weights_it_takes(policy_class: type[TorchPoli
         return policy_class(net, spec.single_action_space)
 
     def config(env_id: str) -> WorkerConfig:
-        return WorkerConfig(
-            env_id=env_id,
-            worker_id=0,
-            incarnation=0,
-            num_envs=2,
-            rollout_length=1,
-            batch_size=None,
-            num_threads=1,
-            seed=0,
-            env_options={},
-        )
+        return replace(worker_config(), env_id=env_id)
 
     def shapes(width: int, num_actions: int) -> dict[str, tuple[int, ...]]:
         return {

@@ -129,6 +129,19 @@ class HostOptions:
     env_id_offset: int
     seed: int | None
 
+    def setup(self, index: int, first: int) -> Setup:
+        """What a part is told at its first start: which it is, and its first row."""
+        return Setup(
+            index=index,
+            first=first,
+            env_id_offset=self.env_id_offset,
+            seed=self.seed,
+            incarnation=0,
+            autoreset_mode=self.autoreset_mode,
+            reports_each=self.reports_each,
+            host_pid=os.getpid(),
+        )
+
 
 def start(
     context: BaseContext, env_fns: Sequence[EnvFn], options: HostOptions
@@ -138,16 +151,7 @@ def start(
     count = options.num_processes
     bounds = [len(env_fns) * i // count for i in range(count + 1)]
     for index, (first, end) in enumerate(itertools.pairwise(bounds)):
-        setup = Setup(
-            index=index,
-            first=first,
-            env_id_offset=options.env_id_offset,
-            seed=options.seed,
-            incarnation=0,
-            autoreset_mode=options.autoreset_mode,
-            reports_each=options.reports_each,
-            host_pid=os.getpid(),
-        )
+        setup = options.setup(index, first)
         makers = travelling(context, env_fns[first:end])
         started.append(EnvProcess(context, makers, setup, range(first, end), started))
         yield started[-1]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose environments are in this process, and step while they are sent."""
+"""A host whose environments are in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class _Part:
 
 
 class LocalHost(Host):
-    """Runs environments in this process, in the thread that sends: then they are done."""
+    """Runs environments in this process: a call to send returns when they have stepped."""
 
     _parts: list[_Part]
 
@@ -45,22 +44,11 @@ class LocalHost(Host):
         self._has_more = threading.Condition(self.lock)
         try:
             self._envs += (make() for make in env_fns)
-            # spaces of its own, as their samples move an environment's generators on
+            # copies: to sample an environment's own spaces would change what it draws next
             self.hellos = [copy.deepcopy(hello_of(self._envs))]
         except Exception as error:
             raise env_error("an environment cannot be made", Failure.of(error)) from error
-        options = self._options
-        setup = Setup(
-            index=0,
-            first=0,
-            env_id_offset=options.env_id_offset,
-            seed=options.seed,
-            incarnation=0,
-            autoreset_mode=options.autoreset_mode,
-            reports_each=options.reports_each,
-            host_pid=os.getpid(),
-        )
-        self._parts.append(_Part(setup, range(self.num_envs)))
+        self._parts.append(_Part(self._options.setup(0, 0), range(self.num_envs)))
 
     def _give_memory(self, part: _Part) -> None:
         assert self._memory is not None
@@ -71,7 +59,7 @@ class LocalHost(Host):
         try:
             self._worker.obey(kind, payload)
         except BaseException as error:
-            # Ctrl-C within an environment: whoever handles it finds no environment at work
+            # Ctrl-C, for one: no environment may stay at work, or the next reset would wait for it
             self._worker.cut_short(np.flatnonzero(self.is_busy).tolist(), Failure.of(error))
             raise
         finally:

@@ -214,7 +214,7 @@ class EnvWorker:
         for flags in (self._terminated, self._truncated, self._was_reset):
             flags[at] = False
         times = self._timer.begin()
-        # names of this function: this loop is what cheap environments take longest for
+        # local names, as cheap environments spend most of their time in this loop
         envs, must_reset, reports_each = self._envs, self._must_reset, self._setup.reports_each
         rewards, only_rows, only_shape = self._reward, self._only_rows, self._only_shape
         for row, action in zip(rows, actions, strict=True):

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from learner_actors import start_by_value
 
 import rollouts
 from rollouts import FaultPolicy, MultiAgentCoordinator, WeightTransport
@@ -118,11 +118,7 @@ def make_learner(
         def failing(self) -> Any:
             raise ValueError("the optimiser broke")
 
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    try:
-        return Learner.remote()
-    finally:
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    return start_by_value(Learner)
 
 
 class AgentsWorld:
@@ -197,7 +193,3 @@ class AgentsWorld:
         while not {f.worker_id for f in taken if f.min_policy_version == version} >= worker_ids:
             taken.append(self.take())
         return taken
-
-    def running_pids(self) -> dict[int, int]:
-        workers = self.coordinator.stats()["workers"]
-        return {w["worker_id"]: w["pid"] for w in workers if w["state"] == "running"}

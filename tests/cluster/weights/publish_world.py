@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from counter_world import CounterCollector, StepChecker
+from learner_actors import start_by_value
 
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator, WeightTransport
 from rollouts.distributed.weights import WeightStore
@@ -117,11 +117,7 @@ def make_learner(*, size: int = 1000, has_transport: bool = True, **options: Any
         def failing(self) -> Any:
             raise ValueError("the optimiser broke")
 
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    try:
-        return Learner.remote()
-    finally:
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    return start_by_value(Learner)
 
 
 class World:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -14,9 +13,10 @@ from typing import Any
 import pytest
 from agents_world import LIMIT_S, POLICIES, AgentsWorld, make_learner
 from counter_world import assert_balanced, wait_until
+from learner_actors import opened_worlds, running_pids, start_killer
 from publish_world import TRANSPORTS
 
-from rollouts import Placement, WeightTransport
+from rollouts import Placement
 from rollouts.errors import LearnerError
 
 ray = pytest.importorskip("ray")
@@ -30,19 +30,14 @@ NUM_KILLS = 4
 Make = Callable[..., AgentsWorld]
 
 
+def open_world(**kwargs: Any) -> AgentsWorld:
+    return AgentsWorld(make_learner(size=SIZE), size=SIZE, **kwargs)
+
+
 @pytest.fixture
 def world(ray_session: Any) -> Iterator[Make]:
-    opened = []
-
-    def make(transport: Any, **kwargs: Any) -> AgentsWorld:
-        options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
-        opened.append(AgentsWorld(make_learner(size=SIZE), size=SIZE, weights=options, **kwargs))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.coordinator.close()
-        ray.kill(each.learner)
+    with opened_worlds(open_world) as make:
+        yield make
 
 
 def kill(learner: Any) -> None:
@@ -56,22 +51,9 @@ def test_killed_workers_come_back_with_the_newest_of_each_policy(
 ) -> None:
     here = world(transport, options=options)
     rng = random.Random(5)
-    killed: set[int] = set()
-
-    def kill_workers() -> None:
-        while len(killed) < NUM_KILLS:
-            threading.Event().wait(rng.uniform(0.0, 0.5))
-            # each life once: one that is dead may be told as running for a moment
-            pids = set(here.running_pids().values()) - killed
-            if pids:
-                killed.add(pid := rng.choice(sorted(pids)))
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
     here.publish()
     here.take()
-    killer = threading.Thread(target=kill_workers)
-    killer.start()
+    killer = start_killer(here.coordinator, NUM_KILLS, seed=5)
     while killer.is_alive():
         here.publish(rng.choice((("agent",), ("adversary",), POLICIES)))
         here.take()
@@ -89,8 +71,8 @@ def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
     here = world(transport)
     here.take_until(here.publish(), {0, 1})
     for policies in (POLICIES, ("adversary",)):
-        wait_until(lambda: here.running_pids().keys() == {0, 1})
-        pid = here.running_pids()[0]
+        wait_until(lambda: running_pids(here.coordinator).keys() == {0, 1})
+        pid = running_pids(here.coordinator)[0]
         # it takes what it is sent for as long as it lives, and nothing arrives
         os.kill(pid, signal.SIGSTOP)
         here.take_until(here.publish(policies), {1})
@@ -115,7 +97,7 @@ def test_learner_that_dies_leaves_the_last_weights_of_all_its_policies(
     here.coordinator.scale_to(2)
     here.take_until(newest, {1})
     assert here.coordinator.stats()["weight_pulls"]["object_store"] >= len(POLICIES)
-    os.kill(here.running_pids()[0], signal.SIGKILL)
+    os.kill(running_pids(here.coordinator)[0], signal.SIGKILL)
     while (fragment := here.take()).incarnation == 0 or fragment.worker_id == 1:
         pass
     # and the next learner goes on

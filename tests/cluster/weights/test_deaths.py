@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from counter_world import assert_balanced, wait_until
+from learner_actors import opened_worlds, running_pids, start_killer
 from publish_world import LIMIT_S, TRANSPORTS, World, make_learner
 
 from rollouts import Placement, WeightTransport
@@ -29,24 +29,14 @@ NUM_KILLS = 6
 Make = Callable[..., World]
 
 
+def open_world(size: int = SIZE, **kwargs: Any) -> World:
+    return World(make_learner(size=size), size=size, **kwargs)
+
+
 @pytest.fixture
 def world(ray_session: Any) -> Iterator[Make]:
-    opened = []
-
-    def make(transport: Any, size: int = SIZE, **kwargs: Any) -> World:
-        options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
-        opened.append(World(make_learner(size=size), size=size, weights=options, **kwargs))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.coordinator.close()
-        ray.kill(each.learner)
-
-
-def running_pids(world: World) -> dict[int, int]:
-    workers = world.coordinator.stats()["workers"]
-    return {w["worker_id"]: w["pid"] for w in workers if w["state"] == "running"}
+    with opened_worlds(open_world) as make:
+        yield make
 
 
 @pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16", "delta": True}], ids=["", "delta"])
@@ -55,24 +45,9 @@ def test_killed_workers_cost_no_step_twice_and_no_bit(
     world: Make, transport: str, options: dict[str, Any]
 ) -> None:
     here = world(transport, options=options)
-    rng = random.Random(3)
-    killed: set[int] = set()
-
-    def kill() -> None:
-        # so many, or on a slow machine none would live long enough to complete anything
-        while len(killed) < NUM_KILLS:
-            threading.Event().wait(rng.uniform(0.0, 0.5))
-            # each life once: one that is dead may be told as running for a moment
-            pids = set(running_pids(here).values()) - killed
-            if pids:
-                killed.add(pid := rng.choice(sorted(pids)))
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
     here.publish()
     here.take()
-    killer = threading.Thread(target=kill)
-    killer.start()
+    killer = start_killer(here.coordinator, NUM_KILLS, seed=3)
     while killer.is_alive():
         here.publish()
         here.take()
@@ -95,8 +70,8 @@ def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
     here.publish()
     here.take_until(here.has_acted(1, {0, 1}))
     for _ in range(3):
-        wait_until(lambda: running_pids(here).keys() == {0, 1})
-        pid = running_pids(here)[0]
+        wait_until(lambda: running_pids(here.coordinator).keys() == {0, 1})
+        pid = running_pids(here.coordinator)[0]
         # it takes what it is sent for as long as it lives, and nothing arrives
         os.kill(pid, signal.SIGSTOP)
         version = here.publish()
@@ -123,7 +98,7 @@ def test_learner_that_dies_leaves_its_last_weights(world: Make, transport: str) 
     # a worker that comes late, and one that is started again
     here.coordinator.scale_to(2)
     here.take_until(here.has_acted(newest, {1}))
-    os.kill(running_pids(here)[0], signal.SIGKILL)
+    os.kill(running_pids(here.coordinator)[0], signal.SIGKILL)
     here.take_until(lambda taken: any((f.worker_id, f.incarnation) == (0, 1) for f in taken))
     # and the next learner goes on
     here.learner = make_learner(size=SIZE)

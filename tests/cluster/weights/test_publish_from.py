@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from counter_world import assert_balanced
+from learner_actors import opened_worlds
 from publish_world import LIMIT_S, TRANSPORTS, World, make_learner, make_weights
 
 import rollouts
@@ -25,19 +26,14 @@ pytestmark = pytest.mark.system
 Make = Callable[..., World]
 
 
+def open_world(learner: Any = None, **kwargs: Any) -> World:
+    return World(learner or make_learner(), **kwargs)
+
+
 @pytest.fixture
 def world(ray_session: Any) -> Iterator[Make]:
-    opened = []
-
-    def make(transport: Any = "gloo", learner: Any = None, **kwargs: Any) -> World:
-        options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
-        opened.append(World(learner or make_learner(), weights=options, **kwargs))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.coordinator.close()
-        ray.kill(each.learner)
+    with opened_worlds(open_world) as make:
+        yield make
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

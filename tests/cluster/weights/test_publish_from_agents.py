@@ -19,6 +19,7 @@ from agents_world import (
     policy_maker,
 )
 from counter_world import assert_balanced
+from learner_actors import opened_worlds
 from publish_world import TRANSPORTS
 
 import rollouts
@@ -40,19 +41,14 @@ Make = Callable[..., AgentsWorld]
 NUM_ENVS = 4
 
 
+def open_world(learner: Any = None, **kwargs: Any) -> AgentsWorld:
+    return AgentsWorld(learner or make_learner(), **kwargs)
+
+
 @pytest.fixture
 def world(ray_session: Any) -> Iterator[Make]:
-    opened = []
-
-    def make(transport: Any = "gloo", learner: Any = None, **kwargs: Any) -> AgentsWorld:
-        options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
-        opened.append(AgentsWorld(learner or make_learner(), weights=options, **kwargs))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.coordinator.close()
-        ray.kill(each.learner)
+    with opened_worlds(open_world) as make:
+        yield make
 
 
 def arrays_by_env(batches: rollouts.MultiAgentRollout) -> dict[tuple[str, str], np.ndarray]:
