@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import uuid
 from typing import Any
 
 import ray as _typed_ray
 
+from rollouts.cluster.direct_transports import tell_of_transports
 from rollouts.cluster.ray_session import (
     RemotePayload,
     check_connected,
     connected,
-    tell_of_transports,
 )
 from rollouts.distributed.device_options import TensorTransport
-from rollouts.errors import EngineError, LearnerError, ProtocolError, SpecError, WorkerError
+from rollouts.errors import LearnerError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
 
 # ray annotates only half of what it exports
@@ -25,36 +23,6 @@ ray: Any = _typed_ray
 
 # Ray does not look at all when asked for 0 s
 _MIN_WAIT_S = 0.001
-
-
-def ray_transport(tensor_transport: TensorTransport) -> str | None:
-    """Returns what Ray calls a transport, ready to be used; None for its object store.
-
-    Raises:
-      EngineError: This Ray has no such transport, or what it needs is not installed.
-    """
-    if tensor_transport == "object_store":
-        return None
-    try:
-        # which Ray's shutdown imports, perhaps while a thread of its transports does
-        importlib.import_module("ray.dag.compiled_dag_node")
-        if tensor_transport == "gloo":
-            from rollouts.cluster import gloo_transport
-
-            gloo_transport.register()
-            return gloo_transport.NAME
-        importlib.import_module("ray.experimental.rdt.util")
-    except ImportError as error:
-        raise EngineError(
-            f"collect.tensor_transport={tensor_transport!r} needs torch and a Ray with "
-            f"ray.experimental.rdt, and Ray {ray.__version__} is installed ({error}): "
-            "pip install -U ray, or use 'object_store'"
-        ) from error
-    if tensor_transport == "nixl" and importlib.util.find_spec("nixl") is None:
-        raise EngineError(
-            "collect.tensor_transport='nixl' needs NIXL: pip install nixl, or use 'object_store'"
-        )
-    return tensor_transport
 
 
 def check_learner(learner: Any, tensor_transport: TensorTransport) -> None:

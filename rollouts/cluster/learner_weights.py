@@ -23,8 +23,9 @@ from typing import Any
 import ray as _typed_ray
 
 from rollouts.cluster import weight_snapshot
+from rollouts.cluster.direct_transports import ray_transport
 from rollouts.cluster.flat_weights import Layout
-from rollouts.cluster.hand_over import ray_transport, wait_until_told
+from rollouts.cluster.hand_over import wait_until_told
 from rollouts.cluster.ray_session import check_connected, connected
 from rollouts.cluster.ray_weights import RayWeights
 from rollouts.cluster.weight_sender import SentWeights

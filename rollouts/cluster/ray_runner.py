@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.hand_over import Transfer, check_learner, ray_transport, wait_until_told
+from rollouts.cluster.direct_transports import ray_transport
+from rollouts.cluster.hand_over import Transfer, check_learner, wait_until_told
 from rollouts.cluster.inference import InferenceServer
 from rollouts.cluster.learner_weights import LearnerWeights, read_learners
 from rollouts.cluster.ray_session import RaySession, check_connected

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
+from rollouts.cluster.direct_transports import tell_of_transports
 from rollouts.cluster.ray_address import check_address
 from rollouts.cluster.weight_sender import Sender
 from rollouts.distributed.weights import WeightOffer
@@ -25,6 +26,7 @@ from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig,
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError, WorkerError
 from rollouts.learner.fragment import FragmentInfo
+from rollouts.support.tensor_store import make_tensor_store
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -41,7 +43,7 @@ _JOIN_TIMEOUT_S = 10.0
 _MIN_FETCH_S = 0.01
 # An actor imports these before anything else: Ray tells it of a transport on a thread of its own,
 # and of two threads that import the same at once one fails.
-_TRANSPORT_MODULES = ("torch", "rollouts.distributed.worker", "rollouts.cluster.gloo_transport")
+_TRANSPORT_MODULES = ("torch", "rollouts.distributed.worker", "rollouts.cluster.tcp_transport")
 
 
 class RaySession:
@@ -84,6 +86,8 @@ class RaySession:
             _start_ray(math.ceil(num_cpus))
         else:
             _join_ray(address, timeout_s)
+        # before any thread of a coordinator's
+        make_tensor_store()
         try:
             _check_resources(bundles, num_cpus, inference_num_gpus)
             if bundles.strategy is not None:
@@ -228,20 +232,6 @@ class DirectHandle(ActorHandle):
             return self._actor.last_info.remote().future(), RemotePayload(ref, in_worker=True)
 
 
-def tell_of_transports(actor: Any) -> Any:
-    """Has Ray tell an actor of transports that are not its own; waits for nothing.
-
-    Returns:
-      What `ray.get` waits for, or None where there is nothing to wait for.
-    """
-    manager = ray._private.worker.global_worker.rdt_manager
-    told = manager.actor_id_to_transports_registered
-    if actor._actor_id not in told:
-        manager.register_custom_transports_on_actor(actor)
-    ref = told[actor._actor_id]
-    return None if ref is True else ref
-
-
 def _make_host_class(imports: tuple[str, ...] = ()) -> type:
     """Makes the actor class around RolloutWorker.
 
@@ -260,6 +250,10 @@ def _make_host_class(imports: tuple[str, ...] = ()) -> type:
             self._worker: Any = None
             for module in imports:
                 importlib.import_module(module)
+            if imports:
+                from rollouts.support.tensor_store import make_tensor_store
+
+                make_tensor_store()
 
         def start(self) -> Any:
             from rollouts.distributed.worker import build_worker

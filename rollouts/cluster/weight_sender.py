@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,8 @@ from rollouts.distributed.weights import StoredWeights, WithStatistics
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class SentWeights(DirectWeights):
 class Sender:
     """Sends a worker's actor the tensors of offers; remembers which it was sent. No method blocks.
 
-    A transfer that fails is one that does not come.
+    A transfer that fails is one that does not come; a warning says so.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -49,9 +53,18 @@ class Sender:
                 ref = self._actor.keep_weights.remote(name, parts[name], list(parts))
             except ray.exceptions.RayActorError:
                 return
-            # or Ray prints its error
-            ref.future().add_done_callback(lambda future: future.exception())
+            ref.future().add_done_callback(_tell)
         self._sent = set(parts)
+
+
+def _tell(transfer: Future[Any]) -> None:
+    """Says that a transfer failed, but for a worker that died, which others tell of."""
+    error = transfer.exception()
+    if error is not None and not isinstance(error, ray.exceptions.RayActorError):
+        _log.warning(
+            "a worker takes weights from the object store, as they did not come directly: %r",
+            getattr(error, "cause", error),
+        )
 
 
 def _sent_parts(offer: Any) -> list[SentWeights]:

@@ -29,6 +29,7 @@ from rollouts.distributed.weight_transport import (
 )
 from rollouts.distributed.weights import DeltaPlan
 from rollouts.errors import SpecError
+from rollouts.support.tensor_store import make_tensor_store
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,11 +101,12 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
       SpecError: These are no weights.
       Exception: What the learner raised.
     """
-    if order.transport == "gloo":
-        from rollouts.cluster import gloo_transport
+    make_tensor_store()
+    if order.transport == "tcp":
+        from rollouts.cluster import tcp_transport
 
         # an actor that Ray started again was told in its former life
-        gloo_transport.register()
+        tcp_transport.register()
     weights = _ask(learner, order)
     copies = {}
     for policy, own in weights.items():

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rollouts.learner.fragment import Fragment, FragmentInfo
+from rollouts.support.tensor_store import make_tensor_store
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -37,6 +38,7 @@ class FragmentInbox:
         # before Ray tells of transports, on a thread of its own: two imports at once fail
         with contextlib.suppress(ImportError):
             importlib.import_module("torch")
+        make_tensor_store()
         self._changed = threading.Condition(threading.Lock())
         self._arrived: dict[str, Fragment] = {}
         self._taken_back: set[str] = set()

@@ -61,7 +61,7 @@ def alone(num_rollouts: int) -> list[rollouts.MultiAgentDeviceRollout]:
     return [collector.collect() for _ in range(num_rollouts)]
 
 
-@pytest.mark.parametrize("transport", ("gloo", "object_store"))
+@pytest.mark.parametrize("transport", ("tcp", "object_store"))
 def test_fragments_of_groups_arrive_as_they_were_collected(
     ray_session: Any, transport: Any
 ) -> None:

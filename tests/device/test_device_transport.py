@@ -144,7 +144,7 @@ def check(coordinator: RolloutCoordinator, learner: Any) -> dict[str, Any]:
     return stats
 
 
-@pytest.mark.parametrize("transport", ["gloo", "object_store"])
+@pytest.mark.parametrize("transport", ["tcp", "object_store"])
 def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None:
     coordinator = start(transport, faults=FaultPolicy(restart_window_s=0.0))
     learner = make_learner()
@@ -172,10 +172,10 @@ def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None
         coordinator.hand_over(learner, LIMIT_S)
     stats = check(coordinator, learner)
     assert stats["failures"] == {"worker_died": NUM_KILLS}
-    assert set(stats["fragments"]["discarded"]) <= ({"lost"} if transport == "gloo" else set())
+    assert set(stats["fragments"]["discarded"]) <= ({"lost"} if transport == "tcp" else set())
 
 
-@pytest.mark.parametrize("transport", ["gloo", "object_store"])
+@pytest.mark.parametrize("transport", ["tcp", "object_store"])
 def test_workers_start_at_once(start: Start, transport: str) -> None:
     # several threads of an actor import what it needs
     coordinator = start(transport, num_workers=3)

@@ -38,7 +38,7 @@ def opened_worlds(open_world: Callable[..., Any]) -> Iterator[Callable[..., Any]
 
     opened = []
 
-    def make(transport: Any = "gloo", **kwargs: Any) -> Any:
+    def make(transport: Any = "tcp", **kwargs: Any) -> Any:
         options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
         opened.append(open_world(weights=options, **kwargs))
         return opened[-1]

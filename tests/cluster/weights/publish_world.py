@@ -21,7 +21,7 @@ from rollouts.distributed.weights import WeightStore
 LIMIT_S = 300.0
 
 TRANSPORTS = [
-    "gloo",
+    "tcp",
     "object_store",
     # which needs no GPU
     pytest.param(

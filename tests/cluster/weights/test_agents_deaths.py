@@ -109,7 +109,7 @@ def test_learner_that_dies_leaves_the_last_weights_of_all_its_policies(
 
 
 def test_of_two_learners_the_one_that_died_is_named_and_neither_published(world: Make) -> None:
-    here = world("gloo", options={"delta": True})
+    here = world("tcp", options={"delta": True})
     learners = {policy: make_learner(size=SIZE, alone=policy) for policy in POLICIES}
     here.publish()
     ids = {policy: learner._actor_id.hex() for policy, learner in learners.items()}

@@ -110,7 +110,7 @@ def test_learner_that_dies_leaves_its_last_weights(world: Make, transport: str) 
 
 
 def test_learner_that_dies_while_it_takes_a_snapshot_is_named(world: Make) -> None:
-    here = world("gloo", size=10)
+    here = world("tcp", size=10)
     here.publish()
     pid = ray.get(here.learner.pid.remote(), timeout=LIMIT_S)
     here.learner.train_for.remote(LIMIT_S)
@@ -125,7 +125,7 @@ def test_learner_that_dies_while_it_takes_a_snapshot_is_named(world: Make) -> No
 
 def test_learner_that_ray_starts_again_goes_on(ray_session: Any) -> None:
     learner = make_learner(size=10, max_restarts=1)
-    here = World(learner, size=10, weights=WeightTransport(tensor_transport="gloo", delta=True))
+    here = World(learner, size=10, weights=WeightTransport(tensor_transport="tcp", delta=True))
     try:
         here.publish()
         os.kill(ray.get(learner.pid.remote(), timeout=LIMIT_S), signal.SIGKILL)

@@ -123,7 +123,7 @@ def test_policies_of_torch_take_them_over(ray_session: Any, inference: Any) -> N
         num_envs_per_worker=4,
         rollout_length=8,
         inference=inference,
-        weights=WeightTransport(tensor_transport="gloo"),
+        weights=WeightTransport(tensor_transport="tcp"),
     ) as coordinator:
         coordinator.publish_from(learner, timeout_s=LIMIT_S)
         batch = coordinator.get(1, LIMIT_S)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first tensors of a process: two threads of Ray's look for them, and find one place."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from learner_actors import start_by_value
+
+import rollouts
+from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator
+
+torch = pytest.importorskip("torch")
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
+
+from ray.experimental.rdt import util  # noqa: E402
+
+from rollouts.cluster import tcp_transport  # noqa: E402
+
+pytestmark = pytest.mark.system
+
+EMULATION: Any = "cpu-emulation"
+# what a hang is told from
+LIMIT_S = 300.0
+
+
+def make_net() -> Any:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor, self.critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+
+        def forward(self, obs: Any) -> Any:
+            return self.actor(obs), self.critic(obs)
+
+    return Net()
+
+
+def make_policy(spec: Any) -> rollouts.TorchPolicy:
+    # in a worker, before any tensors can come
+    assert ray._private.worker.global_worker._rdt_manager is not None
+    return rollouts.TorchPolicy(make_net(), spec.single_action_space)
+
+
+def make_learner() -> Any:
+    @ray.remote(num_cpus=0, enable_tensor_transport=True)
+    class Learner(rollouts.FragmentInbox):
+        def __init__(self) -> None:
+            self._make_slowly()
+            super().__init__()
+
+        def _make_slowly(self) -> None:
+            """Has Ray take so long for what it makes at the first use that all threads come."""
+            worker_class = type(ray._private.worker.global_worker)
+            made = worker_class.rdt_manager.fget
+
+            def make(worker: Any) -> Any:
+                if worker._rdt_manager is not None:
+                    return worker._rdt_manager
+                threading.Event().wait(1.0)
+                worker._rdt_manager = None
+                return made(worker)
+
+            worker_class.rdt_manager = property(make)
+
+        def num_taken(self) -> int:
+            return len(self.take().payload.obs)
+
+    return start_by_value(Learner)
+
+
+def test_a_learner_that_was_there_first_gets_its_first_tensors(
+    ray_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # another test may have told Ray of our transport
+    monkeypatch.delitem(util.transport_manager_info, tcp_transport.NAME, raising=False)
+    learner = make_learner()
+    with RolloutCoordinator(
+        "CartPole-v1",
+        make_policy,
+        num_workers=1,
+        num_envs_per_worker=2,
+        rollout_length=8,
+        faults=FaultPolicy(max_restarts=0),
+        collect=CollectOptions(device=EMULATION, tensor_transport="tcp"),
+    ) as coordinator:
+        coordinator.publish_weights(make_net().state_dict())
+        coordinator.hand_over(learner, timeout_s=LIMIT_S)
+        assert ray.get(learner.num_taken.remote()) == 8
+        stats = coordinator.stats()
+    assert stats["fragments"]["discarded"].get("lost", 0) == 0
+    ray.kill(learner)
