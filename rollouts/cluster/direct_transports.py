@@ -66,3 +66,9 @@ def tell_of_transports(actor: Any) -> Any:
         _told[actor._actor_id] = names
     ref = manager.actor_id_to_transports_registered[actor._actor_id]
     return None if ref is True else ref
+
+
+def tell_again(actor: Any) -> None:
+    """Has an actor that was told before told anew: one that Ray started again knows nothing."""
+    if _told.pop(actor._actor_id, None) is not None:
+        tell_of_transports(actor)

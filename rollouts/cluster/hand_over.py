@@ -8,7 +8,7 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.cluster.direct_transports import tell_of_transports
+from rollouts.cluster.direct_transports import tell_again, tell_of_transports
 from rollouts.cluster.ray_session import (
     RemotePayload,
     check_connected,
@@ -57,19 +57,21 @@ def wait_until_told(learner: Any, timeout_s: float | None) -> None:
             f"the learner's actor {learner!r} did not start within {timeout_s:g} s"
         ) from None
     except ray.exceptions.RayActorError as error:
-        raise LearnerError(f"the learner's actor {learner!r} has died: {error}") from error
+        raise _has_died(learner, error) from error
 
 
 class Transfer:
     """One attempt to hand a fragment over to a learner's actor; see `FragmentInbox`."""
 
     def __init__(self, handle: FragmentHandle, learner: Any, *, copies: bool) -> None:
-        """Starts it; waits for nothing.
+        """Starts it; waits for a learner that Ray started again, and else for nothing.
 
         Args:
           handle: The fragment, whose arrays are in a worker or in Ray's object store.
           learner: The actor.
           copies: See `FragmentInbox.receive`.
+        Raises:
+          LearnerError: The learner died.
         """
         if not isinstance(handle.fetch, RemotePayload):
             raise ProtocolError("the arrays of this fragment are not in Ray: take it with get()")
@@ -78,7 +80,12 @@ class Transfer:
         # keeps the arrays where they are until it is over
         self.handle = handle
         with connected():
-            self._done = learner.receive.remote(self._ticket, handle.info, handle.fetch.ref, copies)
+            try:
+                self._done = learner.receive.remote(
+                    self._ticket, handle.info, handle.fetch.ref, copies
+                )
+            except ray.exceptions.RayActorError as error:
+                raise _has_died(learner, error) from error
 
     def wait(self, timeout_s: float) -> None:
         """Waits until the learner has the arrays.
@@ -95,11 +102,12 @@ class Transfer:
             raise TimeoutError(f"the learner had no fragment within {timeout_s} s") from None
         except ray.exceptions.RayActorError as error:
             if error.actor_id == self._learner._actor_id.hex():
-                raise LearnerError(
-                    f"the learner's actor {self._learner!r} has died: {error}"
-                ) from error
+                raise _has_died(self._learner, error) from error
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         except ray.exceptions.RayError as error:
+            # or it was a new life of the learner's to which they could not come
+            with connected():
+                tell_again(self._learner)
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         if error is not None:
             raise LearnerError(
@@ -118,3 +126,7 @@ class Transfer:
     def _settle(self, is_delivered: bool) -> None:
         with connected():
             self._learner.settle.remote(self._ticket, is_delivered)
+
+
+def _has_died(learner: Any, error: Exception) -> LearnerError:
+    return LearnerError(f"the learner's actor {learner!r} has died: {error}")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -11,6 +13,7 @@ from learner_actors import start_by_value
 
 import rollouts
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator
+from rollouts.errors import LearnerError
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
@@ -46,7 +49,7 @@ def make_policy(spec: Any) -> rollouts.TorchPolicy:
 
 
 def make_learner() -> Any:
-    @ray.remote(num_cpus=0, enable_tensor_transport=True)
+    @ray.remote(num_cpus=0, enable_tensor_transport=True, max_restarts=1)
     class Learner(rollouts.FragmentInbox):
         def __init__(self) -> None:
             self._make_slowly()
@@ -66,10 +69,27 @@ def make_learner() -> Any:
 
             worker_class.rdt_manager = property(make)
 
+        def pid(self) -> int:
+            return os.getpid()
+
         def num_taken(self) -> int:
             return len(self.take().payload.obs)
 
     return start_by_value(Learner)
+
+
+def start_coordinator() -> RolloutCoordinator:
+    coordinator = RolloutCoordinator(
+        "CartPole-v1",
+        make_policy,
+        num_workers=1,
+        num_envs_per_worker=2,
+        rollout_length=8,
+        faults=FaultPolicy(max_restarts=0),
+        collect=CollectOptions(device=EMULATION, tensor_transport="tcp"),
+    )
+    coordinator.publish_weights(make_net().state_dict())
+    return coordinator
 
 
 def test_a_learner_that_was_there_first_gets_its_first_tensors(
@@ -78,18 +98,28 @@ def test_a_learner_that_was_there_first_gets_its_first_tensors(
     # another test may have told Ray of our transport
     monkeypatch.delitem(util.transport_manager_info, tcp_transport.NAME, raising=False)
     learner = make_learner()
-    with RolloutCoordinator(
-        "CartPole-v1",
-        make_policy,
-        num_workers=1,
-        num_envs_per_worker=2,
-        rollout_length=8,
-        faults=FaultPolicy(max_restarts=0),
-        collect=CollectOptions(device=EMULATION, tensor_transport="tcp"),
-    ) as coordinator:
-        coordinator.publish_weights(make_net().state_dict())
+    with start_coordinator() as coordinator:
         coordinator.hand_over(learner, timeout_s=LIMIT_S)
         assert ray.get(learner.num_taken.remote()) == 8
         stats = coordinator.stats()
     assert stats["fragments"]["discarded"].get("lost", 0) == 0
+    ray.kill(learner)
+
+
+def test_a_learner_that_ray_started_again_gets_fragments(ray_session: Any) -> None:
+    learner = make_learner()
+    with start_coordinator() as coordinator:
+        coordinator.hand_over(learner, timeout_s=LIMIT_S)
+        os.kill(ray.get(learner.pid.remote()), signal.SIGKILL)
+        while True:
+            try:
+                coordinator.hand_over(learner, timeout_s=LIMIT_S)
+                break
+            except LearnerError:
+                # not there yet
+                assert ray.get(learner.pid.options(max_task_retries=-1).remote())
+        assert ray.get(learner.num_taken.remote()) == 8
+        stats = coordinator.stats()
+    # the one that told that the new life knows nothing
+    assert stats["fragments"]["discarded"].get("lost", 0) <= 1
     ray.kill(learner)
