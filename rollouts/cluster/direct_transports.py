@@ -11,6 +11,7 @@ import ray as _typed_ray
 
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.errors import EngineError
+from rollouts.support.tensor_store import make_tensor_store
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -44,6 +45,25 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
             "collect.tensor_transport='nixl' needs NIXL: pip install nixl, or use 'object_store'"
         )
     return tensor_transport
+
+
+def make_ready() -> None:
+    """Prepares a worker's process for all transports, before Ray has a second thread in it.
+
+    Of two threads that import torch at once one fails.
+    """
+    importlib.import_module("torch")
+    importlib.import_module("rollouts.distributed.worker")
+    from rollouts.cluster import tcp_transport
+
+    tcp_transport.register()
+    make_tensor_store()
+
+
+def need_not_tell(actor: Any) -> None:
+    """Notes that an actor calls `make_ready` before anything else: nobody waits for Ray's words."""
+    manager = ray._private.worker.global_worker.rdt_manager
+    manager.actor_id_to_transports_registered[actor._actor_id] = True
 
 
 # actor -> Ray's names of the transports that it was told of

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
-from rollouts.cluster.direct_transports import tell_of_transports
+from rollouts.cluster.direct_transports import need_not_tell
 from rollouts.cluster.ray_address import check_address
 from rollouts.cluster.weight_sender import Sender
 from rollouts.distributed.weights import WeightOffer
@@ -41,9 +41,6 @@ _JOIN_TIMEOUT_S = 10.0
 
 # Ray ends an attempt at once when asked for 0 s, and then never starts to pull from another node
 _MIN_FETCH_S = 0.01
-# An actor imports these before anything else: Ray tells it of a transport on a thread of its own,
-# and of two threads that import the same at once one fails.
-_TRANSPORT_MODULES = ("torch", "rollouts.distributed.worker", "rollouts.cluster.tcp_transport")
 
 
 class RaySession:
@@ -119,7 +116,7 @@ class RaySession:
         if has_transport:
             options["enable_tensor_transport"] = True
         actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class(_TRANSPORT_MODULES if has_transport else ())
+            _make_host_class(has_transport)
         )
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
@@ -132,7 +129,7 @@ class RaySession:
                 actor = actor_class.options(**self.place(config.worker_id))
                 started = actor.remote(sys_path, recipe, pickled)
                 if has_transport:
-                    tell_of_transports(started)
+                    need_not_tell(started)
                 if transport is None:
                     return ActorHandle(started)
                 return DirectHandle(started, transport)
@@ -217,23 +214,17 @@ class DirectHandle(ActorHandle):
     def collect(
         self, offer: WeightOffer
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
-        """Does what `ActorHandle.collect` does; of a dead worker, the future says so."""
+        """Does what `ActorHandle.collect` does."""
         with connected():
             self._weights.send(offer)
             collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
-            try:
-                # Ray looks here whether the actor knows the transport
-                ref = collect.remote(offer)
-            except ray.exceptions.RayActorError as error:
-                died: Future[FragmentInfo | WorkerFailure] = Future()
-                died.set_exception(error)
-                return died, RemotePayload(None, in_worker=True)
+            ref = collect.remote(offer)
             # calls run in order: when this one ends, the tensors are there
             return self._actor.last_info.remote().future(), RemotePayload(ref, in_worker=True)
 
 
-def _make_host_class(imports: tuple[str, ...] = ()) -> type:
-    """Makes the actor class around RolloutWorker.
+def _make_host_class(has_transport: bool) -> type:
+    """Makes the actor class around RolloutWorker; of actors that have direct transports, or not.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
     puts the driver's working directory first on a worker's sys.path, and a source tree lying there
@@ -242,18 +233,15 @@ def _make_host_class(imports: tuple[str, ...] = ()) -> type:
 
     class RolloutWorkerHost:
         def __init__(self, sys_path: list[str], recipe: bytes, config: bytes) -> None:
-            import importlib
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe, self._config = recipe, config
             self._worker: Any = None
-            for module in imports:
-                importlib.import_module(module)
-            if imports:
-                from rollouts.support.tensor_store import make_tensor_store
+            if has_transport:
+                from rollouts.cluster.direct_transports import make_ready
 
-                make_tensor_store()
+                make_ready()
 
         def start(self) -> Any:
             from rollouts.distributed.worker import build_worker

@@ -46,13 +46,7 @@ class Sender:
         """Sends what is new of an offer. To be called inside `connected`."""
         parts = {part.name: part.tensors for part in _sent_parts(offer)}
         for name in parts.keys() - self._sent:
-            # an actor that does not know the transport yet would be waited for
-            if not _is_told(self._actor):
-                return
-            try:
-                ref = self._actor.keep_weights.remote(name, parts[name], list(parts))
-            except ray.exceptions.RayActorError:
-                return
+            ref = self._actor.keep_weights.remote(name, parts[name], list(parts))
             ref.future().add_done_callback(_tell)
         self._sent = set(parts)
 
@@ -79,9 +73,3 @@ def _sent_parts(offer: Any) -> list[SentWeights]:
     elif isinstance(offer, PoliciesOffer):
         inner = offer.parts.values()
     return [part for one in inner for part in _sent_parts(one)]
-
-
-def _is_told(actor: Any) -> bool:
-    manager = ray._private.worker.global_worker.rdt_manager
-    ref = manager.actor_id_to_transports_registered.get(actor._actor_id)
-    return ref is True or (ref is not None and bool(ray.wait([ref], timeout=0)[0]))
