@@ -48,9 +48,9 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
 
 
 def make_ready() -> None:
-    """Prepares a worker's process for all transports, before Ray has a second thread in it.
+    """Prepares a worker's process for all transports; to be called before anything else there.
 
-    Of two threads that import torch at once one fails.
+    Later Ray has a second thread in it, and of two that import the same at once one fails.
     """
     importlib.import_module("torch")
     importlib.import_module("rollouts.distributed.worker")
@@ -61,7 +61,7 @@ def make_ready() -> None:
 
 
 def need_not_tell(actor: Any) -> None:
-    """Notes that an actor calls `make_ready` before anything else: nobody waits for Ray's words."""
+    """Notes for Ray that an actor has the transports already, as it begins with `make_ready`."""
     manager = ray._private.worker.global_worker.rdt_manager
     manager.actor_id_to_transports_registered[actor._actor_id] = True
 
@@ -89,6 +89,6 @@ def tell_of_transports(actor: Any) -> Any:
 
 
 def tell_again(actor: Any) -> None:
-    """Has an actor that was told before told anew: one that Ray started again knows nothing."""
+    """Tells an actor once more, if it was told before: one that Ray started again knows nothing."""
     if _told.pop(actor._actor_id, None) is not None:
         tell_of_transports(actor)

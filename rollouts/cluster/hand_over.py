@@ -105,7 +105,7 @@ class Transfer:
                 raise _has_died(self._learner, error) from error
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         except ray.exceptions.RayError as error:
-            # or it was a new life of the learner's to which they could not come
+            # Ray may have started the learner again, where nothing comes until it is told
             with connected():
                 tell_again(self._learner)
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error

@@ -35,7 +35,7 @@ class SentWeights(DirectWeights):
 class Sender:
     """Sends a worker's actor the tensors of offers; remembers which it was sent. No method blocks.
 
-    A transfer that fails is one that does not come; a warning says so.
+    What a failed transfer should have brought is in the object store; a warning says why it failed.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -52,7 +52,7 @@ class Sender:
 
 
 def _tell(transfer: Future[Any]) -> None:
-    """Says that a transfer failed, but for a worker that died, which others tell of."""
+    """Warns of a transfer that failed. Deaths of workers are told of elsewhere."""
     error = transfer.exception()
     if error is not None and not isinstance(error, ray.exceptions.RayActorError):
         _log.warning(

@@ -101,6 +101,7 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
       SpecError: These are no weights.
       Exception: What the learner raised.
     """
+    # Ray fetches what this returns with a thread of its own
     make_tensor_store()
     if order.transport == "tcp":
         from rollouts.cluster import tcp_transport

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process has to do before tensors come to it by Ray's direct transports."""
+"""Ray's store of a process's tensors, which direct transports fill."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 
 def make_tensor_store() -> None:
-    """Has Ray make what keeps the tensors of this process, if it was not made yet.
+    """Has Ray make its store in this process, unless there is one.
 
-    Ray (2.60) makes it at its first use, and twice where two threads are the first: tensors then
-    arrive in the one and are waited for in the other, for 60 s. So whoever has no other thread of
-    Ray's beside it calls this before. Nothing happens without Ray, or with one of before.
+    To be called while Ray has one thread here. Ray (2.60) makes the store at the first use and
+    without a lock: of two threads each may make one, and tensors that arrive in the first are
+    waited for in the second, for 60 s. Does nothing where Ray is missing or has no such store.
     """
     worker = sys.modules.get("ray._private.worker")
     if worker is not None:

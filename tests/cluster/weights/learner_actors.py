@@ -13,7 +13,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from rollouts import WeightTransport
+
+
+def make_net() -> torch.nn.Module:
+    """An actor-critic for CartPole."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor, self.critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+
+        def forward(self, obs: Any) -> Any:
+            return self.actor(obs), self.critic(obs)
+
+    return Net()
 
 
 def start_by_value(actor_class: Any) -> Any:

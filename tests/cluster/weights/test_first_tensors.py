@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first tensors of a process: two threads of Ray's look for them, and find one place."""
+"""The first tensors of a process: two of Ray's threads use one store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import threading
 from typing import Any
 
 import pytest
-from learner_actors import start_by_value
+from learner_actors import make_net, start_by_value
 
 import rollouts
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator
 from rollouts.errors import LearnerError
 
-torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
 
@@ -30,20 +29,8 @@ EMULATION: Any = "cpu-emulation"
 LIMIT_S = 300.0
 
 
-def make_net() -> Any:
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor, self.critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
-
-        def forward(self, obs: Any) -> Any:
-            return self.actor(obs), self.critic(obs)
-
-    return Net()
-
-
 def make_policy(spec: Any) -> rollouts.TorchPolicy:
-    # in a worker, before any tensors can come
+    # the store is there before any tensors can come
     assert ray._private.worker.global_worker._rdt_manager is not None
     return rollouts.TorchPolicy(make_net(), spec.single_action_space)
 
@@ -56,7 +43,7 @@ def make_learner() -> Any:
             super().__init__()
 
         def _make_slowly(self) -> None:
-            """Has Ray take so long for what it makes at the first use that all threads come."""
+            """Slows down Ray's making of the store, so that all threads try at once."""
             worker_class = type(ray._private.worker.global_worker)
             made = worker_class.rdt_manager.fget
 
@@ -64,6 +51,7 @@ def make_learner() -> Any:
                 if worker._rdt_manager is not None:
                     return worker._rdt_manager
                 threading.Event().wait(1.0)
+                # each that comes here makes one, as it found none
                 worker._rdt_manager = None
                 return made(worker)
 
@@ -117,9 +105,10 @@ def test_a_learner_that_ray_started_again_gets_fragments(ray_session: Any) -> No
                 break
             except LearnerError:
                 # not there yet
-                assert ray.get(learner.pid.options(max_task_retries=-1).remote())
+                again = learner.pid.options(max_task_retries=-1).remote()
+                assert ray.get(again, timeout=LIMIT_S)
         assert ray.get(learner.num_taken.remote()) == 8
         stats = coordinator.stats()
-    # the one that told that the new life knows nothing
+    # one, by which it is found out that the learner has to be told again
     assert stats["fragments"]["discarded"].get("lost", 0) <= 1
     ray.kill(learner)

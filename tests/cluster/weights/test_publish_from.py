@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from counter_world import assert_balanced
-from learner_actors import opened_worlds
+from learner_actors import make_net, opened_worlds
 from publish_world import LIMIT_S, TRANSPORTS, World, make_learner, make_weights
 
 import rollouts
@@ -93,15 +93,7 @@ def test_lag_is_that_of_other_weights(world: Make) -> None:
 
 
 def make_net_policy(spec: Any) -> rollouts.TorchPolicy:
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor, self.critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
-
-        def forward(self, obs: Any) -> Any:
-            return self.actor(obs), self.critic(obs)
-
-    return rollouts.TorchPolicy(Net(), spec.single_action_space)
+    return rollouts.TorchPolicy(make_net(), spec.single_action_space)
 
 
 @pytest.mark.parametrize("inference", [None, rollouts.Inference()], ids=["workers", "server"])
@@ -109,7 +101,6 @@ def test_policies_of_torch_take_them_over(ray_session: Any, inference: Any) -> N
     @ray.remote(num_cpus=0, enable_tensor_transport=True)
     class Learner:
         def weights(self) -> Any:
-            import torch
 
             bias = {"actor.bias": torch.tensor([-1e3, 1e3]), "critic.bias": torch.tensor([7.0])}
             matrices = {"actor.weight": torch.zeros(2, 4), "critic.weight": torch.zeros(1, 4)}
