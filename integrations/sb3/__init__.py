@@ -36,6 +36,7 @@ path. Collecting from Ray pays where environments are slow; CartPole's are not.
 
 from .env_fns import EnvFnsVecEnv
 from .native_vec_env import NativeVecEnv
+from .normalize import NativeVecNormalize
 from .off_policy import (
     OffPolicyRollouts,
     RolloutsDDPG,
@@ -49,6 +50,7 @@ from .vec_env import RolloutsVecEnv
 __all__ = [
     "EnvFnsVecEnv",
     "NativeVecEnv",
+    "NativeVecNormalize",
     "OffPolicyRollouts",
     "OnPolicyRollouts",
     "RolloutsA2C",

@@ -270,6 +270,12 @@ def open_pool(
             "returns the next episode's first observation with the end of the last one. Make it "
             'with rollouts.make_vec(..., autoreset_mode="same_step")'
         )
+    if pool.update_statistics:
+        raise SpecError(
+            f"{pool!r} counts its own statistics, which EvalCallback and save do not see: give "
+            "normalize_observation and normalize_reward to RolloutsVecEnv, which makes a "
+            "VecNormalize of them, or freeze them (update_statistics = False)"
+        )
     if pool.batch_size != pool.num_envs:
         raise SpecError(
             f"{pool!r} is asynchronous, expected batch_size == num_envs: a VecEnv steps all "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from rollouts.pool.vector_env import VectorEnv
@@ -11,30 +11,50 @@ from rollouts.pool.vector_env import VectorEnv
 from ..shared.hosted_env import EnvFn
 from .env_fns import EnvFnsVecEnv
 from .native_vec_env import NativeVecEnv
+from .normalize import NativeVecNormalize, normalized, split_normalizers
 
 
 @overload
 def RolloutsVecEnv(
-    env: str | Sequence[str] | VectorEnv, num_envs: int | None = None, **options: Any
+    env: Any,
+    num_envs: int | None = None,
+    *,
+    normalize_observation: bool | Mapping[str, float],
+    training: bool = True,
+    **options: Any,
+) -> NativeVecNormalize: ...
+
+
+@overload
+def RolloutsVecEnv(
+    env: str | Sequence[str] | VectorEnv,
+    num_envs: int | None = None,
+    *,
+    training: bool = True,
+    **options: Any,
 ) -> NativeVecEnv: ...
 
 
 @overload
 def RolloutsVecEnv(
-    env: Sequence[EnvFn], num_envs: int | None = None, **options: Any
+    env: Sequence[EnvFn], num_envs: int | None = None, *, training: bool = True, **options: Any
 ) -> EnvFnsVecEnv: ...
 
 
 def RolloutsVecEnv(
-    env: Any, num_envs: int | None = None, **options: Any
-) -> NativeVecEnv | EnvFnsVecEnv:
+    env: Any, num_envs: int | None = None, *, training: bool = True, **options: Any
+) -> Any:
     """Makes a `VecEnv`; a function with the name of a class, so that it stands where one stood.
 
     Args:
       env: An id, N ids or a pool: a `NativeVecEnv`. N functions that make an environment each: an
         `EnvFnsVecEnv`.
       num_envs: Environments N; not with a pool.
-      options: See the two classes.
+      training: Whether statistics of normalize_observation and normalize_reward count what is
+        seen; False for evaluation.
+      options: See the two classes. With normalize_observation or normalize_reward the result is a
+        `NativeVecNormalize` around the environment: the options of `rollouts.make_vec`, done by
+        Stable-Baselines3's VecNormalize, so that its callbacks find the statistics.
 
     Raises:
       SpecError: See the two classes.
@@ -43,6 +63,13 @@ def RolloutsVecEnv(
       model = PPO("MlpPolicy", RolloutsVecEnv("CartPole-v1", 64, seed=1))
       env = make_vec_env("Acrobot-v1", 8, vec_env_cls=RolloutsVecEnv)
     """
+    rest, wrappers = split_normalizers(options)
     if isinstance(env, (list, tuple)) and env and all(map(callable, env)):
-        return EnvFnsVecEnv(env, num_envs, **options)
-    return NativeVecEnv(env, num_envs, **options)
+        made: Any = EnvFnsVecEnv(env, num_envs, **rest)
+    else:
+        made = NativeVecEnv(env, num_envs, **rest)
+    try:
+        return normalized(made, wrappers, training=training)
+    except BaseException:
+        made.close()
+        raise

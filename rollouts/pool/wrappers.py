@@ -92,7 +92,7 @@ class Wrappers:
                 )
             observation = batch_space(observation, self.frame_stack)
         if self.normalize_observation is not None:
-            _check_floats("normalize_observation", spec.id, observation)
+            check_floats("normalize_observation", spec.id, observation)
             observation = spaces.Box(-np.inf, np.inf, observation.shape, observation.dtype)  # type: ignore[arg-type]
         changed = self.time_aware or self.frame_stack
         return replace(
@@ -158,7 +158,7 @@ class Wrappers:
 
     def _with_time(self, spec: EnvSpec) -> spaces.Box:
         space = spec.single_observation_space
-        _check_floats("time_aware", spec.id, space)
+        check_floats("time_aware", spec.id, space)
         limit = spec.max_episode_steps
         if limit is None:
             raise SpecError(
@@ -302,7 +302,8 @@ def _check_box(name: str, env_id: str, space: spaces.Space[Any]) -> None:
         )
 
 
-def _check_floats(name: str, env_id: str, space: spaces.Space[Any]) -> None:
+def check_floats(name: str, env_id: str, space: spaces.Space[Any]) -> None:
+    """Raises SpecError where observations are no Box of floats, which alone are scaled."""
     _check_box(name, env_id, space)
     if space.dtype not in (np.float32, np.float64):
         raise SpecError(

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NativeVecNormalize: what `normalize_observation` and `normalize_reward` are in SB3's words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rollouts.errors import SpecError
+from rollouts.pool.statistics import RunningStatistics, checked
+from rollouts.pool.wrappers import Wrappers, check_floats, read_wrappers, split_wrappers
+
+from ..shared.missing import needs
+from .native_vec_env import NativeVecEnv, is_direct
+
+try:
+    from stable_baselines3.common.running_mean_std import RunningMeanStd
+    from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+# what VecNormalize does in place of the pool
+_NORMALIZERS = ("normalize_observation", "normalize_reward")
+
+
+class NativeVecNormalize(VecNormalize):
+    """Stable-Baselines3's VecNormalize around a NativeVecEnv, which it is for all of that library.
+
+    So `sync_envs_normalization`, `EvalCallback`, `CheckpointCallback(save_vecnormalize=True)`,
+    `save`, `load` and the replay buffers treat its statistics as their own.
+
+    An environment whose statistics are replaced (`obs_rms`, `ret_rms`), as
+    `sync_envs_normalization` does before each evaluation, scales by them and counts no more:
+    `training` is False from then on, until it is set.
+    """
+
+    @property
+    def observation_statistics(self) -> RunningStatistics:
+        """Those of `obs_rms`, as of a pool. Setting them does not freeze them.
+
+        Raises:
+          SpecError: normalize_observation was not asked for, or what is set does not fit.
+        """
+        return _statistics_of(self._rms("obs_rms", "normalize_observation"))
+
+    @observation_statistics.setter
+    def observation_statistics(self, statistics: RunningStatistics) -> None:
+        shape = self.observation_space.shape or ()
+        good = checked("observation_statistics", statistics, shape)
+        write_rms(self._rms("obs_rms", "normalize_observation"), good)
+
+    @property
+    def reward_statistics(self) -> RunningStatistics:
+        """Those of `ret_rms`: of discounted returns."""
+        return _statistics_of(self.ret_rms)
+
+    @reward_statistics.setter
+    def reward_statistics(self, statistics: RunningStatistics) -> None:
+        write_rms(self.ret_rms, checked("reward_statistics", statistics, ()))
+
+    @property
+    def update_statistics(self) -> bool:
+        """`training`, under the name that a pool has for it."""
+        return bool(self.training)
+
+    @update_statistics.setter
+    def update_statistics(self, updates: bool) -> None:
+        self.training = updates
+
+    def set_venv(self, venv: VecEnv) -> None:
+        """As VecNormalize's; where `venv` normalises itself, what lies below it is taken."""
+        super().set_venv(venv.venv if isinstance(venv, NativeVecNormalize) else venv)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # another environment's: who evaluates by them must not change them
+        if name in ("obs_rms", "ret_rms") and name in self.__dict__:
+            self.training = False
+        super().__setattr__(name, value)
+
+    def _rms(self, name: str, option: str) -> RunningMeanStd:
+        rms: RunningMeanStd | None = self.__dict__.get(name)
+        if rms is None:
+            raise SpecError(f"there are no such statistics: RolloutsVecEnv(..., {option}=True)")
+        return rms
+
+
+def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrappers | None]:
+    """What is left for the pool, and what VecNormalize does of wrappers; None for nothing.
+
+    Raises:
+      SpecError: VecNormalize cannot do it.
+    """
+    given, rest = split_wrappers(options)
+    wrappers = read_wrappers(given)
+    if not wrappers.normalizes:
+        return dict(options), None
+    own = set(_NORMALIZERS)
+    if wrappers.normalize_reward is not None:
+        # a reward is clipped after it was scaled
+        own.add("clip_reward")
+        low, high = wrappers.clip_reward or (-math.inf, math.inf)
+        if low != -high:
+            raise SpecError(
+                f"clip_reward is {given['clip_reward']!r} beside normalize_reward: VecNormalize "
+                "clips to -c and c, give a number c"
+            )
+    by_observation, by_reward = wrappers.normalize_observation, wrappers.normalize_reward
+    if by_observation and by_reward and by_observation[0] != by_reward[1]:
+        raise SpecError(
+            f"normalize_observation and normalize_reward have the epsilons {by_observation[0]} "
+            f"and {by_reward[1]}, expected one for both: VecNormalize has no more"
+        )
+    return rest | {name: one for name, one in given.items() if name not in own}, wrappers
+
+
+def normalized(env: VecEnv, wrappers: Wrappers | None, *, training: bool) -> Any:
+    """The environment itself, or with a NativeVecNormalize around it.
+
+    Raises:
+      SpecError: Its observations cannot be scaled, or training is False and nothing is.
+    """
+    if wrappers is None:
+        if not training:
+            raise SpecError(
+                "training=False: there are no statistics to freeze; give normalize_observation or "
+                "normalize_reward, or leave training out"
+            )
+        return env
+    by_observation, by_reward = wrappers.normalize_observation, wrappers.normalize_reward
+    if by_observation:
+        check_floats("normalize_observation", "these environments", env.observation_space)
+    epsilon = by_observation[0] if by_observation else by_reward[1] if by_reward else 1e-8
+    clip_reward = wrappers.clip_reward[1] if by_reward and wrappers.clip_reward else math.inf
+    return NativeVecNormalize(
+        env,
+        training=training,
+        norm_obs=by_observation is not None,
+        norm_reward=by_reward is not None,
+        clip_obs=by_observation[1] if by_observation else math.inf,
+        clip_reward=clip_reward,
+        gamma=by_reward[0] if by_reward else 0.99,
+        epsilon=epsilon,
+    )
+
+
+def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
+    """The pool's VecEnv behind at most a VecNormalize, and that; None where more is between."""
+    if is_direct(env):
+        return env, None
+    if type(env) in (VecNormalize, NativeVecNormalize) and is_direct(env.venv):
+        return env.venv, env
+    return None, None
+
+
+def write_rms(rms: RunningMeanStd, statistics: RunningStatistics) -> None:
+    """Replaces what was counted, in the same object."""
+    rms.mean, rms.var, rms.count = statistics.mean, statistics.var, statistics.count
+
+
+def _statistics_of(rms: RunningMeanStd) -> RunningStatistics:
+    return RunningStatistics(rms.mean.copy(), rms.var.copy(), float(rms.count))
