@@ -84,12 +84,13 @@ def check_pool(env: Any, *, must: bool) -> None:
       env: The environment.
       must: Whether they shall even where torch is faster.
     """
-    is_native = isinstance(env, VectorEnv | MultiAgentVectorEnv)
-    if not is_native or not env.collects_natively:
+    if not isinstance(env, VectorEnv | MultiAgentVectorEnv):
         raise SpecError(
-            "only native pools with batch_size == num_envs compute policies themselves, and of "
-            "those that normalise the ones with update_statistics = False"
+            f"a {type(env).__name__} is no native pool: its environments run in Python or on a "
+            "device, and native pools alone compute policies by their own threads"
         )
+    if why_not := env.why_not_collects:
+        raise SpecError(why_not)
     if not must and _native.policy_kernels_in_use() == "emulated":
         raise SpecError("this machine has no fused multiply-add, without which torch is faster")
 

@@ -16,6 +16,7 @@ from rollouts.collecting.collector import Collector
 from rollouts.collecting.multi_agent import MultiAgentCollector
 from rollouts.errors import SpecError
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.statistics import frozen
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy
@@ -45,7 +46,7 @@ def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
 
     To take the first E that end would prefer short ones: environments whose episodes are short
     would have more of them. Here environment i has E // N, the first E % N one more, and what it
-    plays after these does not count.
+    plays after these does not count. Running statistics of a pool that normalises are as before.
 
     Args:
       env: Of N environments, that autoresets in the same step, as for `rollouts.Collector`.
@@ -59,9 +60,10 @@ def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
       SpecError: num_episodes is below N, or as `rollouts.Collector`.
     """
     tally = _Tally(env.num_envs, 1, num_episodes)
-    collector = Collector(env, policy, _ROLLOUT_LENGTH)
-    while not tally.is_full:
-        tally.add(collector.collect(), env.env_id_offset)
+    with frozen(env):
+        collector = Collector(env, policy, _ROLLOUT_LENGTH)
+        while not tally.is_full:
+            tally.add(collector.collect(), env.env_id_offset)
     return tally.counted()
 
 

@@ -94,10 +94,10 @@ def make_vec(
         by default, which these options decide on too; grayscale=True: (height, width).
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
         Wrappers around environments with one agent, whichever id, computed as Gymnasium's are
-        but in the pool's threads, in this order (`docs/how_to/wrappers.md`): rescale_action=True or
-        (low, high); time_aware=True or "fraction"; frame_stack=4; normalize_observation=True
-        or {"epsilon", "clip"}; normalize_reward=True or {"gamma", "epsilon"}; clip_reward=c or
-        (low, high).
+        but in the pool's threads, in this order (`docs/how_to/wrappers.md`): clip_action=True;
+        rescale_action=True or (low, high); time_aware=True or "fraction"; frame_stack=4;
+        normalize_observation=True or {"epsilon", "clip"}; normalize_reward=True or {"gamma",
+        "epsilon"}; clip_reward=c or (low, high).
 
     Returns:
       The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv and

@@ -203,6 +203,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
             keep_final_obs,
             poll,
             returns.rule if returns else None,
+            None,
         )
         return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
 

@@ -182,6 +182,7 @@ class EnvOptions(TypedDict, total=False):
     impact_cost_range: Range
 
     # wrappers around environments, whichever they are
+    clip_action: bool
     rescale_action: bool | tuple[npt.ArrayLike, npt.ArrayLike]
     time_aware: bool | str
     frame_stack: int | None

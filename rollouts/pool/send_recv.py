@@ -53,12 +53,23 @@ class SendRecv(TellsMasks):
 
     @property
     def collects_natively(self) -> bool:
-        """Whether `collect` is there: a synchronous pool whose rules are native, and whose
-        statistics, if it has any, are frozen: those that are updated wait for each batch.
-        """
-        if not self._synchronous or type(self._pool) is not _native.CpuPool:
-            return False
-        return not (self._wrappers.normalizes and self._pool.updates_statistics)
+        """Whether `collect` is there: a synchronous pool whose rules are native."""
+        return not self.why_not_collects
+
+    @property
+    def why_not_collects(self) -> str:
+        """What keeps a policy out of the pool's threads; "" where nothing does."""
+        if type(self._pool) is not _native.CpuPool:
+            return (
+                "Python computes rewards or ends of these environments, so that each step waits "
+                "for it"
+            )
+        if not self._synchronous:
+            return (
+                f"the pool is asynchronous (batch_size {self.batch_size} of {self.num_envs} "
+                "environments), expected batch_size == num_envs"
+            )
+        return ""
 
     def collect(
         self,
@@ -68,8 +79,12 @@ class SendRecv(TellsMasks):
         keep_final_obs: bool = False,
         poll: Callable[[], None] | None = None,
         returns: Gae | Nstep | None = None,
+        normalize: dict[str, Any] | None = None,
     ) -> Array | None:
         """Steps all environments T times with a policy, by the pool's threads, without Python.
+
+        Threads take some environments through all steps before others. Where statistics are
+        updated they wait for each other at each step, which counts as a received batch does.
 
         What `rollouts.Collector` calls; it has the arrays. The environments have been reset, and
         nothing is in flight. Ctrl-C and `close` end it; the environments are then somewhere in the
@@ -98,6 +113,8 @@ class SendRecv(TellsMasks):
           keep_final_obs: Whether to return the last observation of each episode that ended.
           poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
           returns: What advantage and target are; the bits of `rollouts.returns`.
+          normalize: Statistics of somebody else's, which scale what the policy sees; for adapters,
+            see rollouts.integrations.sb3. What was counted is written into it.
         Returns:
           (E, obs_bytes) uint8 by step and environment, or None.
         Raises:
@@ -107,17 +124,15 @@ class SendRecv(TellsMasks):
           EnvError: An environment failed, unless on_env_error="reset".
         """
         self._check_collects()
+        rule = returns.rule if returns else None
         final_obs = self._pool.collect(
-            [policy.refresh()], [arrays], keep_final_obs, poll, returns.rule if returns else None
+            [policy.refresh()], [arrays], keep_final_obs, poll, rule, normalize
         )
         return None if final_obs is None else final_obs[0]
 
     def _check_collects(self) -> None:
-        if not self.collects_natively:
-            raise SpecError(
-                "this pool does not collect by itself: expected a synchronous one of native ids, "
-                "whose statistics are frozen if it normalises (update_statistics = False)"
-            )
+        if why_not := self.why_not_collects:
+            raise SpecError(f"this pool does not collect by itself: {why_not}")
 
     def send(
         self,

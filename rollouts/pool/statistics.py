@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +104,19 @@ def checked(name: str, given: object, shape: tuple[int, ...]) -> RunningStatisti
     return RunningStatistics(mean, var, count)
 
 
+@contextmanager
+def frozen(env: Any) -> Iterator[None]:
+    """Lets an environment count nothing meanwhile, if it counts at all; nothing is in flight."""
+    if not getattr(env, "update_statistics", False):
+        yield
+        return
+    env.update_statistics = False
+    try:
+        yield
+    finally:
+        env.update_statistics = True
+
+
 class KeepsStatistics:
     """Access to the running statistics of a pool that normalises; VectorEnv sets the attributes."""
 
@@ -146,7 +160,7 @@ class KeepsStatistics:
         """Whether batches count: Gymnasium's update_running_mean, of observations and rewards.
 
         False freezes the statistics, for evaluation. Rows then do not wait for their batch: threads
-        scale them as they step, and `collect` works.
+        scale them as they step.
 
         Raises:
           SpecError: Something else than a bool is set, or nothing is normalised.

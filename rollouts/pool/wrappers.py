@@ -16,13 +16,14 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from rollouts.checks import whole_number
+from rollouts.checks import flag, whole_number
 from rollouts.errors import DTypeError, SpecError
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
 NAMES = (
+    "clip_action",
     "clip_reward",
     "frame_stack",
     "normalize_observation",
@@ -30,6 +31,7 @@ NAMES = (
     "rescale_action",
     "time_aware",
 )
+NORMALIZERS = ("normalize_observation", "normalize_reward")  # which keep running statistics
 _MAX_STACK = 1024  # frames
 _MAX_DIMS = 4  # of an observation of the native core
 _MAX_BOUNDS = 64  # elements whose bounds the native core keeps apart
@@ -40,6 +42,7 @@ class Wrappers:
     """Wrappers of all environments of a pool. None, "" or 0: there is no such wrapper.
 
     Attributes:
+      clip_action: Whether actions are limited to their bounds, and callers see none.
       rescale_action: (low, high) of the actions that callers give, each a number or an array.
       time_aware: "steps": their number, "fraction": of the time limit.
       frame_stack: Observations that a row has, the oldest first.
@@ -48,6 +51,7 @@ class Wrappers:
       clip_reward: (low, high).
     """
 
+    clip_action: bool = False
     rescale_action: tuple[Any, Any] | None = None
     time_aware: str = ""
     frame_stack: int = 0
@@ -80,6 +84,9 @@ class Wrappers:
         observation, action = spec.single_observation_space, spec.single_action_space
         if self.rescale_action is not None:
             action = self._action_space(spec)
+        if self.clip_action:
+            self._check_clipped(spec.id, action)
+            action = spaces.Box(-np.inf, np.inf, action.shape, action.dtype)  # type: ignore[arg-type]
         if self.time_aware:
             observation = self._with_time(spec)
         if self.frame_stack:
@@ -109,6 +116,8 @@ class Wrappers:
           specs: Of each environment, without wrappers: N of them.
         """
         given: dict[str, Any] = {}
+        if self.clip_action:
+            given["clip_action"] = self._action_bounds(specs[0].single_action_space)
         if self.rescale_action is not None:
             given["rescale_action"] = self._affine(specs[0].single_action_space)
         if self.time_aware:
@@ -129,6 +138,26 @@ class Wrappers:
                 f"rescale_action has bounds of the shapes {np.shape(low)} and {np.shape(high)}, "
                 f"expected numbers or arrays of the actions' shape {shape}"
             ) from None
+
+    def _check_clipped(self, env_id: str, space: spaces.Space[Any]) -> None:
+        if not isinstance(space, spaces.Box) or space.dtype != np.float32:
+            raise SpecError(
+                f"clip_action is for Box actions of float32, those of {env_id} are {space}: leave "
+                "it out"
+            )
+        if math.prod(space.shape) > _MAX_BOUNDS:
+            raise SpecError(
+                f"clip_action is for {_MAX_BOUNDS} elements at most, actions of {env_id} have "
+                f"{math.prod(space.shape)}"
+            )
+
+    def _action_bounds(self, space: spaces.Space[Any]) -> tuple[Array, Array]:
+        """low and high (size,) of what rescale_action or the environment takes."""
+        assert isinstance(space, spaces.Box)
+        low, high = space.low, space.high
+        if self.rescale_action is not None:
+            low, high = (bound.astype(space.dtype) for bound in self._bounds(space.shape))
+        return low.ravel(), high.ravel()
 
     def _action_space(self, spec: EnvSpec) -> spaces.Box:
         space = spec.single_action_space
@@ -186,6 +215,7 @@ def read_wrappers(given: Mapping[str, Any]) -> Wrappers:
       SpecError: A value out of range. DTypeError: One of another type.
     """
     return Wrappers(
+        clip_action=_clips(given.get("clip_action")),
         rescale_action=_rescale(given.get("rescale_action")),
         time_aware=_time(given.get("time_aware")),
         frame_stack=_stack(given.get("frame_stack")),
@@ -238,6 +268,10 @@ def _clip(value: Any) -> tuple[float, float] | None:
     if not low <= high:
         raise SpecError(f"clip_reward must be {expected} with low <= high, got {value!r}")
     return low, high
+
+
+def _clips(value: Any) -> bool:
+    return not _is_off(value) and flag("clip_action", value)
 
 
 def _rescale(value: Any) -> tuple[Any, Any] | None:

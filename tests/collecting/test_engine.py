@@ -120,12 +120,26 @@ def test_environments_that_python_steps_are_not_collected_from(engine: Any, fuse
     env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
     try:
         if engine == "native":
-            with pytest.raises(SpecError, match="only native pools with batch_size == num_envs"):
+            with pytest.raises(SpecError, match="a SyncVectorEnv is no native pool"):
                 choose_engine(engine, env, torch_policy())
         else:
-            assert "only native pools" in choose_engine(engine, env, torch_policy())[1]
+            assert "run in Python" in choose_engine(engine, env, torch_policy())[1]
     finally:
         env.close()
+
+
+def test_the_reason_names_what_keeps_a_policy_out_of_a_pools_threads(fused: None) -> None:
+    with rollouts.make_vec("CartPole-v1", 4, batch_size=2) as env:
+        assert "batch_size 2 of 4" in choose_engine("auto", env, torch_policy())[1]
+    hosted = rollouts.from_env_fns([lambda: gymnasium.make("CartPole-v1")] * 2, num_processes=0)
+    with hosted:
+        why = choose_engine("auto", hosted, torch_policy())[1]
+        assert "is no native pool" in why and "statistics" not in why
+
+
+def test_a_pool_whose_rules_python_computes_says_so(fused: None) -> None:
+    with rollouts.make_vec("MuJoCo-v0", 2, xml_file="swimmer.xml", frame_skip=2) as env:
+        assert "Python computes rewards" in choose_engine("auto", env, torch_policy())[1]
 
 
 def test_asynchronous_pools_are_not_collected_from(fused: None) -> None:

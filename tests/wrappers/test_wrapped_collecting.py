@@ -85,18 +85,6 @@ def test_native_rollouts_see_what_steps_see() -> None:
                 np.testing.assert_array_equal(batch.obs[t + 1], obs)
 
 
-def test_updated_statistics_are_collected_step_by_step() -> None:
-    with pool(**NORMALIZED) as env, pool(**NORMALIZED) as stepped:
-        assert not env.collects_natively
-        with pytest.raises(SpecError, match="update_statistics = False"):
-            Collector(env, policy_of(env), 4, engine="native")
-        batch = Collector(env, policy_of(env), 30).collect()
-        np.testing.assert_array_equal(batch.obs[0], stepped.reset()[0])
-        for t in range(29):
-            obs = stepped.step(np.clip(batch.action[t], -2, 2))[0]
-            np.testing.assert_array_equal(batch.obs[t + 1], obs)
-
-
 def make_policy(spec: PolicySpec) -> TorchPolicy:
     return policy_of(spec)
 

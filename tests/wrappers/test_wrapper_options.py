@@ -24,6 +24,9 @@ from rollouts import RolloutsError, SpecError
         ("CartPole-v1", {"frame_stack": 0}, "frame_stack"),
         ("CartPole-v1", {"frame_stack": -2}, "frame_stack"),
         ("CartPole-v1", {"frame_stack": 2.5}, "frame_stack"),
+        ("CartPole-v1", {"clip_action": True}, "Box actions of float32"),
+        ("Pendulum-v1", {"clip_action": 3}, "clip_action"),
+        ("MuJoCo-v0", {"clip_action": True, "xml_file": "hopper.xml"}, "Gymnasium's wrappers"),
         ("CartPole-v1", {"rescale_action": True}, "Box actions"),
         ("Pendulum-v1", {"rescale_action": (1, -1)}, "low < high"),
         ("Pendulum-v1", {"rescale_action": (0, float("inf"))}, "finite"),
@@ -56,6 +59,8 @@ def test_pixels_are_not_normalised() -> None:
 def test_several_agents_and_devices_are_refused() -> None:
     with pytest.raises(SpecError, match="several agents"):
         rollouts.make_vec(rollouts.multi_agent_ids()[0], 2, clip_reward=1.0)
+    with pytest.raises(SpecError, match="pools of threads"):
+        rollouts.make_vec("Pendulum-v1", 2, device="cpu-emulation", clip_action=True)
     with pytest.raises(SpecError, match="pools of threads"):
         rollouts.make_vec("CartPole-v1", 2, device="cpu-emulation", frame_stack=2)
 

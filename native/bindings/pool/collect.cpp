@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/pool/wrappers.h"
 #include "rollouts/policy/rollout.h"
 #include "rollouts/support/errors.h"
 
@@ -150,7 +152,8 @@ py::array_t<std::uint8_t> BytesOfFinal(const std::vector<policy::FinalObs>& kept
 
 py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& policies,
                            const std::vector<py::dict>& arrays, bool keep_final_obs,
-                           const py::object& poll, const py::object& returns) {
+                           const py::object& poll, const py::object& returns,
+                           py::object normalize) {
   policy::CheckCollects(pool);
   const EnvSpec& spec = pool.spec();
   const auto num_parts = static_cast<std::size_t>(std::max(spec.num_groups, 1));
@@ -170,6 +173,10 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
   }
   std::vector<policy::PolicyRollout> parts;
   for (std::size_t i = 0; i < num_parts; ++i) parts.push_back({*current[i], memory[i]});
+  std::optional<StepNormalizer> normalizer;
+  if (!normalize.is_none()) {
+    normalizer.emplace(MakeStepNormalizer(normalize, spec, pool.options().num_envs));
+  }
   std::vector<std::vector<policy::FinalObs>> kept;
   {
     const ReleaseGil no_gil;
@@ -178,7 +185,14 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       if (!poll.is_none()) poll();
     };
-    kept = policy::Collect(pool, parts, {.keep_final_obs = keep_final_obs, .poll = look_up});
+    kept = policy::Collect(pool, parts,
+                           {.keep_final_obs = keep_final_obs,
+                            .poll = look_up,
+                            .finisher = normalizer ? &*normalizer : nullptr});
+  }
+  if (normalizer) {
+    auto to = normalize.cast<py::dict>();
+    TakeStepNormalizer(*normalizer, spec, pool.options().num_envs, to);
   }
   if (!keep_final_obs) return py::none();
   py::list final_obs;

@@ -16,9 +16,11 @@ namespace rollouts {
 // observations (E, obs_bytes) uint8 of the episodes that ended, by t and row, or None where they are
 // not kept. Holds the GIL only to look at signals, and to call `poll` if it is not None; what that
 // raises ends the rollout. `returns` says what `advantage` and `target` are: (gamma, gae_lambda, 0), or
-// (gamma, 1, n) for n-step returns; None without them.
+// (gamma, 1, n) for n-step returns; None without them. `normalize`: None, or a dict of
+// bindings/pool/wrappers.h, which has what was counted afterwards.
 pybind11::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& policies,
                                  const std::vector<pybind11::dict>& arrays, bool keep_final_obs,
-                                 const pybind11::object& poll, const pybind11::object& returns);
+                                 const pybind11::object& poll, const pybind11::object& returns,
+                                 pybind11::object normalize);
 
 }  // namespace rollouts

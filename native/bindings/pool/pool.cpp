@@ -303,8 +303,8 @@ class PyPool {
 
 py::object Collect(PyPool& self, const std::vector<const PyPolicy*>& policies,
                    const std::vector<py::dict>& arrays, bool final_obs, const py::object& poll,
-                   const py::object& returns) {
-  return CollectRollouts(self.pool(), policies, arrays, final_obs, poll, returns);
+                   const py::object& returns, const py::object& normalize) {
+  return CollectRollouts(self.pool(), policies, arrays, final_obs, poll, returns, normalize);
 }
 
 }  // namespace
@@ -336,7 +336,7 @@ void BindPool(py::module_& module) {
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
       .def("collect", Collect, py::arg("policies"), py::arg("arrays"), py::arg("keep_final_obs"),
-           py::arg("poll"), py::arg("returns"))
+           py::arg("poll"), py::arg("returns"), py::arg("normalize"))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
       .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),
            py::arg("timeout_s").none(true))

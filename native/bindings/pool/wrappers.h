@@ -7,6 +7,7 @@
 #include <string>
 
 #include "rollouts/pool/cpu_pool.h"
+#include "rollouts/wrappers/step_normalizer.h"
 #include "rollouts/wrappers/wrappers.h"
 
 namespace rollouts {
@@ -19,6 +20,14 @@ Wrappers ReadWrappers(const pybind11::dict& given);
 pybind11::tuple ReadStatistics(CpuPool& pool, const std::string& of, bool fresh);
 void SetStatistics(CpuPool& pool, const std::string& of, const pybind11::object& mean,
                    const pybind11::object& var, double count);
+
+// Of what `native_arguments` of integrations/sb3/normalize.py makes of a VecNormalize, for one
+// rollout; Take writes what has changed into such a dict.
+StepNormalizer MakeStepNormalizer(const pybind11::dict& given, const EnvSpec& spec,
+                                  std::int32_t num_envs);
+void TakeStepNormalizer(StepNormalizer& made, const EnvSpec& spec, std::int32_t num_envs,
+                        pybind11::dict& to);
+
 void UpdateStatistics(CpuPool& pool, bool updates);
 
 }  // namespace rollouts

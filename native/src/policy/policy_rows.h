@@ -107,6 +107,7 @@ class PolicyRows {
     for (const std::int32_t row : ended_) states_.Begin(row);
   }
 
+  void Pause() const { states_.Pause(); }
   // Values what the last step left, from which the returns of open episodes go on, estimates them
   // while the rows are in this thread's caches, and hands the states to the next rollout.
   void Close() {

@@ -118,6 +118,7 @@ Rollout::Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Sett
       kernels_(BestKernels()),
       thread_(std::this_thread::get_id()),
       next_poll_(Clock::now() + kPollEvery),
+      outcome_(settings_.finisher ? std::make_unique<Outcome>(spec, settings_.num_envs) : nullptr),
       final_obs_(parts.size()) {
   Rows next;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -140,22 +141,53 @@ Rollout::Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Sett
   }
 }
 
+Rollout::~Rollout() = default;
+
 std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* actions,
                           EnvRange range) {
   try {
-    Part part(*this);
-    std::int64_t steps = 0;
     const std::int32_t chunk = settings_.chunk;
     const std::int32_t end = range.first + range.count;
+    std::unique_ptr<Part> part = TakePart();
+    std::unique_ptr<Outcome> own;
+    if (!outcome_) own = std::make_unique<Outcome>(spec_, chunk);
+    std::int64_t steps = 0;
     for (std::int32_t first = range.first; first < end; first += chunk) {
-      steps += part.Run(envs, work, actions, {first, std::min(chunk, end - first)});
+      const EnvRange some{first, std::min(chunk, end - first)};
+      steps += own ? part->Run(envs, work, actions, some, *own)
+                   : part->Advance(t_, envs, work, actions, some, *outcome_, *settings_.finisher);
     }
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(part));
     return steps;
   } catch (...) {
     // on a thread of the pool there is nobody to catch it
     Fail(std::current_exception());
     return 0;
   }
+}
+
+// One that another step left, whose memory is large enough.
+std::unique_ptr<Rollout::Part> Rollout::TakePart() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Part> part = std::move(idle_.back());
+      idle_.pop_back();
+      return part;
+    }
+  }
+  return std::make_unique<Part>(*this);
+}
+
+bool Rollout::Next(std::span<const Command> commands) {
+  const RolloutArrays& arrays = rows_[0].arrays;
+  if (stopped() || t_ == arrays.steps) return false;
+  ++t_;
+  BatchView view = outcome_->rows.view();
+  view.obs = arrays.obs + std::int64_t{t_} * arrays.rows * view.obs_bytes;
+  settings_.finisher->Count(view, 0, arrays.rows, commands);
+  return true;
 }
 
 // One thread alone polls, and seldom: it may wait for the GIL. Its claims may be shorter than that.
@@ -220,7 +252,16 @@ std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const Policy
   const EnvSpec& spec = pool.spec();
   CheckCollects(pool);
   CheckParts(spec, settings.num_envs, parts);
+  BatchFinisher* const own = pool.Finisher();
+  if (options.finisher && (own || spec.num_groups > 0)) {
+    throw SpecError("the pool updates statistics of its own, or has several agents: nothing else "
+                    "can count its steps");
+  }
+  BatchFinisher* const finisher = own ? own : options.finisher;
   const std::int32_t chunk = ChunkOf(spec, settings.num_envs, settings.num_threads);
+  // what all wait for is shared out step by step
+  const std::int64_t shared_ns = CostNs(spec, settings.num_envs, parts) /
+                                 (finisher ? parts[0].arrays.steps : 1);
   Rollout rollout(spec, parts,
                   {.chunk = chunk,
                    .env_id_offset = settings.env_id_offset,
@@ -234,14 +275,20 @@ std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const Policy
                        },
                    .fail = [&](std::int32_t env,
                                const std::string& message) { pool.AddFailure(env, message); },
-                   .stop_at_failure = settings.on_env_error == OnEnvError::kRaise});
+                   .stop_at_failure = settings.on_env_error == OnEnvError::kRaise,
+                   .finisher = finisher,
+                   .num_envs = settings.num_envs});
+  std::function<bool(std::span<const Command>)> again;
+  if (finisher) again = [&](std::span<const Command> commands) { return rollout.Next(commands); };
   pool.ForAllEnvs(
       [&](EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range) {
         return rollout.Run(envs, work, actions, range);
       },
       {.chunk = chunk,
-       .alone = CostNs(spec, settings.num_envs, parts) < kAloneNs,
-       .poll = [&] { rollout.Poll(); }});
+       .alone = shared_ns < kAloneNs,
+       .poll = [&] { rollout.Poll(); },
+       .again = again,
+       .finisher = own});
   rollout.ThrowIfFailed();
   return rollout.TakeFinalObs();
 }

@@ -67,6 +67,14 @@ class StateColumns {
   // An episode begins.
   void Begin(std::int32_t env) { Put(env, initial_.data()); }
 
+  // Hands the states to the Open that goes on with the same rollout.
+  void Pause() const {
+    for (std::int32_t i = 0; size_ > 0 && i < range_.count; ++i) {
+      Take(i, arrays_.state + (range_.first + i) * std::int64_t{size_});
+      arrays_.begins[range_.first + i] = 0;
+    }
+  }
+
   // Hands the states to the next rollout, and whose episode ended in the last step.
   void Close() const {
     const std::int64_t last = std::int64_t{arrays_.steps - 1} * arrays_.rows;

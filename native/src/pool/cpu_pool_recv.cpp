@@ -88,7 +88,7 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   if (!ready) return {};
   ThrowIfFailed();
   timer.Received();
-  envs_->FinishBatch(buffer->target(), 0, rows, commands_);
+  FinishBatch(buffer->target(), 0, rows);
 
   const MutexLock lock(send_mutex_);
   Received received{buffers_.HandOut(buffer), 0, rows};
@@ -131,7 +131,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   Received received =
       HandOutRows(first, ReadyRows(first, std::min(rows.max, pending)), rows.min);
   // while they still count as in flight, so that nobody sends them
-  envs_->FinishBatch(received.buffer->target(), received.first, received.rows, commands_);
+  FinishBatch(received.buffer->target(), received.first, received.rows);
   MarkReceived(received);
   return received;
 }
@@ -237,6 +237,14 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   // rows go on at the first of a buffer that nobody has opened yet
   next_row_.store(buffers_.opened() * options_.batch_size, std::memory_order_release);
   return true;
+}
+
+// By the thread that receives them.
+void CpuPool::FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count) {
+  BatchFinisher* const finisher = envs_->Finisher();
+  if (!finisher) return;
+  finisher->Count(view, first, count, commands_);
+  finisher->Scale(view, first, count);
 }
 
 // Before rows are taken, so that the next call returns them.

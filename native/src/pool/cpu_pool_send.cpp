@@ -110,6 +110,11 @@ void CpuPool::OpenRound(const BatchView* out) {
   if (out) buffers_.Of(sequence)->Redirect(*out);
 }
 
+BatchFinisher* CpuPool::Finisher() {
+  const OpenLock lock(*this, send_mutex_);
+  return envs_->Finisher();
+}
+
 void CpuPool::ForAllEnvs(const EnvTask& task, const Sharing& sharing) {
   const OpenLock recv_lock(*this, recv_mutex_);
   {
@@ -121,18 +126,19 @@ void CpuPool::ForAllEnvs(const EnvTask& task, const Sharing& sharing) {
     EnvBatch* ends = options_.rules.autoreset == AutoresetMode::kDisabled ? envs_.get() : nullptr;
     ledger_.CheckSendAll(all_envs(), ends);
     CheckPush();
-    if (envs_->NeedsBatches()) {
-      throw ProtocolError("statistics are updated batch by batch, so environments cannot be taken "
-                          "through many steps at once");
+    if (envs_->Finisher() != sharing.finisher) {
+      throw ProtocolError("update_statistics was changed while a rollout began");
     }
     std::fill(commands_.begin(), commands_.end(), Command::kStep);
     ledger_.MarkAllSent();
   }
-  scheduler_.ForAllEnvs(
-      [&](std::int32_t participant, EnvRange range) {
-        stats_.AddSteps(participant, task(*envs_, CurrentWork(), actions_.data(), range));
-      },
-      sharing.chunk, sharing.alone, sharing.poll);
+  do {
+    scheduler_.ForAllEnvs(
+        [&](std::int32_t participant, EnvRange range) {
+          stats_.AddSteps(participant, task(*envs_, CurrentWork(), actions_.data(), range));
+        },
+        sharing.chunk, sharing.alone, sharing.poll);
+  } while (sharing.again && sharing.again(commands_));
   {
     const MutexLock lock(send_mutex_);
     ledger_.ForgetSent();

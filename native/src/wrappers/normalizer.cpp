@@ -22,9 +22,12 @@ Normalizer::Normalizer(const Wrappers& wrappers, const SpaceSpec& observation,
   Refresh();
 }
 
-// As Gymnasium has it: the last reward of an episode is the first of the next one's return.
 void Normalizer::AddReward(std::int32_t env, double reward, bool terminated) {
   double& sum = returns_[env];
+  if (by_reward_->of_episodes) {
+    sum = sum * by_reward_->gamma + static_cast<float>(reward);
+    return;
+  }
   sum = sum * by_reward_->gamma * (terminated ? 0.0 : 1.0) + reward;
 }
 
@@ -55,7 +58,16 @@ void Normalizer::Count(const BatchView& view, std::int64_t first, std::int32_t c
   }
   if (observation_ && seen > 0) CountObservations(rows, seen);
   if (!stepped_.empty()) reward_->Add(MomentsOf(stepped_.data(), std::ssize(stepped_), 1));
+  EndEpisodes(view, first, count, first_env_id);
   Refresh();
+}
+
+void Normalizer::EndEpisodes(const BatchView& view, std::int64_t first, std::int32_t count,
+                             std::uint32_t first_env_id) {
+  if (!reward_ || !by_reward_->of_episodes) return;
+  for (std::int64_t row = first; row < first + count; ++row) {
+    if (view.terminated[row] || view.truncated[row]) returns_[view.env_id[row] - first_env_id] = 0;
+  }
 }
 
 void Normalizer::CountObservations(const std::uint8_t* rows, std::int64_t count) {
@@ -72,13 +84,19 @@ void Normalizer::Scale(const BatchView& view, std::int64_t first, std::int32_t c
     ScaleObservations(view.obs + first * view.obs_bytes, count);
     if (view.final_obs) ScaleFinal(view, first, count);
   }
-  double* const reward = view.reward + first;
-  if (reward_) {
-    for (std::int32_t i = 0; i < count; ++i) reward[i] /= reward_deviation_;
+  ScaleRewards(view.reward + first, count);
+}
+
+void Normalizer::ScaleRewards(double* rewards, std::int32_t count) const {
+  if (reward_ && by_reward_->of_episodes) {
+    for (std::int32_t i = 0; i < count; ++i) rewards[i] = static_cast<float>(rewards[i]);
+  }
+  if (reward_ && by_reward_->scales) {
+    for (std::int32_t i = 0; i < count; ++i) rewards[i] /= reward_deviation_;
   }
   if (clip_) {
     for (std::int32_t i = 0; i < count; ++i) {
-      reward[i] = std::min(std::max(reward[i], clip_->low), clip_->high);
+      rewards[i] = std::min(std::max(rewards[i], clip_->low), clip_->high);
     }
   }
 }
@@ -93,12 +111,15 @@ void Normalizer::ScaleFinal(const BatchView& view, std::int64_t first, std::int3
 }
 
 void Normalizer::ScaleObservations(std::uint8_t* rows, std::int64_t count) const {
-  const std::vector<double>& mean = observation_->all().mean;
-  if (space_.dtype == DType::kFloat64) {
-    Standardize(reinterpret_cast<double*>(rows), count, mean, deviation_, by_observation_->clip);
-  } else {
-    Standardize(reinterpret_cast<float*>(rows), count, mean, deviation_, by_observation_->clip);
-  }
+  space_.dtype == DType::kFloat64 ? ScaleRows<double>(rows, count) : ScaleRows<float>(rows, count);
+}
+
+template <typename T>
+void Normalizer::ScaleRows(std::uint8_t* rows, std::int64_t count) const {
+  auto* const values = reinterpret_cast<T*>(rows);
+  Standardize(values, count, observation_->all().mean, deviation_, by_observation_->clip);
+  if (!by_observation_->to_float32) return;
+  for (std::int64_t i = 0; i < count * space_.size(); ++i) values[i] = static_cast<float>(values[i]);
 }
 
 void Normalizer::Refresh() {

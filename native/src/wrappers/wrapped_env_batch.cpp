@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "rollouts/support/errors.h"
@@ -33,6 +34,11 @@ EnvSpec MakeSpec(EnvSpec spec, const Wrappers& wrappers, const std::optional<Fra
               spec.action.low);
     std::copy(wrappers.rescale_action->high.begin(), wrappers.rescale_action->high.end(),
               spec.action.high);
+  }
+  if (wrappers.clip_action) {
+    spec.action.elementwise = false;
+    spec.action.low[0] = -std::numeric_limits<double>::infinity();
+    spec.action.high[0] = std::numeric_limits<double>::infinity();
   }
   return spec;
 }
@@ -89,30 +95,36 @@ WrappedEnvBatch::WrappedEnvBatch(std::unique_ptr<EnvBatch> envs, Wrappers wrappe
       frames_(MakeFrames(envs_->spec(), wrappers_, num_envs)),
       spec_(MakeSpec(envs_->spec(), wrappers_, frames_)),
       normalizer_(wrappers_, spec_.observation, num_envs) {
-  if (wrappers_.rescale_action) {
-    rescaled_.resize(static_cast<std::size_t>(num_envs * spec_.action.size()));
+  if (ChangesActions()) {
+    actions_.resize(static_cast<std::size_t>(num_envs * spec_.action.size()));
   }
 }
 
 void WrappedEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work,
                           RowSource& source) {
   Work own = work;
-  if (wrappers_.rescale_action) own.actions = Rescale(envs, work);
+  if (ChangesActions()) own.actions = ChangeActions(envs, work);
   Rows rows(*this, envs, own, source);
   envs_->Run(envs, own, rows);
 }
 
-const std::uint8_t* WrappedEnvBatch::Rescale(std::span<const std::int32_t> envs,
-                                             const Work& work) {
+const std::uint8_t* WrappedEnvBatch::ChangeActions(std::span<const std::int32_t> envs,
+                                                   const Work& work) {
   const std::int64_t size = spec_.action.size();
-  const float* const gradient = wrappers_.rescale_action->gradient.data();
-  const float* const intercept = wrappers_.rescale_action->intercept.data();
+  const auto& clip = wrappers_.clip_action;
+  const auto& rescale = wrappers_.rescale_action;
   for (const std::int32_t env : envs) {
     const auto* given = reinterpret_cast<const float*>(work.actions + env * work.action_bytes);
-    float* const own = rescaled_.data() + env * size;
-    for (std::int64_t i = 0; i < size; ++i) own[i] = (given[i] - intercept[i]) / gradient[i];
+    float* const own = actions_.data() + env * size;
+    std::copy_n(given, size, own);
+    for (std::int64_t i = 0; clip && i < size; ++i) {
+      own[i] = std::min(std::max(own[i], clip->low[i]), clip->high[i]);
+    }
+    for (std::int64_t i = 0; rescale && i < size; ++i) {
+      own[i] = (own[i] - rescale->intercept[i]) / rescale->gradient[i];
+    }
   }
-  return reinterpret_cast<const std::uint8_t*>(rescaled_.data());
+  return reinterpret_cast<const std::uint8_t*>(actions_.data());
 }
 
 // Done by the thread that stepped the rows, before anybody sees them.
@@ -124,7 +136,7 @@ void WrappedEnvBatch::FinishRows(std::span<const std::int32_t> envs, const Work&
       WriteFrames(env, work.commands[env], shown, {rows.view, row++});
     }
   }
-  if (NeedsBatches()) return;
+  if (Counts()) return;
   row = rows.first;
   if (wrappers_.normalize_reward) {
     for (const std::int32_t env : envs) {
@@ -159,11 +171,9 @@ void WrappedEnvBatch::WriteFrames(std::int32_t env, Command command, const Batch
   }
 }
 
-void WrappedEnvBatch::FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count,
-                                  std::span<const Command> commands) {
-  if (!NeedsBatches()) return;
+void WrappedEnvBatch::Count(const BatchView& view, std::int64_t first, std::int32_t count,
+                            std::span<const Command> commands) {
   normalizer_.Count(view, first, count, commands, envs_->clock(0).env_id);
-  normalizer_.Scale(view, first, count);
 }
 
 RunningMoments* WrappedEnvBatch::Statistics(StatisticsOf of) {

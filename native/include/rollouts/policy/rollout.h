@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // T steps of environments with a native policy: observe, compute, sample, step, write row t. A
 // thread takes some environments through all T steps before it takes others, so that nobody waits
-// for anybody in between.
+// for anybody in between. Where running statistics are updated, all wait for each step: it is
+// counted whole before its rows are scaled, as when it is received.
 #pragma once
 
 #include <atomic>
@@ -91,14 +92,21 @@ class Rollout {
     std::function<void()> poll;
     std::function<void(std::int32_t env, const std::string& message)> fail;
     bool stop_at_failure = false;
+    BatchFinisher* finisher = nullptr;  // of each step; null: nobody waits
+    std::int32_t num_envs = 0;
   };
 
   // One part for environments with one agent, else one for each group; policies fit.
   Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Settings settings);
+  ~Rollout();
 
   // Takes environments [range.first, ...) through all steps, a chunk after the other. Their actions
   // are written to `actions`, which `work` reads. Returns env-steps made. Does not throw.
+  // With a finisher, takes them through one step.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
+
+  // With a finisher, when all environments have made a step: counts it. False at the end.
+  bool Next(std::span<const Command> commands);
 
   // Polls. By the thread that made the rollout.
   void Poll();
@@ -112,6 +120,7 @@ class Rollout {
 
  private:
   class Part;
+  struct Outcome;
   friend class PolicyRows;
 
   using Clock = std::chrono::steady_clock;
@@ -130,6 +139,7 @@ class Rollout {
     std::int64_t agent_action_bytes = 0;
   };
 
+  std::unique_ptr<Part> TakePart();
   bool PollIfDue();
   void Fail(std::exception_ptr error);
   void KeepFinal(std::size_t part, std::int32_t t, std::int32_t row,
@@ -144,7 +154,12 @@ class Rollout {
   Clock::time_point next_poll_;   // that thread's
   std::atomic<bool> stopped_{false};
 
+  // with a finisher: the step in hand, and what came of the one before
+  std::int32_t t_ = 0;  // changes only between steps
+  std::unique_ptr<Outcome> outcome_;
+
   std::mutex mutex_;
+  std::vector<std::unique_ptr<Part>> idle_;       // guarded by mutex_: whom no thread uses
   std::exception_ptr error_;                      // guarded by mutex_
   std::vector<std::vector<FinalObs>> final_obs_;  // guarded by mutex_ until all have returned
 };
@@ -156,6 +171,8 @@ struct CollectOptions {
   bool keep_final_obs = false;
   // Called about every 50 ms by the caller's thread; what it throws ends the rollout.
   std::function<void()> poll;
+  // What is done to the rows of each step together, beside the pool's own.
+  BatchFinisher* finisher = nullptr;
 };
 
 // Steps all environments of a pool T times with a policy, or one for each group of agents, by all

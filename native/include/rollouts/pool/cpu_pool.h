@@ -157,7 +157,14 @@ class CpuPool final : private ChunkRunner {
     std::int32_t chunk = 1;      // environments that a thread claims at once
     bool alone = false;          // the caller does all: cheaper than waking a thread
     std::function<void()> poll;  // called about every 50 ms by the caller while it waits
+    // Called by the caller when the task is done for all environments, whose commands it gets:
+    // whether it is to be done for all of them again. None: it is not.
+    std::function<bool(std::span<const Command>)> again;
+    BatchFinisher* finisher = nullptr;  // `Finisher()`, which the task and `again` call
   };
+
+  // What must have every row of a step; null where rows are finished one by one.
+  BatchFinisher* Finisher();
 
   // Runs `task` on all environments, in place of Send and Recv, by all threads, and waits; they
   // count as in flight meanwhile. Synchronous mode only. Throws ProtocolError as Send does,
@@ -262,6 +269,7 @@ class CpuPool final : private ChunkRunner {
   Received Copied(std::int64_t first, std::int32_t rows) const;
   std::int32_t ReadyRows(std::int64_t first, std::int32_t most) const;
   void FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count);
+  void FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count);
   void ThrowIfFailed();
   RunningMoments& StatisticsIn(StatisticsOf of) ROLLOUTS_REQUIRES(recv_mutex_);
   // The number of the next row to be received, counted since construction.

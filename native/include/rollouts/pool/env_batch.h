@@ -55,6 +55,21 @@ struct EnvChanges {
 // Which running statistics of what environments told.
 enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
+// What is done to the rows of a step together, once all of them are there and before anybody sees
+// them: statistics that are updated depend on the whole batch.
+class BatchFinisher {
+ public:
+  // Counts rows [first, first + count) of a batch: by one thread, before any of them is scaled.
+  // `commands` are indexed by environment.
+  virtual void Count(const BatchView& view, std::int64_t first, std::int32_t count,
+                     std::span<const Command> commands) = 0;
+  // Scales rows by what has been counted. Threads may do so at once, each for its own rows.
+  virtual void Scale(const BatchView& view, std::int64_t first, std::int32_t count) const = 0;
+
+ protected:
+  ~BatchFinisher() = default;
+};
+
 // Owns the environments. Run may be called from several threads at once for
 // disjoint environments; everything else only while none is in flight.
 class EnvBatch {
@@ -107,12 +122,9 @@ class EnvBatch {
     throw SpecError(kNoModel);
   }
 
-  // What is done to rows [first, first + count) of a batch together, by whoever receives them and
-  // before anybody sees them; `commands` are indexed by environment.
-  virtual void FinishBatch(const BatchView& /*view*/, std::int64_t /*first*/,
-                           std::int32_t /*count*/, std::span<const Command> /*commands*/) {}
-  // Whether FinishBatch must have every row: environments cannot go ahead of their batch then.
-  virtual bool NeedsBatches() const { return false; }
+  // What must have every row of a step, so that no environment goes ahead of its batch; null where
+  // rows are finished one by one.
+  virtual BatchFinisher* Finisher() { return nullptr; }
 
   // Null where there are none. Those who change them call RefreshStatistics.
   virtual RunningMoments* Statistics(StatisticsOf /*of*/) { return nullptr; }

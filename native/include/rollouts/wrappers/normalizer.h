@@ -32,6 +32,9 @@ class Normalizer {
   // What AddReward keeps of an environment; null where rewards are not normalised.
   const double* Kept(std::int32_t env) const { return reward_ ? &returns_[env] : nullptr; }
   void SetKept(std::int32_t env, double sum) { returns_[env] = sum; }
+  // Forgets the returns of episodes that ended, where those are of episodes.
+  void EndEpisodes(const BatchView& view, std::int64_t first, std::int32_t count,
+                   std::uint32_t first_env_id);
 
   // Counts rows [first, first + count) of a batch: of those whose command is a step their
   // environment's discounted return, of those that were only shown again nothing.
@@ -47,6 +50,9 @@ class Normalizer {
  private:
   void CountObservations(const std::uint8_t* rows, std::int64_t count);
   void ScaleObservations(std::uint8_t* rows, std::int64_t count) const;
+  template <typename T>
+  void ScaleRows(std::uint8_t* rows, std::int64_t count) const;
+  void ScaleRewards(double* rewards, std::int32_t count) const;
   void ScaleFinal(const BatchView& view, std::int64_t first, std::int32_t count) const;
 
   const SpaceSpec space_;

@@ -18,8 +18,8 @@
 namespace rollouts {
 
 // What depends on a row alone is done by the thread that steps it, when the row is finished;
-// statistics that are updated wait for FinishBatch.
-class WrappedEnvBatch final : public EnvBatch {
+// statistics that are updated wait for the whole batch.
+class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
  public:
   // Of environments with one agent, whose spaces the wrappers fit: Python has seen to that.
   WrappedEnvBatch(std::unique_ptr<EnvBatch> envs, Wrappers wrappers, std::int32_t num_envs);
@@ -49,9 +49,12 @@ class WrappedEnvBatch final : public EnvBatch {
     return envs_->ModelFields(env);
   }
 
-  bool NeedsBatches() const override { return normalizer_.any() && updates_; }
-  void FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count,
-                   std::span<const Command> commands) override;
+  BatchFinisher* Finisher() override { return Counts() ? this : nullptr; }
+  void Count(const BatchView& view, std::int64_t first, std::int32_t count,
+             std::span<const Command> commands) override;
+  void Scale(const BatchView& view, std::int64_t first, std::int32_t count) const override {
+    normalizer_.Scale(view, first, count);
+  }
   RunningMoments* Statistics(StatisticsOf of) override;
   void RefreshStatistics() override { normalizer_.Refresh(); }
   bool updates_statistics() const override { return updates_; }
@@ -60,7 +63,12 @@ class WrappedEnvBatch final : public EnvBatch {
  private:
   class Rows;
 
-  const std::uint8_t* Rescale(std::span<const std::int32_t> envs, const Work& work);
+  bool ChangesActions() const { return wrappers_.clip_action || wrappers_.rescale_action; }
+  // Whether batches are counted.
+  bool Counts() const { return normalizer_.any() && updates_; }
+
+  // Action rows as environments get them.
+  const std::uint8_t* ChangeActions(std::span<const std::int32_t> envs, const Work& work);
   void FinishRows(std::span<const std::int32_t> envs, const Work& work, const BatchView& shown,
                   const RowSource::Rows& rows);
   void WriteFrames(std::int32_t env, Command command, const BatchView& shown, const RowRef& out);
@@ -72,7 +80,7 @@ class WrappedEnvBatch final : public EnvBatch {
   const EnvSpec spec_;
   Normalizer normalizer_;
   bool updates_ = true;          // statistics; changes only while nothing is in flight
-  std::vector<float> rescaled_;  // action rows as environments get them
+  std::vector<float> actions_;   // rows as environments get them, where wrappers change them
 };
 
 }  // namespace rollouts

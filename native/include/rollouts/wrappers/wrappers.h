@@ -9,6 +9,12 @@
 
 namespace rollouts {
 
+// Actions that callers give without bounds are limited to these, element by element.
+struct ClipAction {
+  std::vector<float> low;
+  std::vector<float> high;
+};
+
 // The environment gets (action - intercept) / gradient, element by element.
 struct RescaleAction {
   std::vector<float> gradient;
@@ -31,15 +37,21 @@ struct TimeAware {
 struct NormalizeObservation {
   double epsilon = 0;
   double clip = 0;
+  bool to_float32 = false;  // what comes out is rounded so, whatever the observations' dtype
 };
 
 struct NormalizeReward {
   double gamma = 0;
   double epsilon = 0;
+  // As Stable-Baselines3 has it: of rewards of 32 bits, and each episode's return begins at 0. As
+  // Gymnasium has it: the last reward of an episode is the first of the next one's return.
+  bool of_episodes = false;
+  bool scales = true;  // else rewards are counted alone
 };
 
-// In the order in which they are applied to what an environment tells.
+// In the order in which they are applied to what an environment gets, and to what it tells.
 struct Wrappers {
+  std::optional<ClipAction> clip_action;
   std::optional<RescaleAction> rescale_action;
   std::optional<TimeAware> time_aware;
   std::int32_t frame_stack = 0;  // 0: observations are not stacked
@@ -48,7 +60,7 @@ struct Wrappers {
   std::optional<ClipReward> clip_reward;
 
   bool any() const {
-    return rescale_action || time_aware || frame_stack > 0 || normalize_observation ||
+    return clip_action || rescale_action || time_aware || frame_stack > 0 || normalize_observation ||
            normalize_reward || clip_reward;
   }
 };
