@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..shared.episodes import Episode
 from ..shared.missing import needs
 from .callbacks import reads_locals
-from .native_vec_env import NativeVecEnv
 from .policy_forward import env_actions
 
 try:
@@ -46,7 +45,7 @@ class FinishedRollout:
     episodes: list[Episode]
     final_obs: Array | None = None
 
-    def finish(self, model: Any, env: NativeVecEnv, callback: Any, buffer: Any) -> bool:
+    def finish(self, model: Any, env: Any, callback: Any, buffer: Any) -> bool:
         """Does what an algorithm does beside stepping; False where a callback says stop.
 
         The buffer has rewards without what is bootstrapped. After a stop the model goes on where
@@ -64,7 +63,7 @@ class FinishedRollout:
         callback.on_rollout_end()
         return True
 
-    def _tell(self, model: Any, env: NativeVecEnv, callback: Any, buffer: Any) -> bool:
+    def _tell(self, model: Any, env: Any, callback: Any, buffer: Any) -> bool:
         shown = _Locals(self, model, env, callback, buffer) if reads_locals(callback) else None
         # how many episodes had ended before each step, and after the last
         ends = [0, *np.cumsum(self.ended.sum(1)).tolist()]
@@ -84,7 +83,7 @@ class _Locals:
     """The variables of a step under the names that they have in the algorithm."""
 
     def __init__(
-        self, rollout: FinishedRollout, model: Any, env: NativeVecEnv, callback: Any, buffer: Any
+        self, rollout: FinishedRollout, model: Any, env: Any, callback: Any, buffer: Any
     ) -> None:
         self._rollout, self._model, self._callback = rollout, model, callback
         self._buffer = buffer

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.checks import one_of
@@ -17,7 +18,7 @@ from rollouts.policies.native import NativePolicy
 from ..shared.missing import needs
 from .callbacks import reads_locals
 from .finished import FinishedRollout
-from .native_vec_env import NativeVecEnv, is_direct
+from .normalize import from_native, parted, to_native
 from .policy_forward import has_hooks
 
 try:
@@ -58,9 +59,10 @@ class PolicyReader:
         why_not = why_not or _why_not_told(env, callback, must=engine == "native")
         if not why_not and engine == "auto":
             why_not = _why_not_from_a_gpu(model, env)
-        return self._decide(engine, why_not, model, env.pool if is_direct(env) else None)
+        direct, _ = parted(env)
+        return self._decide(engine, why_not, model, direct.pool if direct else None)
 
-    def choose_for_workers(self, model: Any, env: NativeVecEnv) -> NativePolicy | None:
+    def choose_for_workers(self, model: Any, env: Any) -> NativePolicy | None:
         """The same for workers, which `check_remote` lets collect; they read their own policy."""
         engine = check_engine(model.rollout_engine)
         why_not = _TORCH if engine == "torch" else ""
@@ -106,22 +108,27 @@ def check_engine(engine: str) -> str:
     return engine
 
 
-def collect(
-    native: NativePolicy, model: Any, env: NativeVecEnv, callback: Any, buffer: Any
-) -> bool:
+def collect(native: NativePolicy, model: Any, env: Any, callback: Any, buffer: Any) -> bool:
     """Fills the buffer; see `OnPolicyRollouts.collect_rollouts`."""
+    direct, normalizer = parted(env)
+    assert direct is not None
     model.policy.set_training_mode(False)
     buffer.reset()
     callback.on_rollout_start()
     obs = _obs_of(buffer)
     obs[0] = np.asarray(model._last_obs).reshape(obs.shape[1:])
     arrays = _arrays(buffer, obs)
+    scale = to_native(normalizer) if normalizer else None
     try:
-        final_obs = env.collect(native, arrays, keep_final_obs=reads_locals(callback))
+        final_obs = direct.collect(
+            native, arrays, keep_final_obs=reads_locals(callback), normalize=scale
+        )
     except BaseException:
         # the environments are somewhere in the rollout: `learn` begins new episodes
         model._last_obs = None
         raise
+    if normalizer and scale is not None:
+        from_native(normalizer, direct, scale)
     ended = arrays["terminated"] | arrays["truncated"]
     buffer.episode_starts[0] = model._last_episode_starts
     buffer.episode_starts[1:] = ended[:-1]
@@ -134,7 +141,7 @@ def collect(
         ended=ended,
         cut=arrays["truncated"] & ~arrays["terminated"],
         bootstrap=np.float32(model.gamma) * arrays["bootstrap_value"],
-        episodes=env.episode_records(
+        episodes=direct.episode_records(
             arrays["episode_return"][ended], arrays["episode_length"][ended]
         ),
         final_obs=final_obs,
@@ -174,8 +181,16 @@ def _arrays(buffer: Any, obs: Array) -> dict[str, Array]:
 
 def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str:
     """What of model and environments native code does not have; "" for nothing."""
-    if not is_direct(env):
-        return f"the environment is a {type(env).__name__}, expected a NativeVecEnv by itself"
+    direct, normalizer = parted(env)
+    if direct is None:
+        return (
+            f"the environment is a {type(env).__name__}, expected a NativeVecEnv by itself or in a "
+            "VecNormalize"
+        )
+    if normalizer and normalizer.norm_obs:
+        space = direct.observation_space
+        if not isinstance(space, spaces.Box) or space.dtype not in (np.float32, np.float64):
+            return f"VecNormalize scales observations of {space}, expected a Box of floats"
     if not fits(buffer, num_steps):
         return (
             f"the rollout buffer is a {type(buffer).__name__}, expected Stable-Baselines3's own "
@@ -183,29 +198,31 @@ def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str
         )
     if model.use_sde:
         return "use_sde=True draws noise that native code does not have"
-    if env.episodes.has_lives:
+    if direct.episodes.has_lives:
         return "games go on after a lost life, which the infos of every step tell"
-    if "is_success" in env.info_names:
+    if "is_success" in direct.info_names:
         return "infos have is_success, which Stable-Baselines3 counts"
     return ""
 
 
-def _why_not_told(env: NativeVecEnv, callback: Any, *, must: bool) -> str:
+def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
     """What a callback may want to know that nobody knows after a rollout; "" for nothing."""
     if callback is None or not reads_locals(callback):
         return ""
-    _, (_, _, recipe) = env.pool.__reduce__()
+    direct, _ = parted(env)
+    assert direct is not None
+    _, (_, _, recipe) = direct.pool.__reduce__()
     if recipe["on_env_error"] == "reset":
         return "a callback may read infos, which say where an environment failed"
-    if env.info_names and not must:
+    if direct.info_names and not must:
         return (
-            f"a callback may read infos, which have {', '.join(env.info_names)}: with "
+            f"a callback may read infos, which have {', '.join(direct.info_names)}: with "
             "rollout_engine='native' they are left out"
         )
     return ""
 
 
-def _why_not_from_a_gpu(model: Any, env: NativeVecEnv) -> str:
+def _why_not_from_a_gpu(model: Any, env: Any) -> str:
     """Why a policy on a GPU stays there: it is worth one."""
     if model.device.type == "cpu":
         return ""

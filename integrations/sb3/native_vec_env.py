@@ -92,6 +92,12 @@ class NativeVecEnv(BaseVecEnv):
         return not (self._obs_start or self._action_start)
 
     @property
+    def last_obs(self) -> Array:
+        """(N, *obs_shape): what the environments showed last."""
+        assert self._last_obs is not None, "no reset yet"
+        return self._last_obs
+
+    @property
     def info_names(self) -> tuple[str, ...]:
         """What infos have of the environments' own, such as lives."""
         return self.pool._info_names
@@ -129,11 +135,22 @@ class NativeVecEnv(BaseVecEnv):
         return step
 
     def collect(
-        self, policy: NativePolicy, arrays: dict[str, Array], *, keep_final_obs: bool
+        self,
+        policy: NativePolicy,
+        arrays: dict[str, Array],
+        *,
+        keep_final_obs: bool,
+        normalize: dict[str, Any] | None = None,
     ) -> Array | None:
         """Steps with a policy as `rollouts.VectorEnv.collect` does, to where `step` goes on."""
-        final_obs = self.pool.collect(policy, arrays, keep_final_obs=keep_final_obs)
-        self._last_obs = arrays["obs"][-1].copy()
+        final_obs = self.pool.collect(
+            policy, arrays, keep_final_obs=keep_final_obs, normalize=normalize
+        )
+        last_obs = arrays["obs"][-1]
+        if normalize is not None:
+            # as this environment shows it
+            last_obs = normalize["last_obs"].view(last_obs.dtype).reshape(last_obs.shape)
+        self._last_obs = last_obs.copy()
         return final_obs
 
     def make_infos(

@@ -7,9 +7,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from rollouts.errors import SpecError
 from rollouts.pool.statistics import RunningStatistics, checked
-from rollouts.pool.wrappers import Wrappers, check_floats, read_wrappers, split_wrappers
+from rollouts.pool.wrappers import (
+    NORMALIZERS,
+    Wrappers,
+    check_floats,
+    read_wrappers,
+    split_wrappers,
+)
 
 from ..shared.missing import needs
 from .native_vec_env import NativeVecEnv, is_direct
@@ -19,9 +27,6 @@ try:
     from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 except ImportError as error:
     raise needs("sb3", error) from error
-
-# what VecNormalize does in place of the pool
-_NORMALIZERS = ("normalize_observation", "normalize_reward")
 
 
 class NativeVecNormalize(VecNormalize):
@@ -95,7 +100,8 @@ def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrapp
     wrappers = read_wrappers(given)
     if not wrappers.normalizes:
         return dict(options), None
-    own = set(_NORMALIZERS)
+    # what VecNormalize does in place of the pool
+    own = set(NORMALIZERS)
     if wrappers.normalize_reward is not None:
         # a reward is clipped after it was scaled
         own.add("clip_reward")
@@ -153,10 +159,74 @@ def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
     return None, None
 
 
+def to_native(env: VecNormalize) -> dict[str, Any]:
+    """What `rollouts.VectorEnv.collect` takes to count and scale as a VecNormalize does."""
+    given = {
+        "epsilon": env.epsilon,
+        "clip_obs": env.clip_obs,
+        "clip_reward": env.clip_reward,
+        "gamma": env.gamma,
+        "norm_reward": env.norm_reward,
+        "training": env.training,
+        "reward": _moments(env.ret_rms),
+        "returns": env.returns,
+    }
+    if env.norm_obs:
+        given["observation"] = _moments(env.obs_rms)
+    return given
+
+
+def from_native(env: VecNormalize, direct: NativeVecEnv, taken: dict[str, Any]) -> None:
+    """Takes over what was counted, as after the steps that the rollout consists of."""
+    if env.norm_obs:
+        _set_moments(env.obs_rms, taken["observation"])
+    _set_moments(env.ret_rms, taken["reward"])
+    env.returns = taken["returns"]
+    env.old_obs = direct.last_obs.copy()
+    env.old_reward = taken["last_reward"].astype(np.float32)
+
+
+def worker_options(env: VecNormalize) -> dict[str, Any]:
+    """The wrappers of `rollouts.make_vec` that scale in workers as a VecNormalize does here."""
+    options: dict[str, Any] = {}
+    if env.norm_obs:
+        options["normalize_observation"] = {"epsilon": env.epsilon, "clip": float(env.clip_obs)}
+    if env.norm_reward:
+        options["normalize_reward"] = {"gamma": env.gamma, "epsilon": env.epsilon}
+        options["clip_reward"] = float(env.clip_reward)
+    return options
+
+
+def statistics_of(env: VecNormalize) -> dict[str, RunningStatistics]:
+    """What workers go on from."""
+    kinds = {"observation": env.obs_rms} if env.norm_obs else {}
+    if env.norm_reward:
+        kinds["reward"] = env.ret_rms
+    return {kind: _statistics_of(rms) for kind, rms in kinds.items()}
+
+
+def take_statistics(env: VecNormalize, counted: Mapping[str, RunningStatistics]) -> None:
+    """Takes over what workers have counted together."""
+    for kind, statistics in counted.items():
+        write_rms(env.obs_rms if kind == "observation" else env.ret_rms, statistics)
+
+
 def write_rms(rms: RunningMeanStd, statistics: RunningStatistics) -> None:
     """Replaces what was counted, in the same object."""
     rms.mean, rms.var, rms.count = statistics.mean, statistics.var, statistics.count
 
 
+def _moments(rms: RunningMeanStd) -> tuple[Any, Any, float]:
+    mean, var = (np.asarray(one, np.float64).ravel() for one in (rms.mean, rms.var))
+    return mean, var, float(rms.count)
+
+
+def _set_moments(rms: RunningMeanStd, moments: tuple[Any, Any, float]) -> None:
+    mean, var, count = moments
+    shape = np.shape(rms.mean)
+    rms.mean, rms.var, rms.count = mean.reshape(shape), var.reshape(shape), count
+
+
 def _statistics_of(rms: RunningMeanStd) -> RunningStatistics:
-    return RunningStatistics(rms.mean.copy(), rms.var.copy(), float(rms.count))
+    mean, var = (np.array(one, np.float64) for one in (rms.mean, rms.var))
+    return RunningStatistics(mean, var, float(rms.count))

@@ -47,8 +47,9 @@ class OnPolicyRollouts:
     Torch engine: the buffer's contents, the random numbers drawn, `ep_info_buffer`,
     `num_timesteps` and the callbacks' calls are those of the algorithm's own method on the same
     environment, bit for bit. Infos are built only for callbacks that may read them. What this does
-    not know is collected by the algorithm's own method: environments behind a VecEnvWrapper, gSDE,
-    buffers other than RolloutBuffer. Torch computes with `num_torch_threads` meanwhile, for which
+    not know is collected by the algorithm's own method: environments behind a VecEnvWrapper, of
+    which the native engine knows VecNormalize, gSDE, other buffers than RolloutBuffer. Torch
+    computes with `num_torch_threads` meanwhile, for which
     None stands for 1 unless the policy is large: see `rollouts.machine.torch_threads`. A large
     policy's last bits depend on that number, in the algorithm's own method, too.
 

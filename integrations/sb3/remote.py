@@ -22,9 +22,12 @@ from rollouts.policy import PolicyOutput, as_tensor
 from ..shared.episodes import Episode
 from .finished import FinishedRollout
 from .native_vec_env import NativeVecEnv
+from .normalize import parted, statistics_of, take_statistics, worker_options
 from .policy_forward import ActorCriticForward
 
 if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecNormalize
+
     from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
     from rollouts.policy import Policy
 
@@ -103,9 +106,12 @@ def weights_of(policy: Any) -> dict[str, Array]:
 class RemoteRollouts:
     """The coordinator of a model's workers, and what their fragments become."""
 
-    def __init__(self, coordinator: RolloutCoordinator, env: NativeVecEnv) -> None:
+    def __init__(self, coordinator: RolloutCoordinator, env: Any) -> None:
+        direct, self._normalizer = parted(env)
+        assert direct is not None
         self._coordinator = coordinator
         self._env = env
+        self._direct = direct
         self._incarnations = [-1] * coordinator.num_workers
 
     @classmethod
@@ -115,7 +121,13 @@ class RemoteRollouts:
         Raises:
           SpecError: The environment, the buffer or the policy cannot be collected remotely.
         """
-        check_remote(model, env, fits)
+        direct, normalizer = parted(env)
+        check_remote(model, direct or env, fits)
+        assert direct is not None
+        options: dict[str, Any] = {}
+        if normalizer:
+            check_counts(normalizer)
+            options = worker_options(normalizer)
         is_native = model._reader.choose_for_workers(model, env) is not None
         make_policy = MakeActor(
             model.policy_class,
@@ -123,14 +135,21 @@ class RemoteRollouts:
             {**model.policy_kwargs, "use_sde": False},
             model.rollout_engine if is_native else "torch",
         )
-        return cls(start_coordinator(model, env, num_steps, make_policy), env)
+        coordinator = start_coordinator(model, direct, num_steps, make_policy, options=options)
+        return cls(coordinator, env)
 
     def collect(self, model: Any, callback: Any, buffer: Any) -> bool:
         """Fills the buffer with one fragment of each worker; see `collect_rollouts`."""
         buffer.reset()
         callback.on_rollout_start()
+        # before the weights, which they travel with
+        if self._normalizer:
+            check_counts(self._normalizer)
+            self._coordinator.statistics = statistics_of(self._normalizer)
         self._coordinator.publish_weights(weights_of(model.policy))
         fragments = self._coordinator.get_fragments(self._coordinator.num_workers)
+        if self._normalizer:
+            take_statistics(self._normalizer, self._coordinator.statistics)
         self._write(model, buffer, fragments)
         batches = [fragment.batch for fragment in fragments]
         bootstrap = side_by_side([b.bootstrap_value for b in batches])
@@ -140,7 +159,7 @@ class RemoteRollouts:
             ended=side_by_side([b.terminated | b.truncated for b in batches]),
             cut=side_by_side([b.truncated & ~b.terminated for b in batches]),
             bootstrap=np.float32(model.gamma) * bootstrap,
-            episodes=episodes_of(self._env, batches),
+            episodes=episodes_of(self._direct, batches),
         ).finish(model, self._env, callback, buffer)
 
     def close(self) -> None:
@@ -193,6 +212,7 @@ def start_coordinator(
     make_policy: Any,
     *,
     keep_final_obs: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> RolloutCoordinator:
     """Starts the workers of a model, each with its share of the environments.
 
@@ -202,6 +222,7 @@ def start_coordinator(
       num_steps: Steps T of a rollout.
       make_policy: Of `rollouts.RolloutCoordinator`.
       keep_final_obs: Of `rollouts.distributed.CollectOptions`.
+      options: Wrappers that workers put around what they make.
     """
     from rollouts.distributed import CollectOptions, QueueLimits, RolloutCoordinator
 
@@ -220,13 +241,26 @@ def start_coordinator(
         num_envs_per_worker=num_envs // model.num_workers,
         rollout_length=num_steps,
         seed=int(given.pop("seed", seed)),
-        env_options={**recipe["env_options"], "max_episode_steps": recipe["max_episode_steps"]},
+        env_options={
+            **recipe["env_options"],
+            "max_episode_steps": recipe["max_episode_steps"],
+            **(options or {}),
+        },
         sync_mode="synchronous",
         # one fragment of each worker, in their order: column i is always environment i
         queue=QueueLimits(credits_per_worker=1, merge="ordered"),
         collect=collect,
         **given,
     )
+
+
+def check_counts(normalizer: VecNormalize) -> None:
+    """Raises SpecError where workers would count what is frozen here."""
+    if not normalizer.training:
+        raise SpecError(
+            "VecNormalize has training=False, and workers count what they scale by: collect with "
+            "num_workers=0, or set training to True"
+        )
 
 
 def check_remote(model: Any, env: Any, fits: bool) -> None:
@@ -239,8 +273,8 @@ def check_remote(model: Any, env: Any, fits: bool) -> None:
     """
     if type(env) is not NativeVecEnv or not env.counts_from_zero:
         raise SpecError(
-            f"num_workers={model.num_workers} needs a NativeVecEnv without wrappers, which "
-            f"workers can make again; got {env!r}"
+            f"num_workers={model.num_workers} needs a NativeVecEnv without wrappers, or with a "
+            f"VecNormalize for on-policy algorithms, which workers can make again; got {env!r}"
         )
     env_id, num_envs, recipe = env.pool.__reduce__()[1]
     if not isinstance(env_id, str) or any(
