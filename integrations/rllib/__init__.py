@@ -33,6 +33,8 @@ Traps handled:
   * RLlib takes NEXT_STEP autoreset for granted; anything else is refused, since it would lose
     final observations without a word. RolloutsEnvRunner itself steps in SAME_STEP mode, which
     has no wasted steps, and puts each final observation where it belongs.
+  * Statistics of normalize_observation and normalize_reward, which RLlib would neither merge, save
+    nor hand to evaluation, are refused: its MeanStdFilter is a connector.
   * RLlib's vectorised creators lose worker_index; seeds come from `config.debugging(seed=)`.
   * Spaces of module and environment that differ are refused when the runner is made.
   * Episodes own writable memory that no other episode and no pool touches.

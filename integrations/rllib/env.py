@@ -18,6 +18,7 @@ from rollouts.checks import add_errors, to_autoreset_mode
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
 from rollouts.pool.registry import is_env_id, is_multi_agent
+from rollouts.pool.wrappers import NORMALIZERS
 
 from .masks import WithActionMasks
 
@@ -139,6 +140,7 @@ class EnvCreator:
     def _arguments(self, num_envs: int, env_config: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments of a vector environment."""
         kwargs = {**self.options, **env_config}
+        refuse_statistics(kwargs)
         asked = kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP)
         if to_autoreset_mode(asked) is not AutoresetMode.NEXT_STEP:
             raise SpecError(
@@ -175,10 +177,26 @@ def register(env_id: str, name: str | None = None, **options: Any) -> str:
     """
     if not is_env_id(env_id):
         raise SpecError(f"unknown environment id {env_id!r}; `rollouts.env_ids()` lists all")
+    refuse_statistics(options)
     known_as = name or PREFIX + env_id
     # to workers it brings an environment of the user's own along
     register_env(known_as, EnvCreator(travelling(env_id), options))
     return known_as
+
+
+def refuse_statistics(options: Mapping[str, Any]) -> None:
+    """Raises SpecError for wrappers with running statistics: RLlib keeps those of connectors.
+
+    It merges, saves and hands to evaluation what a MeanStdFilter counts; each pool would count for
+    itself, and begin anew where an algorithm is restored.
+    """
+    asked = [name for name in NORMALIZERS if options.get(name) not in (None, False)]
+    if asked:
+        raise SpecError(
+            f"{' and '.join(asked)}: RLlib neither merges nor saves the statistics of a pool; set "
+            "config.env_runners(env_to_module_connector=lambda env, spaces, device: "
+            "MeanStdFilter()), of ray.rllib.connectors.env_to_module, for observations"
+        )
 
 
 def creator_of(env: object) -> EnvCreator | None:

@@ -167,6 +167,10 @@ class Rows:
         self._in_flight -= len(batch.env_id)
         return batch
 
+    def forget_begun(self) -> None:
+        """Lets the next reset begin episodes anew: those begun were shown in another scale."""
+        self._first_obs = None
+
     def reset(
         self, ids: Array, seed: Any, options: Mapping[str, Any] | None
     ) -> tuple[Array, dict[str, Array], Array]:
@@ -175,7 +179,7 @@ class Rows:
         Returns:
           obs (n, *obs_shape), info name -> (n, ...), and (n,) bool, the rows that have info.
         """
-        begun = self._ended[ids] & self._same_step
+        begun = self._ended[ids] & self._same_step & (self._first_obs is not None)
         # an asynchronous pool can only be reset as a whole
         whole = not self._synchronous and len(ids) == self._pool.num_envs
         if seed is not None or options or whole:

@@ -17,6 +17,7 @@ from rollouts.errors import ProtocolError, SpecError
 from rollouts.specs import OptionColumn
 
 from .pool import Pool, Rows, open_pool
+from .statistics import SharesStatistics
 
 Array = npt.NDArray[Any]
 Ids = int | Sequence[int] | Array | None
@@ -41,7 +42,7 @@ class Step(NamedTuple):
     info: dict[str, Array]
 
 
-class RolloutsVectorEnv(BaseVectorEnv):
+class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
     """N native environments for Tianshou's collectors, trainers and wrappers.
 
     After an episode has ended, `reset(env_id)` begins the next one, as everywhere in Tianshou. The
@@ -249,6 +250,8 @@ class RolloutsVectorEnv(BaseVectorEnv):
         self._assert_is_not_closed()
         if len(ids) < self.env_num:
             self._check_ready(ids)
+        elif self.follow_statistics():
+            self._rows.forget_begun()
         result = self._rows.reset(ids, seed, options)
         if len(ids) == self.env_num:
             # what was in flight is gone, as after any reset of a pool

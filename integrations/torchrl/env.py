@@ -18,13 +18,19 @@ import rollouts
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.specs import OptionColumn
 
+from ..shared.pool_statistics import PoolStatistics
 from .specs import FLAGS, marked_rows, open_pool, space_spec, to_actions
 
 Array = npt.NDArray[Any]
 
+_PARTS = ("mean", "var", "count")  # of statistics
 
-class RolloutsEnv(EnvBase):
+
+class RolloutsEnv(PoolStatistics, EnvBase):
     """N native environments as one TorchRL environment of batch_size [N].
+
+    Running statistics of normalize_observation and normalize_reward are in its `state_dict`: what
+    an environment for evaluation loads of it is what it scales by.
 
     Attributes:
       pool: The `rollouts.VectorEnv` behind it.
@@ -169,6 +175,36 @@ class RolloutsEnv(EnvBase):
         """Closes the pool. May be called twice."""
         self.is_closed = True
         self.pool.close()
+
+    # -- torch.nn.Module -----------------------------------------------------------
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self._statistics():
+            kept = getattr(self, name)
+            for part in _PARTS:
+                value = torch.as_tensor(getattr(kept, part), dtype=torch.float64)
+                destination[f"{prefix}{name}.{part}"] = value.clone()
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool,
+        missing: list[str], unexpected: list[str], errors: list[str],
+    ) -> None:  # fmt: skip
+        for name in self._statistics():
+            keys = [f"{prefix}{name}.{part}" for part in _PARTS]
+            absent = [key for key in keys if key not in state_dict]
+            missing += absent if strict else []
+            if not absent:
+                mean, var, count = (np.asarray(state_dict.pop(key).cpu()) for key in keys)
+                setattr(self, name, rollouts.RunningStatistics(mean, var, float(count)))
+        super()._load_from_state_dict(
+            state_dict, prefix, metadata, strict, missing, unexpected, errors
+        )
+
+    def _statistics(self) -> list[str]:
+        wrappers = getattr(self.pool, "_wrappers", None)
+        kinds = ("observation", "reward")
+        return [f"{k}_statistics" for k in kinds if getattr(wrappers, f"normalize_{k}", None)]
 
     # -- for RolloutsCollector -----------------------------------------------------
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PoolStatistics: the running statistics of the pool behind an adapter, under the pool's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollouts.pool.statistics import RunningStatistics
+
+
+class PoolStatistics:
+    """What an adapter whose `pool` normalises offers of it; see `rollouts.VectorEnv`."""
+
+    pool: Any
+
+    @property
+    def observation_statistics(self) -> RunningStatistics:
+        """By which observations are scaled; SpecError where nothing is."""
+        statistics: RunningStatistics = self.pool.observation_statistics
+        return statistics
+
+    @observation_statistics.setter
+    def observation_statistics(self, statistics: RunningStatistics) -> None:
+        self.pool.observation_statistics = statistics
+
+    @property
+    def reward_statistics(self) -> RunningStatistics:
+        """By which rewards are scaled; SpecError where nothing is."""
+        statistics: RunningStatistics = self.pool.reward_statistics
+        return statistics
+
+    @reward_statistics.setter
+    def reward_statistics(self, statistics: RunningStatistics) -> None:
+        self.pool.reward_statistics = statistics
+
+    @property
+    def update_statistics(self) -> bool:
+        """Whether batches count; False for evaluation."""
+        return bool(getattr(self.pool, "update_statistics", False))
+
+    @update_statistics.setter
+    def update_statistics(self, updates: bool) -> None:
+        self.pool.update_statistics = updates
