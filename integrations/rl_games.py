@@ -33,7 +33,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from rollouts.integrations.shared.missing import needs
 
-from rollouts import make_vec
+from rollouts import RunningStatistics, make_vec
 from rollouts.errors import SpecError
 from rollouts.pool.vector_env import VectorEnv
 
@@ -170,15 +170,23 @@ class RolloutsVecEnv(IVecEnv):
     def get_env_state(self) -> dict[str, Any] | None:
         """States of all environments for rl_games' checkpoints; None before the first reset."""
         try:
-            return {"states": self.env.get_state(), "scores": self._scores.copy()}
+            state = {"states": self.env.get_state(), "scores": self._scores.copy()}
         except RuntimeError:
             return None
+        for kind in self.env.normalizes:
+            name = f"{kind}_statistics"
+            state[name] = getattr(self.env, name).state_dict()
+        return state
 
     def set_env_state(self, env_state: dict[str, Any] | None) -> None:
         """Puts states of `get_env_state` back."""
         if env_state is not None:
             self.env.set_state(None, env_state["states"])
             self._scores[:] = env_state["scores"]
+            for kind in self.env.normalizes:
+                name = f"{kind}_statistics"
+                if name in env_state:
+                    setattr(self.env, name, RunningStatistics.from_state_dict(env_state[name]))
 
     def close(self) -> None:
         """Stops the threads and frees the environments."""

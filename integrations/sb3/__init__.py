@@ -28,8 +28,12 @@ where a time limit cut an episode; `TimeLimit.truncated` is in the info of every
 space that does not count from 0 is shifted; a pool that autoresets in any other way than a VecEnv
 does, or is asynchronous, is refused.
 
+Running statistics: normalize_observation and normalize_reward of `RolloutsVecEnv` make a
+`NativeVecNormalize`, a VecNormalize, so `EvalCallback`, `sync_envs_normalization`, `save` and
+`load` find what was counted. PPO and A2C collect natively through it.
+
 Costs: `RolloutsVecEnv` builds N dicts per step, as a VecEnv must; the algorithms above do not,
-unless a callback may read them. The bulk collectors need the environment without a VecEnvWrapper
+unless a callback may read them. The bulk collectors need the environment without another wrapper
 around it, and SB3's own RolloutBuffer or ReplayBuffer: everything else takes the library's own
 path. Collecting from Ray pays where environments are slow; CartPole's are not.
 """

@@ -202,9 +202,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         )
 
     def _statistics(self) -> list[str]:
-        wrappers = getattr(self.pool, "_wrappers", None)
-        kinds = ("observation", "reward")
-        return [f"{k}_statistics" for k in kinds if getattr(wrappers, f"normalize_{k}", None)]
+        return [f"{kind}_statistics" for kind in getattr(self.pool, "normalizes", ())]
 
     # -- for RolloutsCollector -----------------------------------------------------
 

@@ -176,17 +176,22 @@ class KeepsStatistics:
             )
         self._pool.update_statistics(flag("update_statistics", updates))
 
+    @property
+    def normalizes(self) -> tuple[str, ...]:
+        """Of what there are statistics: "observation", "reward", both or none."""
+        kinds = {
+            "observation": self._wrappers.normalize_observation,
+            "reward": self._wrappers.normalize_reward,
+        }
+        return tuple(kind for kind, kept in kinds.items() if kept)
+
     def take_new_statistics(self) -> dict[str, RunningStatistics]:
         """What was counted since the last call, by "observation" and "reward", as far as kept.
 
         Several pools share their statistics so: each one's are taken and `merged` into common ones,
         which all get. Counts begin at 0.
         """
-        kinds = {
-            "observation": self._wrappers.normalize_observation,
-            "reward": self._wrappers.normalize_reward,
-        }
-        return {kind: self._read(kind, fresh=True) for kind, kept in kinds.items() if kept}
+        return {kind: self._read(kind, fresh=True) for kind in self.normalizes}
 
     def _shape(self, kind: str) -> tuple[int, ...]:
         return (self.single_observation_space.shape or ()) if kind == "observation" else ()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -111,6 +112,21 @@ def test_llms_txt_lists_every_page(site: Path) -> None:
     listed = re.findall(r"\]\((\S+\.html)\): \S", (site / "llms.txt").read_text())
     found = [file.relative_to(site).as_posix() for file in site.rglob("*.html")]
     assert sorted(listed) == sorted(set(found) - {"404.html"})
+
+
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("VecNormalize", "how_to/sb3_normalize.html"),
+        ("EvalCallback", "how_to/sb3_normalize.html"),
+    ],
+)
+def test_the_search_finds_pages_by_the_words_that_people_type(
+    word: str, page: str, site: Path
+) -> None:
+    entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    found = [each["location"] for each in entries if word in each["title"]]
+    assert any(location.startswith(page) for location in found)
 
 
 def test_nothing_names_a_package_index_or_a_folder_of_the_build(site: Path) -> None:

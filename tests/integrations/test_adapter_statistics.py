@@ -32,7 +32,7 @@ def test_torchrl_carries_statistics_in_its_state_dict() -> None:
         assert got.count == want.count
     plain = RolloutsEnv("Pendulum-v1", num_envs=2)
     assert dict(plain.state_dict()) == {}
-    with pytest.raises(RuntimeError, match="observation_statistics.mean"):
+    with pytest.raises(RuntimeError, match=r"observation_statistics\.mean"):
         evaluated.load_state_dict({})
     for env in (trained, evaluated, plain):
         env.close()

@@ -80,6 +80,23 @@ def test_states_can_be_put_back() -> None:
     np.testing.assert_array_equal(expected[3]["scores"], again[3]["scores"])
 
 
+def test_running_statistics_are_part_of_the_state() -> None:
+    options: dict[str, Any] = {"env_name": "Pendulum-v1", "seed": 1, "normalize_observation": True}
+    env = adapter.RolloutsVecEnv("", 2, **options)
+    env.reset()
+    env.step(np.zeros((2, 1), np.float32))
+    state = env.get_env_state()
+    again = adapter.RolloutsVecEnv("", 2, **options)
+    again.reset()
+    again.set_env_state(state)
+    counted = env.env.observation_statistics
+    assert again.env.observation_statistics.count == counted.count > 4
+    np.testing.assert_array_equal(again.env.observation_statistics.mean, counted.mean)
+    # one of before there were any
+    del state["observation_statistics"]
+    again.set_env_state(state)
+
+
 def config(train_dir: Path, epochs: int) -> dict[str, Any]:
     """PPO on CartPole, as in rl_games' own configuration but for the learning rate."""
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`clip_action` is Gymnasium's ClipAction, alone and around RescaleAction, wherever actions come."""
+"""`clip_action` is Gymnasium's ClipAction, alone and around RescaleAction."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ def test_actions_are_clipped_as_gymnasium_clips_them(env_id: str, rescale: Any) 
         return ClipAction(env)
 
     theirs = gymnasium_pool(env_id, NUM_ENVS, "next_step", LIMIT, wrap)
-    given = {"rescale_action": rescale} if rescale is not None else {}
-    with rollouts.make_vec(
-        env_id, NUM_ENVS, seed=SEED, max_episode_steps=LIMIT, num_threads=2, clip_action=True, **given
-    ) as ours:  # fmt: skip
+    given: dict[str, Any] = {"rescale_action": rescale} if rescale is not None else {}
+    spec = rollouts.env_spec(env_id, clip_action=True, **given)
+    assert spec.single_action_space == theirs.single_action_space
+    given |= {"seed": SEED, "max_episode_steps": LIMIT}
+    with rollouts.make_vec(env_id, NUM_ENVS, num_threads=2, clip_action=True, **given) as ours:
         assert ours.single_action_space == theirs.single_action_space
-        assert rollouts.env_spec(env_id, clip_action=True, **given).single_action_space == (
-            ours.single_action_space
-        )
         rng = np.random.default_rng(0)
         np.testing.assert_array_equal(ours.reset()[0], theirs.reset()[0])
         for _ in range(60):

@@ -55,8 +55,8 @@ class Remembering(Net):
 
 def pool(env_id: str, num_threads: int = 2, **wrappers: Any) -> rollouts.VectorEnv:
     options: dict[str, Any] = {**NORMALIZED, **wrappers}
-    return rollouts.make_vec(env_id, NUM_ENVS, seed=SEED, autoreset_mode="same_step",
-                             max_episode_steps=LIMIT, num_threads=num_threads, **options)  # fmt: skip
+    options |= {"seed": SEED, "autoreset_mode": "same_step", "max_episode_steps": LIMIT}
+    return rollouts.make_vec(env_id, NUM_ENVS, num_threads=num_threads, **options)
 
 
 def policy_of(env: Any, network: Any = Net) -> Any:

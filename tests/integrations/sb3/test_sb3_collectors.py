@@ -37,7 +37,7 @@ from stable_baselines3.common.callbacks import (
 )
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecCheckNan, VecNormalize
 
 from rollouts.errors import SpecError
 
@@ -332,7 +332,7 @@ class TestRemote:
     @pytest.mark.parametrize(
         ("env", "settings", "match"),
         [
-            (lambda: VecNormalize(RolloutsVecEnv("CartPole-v1", 4)), {}, "without wrappers"),
+            (lambda: VecCheckNan(RolloutsVecEnv("CartPole-v1", 4)), {}, "without wrappers"),
             (lambda: RolloutsVecEnv("CartPole-v1", 3), {}, "multiple of"),
             (lambda: RolloutsVecEnv("Pendulum-v1", 4), {"use_sde": True}, "use_sde"),
             (lambda: RolloutsVecEnv("CartPole-v1", 2, gravity=[1.0, 2.0]), {}, "differ"),
