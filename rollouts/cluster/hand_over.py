@@ -17,6 +17,7 @@ from rollouts.cluster.ray_session import (
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.errors import LearnerError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
+from rollouts.support.same_release import make_check
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -58,6 +59,37 @@ def wait_until_told(learner: Any, timeout_s: float | None) -> None:
         ) from None
     except ray.exceptions.RayActorError as error:
         raise _has_died(learner, error) from error
+
+
+# actors whose rollouts is ours
+_of_our_release: set[Any] = set()
+
+
+def check_release(learner: Any, timeout_s: float | None) -> None:
+    """Waits until a learner's actor has compared its rollouts with ours; once for each actor.
+
+    Raises:
+      TimeoutError: It did not answer in time.
+      LearnerError: It has another release, or has died.
+    """
+    if learner._actor_id in _of_our_release:
+        return
+    check = make_check()
+    with connected():
+        # the lambda is sent as code, as nothing of ours may be read there yet
+        ref = learner.__ray_call__.remote(lambda _: check())
+    try:
+        refusal = ray.get(ref, timeout=timeout_s)
+    except ray.exceptions.GetTimeoutError:
+        raise TimeoutError(
+            f"the learner's actor {learner!r} did not answer within {timeout_s:g} s: it answers "
+            "after the calls that it was given before"
+        ) from None
+    except ray.exceptions.RayActorError as error:
+        raise _has_died(learner, error) from error
+    if refusal is not None:
+        raise LearnerError(f"the learner's actor {learner!r}: {refusal}")
+    _of_our_release.add(learner._actor_id)
 
 
 class Transfer:

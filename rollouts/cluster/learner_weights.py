@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pickle
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import ONLY, PlansOf, Snapshot, WeightStore
 from rollouts.errors import ClosedError, EngineError, LearnerError, SpecError
+from rollouts.support.same_release import make_check
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -90,6 +92,8 @@ class LearnerWeights:
         # that may keep something, and who gave each policy's newest weights
         self._learners: dict[Any, Any] = {}
         self._givers: dict[str, Any] = {}
+        # learners whose rollouts is ours
+        self._of_our_release: set[Any] = set()
         self._is_in_take = threading.Lock()
 
     @property
@@ -117,6 +121,7 @@ class LearnerWeights:
                 for policy, learner in learners.items()
             ]
             taken = self._wait(calls, end, timeout_s)
+            self._of_our_release |= {call.learner._actor_id for call in calls}
             snapshots: dict[str, Snapshot] = {}
             for call, own in zip(calls, taken, strict=True):
                 snapshots |= self._snapshots(call, own, end)
@@ -159,7 +164,10 @@ class LearnerWeights:
         )
         with connected():
             call = learner.__ray_call__.options(num_returns=1 + num_results)
-            taken, *arrays = call.remote(weight_snapshot.take, order)
+            if learner._actor_id in self._of_our_release:
+                taken, *arrays = call.remote(weight_snapshot.take, order)
+            else:
+                taken, *arrays = call.remote(_make_first_take(), pickle.dumps(order))
         return _Call(learner, method, way, taken, arrays)
 
     def _snapshots(
@@ -309,6 +317,23 @@ def _check_source(learner: Any, method: str, what: str) -> None:
             f"{learner!r} has no method {method!r}, expected one without arguments that returns "
             "what publish_weights() takes"
         )
+
+
+def _make_first_take() -> Callable[[Any, bytes], Any]:
+    """Makes what `weight_snapshot.take` is called by first, local so that it is sent as code."""
+    check = make_check()
+
+    def take(learner: Any, order: bytes) -> Any:
+        import pickle
+
+        refusal = check()
+        if refusal is not None:
+            raise RuntimeError(refusal)
+        from rollouts.cluster import weight_snapshot
+
+        return weight_snapshot.take(learner, pickle.loads(order))
+
+    return take
 
 
 def _source(learner: Any, method: str) -> object:

@@ -19,6 +19,7 @@ import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.direct_transports import need_not_tell
+from rollouts.cluster.futures import as_future
 from rollouts.cluster.ray_address import check_address
 from rollouts.cluster.weight_sender import Sender
 from rollouts.distributed.weights import WeightOffer
@@ -26,6 +27,7 @@ from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig,
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError, WorkerError
 from rollouts.learner.fragment import FragmentInfo
+from rollouts.support.same_release import make_check
 from rollouts.support.tensor_store import make_tensor_store
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ class RaySession:
             pickled = ray.cloudpickle.dumps(config)
             with connected():
                 actor = actor_class.options(**self.place(config.worker_id))
-                started = actor.remote(sys_path, recipe, pickled)
+                started = actor.remote(sys_path, make_check(), recipe, pickled)
                 if has_transport:
                     need_not_tell(started)
                 if transport is None:
@@ -185,8 +187,7 @@ class ActorHandle:
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
         with connected():
-            future: Future[WorkerInfo | WorkerFailure] = self._actor.start.remote().future()
-            return future
+            return as_future(self._actor.start.remote(), convert=_started)
 
     def collect(
         self, offer: WeightOffer
@@ -232,18 +233,23 @@ def _make_host_class(has_transport: bool) -> type:
     """
 
     class RolloutWorkerHost:
-        def __init__(self, sys_path: list[str], recipe: bytes, config: bytes) -> None:
+        def __init__(self, sys_path: list[str], check: Any, recipe: bytes, config: bytes) -> None:
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe, self._config = recipe, config
             self._worker: Any = None
-            if has_transport:
+            self._refusal = check()
+            if has_transport and self._refusal is None:
                 from rollouts.cluster.direct_transports import make_ready
 
                 make_ready()
 
         def start(self) -> Any:
+            # nothing of the driver's is read, and nothing of ours is sent
+            if self._refusal is not None:
+                return self._refusal
+
             from rollouts.distributed.worker import build_worker
             from rollouts.distributed.worker_failure import guarded
 
@@ -274,6 +280,13 @@ def _make_host_class(has_transport: bool) -> type:
             return self._info
 
     return RolloutWorkerHost
+
+
+def _started(answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
+    """Reads a worker's first answer: a sentence comes from one of another release."""
+    if isinstance(answer, str):
+        return WorkerFailure(message=answer, traceback=answer)
+    return answer
 
 
 def check_connected() -> None:
