@@ -13,7 +13,7 @@ from typing import Any
 
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.direct_transports import ray_transport
-from rollouts.cluster.hand_over import Transfer, check_learner, check_release, wait_until_told
+from rollouts.cluster.hand_over import Transfer, check_learner, check_release
 from rollouts.cluster.inference import InferenceServer
 from rollouts.cluster.learner_weights import LearnerWeights, read_learners
 from rollouts.cluster.ray_session import RaySession, check_connected
@@ -114,9 +114,8 @@ class RayRunner(Supervisor):
         check_learner(learner, self._tensor_transport)
         end = None if timeout_s is None else time.monotonic() + timeout_s
         check_release(learner, timeout_s)
-        if self._tensor_transport != "object_store":
-            wait_until_told(learner, _left(end))
-        timeout_s = _left(end)
+        if end is not None:
+            timeout_s = max(0.0, end - time.monotonic())
         # of a GPU's tensors that another process still owns
         copies = self._tensor_transport == "cuda_ipc"
         with self.told_of_workers(timeout_s):
@@ -135,10 +134,6 @@ class RayRunner(Supervisor):
         if self._server is not None:
             self._server.close()
         self._session.close()
-
-
-def _left(end: float | None) -> float | None:
-    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _shared_spec(config: WorkerConfig, max_workers: int) -> PolicySpec:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
-from rollouts.cluster.direct_transports import need_not_tell
 from rollouts.cluster.futures import as_future
 from rollouts.cluster.ray_address import check_address
 from rollouts.cluster.weight_sender import Sender
@@ -27,8 +26,14 @@ from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig,
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError, WorkerError
 from rollouts.learner.fragment import FragmentInfo
+from rollouts.support.ray_private import (
+    calling,
+    is_head_here,
+    loopback_only,
+    make_tensor_store,
+    shutdown_lock,
+)
 from rollouts.support.same_release import make_check
-from rollouts.support.tensor_store import make_tensor_store
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -118,7 +123,7 @@ class RaySession:
         if has_transport:
             options["enable_tensor_transport"] = True
         actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class(has_transport)
+            _make_host_class((transport,) if transport else (), has_transport)
         )
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
@@ -130,8 +135,6 @@ class RaySession:
             with connected():
                 actor = actor_class.options(**self.place(config.worker_id))
                 started = actor.remote(sys_path, make_check(), recipe, pickled)
-                if has_transport:
-                    need_not_tell(started)
                 if transport is None:
                     return ActorHandle(started)
                 return DirectHandle(started, transport)
@@ -156,13 +159,32 @@ class RaySession:
 class RemotePayload:
     """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`.
 
-    Or, if `in_worker`, tensors in the worker that made them.
+    Or tensors in the worker that made them.
     """
 
-    def __init__(self, ref: Any, *, in_worker: bool = False) -> None:
-        self.ref = ref
+    def __init__(self, ref: Any, worker: Any = None) -> None:
+        """Refers to them.
+
+        Args:
+          ref: What Ray calls them.
+          worker: The actor that has them, if they are tensors that did not leave it.
+        """
+        self.ref, self._worker = ref, worker
         # in this process there is no other end of a direct transport
-        self._options = {"_use_object_store": True} if in_worker else {}
+        self._options = {} if worker is None else {"_use_object_store": True}
+
+    def has_holder(self, timeout_s: float) -> bool:
+        """Tells whether the worker that has the tensors answers in time, that is, has them yet."""
+        if self._worker is None:
+            return False
+        with connected():
+            call = calling(self._worker, beside_its_calls=True)
+            answer = call.remote(lambda _: None)
+        try:
+            ray.get(answer, timeout=timeout_s)
+        except ray.exceptions.RayError:
+            return False
+        return True
 
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays; see `FragmentHandle.fetch`."""
@@ -221,11 +243,13 @@ class DirectHandle(ActorHandle):
             collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
             ref = collect.remote(offer)
             # calls run in order: when this one ends, the tensors are there
-            return self._actor.last_info.remote().future(), RemotePayload(ref, in_worker=True)
+            return self._actor.last_info.remote().future(), RemotePayload(ref, self._actor)
 
 
-def _make_host_class(has_transport: bool) -> type:
+def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
     """Makes the actor class around RolloutWorker; of actors that have direct transports, or not.
+
+    Without those that are `needed` a worker refuses.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
     puts the driver's working directory first on a worker's sys.path, and a source tree lying there
@@ -243,7 +267,7 @@ def _make_host_class(has_transport: bool) -> type:
             if has_transport and self._refusal is None:
                 from rollouts.cluster.direct_transports import make_ready
 
-                make_ready()
+                self._refusal = make_ready(needed)
 
         def start(self) -> Any:
             # nothing of the driver's is read, and nothing of ours is sent
@@ -303,9 +327,7 @@ def connected() -> Iterator[None]:
     workers that a shutdown ends are what we would replace at that moment. So the look and the call
     are one step, by the lock that Ray's own init and shutdown take. Nothing in here may wait long.
     """
-    # not in all releases
-    lock = getattr(ray._private.worker, "_connect_or_shutdown_lock", contextlib.nullcontext())
-    with lock:
+    with shutdown_lock():
         check_connected()
         yield
 
@@ -340,8 +362,7 @@ def _check_resources(bundles: Bundles, num_cpus: float, inference_num_gpus: floa
         "enough"
     )
     # a Ray that this process started stays as it is; a cluster may grow
-    node = ray._private.worker._global_node
-    if node is not None and node.head:
+    if is_head_here():
         raise SpecError(message)
     _log.warning(message)
 
@@ -352,24 +373,15 @@ def _start_ray(num_cpus: int) -> None:
     # the log monitor would list the session's files ten times a second, for drivers that show
     # logs; this one does not, and with these numbers the monitor never lists them
     quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
-    # the switch that Ray uses on Windows and macOS to stay on loopback; its processes read the
-    # variable, and this process the constant, which may have been imported long ago
-    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    constants = ray._private.ray_constants
-    was_enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
-    with _environment(quiet | loopback):
-        constants.ENABLE_RAY_CLUSTER = False
-        try:
-            ray.init(
-                "local",
-                num_cpus=num_cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _node_ip_address="127.0.0.1",
-            )
-        finally:
-            constants.ENABLE_RAY_CLUSTER = was_enabled
+    with loopback_only() as loopback, _environment(quiet | loopback):
+        ray.init(
+            "local",
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+        )
 
 
 @contextlib.contextmanager
