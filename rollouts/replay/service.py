@@ -287,7 +287,8 @@ class ReplayService(SampledReplay):
                           node that held the arrays died), "refused" (it does not fit, which is
                           raised), "duplicate" (never seen yet). lost_with_shards is the part of
                           inserted that died with a shard
-        "items_lost"      that died with a shard, in all tables
+        "items_lost"      that died with a shard and did not come back from the last checkpoint,
+                          in all tables; older ones that come back in their place do not count
         "episodes_cut", "memory", "policy_version"  as ReplayBuffer
         "clients"         items by table: "admitted" of clients' batches, part of "samples", and
                           "delivered" of these, as clients say with their next call. The rest is on

@@ -281,7 +281,10 @@ class Driver:
             "occupancy": admission.size / max_size,
             "inserts": admission.inserts,
             "samples": admission.samples,
-            "deletes": sum(shard.table(name).deletes for shard in self._shards.shards),
+            "deletes": sum(
+                shard.table(name).deletes + shard.loss.deletes.get(name, 0)
+                for shard in self._shards.shards
+            ),
             "samples_per_insert": admission.samples / max(1, admission.inserts),
             "insert_wait_s": self._insert_wait_s[name],
             "sample_wait_s": self._sample_wait_s[name],

@@ -52,18 +52,35 @@ class Add:
 
 @dataclass(slots=True, eq=False)
 class Loss:
-    """What a shard inserted and lost with its process: env-steps, and by table inserts, items."""
+    """What died with a shard's processes, and what they had counted since their checkpoints.
+
+    Attributes:
+      env_steps, episodes_cut  Of what was inserted.
+      inserts, deletes  By table.
+      items  By table: those that were there and did not come back.
+    """
 
     env_steps: int = 0
     inserts: dict[str, int] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
+    deletes: dict[str, int] = field(default_factory=dict)
+    episodes_cut: int = 0
 
-    def add(self, report: ShardReport, sign: int = 1) -> None:
-        """Counts all that a shard had (sign 1) or got back (-1)."""
-        self.env_steps += sign * report.env_steps
-        for name, table in report.tables.items():
-            self.inserts[name] = self.inserts.get(name, 0) + sign * table.inserts
-            self.items[name] = self.items.get(name, 0) + sign * table.size
+    def add(self, had: ShardReport, back: ShardReport) -> None:
+        """Counts what a shard had and does not get back from its checkpoint.
+
+        An item that was inserted after the checkpoint is lost, whatever number comes back: a full
+        table has as many items as before, and they are older.
+        """
+        self.env_steps += had.env_steps - back.env_steps
+        self.episodes_cut += had.episodes_cut - back.episodes_cut
+        for name, table in had.tables.items():
+            saved = back.tables.get(name, _NO_ITEMS)
+            inserts = table.inserts - saved.inserts
+            lost = max(0, min(table.size, inserts))
+            self.inserts[name] = self.inserts.get(name, 0) + inserts
+            self.items[name] = self.items.get(name, 0) + lost
+            self.deletes[name] = self.deletes.get(name, 0) + table.deletes - saved.deletes
 
 
 @dataclass(slots=True, eq=False)
@@ -262,7 +279,7 @@ class ShardSet:
                 "lost_with_shards": sum(s.loss.env_steps for s in self.shards),
             },
             "items_lost": sum(sum(s.loss.items.values()) for s in self.shards),
-            "episodes_cut": sum(s.report.episodes_cut for s in self.shards),
+            "episodes_cut": sum(s.report.episodes_cut + s.loss.episodes_cut for s in self.shards),
             "memory": {name: sum(getattr(s.report, name) for s in self.shards) for name in memory},
             "shard_restarts": sum(s.restarts for s in self.shards),
             "shards": [_describe(shard) for shard in self.shards],
@@ -305,7 +322,7 @@ class ShardSet:
             self._finish_add(shard)
         self._check_may_restart(shard)
         mark = None if self.checkpoint is None else self.checkpoint.shards[shard.shard_id]
-        shard.loss.add(shard.report)
+        shard.loss.add(shard.report, ShardReport() if mark is None else mark.report)
         shard.handle = self._launch(shard.shard_id)
         shard.incarnation += 1
         shard.restarts += 1
@@ -339,7 +356,6 @@ class ShardSet:
         shard.handle.call("load", self.checkpoint.path_of(mark), mark.mean_mass)
         shard.loading = self.watched(shard.handle.call("finish_load", True))
         shard.report = replace(mark.report, number=0)
-        shard.loss.add(mark.report, -1)
 
     def _finish_loading(self, shard: Shard) -> None:
         """Takes over what a shard says that it has now; less than expected is lost."""
@@ -351,7 +367,7 @@ class ShardSet:
             self.lose(shard, shard.incarnation, error)
         elif loading.result().env_steps != shard.report.env_steps:
             _log.warning("shard %d could not read its checkpoint: it is empty", shard.shard_id)
-            shard.loss.add(shard.report)
+            shard.loss.add(shard.report, loading.result())
             shard.report = loading.result()
 
     def _count(self) -> None:
