@@ -69,9 +69,14 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
 
         Raises:
           ValueError: The config is not multi-agent.
-          SpecError: Environments with one agent, an unknown module, another autoreset mode than
-            next-step, or spaces of an agent and its module that differ.
+          SpecError: An output is to be recorded, environments with one agent, an unknown module,
+            another autoreset mode than next-step, or spaces of an agent and its module that differ.
         """
+        if config.output:
+            raise SpecError(
+                f"config.offline_data(output={config.output!r}) with several agents, which RLlib "
+                "cannot record: leave output out"
+            )
         self.slow_reason = ""
         self._module_reason = ""
         self._creator: EnvCreator | None = None

@@ -62,6 +62,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         not take its place; None for 1 unless the module is large: `rollouts.machine.torch_threads`.
     """
 
+    records = False  # whether it writes what it samples, as `config.offline_data(output=)` asks
     rollout_engine: Engine = "auto"
     num_torch_threads: int | None = None
 
@@ -72,13 +73,18 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         """As SingleAgentEnvRunner.
 
         Raises:
-          SpecError: A multi-agent config, another autoreset mode than next-step, or spaces of
-            module and environment that differ.
+          SpecError: A multi-agent config, another autoreset mode than next-step, spaces of module
+            and environment that differ, or an output that RolloutsOfflineEnvRunner writes.
         """
         if config.is_multi_agent:
             raise SpecError(
                 "RolloutsEnvRunner samples single agents only, got a multi-agent config: use "
                 "RolloutsMultiAgentEnvRunner, or leave env_runner_cls out for RLlib's own"
+            )
+        if config.output and not self.records:
+            raise SpecError(
+                f"config.offline_data(output={config.output!r}) with {type(self).__name__}, which "
+                "records nothing: use env_runner_cls=rllib.RolloutsOfflineEnvRunner"
             )
         self.slow_reason = ""
         self._module_reason = ""
