@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +18,16 @@ import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.futures import as_future
-from rollouts.cluster.ray_address import check_address
+from rollouts.cluster.room import check_cpus, check_gpus
+from rollouts.cluster.shared_ray import SharedRay, enter
 from rollouts.cluster.weight_sender import Sender
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
 from rollouts.distributed.worker_failure import WorkerFailure
-from rollouts.errors import SpecError, WorkerError
+from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.support.ray_private import (
     calling,
-    is_head_here,
-    loopback_only,
     make_tensor_store,
     shutdown_lock,
 )
@@ -53,8 +51,8 @@ _MIN_FETCH_S = 0.01
 class RaySession:
     """Ray, started or joined by this process, or already there.
 
-    What the session started or joined it leaves in `close`; a Ray that was already initialised is
-    used as it is and left running.
+    A Ray that sessions started or joined is left when the last of them is closed; one that somebody
+    else initialised is used as it is and left running.
     """
 
     def __init__(
@@ -77,23 +75,21 @@ class RaySession:
           inference_num_gpus: GPUs of the inference server.
           timeout_s: Seconds that the cluster may take to answer.
         Raises:
-          SpecError: there is no cluster at the address, or too few GPUs in a Ray that cannot grow.
+          SpecError: there is no cluster at the address, too few GPUs in a Ray that cannot grow, or
+            other sessions of this process have the CPUs of a Ray that was started for them.
         """
         self._bundles = bundles
         self._group: PlacementGroup | None = None
+        self._num_cpus = 0.0  # that were asked for
         num_cpus = bundles.num_cpus * bundles.count + extra_cpus
-        self._is_owner = not ray.is_initialized()
-        address = address or os.environ.get("RAY_ADDRESS", "local")
-        if not self._is_owner:
-            _log.info("using the Ray that this process is connected to")
-        elif address == "local":
-            _start_ray(math.ceil(num_cpus))
-        else:
-            _join_ray(address, timeout_s)
+        self._ray: SharedRay | None = enter(address, num_cpus, min(timeout_s, _JOIN_TIMEOUT_S))
         # before any thread of a coordinator's
         make_tensor_store()
         try:
-            _check_resources(bundles, num_cpus, inference_num_gpus)
+            check_cpus(bundles, extra_cpus, self._ray)
+            check_gpus(bundles, inference_num_gpus)
+            self._ray.ask(num_cpus)
+            self._num_cpus = num_cpus
             if bundles.strategy is not None:
                 self._group = PlacementGroup(bundles)
         except BaseException:
@@ -151,9 +147,10 @@ class RaySession:
             with contextlib.suppress(Exception):
                 self._group.remove()
         self._group = None
-        if self._is_owner and ray.is_initialized():
-            ray.shutdown()
-        self._is_owner = False
+        shared, self._ray = self._ray, None
+        if shared is not None:
+            shared.ask(-self._num_cpus)
+            shared.leave()
 
 
 class RemotePayload:
@@ -330,67 +327,3 @@ def connected() -> Iterator[None]:
     with shutdown_lock():
         check_connected()
         yield
-
-
-def _join_ray(address: str, timeout_s: float) -> None:
-    check_address(address, min(timeout_s, _JOIN_TIMEOUT_S))
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
-
-
-def _check_resources(bundles: Bundles, num_cpus: float, inference_num_gpus: float) -> None:
-    """Warns of CPUs that are missing; raises SpecError where GPUs can never be there.
-
-    These are those of the inference server and of one worker, without which nothing is collected.
-    """
-    there = ray.cluster_resources()
-    if there.get("CPU", 0.0) < num_cpus:
-        _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, there.get("CPU", 0))
-    num_gpus = there.get("GPU", 0.0)
-    if bundles.num_gpus + inference_num_gpus <= num_gpus:
-        return
-    asked = {"inference.num_gpus": inference_num_gpus, "placement.num_gpus": bundles.num_gpus}
-    asked = {name: value for name, value in asked.items() if value}
-    nobody = "inference server" if inference_num_gpus > num_gpus else "worker"
-    message = (
-        f"{' and '.join(f'{name} is {value:g}' for name, value in asked.items())}, and the Ray "
-        f"cluster has {num_gpus:g} GPUs on {len(ray.nodes())} node(s), so that no {nobody} can "
-        f"start: leave {' or '.join(asked)} out, or give a ray_address whose cluster has GPUs "
-        "enough"
-    )
-    # a Ray that this process started stays as it is; a cluster may grow
-    if is_head_here():
-        raise SpecError(message)
-    _log.warning(message)
-
-
-def _start_ray(num_cpus: int) -> None:
-    """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
-    # the log monitor would list the session's files ten times a second, for drivers that show
-    # logs; this one does not, and with these numbers the monitor never lists them
-    quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
-    with loopback_only() as loopback, _environment(quiet | loopback):
-        ray.init(
-            "local",
-            num_cpus=num_cpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-        )
-
-
-@contextlib.contextmanager
-def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Sets the variables that are not set, for the processes started inside."""
-    added = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
