@@ -177,6 +177,8 @@ class ReplayService(SampledReplay):
           TimeoutError: Not admitted or not there within timeout_s.
           SpecError: A batch so large that it might never be admitted.
           WorkerError: No worker is left and too little is there, or a shard died too often.
+          ProtocolError: Without timeout_s, where no weights were published yet: workers wait for
+            them, and most often this thread is the one that publishes.
           ClosedError: The service was closed, or the coordinator was and too little is there.
         """
         batch = self._driver.sample(

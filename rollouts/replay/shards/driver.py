@@ -95,6 +95,7 @@ class Driver:
         )
         self._failure: Exception | None = None
         self._end: Exception | None = None  # why nothing is inserted at present
+        self._unfed: Exception | None = None  # as no weights were published yet
         self._unclaimed: deque[Request] = deque()  # of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
@@ -299,10 +300,13 @@ class Driver:
                 self._wait_for_room()
                 try:
                     self._take_fragment(_LOOK_S)
-                    self._end = None
+                    self._end = self._unfed = None
                 except TimeoutError:
+                    self._unfed = None
                     continue
-                except ProtocolError:  # no weights yet
+                except ProtocolError as error:  # no weights yet
+                    self._unfed = error
+                    self.signal.wake()
                     self._stopping.wait(_RETRY_S)
                 except WorkerError as error:  # no worker is left, but they may be scaled up again
                     self._end = error
@@ -365,6 +369,8 @@ class Driver:
                 if result is not None:
                     return result
                 end = self._end if wants_items() and self._shards.is_idle else None
+                if end is None and deadline is None and wants_items() and self._shards.is_idle:
+                    end = self._unfed
                 must_collect = self._collects_here and wants_items() and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)
