@@ -35,7 +35,7 @@ from .agent_actions import AgentActions, AgentCheck, in_eval_mode
 from .agent_segments import AgentSegments, AgentsEnded
 from .agents_env import AgentDictsEnv, AgentsEnv
 from .env import EnvCreator, context_of, creator_of
-from .plain import config_reason, connector_reason
+from .plain import config_reason, connector_reason, refuse_output
 
 
 class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
@@ -72,11 +72,7 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
           SpecError: An output is to be recorded, environments with one agent, an unknown module,
             another autoreset mode than next-step, or spaces of an agent and its module that differ.
         """
-        if config.output:
-            raise SpecError(
-                f"config.offline_data(output={config.output!r}) with several agents, which RLlib "
-                "cannot record: leave output out"
-            )
+        refuse_output(config)
         self.slow_reason = ""
         self._module_reason = ""
         self._creator: EnvCreator | None = None

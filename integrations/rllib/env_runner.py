@@ -30,7 +30,7 @@ from .engine import ModuleEngine
 from .env import BatchSteps, EnvCreator, context_of, creator_of, require_next_step
 from .inference_threads import InferenceThreads, can_split
 from .native import NativeActor
-from .plain import changes_obs, config_reason, connector_reason
+from .plain import changes_obs, config_reason, connector_reason, refuse_output
 from .segment import Block, Ended, Segment
 
 Array = NDArray[Any]
@@ -81,11 +81,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
                 "RolloutsEnvRunner samples single agents only, got a multi-agent config: use "
                 "RolloutsMultiAgentEnvRunner, or leave env_runner_cls out for RLlib's own"
             )
-        if config.output and not self.records:
-            raise SpecError(
-                f"config.offline_data(output={config.output!r}) with {type(self).__name__}, which "
-                "records nothing: use env_runner_cls=rllib.RolloutsOfflineEnvRunner"
-            )
+        if not self.records:
+            refuse_output(config)
         self.slow_reason = ""
         self._module_reason = ""
         self._engine = ModuleEngine(self.rollout_engine, kwargs.get("worker_index") or 0)

@@ -165,6 +165,7 @@ class RolloutsEnv(EnvBase):
             self._obs = self._obs.copy()
             self._obs[rows] = obs
         if ended.any():
+            assert batch.final_obs is not None
             obs = np.where(ended.reshape(-1, *[1] * (obs.ndim - 1)), batch.final_obs, obs)
             self._ended[rows] = ended
         masks = {}

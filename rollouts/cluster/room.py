@@ -83,7 +83,7 @@ def _free_cpus(needed: float, there: float, shared: SharedRay) -> float:
     unasked = there - shared.asked_cpus
     end = time.monotonic() + _FREED_S
     while True:
-        free = min(unasked, ray.available_resources().get("CPU", 0.0))
+        free: float = min(unasked, ray.available_resources().get("CPU", 0.0))
         if needed <= free or needed > unasked or time.monotonic() > end:
             return free
         threading.Event().wait(_LOOK_S)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip(
@@ -43,7 +44,15 @@ def test_steps_are_recorded_in_bulk(rllib_ray: None, tmp_path: Path) -> None:
     runner.stop()
     rows = read(tmp_path)
     assert len(rows) == sum(map(len, sampled)) == 80
-    written = [(r["obs"], r["actions"], r["rewards"], r["new_obs"]) for r in rows]
+    written = [
+        (
+            np.asarray(row["obs"]).tolist(),
+            row["actions"],
+            row["rewards"],
+            np.asarray(row["new_obs"]).tolist(),
+        )
+        for row in rows
+    ]
     seen = [
         (
             e.get_observations(t).tolist(),

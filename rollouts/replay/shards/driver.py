@@ -282,10 +282,7 @@ class Driver:
             "occupancy": admission.size / max_size,
             "inserts": admission.inserts,
             "samples": admission.samples,
-            "deletes": sum(
-                shard.table(name).deletes + shard.loss.deletes.get(name, 0)
-                for shard in self._shards.shards
-            ),
+            "deletes": sum(shard.deletes(name) for shard in self._shards.shards),
             "samples_per_insert": admission.samples / max(1, admission.inserts),
             "insert_wait_s": self._insert_wait_s[name],
             "sample_wait_s": self._sample_wait_s[name],
@@ -303,10 +300,8 @@ class Driver:
                     self._end = self._unfed = None
                 except TimeoutError:
                     self._unfed = None
-                    continue
                 except ProtocolError as error:  # no weights yet
                     self._unfed = error
-                    self.signal.wake()
                     self._stopping.wait(_RETRY_S)
                 except WorkerError as error:  # no worker is left, but they may be scaled up again
                     self._end = error
@@ -368,10 +363,10 @@ class Driver:
                 result = attempt()
                 if result is not None:
                     return result
-                end = self._end if wants_items() and self._shards.is_idle else None
-                if end is None and deadline is None and wants_items() and self._shards.is_idle:
-                    end = self._unfed
-                must_collect = self._collects_here and wants_items() and self._shards.has_room
+                wants = wants_items()
+                end = self._end or (self._unfed if deadline is None else None)
+                end = end if wants and self._shards.is_idle else None
+                must_collect = self._collects_here and wants and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())

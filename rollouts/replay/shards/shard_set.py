@@ -19,6 +19,7 @@ from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.joining import share_out
+from rollouts.replay.shards.loss import NO_ITEMS, Loss
 from rollouts.replay.shards.shard import (
     EndedEpisodes,
     FragmentLostError,
@@ -38,7 +39,6 @@ Array = NDArray[Any]
 _MOST_EPISODE_REPORTS = 4096
 _RESTART_WINDOW_S = 600.0
 _FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
-_NO_ITEMS = TableReport()
 
 
 @dataclass(slots=True, eq=False)
@@ -48,39 +48,6 @@ class Add:
     info: FragmentInfo
     payload: Any
     future: Future[ShardReport]
-
-
-@dataclass(slots=True, eq=False)
-class Loss:
-    """What died with a shard's processes, and what they had counted since their checkpoints.
-
-    Attributes:
-      env_steps, episodes_cut  Of what was inserted.
-      inserts, deletes  By table.
-      items  By table: those that were there and did not come back.
-    """
-
-    env_steps: int = 0
-    inserts: dict[str, int] = field(default_factory=dict)
-    items: dict[str, int] = field(default_factory=dict)
-    deletes: dict[str, int] = field(default_factory=dict)
-    episodes_cut: int = 0
-
-    def add(self, had: ShardReport, back: ShardReport) -> None:
-        """Counts what a shard had and does not get back from its checkpoint.
-
-        An item that was inserted after the checkpoint is lost, whatever number comes back: a full
-        table has as many items as before, and they are older.
-        """
-        self.env_steps += had.env_steps - back.env_steps
-        self.episodes_cut += had.episodes_cut - back.episodes_cut
-        for name, table in had.tables.items():
-            saved = back.tables.get(name, _NO_ITEMS)
-            inserts = table.inserts - saved.inserts
-            lost = max(0, min(table.size, inserts))
-            self.inserts[name] = self.inserts.get(name, 0) + inserts
-            self.items[name] = self.items.get(name, 0) + lost
-            self.deletes[name] = self.deletes.get(name, 0) + table.deletes - saved.deletes
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +67,11 @@ class Shard:
 
     def table(self, name: str) -> TableReport:
         """Returns what is known of a table."""
-        return self.report.tables.get(name, _NO_ITEMS)
+        return self.report.tables.get(name, NO_ITEMS)
+
+    def deletes(self, name: str) -> int:
+        """Returns how many items of a table were removed, in all incarnations."""
+        return self.table(name).deletes + self.loss.deletes.get(name, 0)
 
 
 class ShardSet:
@@ -166,7 +137,7 @@ class ShardSet:
         Returns:
           (shard, items, share of all draws) of each that gets some.
         """
-        reports = [_NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
+        reports = [NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
         mass = np.array([report.mass for report in reports])
         if not mass.any():
             mass = np.array([float(report.size) for report in reports])
