@@ -45,12 +45,13 @@ def ray_session() -> Iterator[Any]:
     pytest.importorskip("ray")
     from small_cluster import started
 
-    from rollouts.cluster.bundles import Bundles
-    from rollouts.cluster.ray_session import RaySession
+    from rollouts.cluster.shared_ray import enter
+    from rollouts.support.ray_private import make_tensor_store
 
-    session = started(lambda: RaySession(None, Bundles(num_cpus=1, count=3)))
-    yield session
-    session.close()
+    shared = started(lambda: enter(None, num_cpus=3, timeout_s=10.0))
+    make_tensor_store()
+    yield shared
+    shared.leave()
 
 
 # Where several processes share the files, these folders' come first: they have the long ones, and

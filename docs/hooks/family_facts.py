@@ -33,6 +33,9 @@ class Facts:
     drawn: str = ""
 
 
+# header -> what its environments are called, where that is no plain word
+CALLED = {"minigrid": "MiniGrid", "babyai": "BabyAI", "vizdoom": "ViZDoom"}
+
 FACTS = {
     "classic": Facts(
         "Classic control",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from family_facts import FACTS, Facts
+from family_facts import CALLED, FACTS, Facts
 
 import rollouts
 from rollouts import _native
@@ -115,7 +115,9 @@ def _by_header(specs: Sequence[EnvSpec]) -> dict[str, list[EnvSpec]]:
 def _of_header(header: str, specs: Sequence[EnvSpec]) -> Iterator[str]:
     ids = [spec.id for spec in specs]
     shown = ", ".join(f"`{one}`" for one in ids[:6])
-    title = ", ".join(ids) if len(ids) <= 2 else Path(header).stem.replace("_", " ").capitalize()
+    stem = Path(header).stem
+    called = CALLED.get(stem) or stem.replace("_", " ").capitalize()
+    title = ", ".join(ids) if len(ids) <= 2 else called
     yield f"### {title}"
     if len(ids) > 2:
         yield f"Of {shown}{f' and {len(ids) - 6} more' if len(ids) > 6 else ''}."

@@ -23,6 +23,10 @@ What to change, the weakest and the strongest:
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"
 
+    # what it samples is written, as RLlib's own runner does it
+    config.env_runners(env_runner_cls=rllib.RolloutsOfflineEnvRunner)
+    config.offline_data(output="/tmp/cartpole", output_write_episodes=False)
+
     # observations of "action_mask" and "observations", for modules that mask their logits
     config.environment(rllib.register("MyEnv-v0", action_masks=True))
 
@@ -65,6 +69,8 @@ environment for RLlib's own runner is
 `ParallelPettingZooEnv(rollouts.integrations.pettingzoo.parallel_env(id))`.
 """
 
+from typing import Any
+
 from ..shared.missing import needs
 
 try:
@@ -81,7 +87,17 @@ __all__ = [
     "EnvCreator",
     "RolloutsEnvRunner",
     "RolloutsMultiAgentEnvRunner",
+    "RolloutsOfflineEnvRunner",
     "RolloutsVectorEnv",
     "image_module",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # brings ray.data, for which nobody else should wait
+    if name == "RolloutsOfflineEnvRunner":
+        from .offline import RolloutsOfflineEnvRunner
+
+        return RolloutsOfflineEnvRunner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -256,6 +256,10 @@ class AgentSegments:
             times[agent] = buffer
             if ended is not None:
                 left[agent] = ended
+        chunks = episode.agent_episodes.values()
+        if chunks:
+            episode._start_time = min(chunk._start_time for chunk in chunks)
+            episode._last_step_time = max(chunk._last_step_time for chunk in chunks)
         episode.env_t_started, episode.env_t = before, before + end - begin
         episode._len_lookback_buffers = lookback
         return left

@@ -35,7 +35,7 @@ from .agent_actions import AgentActions, AgentCheck, in_eval_mode
 from .agent_segments import AgentSegments, AgentsEnded
 from .agents_env import AgentDictsEnv, AgentsEnv
 from .env import EnvCreator, context_of, creator_of
-from .plain import config_reason, connector_reason
+from .plain import config_reason, connector_reason, refuse_output
 
 
 class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
@@ -69,9 +69,10 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
 
         Raises:
           ValueError: The config is not multi-agent.
-          SpecError: Environments with one agent, an unknown module, another autoreset mode than
-            next-step, or spaces of an agent and its module that differ.
+          SpecError: An output is to be recorded, environments with one agent, an unknown module,
+            another autoreset mode than next-step, or spaces of an agent and its module that differ.
         """
+        refuse_output(config)
         self.slow_reason = ""
         self._module_reason = ""
         self._creator: EnvCreator | None = None

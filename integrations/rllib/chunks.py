@@ -20,6 +20,7 @@ Array = NDArray[Any]
 _OWN = (
     *("id_", "observations", "infos", "actions", "rewards", "extra_model_outputs"),
     *("is_terminated", "is_truncated", "t_started", "t", "_custom_data"),
+    *("_start_time", "_last_step_time"),
 )
 
 
@@ -57,6 +58,8 @@ class ChunkFactory:
         lookback: int,
         terminated: bool,
         truncated: bool,
+        begun_s: float,
+        done_s: float,
     ) -> SingleAgentEpisode:
         """Makes a chunk; its arrays are `obs` and `columns` themselves.
 
@@ -68,6 +71,7 @@ class ChunkFactory:
           t_started: Steps of the episode before the T of this chunk.
           lookback: Steps at the front that an earlier chunk had.
           terminated, truncated: How the episode ended at the last step, if it did.
+          begun_s, done_s: When the first step began and the last was done, of time.perf_counter.
         """
         chunk = SingleAgentEpisode.__new__(SingleAgentEpisode)
         for name, value in self._constant:
@@ -84,6 +88,7 @@ class ChunkFactory:
             if name not in (Columns.ACTIONS, Columns.REWARDS)
         }
         chunk.is_terminated, chunk.is_truncated = terminated, truncated
+        chunk._start_time, chunk._last_step_time = begun_s, done_s
         chunk.t_started = t_started
         chunk.t = t_started + len(obs) - 1 - lookback
         chunk._custom_data = {}

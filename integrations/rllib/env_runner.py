@@ -30,7 +30,7 @@ from .engine import ModuleEngine
 from .env import BatchSteps, EnvCreator, context_of, creator_of, require_next_step
 from .inference_threads import InferenceThreads, can_split
 from .native import NativeActor
-from .plain import changes_obs, config_reason, connector_reason
+from .plain import changes_obs, config_reason, connector_reason, refuse_output
 from .segment import Block, Ended, Segment
 
 Array = NDArray[Any]
@@ -62,6 +62,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         not take its place; None for 1 unless the module is large: `rollouts.machine.torch_threads`.
     """
 
+    records = False  # whether it writes what it samples, as `config.offline_data(output=)` asks
     rollout_engine: Engine = "auto"
     num_torch_threads: int | None = None
 
@@ -72,14 +73,16 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         """As SingleAgentEnvRunner.
 
         Raises:
-          SpecError: A multi-agent config, another autoreset mode than next-step, or spaces of
-            module and environment that differ.
+          SpecError: A multi-agent config, another autoreset mode than next-step, spaces of module
+            and environment that differ, or an output that RolloutsOfflineEnvRunner writes.
         """
         if config.is_multi_agent:
             raise SpecError(
                 "RolloutsEnvRunner samples single agents only, got a multi-agent config: use "
                 "RolloutsMultiAgentEnvRunner, or leave env_runner_cls out for RLlib's own"
             )
+        if not self.records:
+            refuse_output(config)
         self.slow_reason = ""
         self._module_reason = ""
         self._engine = ModuleEngine(self.rollout_engine, kwargs.get("worker_index") or 0)

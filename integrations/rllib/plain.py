@@ -25,6 +25,8 @@ from ray.rllib.connectors.module_to_env import (
 )
 from ray.rllib.utils import force_list
 
+from rollouts.errors import SpecError
+
 _PER_STEP = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
 # what the bulk loop does in whole batches; any other piece has to be called
@@ -67,6 +69,19 @@ def config_reason(runner: Any) -> str:
     if config._module_to_env_connector is not None:
         return "the config has a module_to_env_connector"
     return ""
+
+
+def refuse_output(config: Any) -> None:
+    """Raises SpecError where a runner that writes nothing is to record what it samples."""
+    if not config.output:
+        return
+    given = f"config.offline_data(output={config.output!r})"
+    if config.is_multi_agent:
+        raise SpecError(f"{given} with several agents, which RLlib cannot record: leave output out")
+    raise SpecError(
+        f"{given} with a runner that writes nothing: use "
+        "env_runner_cls=rllib.RolloutsOfflineEnvRunner"
+    )
 
 
 def changes_obs(runner: Any) -> bool:

@@ -231,7 +231,7 @@ class Segment:
         rewards = self._columns[Columns.REWARDS][first : self._next]
         sums = np.zeros((len(rewards) + 1, self._num_envs))
         rewards.cumsum(0, out=sums[1:])
-        clock = np.concatenate([[self._started], self._clock[first : self._next]])
+        clock = self._times()
         return (
             (end - begin + is_first * self._length[row]).tolist(),
             (
@@ -240,21 +240,26 @@ class Segment:
             (clock[end - first] - clock[begin - first] + is_first * self._seconds[row]).tolist(),
         )
 
+    def _times(self) -> Array:
+        """When this call began, and when each of its steps was done."""
+        return np.concatenate([[self._started], self._clock[self._first : self._next]])
+
     def _cut(self, steps: ByEnv, chunks: Chunks, ends: Ends | None) -> list[SingleAgentEpisode]:
         """Makes chunks; they close with `ends`, one each, or go on."""
         count = len(chunks.row)
         before = chunks.is_first * self._length[chunks.row]
         lookback = np.minimum(before, self._first) * chunks.is_first
         flags = (ends.terminated, ends.truncated) if ends else np.zeros((2, count), np.bool_)
+        times = self._times()
         fields = (
             *(chunks.row, chunks.begin - lookback, chunks.end, chunks.is_first),
             *(lookback, before, *flags),
+            *(times[chunks.begin - self._first], times[chunks.end - self._first]),
         )
         ids, new_ids = self._ids, _new_ids(count if ends else 0)
         cut = []
-        for number, (row, begin, end, is_first, back, started, terminated, truncated) in enumerate(
-            zip(*(each.tolist() for each in fields), strict=True)
-        ):
+        for number, values in enumerate(zip(*(each.tolist() for each in fields), strict=True)):
+            row, begin, end, is_first, back, started, terminated, truncated, *clock = values
             chunk = self._make_chunk(
                 id_=ids[row],
                 obs=steps.obs_of(row, begin, end - begin + 1),
@@ -266,6 +271,8 @@ class Segment:
                 lookback=back,
                 terminated=terminated,
                 truncated=truncated,
+                begun_s=clock[0],
+                done_s=clock[1],
             )
             if ends:
                 ids[row] = new_ids[number]

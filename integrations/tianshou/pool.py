@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -133,7 +134,7 @@ class Rows:
         """Waits for rows: the fields of `Step`."""
         batch = self._fetched.pop(0) if self._fetched else self._wait()
         ids = batch.env_id.astype(np.int64) - self._pool.env_id_offset
-        obs, ended = batch.obs, batch.terminated | batch.truncated
+        obs, ended = as_rows(batch.obs), batch.terminated | batch.truncated
         if ended.any():
             if self._same_step:
                 assert batch.final_obs is not None
@@ -141,7 +142,7 @@ class Rows:
                     self._first_obs = np.empty((self._pool.num_envs, *obs.shape[1:]), obs.dtype)
                 self._first_obs[ids[ended]] = obs[ended]
                 obs = obs.copy()
-                obs[ended] = batch.final_obs[ended]
+                obs[ended] = as_rows(batch.final_obs)[ended]
             self._ended[ids] = ended
         return obs, batch.reward, batch.terminated, batch.truncated, ids, batch.info
 
@@ -214,7 +215,7 @@ class Rows:
         elif self._synchronous:
             env_options["reset_mask"] = mask
             obs, info = self._pool.reset(seed=seeds, options=env_options)
-            result = obs, self._own(info)
+            result = as_rows(obs), self._own(info)
         else:
             result = self._reset_around(mask, seeds, env_options)
         self._started[:] = True
@@ -248,11 +249,11 @@ class Rows:
         """Sorts what a reset of all N environments brings, in an asynchronous pool in parts."""
         obs, info = first
         if self._synchronous:
-            return obs, self._own(info)
+            return as_rows(obs), self._own(info)
         rest = self._pool.drain()
         order = np.argsort(np.concatenate([info["env_id"], rest[4]["env_id"]]))
         ours, theirs = self._own(info), self._own(rest[4])
-        return np.concatenate([obs, rest[0]])[order], {
+        return np.concatenate([as_rows(obs), as_rows(rest[0])])[order], {
             name: np.concatenate([values, theirs[name]])[order] for name, values in ours.items()
         }
 
@@ -305,6 +306,23 @@ class Rows:
                 )
             return whole
         return actions
+
+
+def as_rows(obs: Any) -> Array:
+    """Observations by environment: an array as it is; dicts and tuples of arrays as (n,) object.
+
+    Each is then a dict or tuple of its own, as Tianshou's workers give them.
+    """
+    if isinstance(obs, np.ndarray):
+        return obs
+    parts = list(obs.values() if isinstance(obs, Mapping) else obs)
+    columns = [as_rows(part) for part in parts]
+    rows = np.empty(len(columns[0]), dtype=object)
+    for i in range(len(rows)):
+        # of arrays that the pool may write again
+        row = [copy.deepcopy(column[i]) for column in columns]
+        rows[i] = dict(zip(obs, row, strict=True)) if isinstance(obs, Mapping) else tuple(row)
+    return rows
 
 
 def _seeds(seed: Any, ids: Array, count: int) -> list[int | None] | None:

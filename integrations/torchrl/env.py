@@ -15,11 +15,20 @@ from torchrl.data import Binary, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 import rollouts
-from rollouts.errors import ProtocolError, SpecError
+from rollouts.batch import StepBatch
+from rollouts.errors import SpecError
 from rollouts.specs import OptionColumn
 
 from ..shared.pool_statistics import PoolStatistics
-from .specs import FLAGS, marked_rows, open_pool, space_spec, to_actions
+from .specs import (
+    FLAGS,
+    marked_rows,
+    open_pool,
+    space_spec,
+    stepping_rows,
+    to_actions,
+    with_skipped,
+)
 
 Array = npt.NDArray[Any]
 
@@ -136,29 +145,41 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         flags = {name: self._tensor(np.zeros((len(self._ended), 1), np.bool_)) for name in FLAGS}
         if self.has_action_mask:
             flags["action_mask"] = self._tensor(self.pool.action_masks().copy())
-        return self._dict(observation=self._observation(self._obs), **flags)
+        return self._dict(self.batch_size, observation=self._observation(self._obs), **flags)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Steps all environments with tensordict["action"]."""
-        if self._ended.any():
-            raise ProtocolError(
-                f"the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
-                'reset them ("_reset" in the tensordict, or step_and_maybe_reset) before they step'
-            )
-        action, space = tensordict.get("action"), self.pool.single_action_space
-        self.pool.send(to_actions(action, space, one_hot=self._one_hot))
+        """Steps all environments with tensordict["action"], or those marked by "_step"."""
+        rows = stepping_rows(tensordict, self._ended)
+        space = self.pool.single_action_space
+        action = to_actions(tensordict.get("action"), space, one_hot=self._one_hot)
+        if rows is None:
+            self.pool.send(action)
+            return self._outcome(self.pool.recv_batch(), slice(None), self.batch_size)
+        self.pool.send(action[rows], rows)
         batch = self.pool.recv_batch()
+        part = self._outcome(batch, batch.env_id, torch.Size([len(rows)]))
+        return with_skipped(self, tensordict, batch.env_id, part)
+
+    def _outcome(self, batch: StepBatch, rows: Any, size: torch.Size) -> TensorDictBase:
+        """What the environments of `rows` answered, as a tensordict of `size`."""
         ended = batch.terminated | batch.truncated
-        obs = self._obs = batch.obs
-        if ended.any():
-            obs = np.where(ended.reshape(-1, *[1] * (obs.ndim - 1)), batch.final_obs, obs)
+        obs = batch.obs
+        if len(obs) == len(self._ended):
+            self._obs = obs
+        else:
             # not the array that a tensor shares
-            self._ended[:] = ended
+            self._obs = self._obs.copy()
+            self._obs[rows] = obs
+        if ended.any():
+            assert batch.final_obs is not None
+            obs = np.where(ended.reshape(-1, *[1] * (obs.ndim - 1)), batch.final_obs, obs)
+            self._ended[rows] = ended
         masks = {}
         if self.has_action_mask:
             # of an ended episode its last, as the observation is
             masks["action_mask"] = self._tensor(batch.info["action_mask"] != 0)
         return self._dict(
+            size,
             observation=self._observation(obs),
             reward=self._tensor(batch.reward).to(torch.float32).unsqueeze(-1),
             done=self._tensor(ended).unsqueeze(-1),
@@ -247,5 +268,5 @@ class RolloutsEnv(PoolStatistics, EnvBase):
     def _tensor(self, array: Array) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
 
-    def _dict(self, **tensors: torch.Tensor) -> TensorDictBase:
-        return TensorDict(tensors, batch_size=self.batch_size, device=self.device)
+    def _dict(self, size: torch.Size, **tensors: torch.Tensor) -> TensorDictBase:
+        return TensorDict(tensors, batch_size=size, device=self.device)

@@ -14,10 +14,19 @@ from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 import rollouts
-from rollouts.errors import ProtocolError, SpecError
+from rollouts.errors import SpecError
+from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.specs import OptionColumn
 
-from .specs import FLAGS, marked_rows, open_pool, space_spec, to_actions
+from .specs import (
+    FLAGS,
+    marked_rows,
+    open_pool,
+    space_spec,
+    stepping_rows,
+    to_actions,
+    with_skipped,
+)
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -159,20 +168,27 @@ class RolloutsMultiAgentEnv(EnvBase):
         return self._dict({**self._flags(terminated=never, truncated=never), **parts})
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Steps all environments with the groups' actions."""
-        if self._ended.any():
-            raise ProtocolError(
-                f"the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
-                'reset them ("_reset" in the tensordict, or step_and_maybe_reset) before they step'
-            )
+        """Steps all environments with the groups' actions, or those marked by "_step"."""
+        rows = stepping_rows(tensordict, self._ended)
+        for name in self.pool.groups:
+            # a note of TorchRL's own, which it forgets in groups and then cannot stack
+            tensordict.get(name).pop("_neg_step", None)
         actions = {
             name: to_actions(
                 tensordict.get((name, "action")), group.single_action_space, one_hot=self._one_hot
             )
             for name, group in self.pool.groups.items()
         }
-        self.pool.send(actions)
+        if rows is None:
+            self.pool.send(actions)
+            return self._outcome(self.pool.recv_batch(), slice(None), self.batch_size)
+        self.pool.send({name: action[rows] for name, action in actions.items()}, rows)
         batch = self.pool.recv_batch()
+        part = self._outcome(batch, batch.env_id, torch.Size([len(rows)]))
+        return with_skipped(self, tensordict, batch.env_id, part)
+
+    def _outcome(self, batch: MultiAgentBatch, rows: Any, size: torch.Size) -> TensorDictBase:
+        """What the environments of `rows` answered, as a tensordict of `size`."""
         ended = batch.ended.copy()
         obs, final_obs = self._by_group(batch.obs), self._by_group(batch.final_obs)
         cut = np.zeros_like(ended)
@@ -187,14 +203,20 @@ class RolloutsMultiAgentEnv(EnvBase):
             acting = active & ~terminated & ~truncated
             seen = obs[name]
             if ended.any():
-                rows = ended.reshape(-1, *[1] * (seen.ndim - 1))
-                seen = np.where(rows, final_obs[name], seen)
+                at_end = ended.reshape(-1, *[1] * (seen.ndim - 1))
+                seen = np.where(at_end, final_obs[name], seen)
             part = self._group(name, seen, acting, ends)
             parts[name] = part.set("reward", self._tensor(rewards).float().unsqueeze(-1))
-            self._acting[name] = acting.copy()
-        self._obs, self._ended = obs, ended
+            self._acting[name][rows] = acting
+            if len(obs[name]) == len(self._ended):
+                self._obs[name] = obs[name]
+            else:
+                # not the array that a tensor shares
+                self._obs[name] = self._obs[name].copy()
+                self._obs[name][rows] = obs[name]
+        self._ended[rows] = ended
         ends = self._flags(terminated=ended & ~cut, truncated=ended & cut)
-        return self._dict({**ends, **parts})
+        return TensorDict({**ends, **parts}, batch_size=size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         """The next reset of all environments begins the streams of this seed."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from tensordict import TensorDictBase
 from torchrl.data import (
     Bounded,
     Categorical,
@@ -19,9 +20,10 @@ from torchrl.data import (
     OneHot,
     Unbounded,
 )
+from torchrl.envs import EnvBase
 
 import rollouts
-from rollouts.errors import SpecError
+from rollouts.errors import ProtocolError, SpecError
 
 Array = npt.NDArray[Any]
 
@@ -55,6 +57,32 @@ def open_pool(envs: Any, made: dict[str, Any]) -> Any:
             "them equal: TorchRL steps all environments together"
         )
     return envs
+
+
+def stepping_rows(tensordict: TensorDictBase, ended: npt.NDArray[np.bool_]) -> Array | None:
+    """Which environments step: those marked by "_step" (N, 1) bool; None for all.
+
+    Raises:
+      ProtocolError: An episode of one of these has ended.
+    """
+    marked = tensordict.get("_step", None)
+    rows = None if marked is None else np.flatnonzero(marked_rows(marked))
+    if rows is not None and len(rows) == len(ended):
+        rows = None
+    over = ended if rows is None else ended & np.isin(np.arange(len(ended)), rows)
+    if over.any():
+        raise ProtocolError(
+            f"the episodes of environments {np.flatnonzero(over).tolist()} have ended; "
+            'reset them ("_reset" in the tensordict, or step_and_maybe_reset) before they step'
+        )
+    return rows
+
+
+def with_skipped(env: EnvBase, tensordict: TensorDictBase, rows: Any, part: TensorDictBase) -> Any:
+    """What some environments answered, and of the others what they were before."""
+    whole = env._skip_tensordict(tensordict).select(*part.keys(True, True))
+    whole[torch.from_numpy(np.array(rows)).to(whole.device or "cpu").long()] = part
+    return whole
 
 
 def space_spec(space: spaces.Space[Any], batch: torch.Size, device: Any, *, one_hot: bool) -> Any:

@@ -30,7 +30,6 @@ _WIDTH = 1 << 16  # elements of one array
 _WAYS: tuple[tuple[str, TensorTransport | None], ...] = (
     ("ray.get + publish_weights", None),
     ("publish_from, object store", "object_store"),
-    ("publish_from, tcp", "tcp"),
 )
 
 

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from rollouts.bench import learner_weights
-from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.ray_session import RaySession
 from rollouts.cluster.ray_weights import ray_offer
+from rollouts.cluster.shared_ray import enter
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
+from rollouts.support.ray_private import make_tensor_store
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -73,7 +73,8 @@ def main() -> None:
     parser.add_argument("--from-learner", action="store_true", help="from an actor to workers")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    session = RaySession(None, Bundles(num_cpus=1, count=1))
+    shared = enter(None, num_cpus=1.0, timeout_s=10.0)
+    make_tensor_store()
     try:
         for megabytes in args.mb:
             if args.from_learner:
@@ -81,7 +82,7 @@ def main() -> None:
                 continue
             _print(megabytes, _measure(megabytes, args.repeats))
     finally:
-        session.close()
+        shared.leave()
 
 
 def _measure(megabytes: float, repeats: int) -> list[Row]:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray's direct transports of tensors: which of them is used, and who is told of it."""
+"""Ray's direct transports of tensors: which of them is used, and what they need."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import socket
+from collections.abc import Collection
 from typing import Any
 
 import ray as _typed_ray
 
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.errors import EngineError
-from rollouts.support.tensor_store import make_tensor_store
+from rollouts.support.ray_private import make_tensor_store, open_transport
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -28,11 +30,6 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
     try:
         # which Ray's shutdown imports, perhaps while a thread of its transports does
         importlib.import_module("ray.dag.compiled_dag_node")
-        if tensor_transport == "tcp":
-            from rollouts.cluster import tcp_transport
-
-            tcp_transport.register()
-            return tcp_transport.NAME
         importlib.import_module("ray.experimental.rdt.util")
     except ImportError as error:
         raise EngineError(
@@ -47,48 +44,25 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
     return tensor_transport
 
 
-def make_ready() -> None:
-    """Prepares a worker's process for all transports; to be called before anything else there.
+def make_ready(names: Collection[str]) -> str | None:
+    """Prepares a worker's process for transports; to be called before anything else there.
 
     Later Ray has a second thread in it, and of two that import the same at once one fails.
+
+    Args:
+      names: As Ray calls them.
+    Returns:
+      None, or a sentence on the transport that cannot be used here.
     """
     importlib.import_module("torch")
     importlib.import_module("rollouts.distributed.worker")
-    from rollouts.cluster import tcp_transport
-
-    tcp_transport.register()
     make_tensor_store()
-
-
-def need_not_tell(actor: Any) -> None:
-    """Notes for Ray that an actor has the transports already, as it begins with `make_ready`."""
-    manager = ray._private.worker.global_worker.rdt_manager
-    manager.actor_id_to_transports_registered[actor._actor_id] = True
-
-
-# actor -> Ray's names of the transports that it was told of
-_told: dict[Any, frozenset[str]] = {}
-
-
-def tell_of_transports(actor: Any) -> Any:
-    """Has Ray tell an actor of transports that are not its own; waits for nothing.
-
-    Returns:
-      What `ray.get` waits for, or None where there is nothing to wait for.
-    """
-    from ray.experimental.rdt import util
-
-    manager = ray._private.worker.global_worker.rdt_manager
-    names = frozenset(util.transport_manager_info)
-    # Ray tells an actor once, of those that there are when it is made
-    if _told.get(actor._actor_id) != names:
-        manager.register_custom_transports_on_actor(actor)
-        _told[actor._actor_id] = names
-    ref = manager.actor_id_to_transports_registered[actor._actor_id]
-    return None if ref is True else ref
-
-
-def tell_again(actor: Any) -> None:
-    """Tells an actor once more, if it was told before: one that Ray started again knows nothing."""
-    if _told.pop(actor._actor_id, None) is not None:
-        tell_of_transports(actor)
+    for name in names:
+        try:
+            open_transport(name)
+        except Exception as error:
+            return (
+                f"{socket.gethostname()} cannot send tensors by {name!r} ({error!r}): install what "
+                "it needs on all machines, or use tensor_transport='object_store'"
+            )
+    return None

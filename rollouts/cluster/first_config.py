@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rollouts.distributed.device_options import ON_HOST, transport_of
+from rollouts.distributed.device_options import transport_of
 from rollouts.distributed.options import CollectOptions, Placement
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.own_env.registrations import travelling
@@ -50,7 +50,7 @@ def first_config(
         mask_actions=collect.mask_actions,
         policies=collect.policies,
         device=collect.device,
-        travels_on_host=transport_of(collect) in ON_HOST,
+        travels_on_host=transport_of(collect) == "object_store",
         # torch keeps a counter for each time that memory is shared, until the memory is freed
         travels_as_copy=transport_of(collect) == "cuda_ipc",
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.cluster.direct_transports import tell_again, tell_of_transports
 from rollouts.cluster.ray_session import (
     RemotePayload,
     check_connected,
@@ -17,12 +16,17 @@ from rollouts.cluster.ray_session import (
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.errors import LearnerError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
+from rollouts.support.ray_private import actor_id, calling, has_transports
+from rollouts.support.same_release import make_check
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
 # Ray does not look at all when asked for 0 s
 _MIN_WAIT_S = 0.001
+
+# what a worker that lives may take to say so; one that hangs is given up by the coordinator
+_ANSWER_S = 10.0
 
 
 def check_learner(learner: Any, tensor_transport: TensorTransport) -> None:
@@ -32,39 +36,49 @@ def check_learner(learner: Any, tensor_transport: TensorTransport) -> None:
             f"learner is {learner!r}, expected a handle of an actor whose class inherits from "
             "rollouts.FragmentInbox"
         )
-    if tensor_transport != "object_store" and not learner._ray_enable_tensor_transport:
+    if tensor_transport != "object_store" and not has_transports(learner):
         raise SpecError(
             f"collect.tensor_transport is {tensor_transport!r}, and the learner's class was made "
             "without it: decorate it with @ray.remote(enable_tensor_transport=True)"
         )
 
 
-def wait_until_told(learner: Any, timeout_s: float | None) -> None:
-    """Waits until a learner's actor is there and knows our transport.
+# actors whose rollouts is ours
+_of_our_release: set[Any] = set()
+
+
+def check_release(learner: Any, timeout_s: float | None) -> None:
+    """Waits until a learner's actor has compared its rollouts with ours; once for each actor.
 
     Raises:
-      TimeoutError: It did not start in time.
-      LearnerError: It has died.
+      TimeoutError: It did not answer in time.
+      LearnerError: It has another release, or has died.
     """
-    with connected():
-        ref = tell_of_transports(learner)
-    if ref is None:
+    if actor_id(learner) in _of_our_release:
         return
+    check = make_check()
+    with connected():
+        # the lambda is sent as code, as nothing of ours may be read there yet
+        ref = calling(learner).remote(lambda _: check())
     try:
-        ray.get(ref, timeout=timeout_s)
+        refusal = ray.get(ref, timeout=timeout_s)
     except ray.exceptions.GetTimeoutError:
         raise TimeoutError(
-            f"the learner's actor {learner!r} did not start within {timeout_s:g} s"
+            f"the learner's actor {learner!r} did not answer within {timeout_s:g} s: it answers "
+            "after the calls that it was given before"
         ) from None
     except ray.exceptions.RayActorError as error:
         raise _has_died(learner, error) from error
+    if refusal is not None:
+        raise LearnerError(f"the learner's actor {learner!r}: {refusal}")
+    _of_our_release.add(actor_id(learner))
 
 
 class Transfer:
     """One attempt to hand a fragment over to a learner's actor; see `FragmentInbox`."""
 
     def __init__(self, handle: FragmentHandle, learner: Any, *, copies: bool) -> None:
-        """Starts it; waits for a learner that Ray started again, and else for nothing.
+        """Starts it; waits for nothing.
 
         Args:
           handle: The fragment, whose arrays are in a worker or in Ray's object store.
@@ -75,7 +89,7 @@ class Transfer:
         """
         if not isinstance(handle.fetch, RemotePayload):
             raise ProtocolError("the arrays of this fragment are not in Ray: take it with get()")
-        self._learner = learner
+        self._learner, self._payload = learner, handle.fetch
         self._ticket = uuid.uuid4().hex
         # keeps the arrays where they are until it is over
         self.handle = handle
@@ -93,7 +107,7 @@ class Transfer:
         Raises:
           TimeoutError: Not yet; call again, or `take_back`.
           WorkerError: They are lost: the worker or the node that held them died.
-          LearnerError: The learner died, or cannot take fragments.
+          LearnerError: The learner died, or cannot take fragments; the worker has them yet.
         """
         check_connected()
         try:
@@ -101,13 +115,18 @@ class Transfer:
         except ray.exceptions.GetTimeoutError:
             raise TimeoutError(f"the learner had no fragment within {timeout_s} s") from None
         except ray.exceptions.RayActorError as error:
-            if error.actor_id == self._learner._actor_id.hex():
+            if error.actor_id == actor_id(self._learner).hex():
                 raise _has_died(self._learner, error) from error
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         except ray.exceptions.RayError as error:
-            # Ray may have started the learner again, where nothing comes until it is told
-            with connected():
-                tell_again(self._learner)
+            if self._payload.has_holder(_ANSWER_S):
+                # nor would the next one arrive: it stays where it is
+                raise LearnerError(
+                    f"the learner's actor {self._learner!r} cannot receive a fragment that worker "
+                    f"{self.handle.info.worker_id} still has: {_reason(error)}; can its process "
+                    "use the transport, and its machine reach the worker's? "
+                    "tensor_transport='object_store' needs neither"
+                ) from error
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         if error is not None:
             raise LearnerError(
@@ -126,6 +145,12 @@ class Transfer:
     def _settle(self, is_delivered: bool) -> None:
         with connected():
             self._learner.settle.remote(self._ticket, is_delivered)
+
+
+def _reason(error: Exception) -> str:
+    """The line of an error of Ray's that says what went wrong in the actor."""
+    lines = str(getattr(error, "cause", None) or error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def _has_died(learner: Any, error: Exception) -> LearnerError:

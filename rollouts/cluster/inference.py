@@ -29,6 +29,7 @@ from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.machine.torch_threads import threads_for
+from rollouts.support.same_release import make_check
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy
@@ -85,7 +86,7 @@ class InferenceServer:
         actor_class = ray.remote(
             num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=max_restarts, max_task_retries=0
         )(_make_host_class())
-        self._actor = actor_class.remote(sys_path, recipe)
+        self._actor = actor_class.remote(sys_path, make_check(), recipe)
         self._timeout_s = request_timeout_s
 
     @property
@@ -153,10 +154,14 @@ def _make_host_class() -> type:
     """Makes the actor class around PolicyServer, local for the reason given in ray_session."""
 
     class InferenceHost:
-        def __init__(self, sys_path: list[str], recipe: bytes) -> None:
+        def __init__(self, sys_path: list[str], check: Any, recipe: bytes) -> None:
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            # a sentence stands for a server of another release
+            self._server: Any = check()
+            if self._server is not None:
+                return
             import os
 
             import ray
@@ -167,9 +172,11 @@ def _make_host_class() -> type:
             context: Any = ray.get_runtime_context()
             is_restart = context.was_current_actor_reconstructed
             incarnation = 1 + int.from_bytes(os.urandom(4), "big") if is_restart else 0
-            self._server: Any = guarded(lambda: build_server(recipe, incarnation))
+            self._server = guarded(lambda: build_server(recipe, incarnation))
 
         async def ask(self, *request: Any) -> Any:
+            if isinstance(self._server, str):
+                return self._server
             from rollouts.cluster.inference import ask
 
             return await ask(self._server, *request)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pickle
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +26,6 @@ import ray as _typed_ray
 from rollouts.cluster import weight_snapshot
 from rollouts.cluster.direct_transports import ray_transport
 from rollouts.cluster.flat_weights import Layout
-from rollouts.cluster.hand_over import wait_until_told
 from rollouts.cluster.ray_session import check_connected, connected
 from rollouts.cluster.ray_weights import RayWeights
 from rollouts.cluster.weight_sender import SentWeights
@@ -33,6 +33,8 @@ from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import ONLY, PlansOf, Snapshot, WeightStore
 from rollouts.errors import ClosedError, EngineError, LearnerError, SpecError
+from rollouts.support.ray_private import actor_id, calling, can_send, has_transports
+from rollouts.support.same_release import make_check
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -90,6 +92,8 @@ class LearnerWeights:
         # that may keep something, and who gave each policy's newest weights
         self._learners: dict[Any, Any] = {}
         self._givers: dict[str, Any] = {}
+        # learners whose rollouts is ours
+        self._of_our_release: set[Any] = set()
         self._is_in_take = threading.Lock()
 
     @property
@@ -113,14 +117,14 @@ class LearnerWeights:
             end = None if timeout_s is None else time.monotonic() + timeout_s
             self._attempt += 1
             calls = [
-                self._ask(learner, method, policy, plans_of, end)
-                for policy, learner in learners.items()
+                self._ask(learner, method, policy, plans_of) for policy, learner in learners.items()
             ]
             taken = self._wait(calls, end, timeout_s)
+            self._of_our_release |= {actor_id(call.learner) for call in calls}
             snapshots: dict[str, Snapshot] = {}
             for call, own in zip(calls, taken, strict=True):
                 snapshots |= self._snapshots(call, own, end)
-                self._givers |= dict.fromkeys(own, call.learner._actor_id)
+                self._givers |= dict.fromkeys(own, actor_id(call.learner))
             self._forget(self._learners.keys() - set(self._givers.values()))
             return snapshots
 
@@ -133,13 +137,11 @@ class LearnerWeights:
         if ray.is_initialized():
             self._forget(set(self._learners))
 
-    def _ask(
-        self, learner: Any, method: str, policy: str | None, plans_of: PlansOf, end: float | None
-    ) -> _Call:
+    def _ask(self, learner: Any, method: str, policy: str | None, plans_of: PlansOf) -> _Call:
         """Asks for the weights of a policy, or of those that the learner has; waits for none."""
-        way = self._way_from(learner, end)
+        way = self._way_from(learner)
         if way is not None or self._options.delta:
-            self._learners[learner._actor_id] = learner
+            self._learners[actor_id(learner)] = learner
         policies = self._store.policies
         num_results = 1
         if policy is None:
@@ -158,8 +160,11 @@ class LearnerWeights:
             transport="object_store" if way is None else self._transport,
         )
         with connected():
-            call = learner.__ray_call__.options(num_returns=1 + num_results)
-            taken, *arrays = call.remote(weight_snapshot.take, order)
+            call = calling(learner, num_returns=1 + num_results)
+            if actor_id(learner) in self._of_our_release:
+                taken, *arrays = call.remote(weight_snapshot.take, order)
+            else:
+                taken, *arrays = call.remote(_make_first_take(), pickle.dumps(order))
         return _Call(learner, method, way, taken, arrays)
 
     def _snapshots(
@@ -187,21 +192,20 @@ class LearnerWeights:
         with connected():
             for actor_id in actor_ids:
                 learner = self._learners.pop(actor_id)
-                ref = learner.__ray_call__.remote(weight_snapshot.forget, self._coordinator)
+                ref = calling(learner).remote(weight_snapshot.forget, self._coordinator)
                 # or Ray prints the error of one that has died
                 ref.future().add_done_callback(lambda future: future.exception())
 
-    def _way_from(self, learner: Any, end: float | None) -> str | None:
+    def _way_from(self, learner: Any) -> str | None:
         """Returns Ray's name of the transport if this learner can send by it."""
         if self._name is None:
             return None
-        if not learner._ray_enable_tensor_transport:
+        if not has_transports(learner):
             self._warn(
                 f"the class of {learner!r} was made without it: decorate it with "
                 "@ray.remote(enable_tensor_transport=True)"
             )
             return None
-        wait_until_told(learner, _left(end))
         return self._name
 
     def _wait(
@@ -233,9 +237,7 @@ class LearnerWeights:
         refs: dict[str, Any] = {}
         with connected():
             # beside the learner's own calls
-            call = learner.__ray_call__.options(
-                tensor_transport=way, concurrency_group="_ray_system"
-            )
+            call = calling(learner, beside_its_calls=True, tensor_transport=way)
             try:
                 for policy in policies:
                     refs[policy] = call.remote(
@@ -244,7 +246,6 @@ class LearnerWeights:
             except (ValueError, ray.exceptions.RayActorError) as error:
                 # Ray looks here whether the actor has what the transport needs
                 self._warn(str(error))
-            manager = ray._private.worker.global_worker.rdt_manager
         if refs:
             ray.wait(
                 list(refs.values()), num_returns=len(refs), timeout=_left(end), fetch_local=False
@@ -253,7 +254,7 @@ class LearnerWeights:
         described = time.monotonic() + _DESCRIBED_S
         for policy, ref in list(refs.items()):
             left_s = max(0.0, described - time.monotonic())
-            if manager.wait_for_tensor_transport_metadata(ref.hex(), left_s) is None:
+            if not can_send(ref, left_s):
                 self._warn(f"{learner!r} cannot send its weights by it")
                 del refs[policy]
         return refs
@@ -311,8 +312,25 @@ def _check_source(learner: Any, method: str, what: str) -> None:
         )
 
 
+def _make_first_take() -> Callable[[Any, bytes], Any]:
+    """Makes what `weight_snapshot.take` is called by first, local so that it is sent as code."""
+    check = make_check()
+
+    def take(learner: Any, order: bytes) -> Any:
+        import pickle
+
+        refusal = check()
+        if refusal is not None:
+            raise RuntimeError(refusal)
+        from rollouts.cluster import weight_snapshot
+
+        return weight_snapshot.take(learner, pickle.loads(order))
+
+    return take
+
+
 def _source(learner: Any, method: str) -> object:
-    return learner._actor_id, method
+    return actor_id(learner), method
 
 
 def _result(call: _Call) -> dict[str, weight_snapshot.Taken]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.direct_transports import ray_transport
-from rollouts.cluster.hand_over import Transfer, check_learner, wait_until_told
+from rollouts.cluster.hand_over import Transfer, check_learner, check_release
 from rollouts.cluster.inference import InferenceServer
 from rollouts.cluster.learner_weights import LearnerWeights, read_learners
 from rollouts.cluster.ray_session import RaySession, check_connected
@@ -112,11 +112,10 @@ class RayRunner(Supervisor):
     ) -> list[FragmentHandle]:
         """See `RolloutCoordinator.hand_over`: one, whatever `num_fragments` is."""
         check_learner(learner, self._tensor_transport)
-        if self._tensor_transport != "object_store":
-            start_s = time.monotonic()
-            wait_until_told(learner, timeout_s)
-            if timeout_s is not None:
-                timeout_s = max(0.0, timeout_s - (time.monotonic() - start_s))
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        check_release(learner, timeout_s)
+        if end is not None:
+            timeout_s = max(0.0, end - time.monotonic())
         # of a GPU's tensors that another process still owns
         copies = self._tensor_transport == "cuda_ipc"
         with self.told_of_workers(timeout_s):

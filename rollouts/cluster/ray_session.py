@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
-from rollouts.cluster.direct_transports import need_not_tell
-from rollouts.cluster.ray_address import check_address
+from rollouts.cluster.futures import as_future
+from rollouts.cluster.room import check_cpus, check_gpus
+from rollouts.cluster.shared_ray import SharedRay, enter
 from rollouts.cluster.weight_sender import Sender
 from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
 from rollouts.distributed.worker_failure import WorkerFailure
-from rollouts.errors import SpecError, WorkerError
+from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
-from rollouts.support.tensor_store import make_tensor_store
+from rollouts.support.ray_private import (
+    calling,
+    make_tensor_store,
+    shutdown_lock,
+)
+from rollouts.support.same_release import make_check
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
@@ -46,8 +51,8 @@ _MIN_FETCH_S = 0.01
 class RaySession:
     """Ray, started or joined by this process, or already there.
 
-    What the session started or joined it leaves in `close`; a Ray that was already initialised is
-    used as it is and left running.
+    A Ray that sessions started or joined is left when the last of them is closed; one that somebody
+    else initialised is used as it is and left running.
     """
 
     def __init__(
@@ -70,23 +75,21 @@ class RaySession:
           inference_num_gpus: GPUs of the inference server.
           timeout_s: Seconds that the cluster may take to answer.
         Raises:
-          SpecError: there is no cluster at the address, or too few GPUs in a Ray that cannot grow.
+          SpecError: there is no cluster at the address, too few GPUs in a Ray that cannot grow, or
+            other sessions of this process have the CPUs of a Ray that was started for them.
         """
         self._bundles = bundles
         self._group: PlacementGroup | None = None
+        self._num_cpus = 0.0  # that were asked for
         num_cpus = bundles.num_cpus * bundles.count + extra_cpus
-        self._is_owner = not ray.is_initialized()
-        address = address or os.environ.get("RAY_ADDRESS", "local")
-        if not self._is_owner:
-            _log.info("using the Ray that this process is connected to")
-        elif address == "local":
-            _start_ray(math.ceil(num_cpus))
-        else:
-            _join_ray(address, timeout_s)
+        self._ray: SharedRay | None = enter(address, num_cpus, min(timeout_s, _JOIN_TIMEOUT_S))
         # before any thread of a coordinator's
         make_tensor_store()
         try:
-            _check_resources(bundles, num_cpus, inference_num_gpus)
+            check_cpus(bundles, extra_cpus, self._ray)
+            check_gpus(bundles, inference_num_gpus)
+            self._ray.ask(num_cpus)
+            self._num_cpus = num_cpus
             if bundles.strategy is not None:
                 self._group = PlacementGroup(bundles)
         except BaseException:
@@ -116,7 +119,7 @@ class RaySession:
         if has_transport:
             options["enable_tensor_transport"] = True
         actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class(has_transport)
+            _make_host_class((transport,) if transport else (), has_transport)
         )
         recipe = ray.cloudpickle.dumps(
             {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
@@ -127,9 +130,7 @@ class RaySession:
             pickled = ray.cloudpickle.dumps(config)
             with connected():
                 actor = actor_class.options(**self.place(config.worker_id))
-                started = actor.remote(sys_path, recipe, pickled)
-                if has_transport:
-                    need_not_tell(started)
+                started = actor.remote(sys_path, make_check(), recipe, pickled)
                 if transport is None:
                     return ActorHandle(started)
                 return DirectHandle(started, transport)
@@ -146,21 +147,41 @@ class RaySession:
             with contextlib.suppress(Exception):
                 self._group.remove()
         self._group = None
-        if self._is_owner and ray.is_initialized():
-            ray.shutdown()
-        self._is_owner = False
+        shared, self._ray = self._ray, None
+        if shared is not None:
+            shared.ask(-self._num_cpus)
+            shared.leave()
 
 
 class RemotePayload:
     """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`.
 
-    Or, if `in_worker`, tensors in the worker that made them.
+    Or tensors in the worker that made them.
     """
 
-    def __init__(self, ref: Any, *, in_worker: bool = False) -> None:
-        self.ref = ref
+    def __init__(self, ref: Any, worker: Any = None) -> None:
+        """Refers to them.
+
+        Args:
+          ref: What Ray calls them.
+          worker: The actor that has them, if they are tensors that did not leave it.
+        """
+        self.ref, self._worker = ref, worker
         # in this process there is no other end of a direct transport
-        self._options = {"_use_object_store": True} if in_worker else {}
+        self._options = {} if worker is None else {"_use_object_store": True}
+
+    def has_holder(self, timeout_s: float) -> bool:
+        """Tells whether the worker that has the tensors answers in time, that is, has them yet."""
+        if self._worker is None:
+            return False
+        with connected():
+            call = calling(self._worker, beside_its_calls=True)
+            answer = call.remote(lambda _: None)
+        try:
+            ray.get(answer, timeout=timeout_s)
+        except ray.exceptions.RayError:
+            return False
+        return True
 
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays; see `FragmentHandle.fetch`."""
@@ -185,8 +206,7 @@ class ActorHandle:
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
         with connected():
-            future: Future[WorkerInfo | WorkerFailure] = self._actor.start.remote().future()
-            return future
+            return as_future(self._actor.start.remote(), convert=_started)
 
     def collect(
         self, offer: WeightOffer
@@ -220,11 +240,13 @@ class DirectHandle(ActorHandle):
             collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
             ref = collect.remote(offer)
             # calls run in order: when this one ends, the tensors are there
-            return self._actor.last_info.remote().future(), RemotePayload(ref, in_worker=True)
+            return self._actor.last_info.remote().future(), RemotePayload(ref, self._actor)
 
 
-def _make_host_class(has_transport: bool) -> type:
+def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
     """Makes the actor class around RolloutWorker; of actors that have direct transports, or not.
+
+    Without those that are `needed` a worker refuses.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
     puts the driver's working directory first on a worker's sys.path, and a source tree lying there
@@ -232,18 +254,23 @@ def _make_host_class(has_transport: bool) -> type:
     """
 
     class RolloutWorkerHost:
-        def __init__(self, sys_path: list[str], recipe: bytes, config: bytes) -> None:
+        def __init__(self, sys_path: list[str], check: Any, recipe: bytes, config: bytes) -> None:
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe, self._config = recipe, config
             self._worker: Any = None
-            if has_transport:
+            self._refusal = check()
+            if has_transport and self._refusal is None:
                 from rollouts.cluster.direct_transports import make_ready
 
-                make_ready()
+                self._refusal = make_ready(needed)
 
         def start(self) -> Any:
+            # nothing of the driver's is read, and nothing of ours is sent
+            if self._refusal is not None:
+                return self._refusal
+
             from rollouts.distributed.worker import build_worker
             from rollouts.distributed.worker_failure import guarded
 
@@ -276,6 +303,13 @@ def _make_host_class(has_transport: bool) -> type:
     return RolloutWorkerHost
 
 
+def _started(answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
+    """Reads a worker's first answer: a sentence comes from one of another release."""
+    if isinstance(answer, str):
+        return WorkerFailure(message=answer, traceback=answer)
+    return answer
+
+
 def check_connected() -> None:
     """Raises WorkerError if Ray was shut down, where the next call would start another Ray."""
     if not ray.is_initialized():
@@ -290,82 +324,6 @@ def connected() -> Iterator[None]:
     workers that a shutdown ends are what we would replace at that moment. So the look and the call
     are one step, by the lock that Ray's own init and shutdown take. Nothing in here may wait long.
     """
-    # not in all releases
-    lock = getattr(ray._private.worker, "_connect_or_shutdown_lock", contextlib.nullcontext())
-    with lock:
+    with shutdown_lock():
         check_connected()
         yield
-
-
-def _join_ray(address: str, timeout_s: float) -> None:
-    check_address(address, min(timeout_s, _JOIN_TIMEOUT_S))
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
-
-
-def _check_resources(bundles: Bundles, num_cpus: float, inference_num_gpus: float) -> None:
-    """Warns of CPUs that are missing; raises SpecError where GPUs can never be there.
-
-    These are those of the inference server and of one worker, without which nothing is collected.
-    """
-    there = ray.cluster_resources()
-    if there.get("CPU", 0.0) < num_cpus:
-        _log.warning("workers need %g CPUs, the Ray cluster has %g", num_cpus, there.get("CPU", 0))
-    num_gpus = there.get("GPU", 0.0)
-    if bundles.num_gpus + inference_num_gpus <= num_gpus:
-        return
-    asked = {"inference.num_gpus": inference_num_gpus, "placement.num_gpus": bundles.num_gpus}
-    asked = {name: value for name, value in asked.items() if value}
-    nobody = "inference server" if inference_num_gpus > num_gpus else "worker"
-    message = (
-        f"{' and '.join(f'{name} is {value:g}' for name, value in asked.items())}, and the Ray "
-        f"cluster has {num_gpus:g} GPUs on {len(ray.nodes())} node(s), so that no {nobody} can "
-        f"start: leave {' or '.join(asked)} out, or give a ray_address whose cluster has GPUs "
-        "enough"
-    )
-    # a Ray that this process started stays as it is; a cluster may grow
-    node = ray._private.worker._global_node
-    if node is not None and node.head:
-        raise SpecError(message)
-    _log.warning(message)
-
-
-def _start_ray(num_cpus: int) -> None:
-    """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
-    # the log monitor would list the session's files ten times a second, for drivers that show
-    # logs; this one does not, and with these numbers the monitor never lists them
-    quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
-    # the switch that Ray uses on Windows and macOS to stay on loopback; its processes read the
-    # variable, and this process the constant, which may have been imported long ago
-    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    constants = ray._private.ray_constants
-    was_enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
-    with _environment(quiet | loopback):
-        constants.ENABLE_RAY_CLUSTER = False
-        try:
-            ray.init(
-                "local",
-                num_cpus=num_cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _node_ip_address="127.0.0.1",
-            )
-        finally:
-            constants.ENABLE_RAY_CLUSTER = was_enabled
-
-
-@contextlib.contextmanager
-def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Sets the variables that are not set, for the processes started inside."""
-    added = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)

@@ -178,6 +178,9 @@ class Asking:
                 threading.Event().wait(_RETRY_S)
             except ray.exceptions.RayError as error:
                 raise WorkerError(f"the inference server died: {error}") from error
+        if isinstance(answer, str):
+            # the server's release is not ours
+            raise WorkerError(answer)
         failure = answer if isinstance(answer, WorkerFailure) else getattr(answer, "failure", None)
         if failure is not None:
             raise WorkerError(f"inference failed in the server:\n{failure.traceback}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import pickle
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import ray as _typed_ray
 
+from rollouts.cluster.futures import as_future
 from rollouts.errors import ClosedError, RolloutsError, WorkerError
 from rollouts.replay.clients.asking import Ask, UnreachableError
 from rollouts.replay.shards.shard import FragmentLostError, ShardLostError
@@ -122,28 +123,6 @@ class RayLink:
         if name not in self._actors:
             self._actors[name] = ray.get_actor(name, namespace=NAMESPACE)
         return self._actors[name]
-
-
-def as_future(
-    ref: Any,
-    translate: Callable[[BaseException], BaseException],
-    convert: Callable[[Any], Any] = lambda value: value,
-) -> Future[Any]:
-    """Returns Ray's future, with the result converted and what went wrong in our terms."""
-    result: Future[Any] = Future()
-
-    def pass_on(future: Future[Any]) -> None:
-        error = future.exception()
-        if error is not None:
-            result.set_exception(translate(error))
-            return
-        try:
-            result.set_result(convert(future.result()))
-        except Exception as wrong:
-            result.set_exception(wrong)
-
-    ref.future().add_done_callback(pass_on)
-    return result
 
 
 def shard_error(error: BaseException) -> BaseException:

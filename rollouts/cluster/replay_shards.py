@@ -14,9 +14,11 @@ from typing import Any
 import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles
+from rollouts.cluster.futures import as_future
 from rollouts.cluster.ray_session import RaySession, RemotePayload, check_connected
-from rollouts.cluster.replay_link import NAMESPACE, as_future, shard_error
+from rollouts.cluster.replay_link import NAMESPACE, shard_error
 from rollouts.replay.shards.shard import ShardConfig, ShardHandle
+from rollouts.support.same_release import make_check
 
 ray: Any = _typed_ray
 
@@ -47,7 +49,8 @@ class RayShards:
         options = self._session.place(shard_id) | {"name": name, "namespace": NAMESPACE}
         actor = self._actor_class.options(**options)
         config = replace(self._config, shard_id=shard_id)
-        return RayShard(name, actor.remote(self._sys_path, ray.cloudpickle.dumps(config)))
+        pickled = ray.cloudpickle.dumps(config)
+        return RayShard(name, actor.remote(self._sys_path, make_check(), pickled))
 
     def close(self) -> None:
         """Leaves Ray if it was started here."""
@@ -84,16 +87,21 @@ def _make_host_class() -> type:
     """Makes the actor class around ReplayShard; local for the reason given in ray_session."""
 
     class ReplayShardHost:
-        def __init__(self, sys_path: list[str], config: bytes) -> None:
+        def __init__(self, sys_path: list[str], check: Any, config: bytes) -> None:
             import pickle
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            self._refusal = check()
+            if self._refusal is not None:
+                return
             from rollouts.replay.shards.shard import ReplayShard
 
             self._shard = ReplayShard(pickle.loads(config))
 
         def call(self, method: str, *args: Any) -> Any:
+            if self._refusal is not None:
+                raise RuntimeError(self._refusal)
             return getattr(self._shard, method)(*args)
 
     return ReplayShardHost

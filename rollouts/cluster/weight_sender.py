@@ -35,26 +35,28 @@ class SentWeights(DirectWeights):
 class Sender:
     """Sends a worker's actor the tensors of offers; remembers which it was sent. No method blocks.
 
-    What a failed transfer should have brought is in the object store; a warning says why it failed.
+    What a failed transfer should have brought is in the object store; the first warns of why.
     """
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
         self._sent: set[str] = set()
+        self._has_warned = False
 
     def send(self, offer: Any) -> None:
         """Sends what is new of an offer. To be called inside `connected`."""
         parts = {part.name: part.tensors for part in _sent_parts(offer)}
         for name in parts.keys() - self._sent:
             ref = self._actor.keep_weights.remote(name, parts[name], list(parts))
-            ref.future().add_done_callback(_tell)
+            ref.future().add_done_callback(self._on_sent)
         self._sent = set(parts)
 
-
-def _tell(transfer: Future[Any]) -> None:
-    """Warns of a transfer that failed. Deaths of workers are told of elsewhere."""
-    error = transfer.exception()
-    if error is not None and not isinstance(error, ray.exceptions.RayActorError):
+    def _on_sent(self, transfer: Future[Any]) -> None:
+        """Warns of the first transfer that failed. Deaths of workers are told of elsewhere."""
+        error = transfer.exception()
+        if error is None or self._has_warned or isinstance(error, ray.exceptions.RayActorError):
+            return
+        self._has_warned = True
         _log.warning(
             "a worker takes weights from the object store, as they did not come directly: %r",
             getattr(error, "cause", error),

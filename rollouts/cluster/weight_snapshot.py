@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollouts.cluster.flat_weights import Layout, lay_out, pack
-from rollouts.distributed.device_options import ON_HOST, TensorTransport
+from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.weight_transport import (
     Array,
     Narrowed,
@@ -29,7 +29,7 @@ from rollouts.distributed.weight_transport import (
 )
 from rollouts.distributed.weights import DeltaPlan
 from rollouts.errors import SpecError
-from rollouts.support.tensor_store import make_tensor_store
+from rollouts.support.ray_private import make_tensor_store
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,11 +103,6 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
     """
     # Ray fetches what this returns with a thread of its own
     make_tensor_store()
-    if order.transport == "tcp":
-        from rollouts.cluster import tcp_transport
-
-        # an actor that Ray started again was told in its former life
-        tcp_transport.register()
     weights = _ask(learner, order)
     copies = {}
     for policy, own in weights.items():
@@ -168,7 +163,7 @@ def _take(
     buffer = None
     if order.transport != "object_store" and names:
         layout = lay_out(stored, sorted(names))
-        buffer = pack(layout, values, _device(values, order.transport))
+        buffer = pack(layout, values, _device(values))
     if buffer is not None or order.plans is not None:
         has_plan = order.plans is not None
         kept = {name: _copy(value) for name, value in stored.items()} if has_plan else {}
@@ -191,10 +186,8 @@ def _names_to_store(policy: str, stored: Mapping[str, Stored], order: Order) -> 
     return plan.names_to_store(stored, before)
 
 
-def _device(values: Mapping[str, Array | Tensor], transport: TensorTransport) -> Any:
-    """The GPU that has the tensors, where a transport takes them from there."""
-    if transport in ON_HOST:
-        return "cpu"
+def _device(values: Mapping[str, Array | Tensor]) -> Any:
+    """The GPU that has the tensors, from which direct transports take them."""
     devices = [value.device for value in values.values() if not isinstance(value, np.ndarray)]
     on_gpu = [device for device in devices if device.type != "cpu"]
     return on_gpu[0] if on_gpu else "cpu"

@@ -12,11 +12,8 @@ from rollouts.support.field_checks import check_one_of
 if TYPE_CHECKING:
     from rollouts.distributed.options import CollectOptions, Inference, Placement
 
-TensorTransport = Literal["auto", "object_store", "tcp", "cuda_ipc", "nixl"]
+TensorTransport = Literal["auto", "object_store", "cuda_ipc", "nixl"]
 Device = Literal["cuda", "cpu-emulation"]
-
-# these carry tensors of the host, so that those of a GPU are copied there first
-ON_HOST = ("object_store", "tcp")
 
 
 def check_transport(device: Device | None, tensor_transport: TensorTransport) -> None:
@@ -33,7 +30,7 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
     if device == "cpu-emulation" and tensor_transport == "cuda_ipc":
         raise SpecError(
             "collect.tensor_transport is 'cuda_ipc' with device='cpu-emulation', expected "
-            "'object_store' or 'tcp': there is no GPU"
+            "'object_store' or 'nixl': there is no GPU"
         )
 
 

@@ -181,9 +181,8 @@ class CollectOptions:
       tensor_transport: Of a `device`: how fragments go to a learner's actor, see
         `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
         completed outlives it. The others go from worker to learner and are lost with the worker:
-        "tcp" through the hosts' memory, "cuda_ipc" within one GPU, "nixl" between GPUs and
-        machines. "auto" for NIXL where device="cuda" and it is installed here, else the object
-        store.
+        "cuda_ipc" within one GPU, "nixl" between GPUs and machines. "auto" for NIXL where
+        device="cuda" and it is installed here, else the object store.
     """
 
     batch_size: int | None = None

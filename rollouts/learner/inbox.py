@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rollouts.learner.fragment import Fragment, FragmentInfo
-from rollouts.support.tensor_store import make_tensor_store
+from rollouts.support.ray_private import make_tensor_store
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload

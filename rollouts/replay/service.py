@@ -177,6 +177,8 @@ class ReplayService(SampledReplay):
           TimeoutError: Not admitted or not there within timeout_s.
           SpecError: A batch so large that it might never be admitted.
           WorkerError: No worker is left and too little is there, or a shard died too often.
+          ProtocolError: Without timeout_s, where no weights were published yet: workers wait for
+            them, and most often this thread is the one that publishes.
           ClosedError: The service was closed, or the coordinator was and too little is there.
         """
         batch = self._driver.sample(
@@ -287,7 +289,8 @@ class ReplayService(SampledReplay):
                           node that held the arrays died), "refused" (it does not fit, which is
                           raised), "duplicate" (never seen yet). lost_with_shards is the part of
                           inserted that died with a shard
-        "items_lost"      that died with a shard, in all tables
+        "items_lost"      that died with a shard and did not come back from the last checkpoint,
+                          in all tables; older ones that come back in their place do not count
         "episodes_cut", "memory", "policy_version"  as ReplayBuffer
         "clients"         items by table: "admitted" of clients' batches, part of "samples", and
                           "delivered" of these, as clients say with their next call. The rest is on

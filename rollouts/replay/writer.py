@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.batch import RolloutBatch
-from rollouts.errors import ReplayWarning, SpecError
+from rollouts.errors import ProtocolError, ReplayWarning, SpecError
 from rollouts.learner.fragment import Fragment
+from rollouts.replay.alone import is_only_thread
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
@@ -263,12 +264,28 @@ class Writer:
         for index, name in enumerate(self._names if self._native.num_pending else ()):
             begin = time.monotonic()
             while self._native.pending(index) and (deadline is None or time.monotonic() < deadline):
+                # before the look at the table: a thread may sample, and end
+                is_alone = deadline is None and is_only_thread()
                 left = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
-                inserted += self._native.insert(index, min(left, _SLICE_S))
+                count = self._native.insert(index, 0.0 if is_alone else min(left, _SLICE_S))
+                if is_alone and not count:
+                    self._raise_alone(index)
+                inserted += count
                 # lets short turns happen
                 self._lock.wait_for(lambda: self._num_asking == 0)
             self._wait_s[name] += time.monotonic() - begin
         return inserted
+
+    def _raise_alone(self, index: int) -> None:
+        name = self._names[index]
+        info = self._store.info(name)
+        raise ProtocolError(
+            f"adding: the rate limiter of table {name!r} lets no more in, and no other thread is "
+            "there that could sample, so this one would wait for itself: the table has "
+            f"{info['size']} items after {info['num_inserts']} inserts and {info['num_samples']} "
+            f"samples; {self._native.pending(index)} items are pending, and are not to be added "
+            "again. Sample first, then call flush(), or give timeout_s"
+        )
 
     def _news_of_cuts(self) -> str | None:
         """What to tell of items that were cut away, once; None: nothing, or it was told."""

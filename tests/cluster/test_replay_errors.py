@@ -6,9 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from replay_world import TIMEOUT_S, Start
+from counter_world import weights
+from replay_world import TIMEOUT_S, Start, make_coordinator, make_service
 
-from rollouts.errors import DTypeError, SpecError, WorkerError
+from rollouts.errors import DTypeError, ProtocolError, SpecError, WorkerError
 
 pytestmark = pytest.mark.system
 
@@ -50,3 +51,14 @@ def test_errors_of_shards_and_of_arguments_are_ours(start: Start, tmp_path: Path
     with pytest.raises(DTypeError, match="keys"):
         client.update_priorities([1.5], [1.0])
     client.close()
+
+
+def test_a_sample_that_waits_for_weights_that_nobody_published_raises(ray_session: object) -> None:
+    with make_coordinator() as coordinator, make_service(coordinator) as replay:
+        with pytest.raises(ProtocolError, match="publish_weights"):
+            replay.sample(8)
+        with pytest.raises(TimeoutError):
+            replay.sample(8, timeout_s=0.1)
+        coordinator.publish_weights(weights())
+        assert len(replay.sample(8, timeout_s=TIMEOUT_S).key) == 8
+        assert len(replay.sample(8).key) == 8

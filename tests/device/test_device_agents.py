@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from counter_world import assert_balanced
+from transports import TRANSPORTS
 
 import rollouts
 from rollouts import CollectOptions, MultiAgentCoordinator
@@ -61,7 +62,7 @@ def alone(num_rollouts: int) -> list[rollouts.MultiAgentDeviceRollout]:
     return [collector.collect() for _ in range(num_rollouts)]
 
 
-@pytest.mark.parametrize("transport", ("tcp", "object_store"))
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_fragments_of_groups_arrive_as_they_were_collected(
     ray_session: Any, transport: Any
 ) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from counter_world import assert_balanced, wait_until
+from transports import TRANSPORTS, needs_nixl
 
 import rollouts
 from rollouts import CollectOptions, DeviceCollector, FaultPolicy, RolloutCoordinator
 from rollouts.distributed import WorkerConfig
+from rollouts.errors import LearnerError
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
@@ -144,7 +146,7 @@ def check(coordinator: RolloutCoordinator, learner: Any) -> dict[str, Any]:
     return stats
 
 
-@pytest.mark.parametrize("transport", ["tcp", "object_store"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None:
     coordinator = start(transport, faults=FaultPolicy(restart_window_s=0.0))
     learner = make_learner()
@@ -172,10 +174,10 @@ def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None
         coordinator.hand_over(learner, LIMIT_S)
     stats = check(coordinator, learner)
     assert stats["failures"] == {"worker_died": NUM_KILLS}
-    assert set(stats["fragments"]["discarded"]) <= ({"lost"} if transport == "tcp" else set())
+    assert set(stats["fragments"]["discarded"]) <= ({"lost"} if transport == "nixl" else set())
 
 
-@pytest.mark.parametrize("transport", ["tcp", "object_store"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_workers_start_at_once(start: Start, transport: str) -> None:
     # several threads of an actor import what it needs
     coordinator = start(transport, num_workers=3)
@@ -186,3 +188,27 @@ def test_workers_start_at_once(start: Start, transport: str) -> None:
     stats = check(coordinator, learner)
     assert stats["failures"] == {}
     assert not any(w["last_error"] for w in stats["workers"])
+
+
+@needs_nixl
+def test_a_learner_that_cannot_receive_raises_and_nothing_is_lost(start: Start) -> None:
+    @ray.remote(num_cpus=0, enable_tensor_transport=True)
+    class Learner(rollouts.FragmentInbox):
+        def __init__(self) -> None:
+            import sys
+
+            super().__init__()
+            # as on a machine where it is not installed
+            sys.modules |= dict.fromkeys(("nixl", "nixl._api"))
+
+    coordinator = start("nixl")
+    learner = Learner.remote()
+    for _ in range(2):
+        with pytest.raises(
+            LearnerError, match=r"cannot receive .* that worker . still has: .*nixl"
+        ):
+            coordinator.hand_over(learner, LIMIT_S)
+    stats = coordinator.stats()
+    assert stats["fragments"]["discarded"] == {} and stats["fragments"]["delivered"] == 0
+    coordinator.hand_over(able := make_learner(), LIMIT_S)
+    assert check(coordinator, able)["fragments"]["discarded"] == {}

@@ -32,7 +32,7 @@ EMULATION: Any = "cpu-emulation"
     ("options", "message"),
     [
         ({"device": "gpu"}, "collect.device is 'gpu'"),
-        ({"tensor_transport": "tcp"}, "'tcp' without collect.device"),
+        ({"tensor_transport": "nixl"}, "'nixl' without collect.device"),
         ({"device": EMULATION, "tensor_transport": "nccl"}, "whose transfers Ray cannot abort"),
         ({"device": EMULATION, "tensor_transport": "pigeon"}, "tensor_transport is 'pigeon'"),
         ({"device": EMULATION, "tensor_transport": "cuda_ipc"}, "there is no GPU"),
@@ -45,7 +45,7 @@ def test_options_that_contradict_each_other(options: dict[str, Any], message: st
 
 def test_the_object_store_is_what_is_used_without_a_gpu() -> None:
     assert transport_of(CollectOptions(device=EMULATION)) == "object_store"
-    assert transport_of(CollectOptions(device=EMULATION, tensor_transport="tcp")) == "tcp"
+    assert transport_of(CollectOptions(device=EMULATION, tensor_transport="nixl")) == "nixl"
 
 
 def make_policy(spec: Any) -> Any:

@@ -80,7 +80,7 @@ WRONG = [
         {"first_version": 0},
         r"weights\.first_version is 0, expected a whole number of at least 1",
     ),
-    (WeightTransport, {"tensor_transport": "mpi"}, r"weights\.tensor_transport is 'mpi', .*'tcp'"),
+    (WeightTransport, {"tensor_transport": "mpi"}, r"weights\.tensor_transport is 'mpi', .*'nixl'"),
     (WeightTransport, {"tensor_transport": "nccl"}, r"weights\.tensor_transport is 'nccl', whose"),
     (WeightTransport, {"delta": "yes"}, r"weights\.delta must be True or False, got 'yes'"),
     (CollectOptions, {"batch_size": 0}, r"collect\.batch_size is 0"),

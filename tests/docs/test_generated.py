@@ -12,7 +12,7 @@ from rollouts.families.family import Family
 
 sys.path.insert(0, str(DOCS / "hooks"))
 from family_facts import FACTS
-from family_pages import _page, facts_of
+from family_pages import _of_header, _page, facts_of
 
 
 def test_family_without_facts_or_engine_has_a_page_that_says_so() -> None:
@@ -47,3 +47,15 @@ def test_docstring_sections_become_lists_columns_and_code() -> None:
     assert "```plain\nobs     (B,)   float32\nreward  (B,)   float64\n```" in text
     assert "**Raises**\n\nSpecError: It is wrong." in text
     assert "```python\nwait(1)\n```" in text
+
+
+@pytest.mark.parametrize("called", ["MiniGrid", "BabyAI", "ViZDoom"])
+def test_environments_have_the_names_that_people_give_them(called: str) -> None:
+    from rollouts import env_ids, env_spec
+
+    prefix = {"ViZDoom": "Vizdoom"}.get(called, called)
+    specs = [env_spec(one) for one in env_ids() if one.startswith(prefix)][:3]
+    if len(specs) < 3:
+        pytest.skip("its engine is not installed")
+    header = f"rollouts/envs/{called.lower()}/{called.lower()}.h"
+    assert next(_of_header(header, specs)) == f"### {called}"

@@ -286,3 +286,58 @@ def test_without_tianshou_the_error_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "tianshou", None)
     with pytest.raises(EngineError, match=r"pip install 'rollouts\[tianshou\]'"):
         importlib.import_module("rollouts.integrations.tianshou")
+
+
+def dict_pools() -> list[Any]:
+    minigrid = rollouts.make_vec(
+        "MiniGrid-Empty-5x5-v0",
+        3,
+        autoreset_mode="same_step",
+        flatten_observation=False,
+        max_episode_steps=4,
+    )
+
+    def make() -> Any:
+        import gymnasium
+
+        env = gymnasium.make("CartPole-v1", max_episode_steps=4)
+        space = gymnasium.spaces.Dict(a=env.observation_space, b=gymnasium.spaces.Discrete(2))
+        return gymnasium.wrappers.TransformObservation(env, lambda obs: {"a": obs, "b": 1}, space)
+
+    hosted = rollouts.from_env_fns([make] * 3, num_processes=0, autoreset_mode="same_step")
+    return [minigrid, hosted]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["native", "hosted"])
+def test_dict_observations_are_those_that_the_pool_shows(which: int) -> None:
+    env, pool = RolloutsVectorEnv(dict_pools()[which]), dict_pools()[which]
+    obs, _ = env.reset(seed=5)
+    expected, _ = pool.reset(seed=[5] * 3)
+    assert obs.shape == (3,) and obs.dtype == object
+    for step in range(6):
+        for row in range(3):
+            assert obs[row].keys() == expected.keys()
+            for name, column in expected.items():
+                np.testing.assert_array_equal(obs[row][name], column[row])
+        obs, _, _, truncated, _ = env.step(np.zeros(3, int))
+        expected, _, _, ended, info = pool.step(np.zeros(3, int))
+        assert (truncated == ended).all() and truncated.all() == (step % 4 == 3)
+        if truncated.any():
+            last = info["final_obs"]
+            for row in range(3):
+                for name in expected:
+                    np.testing.assert_array_equal(obs[row][name], last[row][name])
+            obs, _ = env.reset([0, 1, 2])
+    env.close()
+    pool.close()
+
+
+def test_a_collector_stores_dict_observations() -> None:
+    env = RolloutsVectorEnv(dict_pools()[1])
+    buffer = VectorReplayBuffer(60, 3)
+    actor = make_actor(RolloutsVectorEnv("CartPole-v1", num_envs=1))
+    collector = Collector(actor, env, buffer)
+    collector.reset()
+    collector.collect(n_step=30, random=True)
+    assert buffer.obs.a.shape[1:] == (4,)
+    assert (buffer[:].obs.b == 1).all() and len(buffer) == 30

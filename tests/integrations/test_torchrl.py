@@ -106,6 +106,36 @@ def test_the_data_are_those_of_a_pool_without_autoreset(env_id: str) -> None:
     pool.close()
 
 
+def test_a_rollout_goes_on_until_the_last_environment_has_ended() -> None:
+    env = RolloutsEnv("CartPole-v1", num_envs=4, seed=3, categorical_action_encoding=True)
+    torch.manual_seed(0)
+    data = env.rollout(500, break_when_any_done=False, break_when_all_done=True)
+    assert data["next", "done"][:, -1].all()
+    pool = rollouts.make_vec("CartPole-v1", 4, seed=3, autoreset_mode="disabled")
+    obs, _ = pool.reset()
+    lengths = []
+    for row in range(4):
+        own = data[row]
+        length = int(own["next", "done"][:, 0].nonzero()[0]) + 1
+        lengths.append(length)
+        # TorchRL repeats the last step of what has ended
+        last = own[length - 1]
+        for t in range(length, data.shape[1]):
+            assert torch.equal(own[t]["next", "observation"], last["next", "observation"])
+    assert len(set(lengths)) > 1 and max(lengths) == data.shape[1]
+    for t in range(data.shape[1]):
+        going = np.array([t < length for length in lengths]).nonzero()[0]
+        assert np.array_equal(data["observation"][going, t].numpy(), obs[going])
+        after, *_ = pool.step(data["action"][going, t].numpy(), going)
+        assert np.array_equal(data["next", "observation"][going, t].numpy(), after)
+        obs = obs.copy()
+        obs[going] = after
+    # and the next one begins anew
+    again = env.rollout(3, break_when_any_done=False, break_when_all_done=True)
+    assert (again["observation"][:, 0].abs() <= 0.05).all()
+    env.close()
+
+
 def test_a_mask_resets_running_environments_and_no_others() -> None:
     env = RolloutsEnv("CartPole-v1", num_envs=3, seed=0)
     data = env.reset()

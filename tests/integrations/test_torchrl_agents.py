@@ -130,6 +130,29 @@ def test_the_data_are_those_of_a_pool_without_autoreset(
     pool.close()
 
 
+def test_a_rollout_goes_on_until_the_last_environment_has_ended() -> None:
+    options = {"num_taggers": 5, "grid_length": 4, "max_episode_steps": 30}
+    env = RolloutsMultiAgentEnv("TagGridWorld-v0", num_envs=4, seed=3, **options)
+    torch.manual_seed(0)
+    data = env.rollout(60, break_when_any_done=False, break_when_all_done=True)
+    done = data["next", "done"][..., 0]
+    assert done[:, -1].all()
+    lengths = [int(row.nonzero()[0]) + 1 for row in done]
+    assert len(set(lengths)) > 1 and max(lengths) == data.shape[1]
+    pool = rollouts.make_multi_agent_vec(
+        "TagGridWorld-v0", 4, seed=3, autoreset_mode="disabled", **options
+    )
+    pool.reset()
+    for t in range(data.shape[1]):
+        going = np.array([t < length for length in lengths]).nonzero()[0]
+        actions = {name: data[name, "action"][going, t].numpy() for name in pool.groups}
+        obs, *_ = pool.step(actions, going)
+        for name, seen in by_group(obs, pool.groups).items():
+            assert np.array_equal(data["next", name, "observation"][going, t].numpy(), seen)
+    env.close()
+    pool.close()
+
+
 def test_agents_that_left_are_masked_until_the_next_episode() -> None:
     env = RolloutsMultiAgentEnv("TagContinuous-v0", num_envs=4, seed=0, **TAG)
     torch.manual_seed(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sample` without a timeout where nobody could end its waiting: an error at once, and only there.
+"""Calls without a timeout where nobody could end their waiting: an error at once, and only there.
 
 Each case is a process of its own, as the one that runs the tests may have threads.
 """
@@ -30,8 +30,11 @@ def make(limiter):
     return ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(1), limiter=limiter))
 
 def expect_error(buffer, batch_size, text):
+    expect_refusal(lambda: buffer.sample(batch_size), text)
+
+def expect_refusal(call, text):
     try:
-        buffer.sample(batch_size)
+        call()
     except ProtocolError as error:
         assert text in str(error), error
     else:
@@ -65,6 +68,31 @@ expect_error(buffer, 6, "6 items are pending")
 # what was drawn before the error comes first
 buffer.flush(timeout_s=0)
 assert len(set(buffer.sample(6).key.tolist())) == 6
+""",
+    "rows that only this thread could sample": """
+buffer = make(Queue(4))
+expect_refusal(lambda: buffer.add_batch(world.rollout(6)), "items are pending")
+# which are not lost, and go first
+expect_refusal(lambda: buffer.add_batch(world.rollout(3)), "not to be added again")
+expect_refusal(buffer.flush, "call flush()")
+seen = [buffer.sample(4).key.tolist()]
+expect_refusal(buffer.flush, "call flush()")
+seen += [buffer.sample(4).key.tolist()]
+assert len(set(sum(seen, []))) == 8
+""",
+    "a step that only this thread could make room for": """
+import numpy as np
+from rollouts.replay import Acted
+table = TableConfig(items=NStep(1), limiter=Queue(2))
+buffer = ReplayBuffer(OBS_SPACE, ACTION_SPACE, table, autoreset_mode="next_step")
+obs, zeros, no = np.zeros((2, 3), np.float32), np.zeros(2), np.zeros(2, bool)
+def step():
+    return buffer.add_step(
+        Acted(obs, np.zeros(2, np.int64)), (obs, zeros, no, no, {"env_id": np.arange(2)})
+    )
+step()
+step()
+expect_refusal(step, "items are pending")
 """,
     "a writer that ended": """
 buffer = make(MinSize(100))
@@ -149,6 +177,6 @@ def test_what_a_thread_adds_before_it_ends_is_seen(monkeypatch: pytest.MonkeyPat
         thread.join()
         return True
 
-    monkeypatch.setattr(reader, "_is_only_thread", add_and_end)
+    monkeypatch.setattr(reader, "is_only_thread", add_and_end)
     with ReplayBuffer(OBS_SPACE, ACTION_SPACE, table) as buffer:
         assert len(buffer.sample(3).key) == 3

@@ -37,6 +37,7 @@ from rollouts.replay.shards.joining import join_drawn
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.shard import ShardLostError
 from rollouts.replay.shards.signal import Signal
+from rollouts.support.same_release import sealed
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +87,7 @@ class ReplayClient(SampledReplay):
         self._news = News()  # that the service was not told yet
 
     def __reduce__(self) -> Any:
-        return ReplayClient, (self._link, dict(self.tables), self._keys)
+        return sealed(ReplayClient, self._link, dict(self.tables), self._keys)
 
     def sample(
         self,

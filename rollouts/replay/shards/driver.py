@@ -95,6 +95,7 @@ class Driver:
         )
         self._failure: Exception | None = None
         self._end: Exception | None = None  # why nothing is inserted at present
+        self._unfed: Exception | None = None  # as no weights were published yet
         self._unclaimed: deque[Request] = deque()  # of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
@@ -281,7 +282,7 @@ class Driver:
             "occupancy": admission.size / max_size,
             "inserts": admission.inserts,
             "samples": admission.samples,
-            "deletes": sum(shard.table(name).deletes for shard in self._shards.shards),
+            "deletes": sum(shard.deletes(name) for shard in self._shards.shards),
             "samples_per_insert": admission.samples / max(1, admission.inserts),
             "insert_wait_s": self._insert_wait_s[name],
             "sample_wait_s": self._sample_wait_s[name],
@@ -296,10 +297,11 @@ class Driver:
                 self._wait_for_room()
                 try:
                     self._take_fragment(_LOOK_S)
-                    self._end = None
+                    self._end = self._unfed = None
                 except TimeoutError:
-                    continue
-                except ProtocolError:  # no weights yet
+                    self._unfed = None
+                except ProtocolError as error:  # no weights yet
+                    self._unfed = error
                     self._stopping.wait(_RETRY_S)
                 except WorkerError as error:  # no worker is left, but they may be scaled up again
                     self._end = error
@@ -361,8 +363,10 @@ class Driver:
                 result = attempt()
                 if result is not None:
                     return result
-                end = self._end if wants_items() and self._shards.is_idle else None
-                must_collect = self._collects_here and wants_items() and self._shards.has_room
+                wants = wants_items()
+                end = self._end or (self._unfed if deadline is None else None)
+                end = end if wants and self._shards.is_idle else None
+                must_collect = self._collects_here and wants and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())

@@ -15,8 +15,9 @@ import numpy as np
 
 from rollouts.errors import SpecError, WorkerError
 from rollouts.replay import files
+from rollouts.replay.shards.loss import Loss
 from rollouts.replay.shards.shard import ShardLostError, ShardReport, TableReport
-from rollouts.replay.shards.shard_set import Loss, Shard, ShardSet
+from rollouts.replay.shards.shard_set import Shard, ShardSet
 
 _KIND = "replay service 1"
 _NAME = "service.replay"

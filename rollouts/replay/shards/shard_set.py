@@ -19,6 +19,7 @@ from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.joining import share_out
+from rollouts.replay.shards.loss import NO_ITEMS, Loss
 from rollouts.replay.shards.shard import (
     EndedEpisodes,
     FragmentLostError,
@@ -38,7 +39,6 @@ Array = NDArray[Any]
 _MOST_EPISODE_REPORTS = 4096
 _RESTART_WINDOW_S = 600.0
 _FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
-_NO_ITEMS = TableReport()
 
 
 @dataclass(slots=True, eq=False)
@@ -48,22 +48,6 @@ class Add:
     info: FragmentInfo
     payload: Any
     future: Future[ShardReport]
-
-
-@dataclass(slots=True, eq=False)
-class Loss:
-    """What a shard inserted and lost with its process: env-steps, and by table inserts, items."""
-
-    env_steps: int = 0
-    inserts: dict[str, int] = field(default_factory=dict)
-    items: dict[str, int] = field(default_factory=dict)
-
-    def add(self, report: ShardReport, sign: int = 1) -> None:
-        """Counts all that a shard had (sign 1) or got back (-1)."""
-        self.env_steps += sign * report.env_steps
-        for name, table in report.tables.items():
-            self.inserts[name] = self.inserts.get(name, 0) + sign * table.inserts
-            self.items[name] = self.items.get(name, 0) + sign * table.size
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +67,11 @@ class Shard:
 
     def table(self, name: str) -> TableReport:
         """Returns what is known of a table."""
-        return self.report.tables.get(name, _NO_ITEMS)
+        return self.report.tables.get(name, NO_ITEMS)
+
+    def deletes(self, name: str) -> int:
+        """Returns how many items of a table were removed, in all incarnations."""
+        return self.table(name).deletes + self.loss.deletes.get(name, 0)
 
 
 class ShardSet:
@@ -149,7 +137,7 @@ class ShardSet:
         Returns:
           (shard, items, share of all draws) of each that gets some.
         """
-        reports = [_NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
+        reports = [NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
         mass = np.array([report.mass for report in reports])
         if not mass.any():
             mass = np.array([float(report.size) for report in reports])
@@ -262,7 +250,7 @@ class ShardSet:
                 "lost_with_shards": sum(s.loss.env_steps for s in self.shards),
             },
             "items_lost": sum(sum(s.loss.items.values()) for s in self.shards),
-            "episodes_cut": sum(s.report.episodes_cut for s in self.shards),
+            "episodes_cut": sum(s.report.episodes_cut + s.loss.episodes_cut for s in self.shards),
             "memory": {name: sum(getattr(s.report, name) for s in self.shards) for name in memory},
             "shard_restarts": sum(s.restarts for s in self.shards),
             "shards": [_describe(shard) for shard in self.shards],
@@ -305,7 +293,7 @@ class ShardSet:
             self._finish_add(shard)
         self._check_may_restart(shard)
         mark = None if self.checkpoint is None else self.checkpoint.shards[shard.shard_id]
-        shard.loss.add(shard.report)
+        shard.loss.add(shard.report, ShardReport() if mark is None else mark.report)
         shard.handle = self._launch(shard.shard_id)
         shard.incarnation += 1
         shard.restarts += 1
@@ -339,7 +327,6 @@ class ShardSet:
         shard.handle.call("load", self.checkpoint.path_of(mark), mark.mean_mass)
         shard.loading = self.watched(shard.handle.call("finish_load", True))
         shard.report = replace(mark.report, number=0)
-        shard.loss.add(mark.report, -1)
 
     def _finish_loading(self, shard: Shard) -> None:
         """Takes over what a shard says that it has now; less than expected is lost."""
@@ -351,7 +338,7 @@ class ShardSet:
             self.lose(shard, shard.incarnation, error)
         elif loading.result().env_steps != shard.report.env_steps:
             _log.warning("shard %d could not read its checkpoint: it is empty", shard.shard_id)
-            shard.loss.add(shard.report)
+            shard.loss.add(shard.report, loading.result())
             shard.report = loading.result()
 
     def _count(self) -> None:

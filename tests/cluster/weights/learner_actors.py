@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transports import ANY_TRANSPORT
 
 from rollouts import WeightTransport
 
@@ -54,7 +55,7 @@ def opened_worlds(open_world: Callable[..., Any]) -> Iterator[Callable[..., Any]
 
     opened = []
 
-    def make(transport: Any = "tcp", **kwargs: Any) -> Any:
+    def make(transport: Any = ANY_TRANSPORT, **kwargs: Any) -> Any:
         options = WeightTransport(tensor_transport=transport, **kwargs.pop("options", {}))
         opened.append(open_world(weights=options, **kwargs))
         return opened[-1]

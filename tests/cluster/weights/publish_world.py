@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from counter_world import CounterCollector, StepChecker
 from learner_actors import start_by_value
@@ -19,16 +17,6 @@ from rollouts.distributed.weights import WeightStore
 
 # what a hang is told from
 LIMIT_S = 300.0
-
-TRANSPORTS = [
-    "tcp",
-    "object_store",
-    # which needs no GPU
-    pytest.param(
-        "nixl",
-        marks=pytest.mark.skipif(find_spec("nixl") is None, reason="needs NIXL: pip install nixl"),
-    ),
-]
 
 
 def make_weights(step: int, size: int) -> dict[str, Any]:

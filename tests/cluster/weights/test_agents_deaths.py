@@ -14,7 +14,7 @@ import pytest
 from agents_world import LIMIT_S, POLICIES, AgentsWorld, make_learner
 from counter_world import assert_balanced, wait_until
 from learner_actors import opened_worlds, running_pids, start_killer
-from publish_world import TRANSPORTS
+from transports import TRANSPORTS
 
 from rollouts import Placement
 from rollouts.errors import LearnerError
@@ -109,7 +109,7 @@ def test_learner_that_dies_leaves_the_last_weights_of_all_its_policies(
 
 
 def test_of_two_learners_the_one_that_died_is_named_and_neither_published(world: Make) -> None:
-    here = world("tcp", options={"delta": True})
+    here = world(options={"delta": True})
     learners = {policy: make_learner(size=SIZE, alone=policy) for policy in POLICIES}
     here.publish()
     ids = {policy: learner._actor_id.hex() for policy, learner in learners.items()}

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from counter_world import assert_balanced, wait_until
 from learner_actors import opened_worlds, running_pids, start_killer
-from publish_world import LIMIT_S, TRANSPORTS, World, make_learner
+from publish_world import LIMIT_S, World, make_learner
+from transports import TRANSPORTS, needs_nixl
 
 from rollouts import Placement, WeightTransport
 from rollouts.errors import LearnerError
@@ -110,7 +111,7 @@ def test_learner_that_dies_leaves_its_last_weights(world: Make, transport: str) 
 
 
 def test_learner_that_dies_while_it_takes_a_snapshot_is_named(world: Make) -> None:
-    here = world("tcp", size=10)
+    here = world(size=10)
     here.publish()
     pid = ray.get(here.learner.pid.remote(), timeout=LIMIT_S)
     here.learner.train_for.remote(LIMIT_S)
@@ -123,9 +124,10 @@ def test_learner_that_dies_while_it_takes_a_snapshot_is_named(world: Make) -> No
     assert here.coordinator.stats()["policy_version"] == 1
 
 
+@needs_nixl
 def test_learner_that_ray_starts_again_goes_on(ray_session: Any) -> None:
     learner = make_learner(size=10, max_restarts=1)
-    here = World(learner, size=10, weights=WeightTransport(tensor_transport="tcp", delta=True))
+    here = World(learner, size=10, weights=WeightTransport(tensor_transport="nixl", delta=True))
     try:
         here.publish()
         os.kill(ray.get(learner.pid.remote(), timeout=LIMIT_S), signal.SIGKILL)

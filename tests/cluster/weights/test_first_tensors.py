@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from learner_actors import make_net, start_by_value
+from transports import needs_nixl
 
 import rollouts
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator
@@ -18,11 +19,7 @@ from rollouts.errors import LearnerError
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transports")
 
-from ray.experimental.rdt import util  # noqa: E402
-
-from rollouts.cluster import tcp_transport  # noqa: E402
-
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, needs_nixl]
 
 EMULATION: Any = "cpu-emulation"
 # what a hang is told from
@@ -74,17 +71,15 @@ def start_coordinator() -> RolloutCoordinator:
         num_envs_per_worker=2,
         rollout_length=8,
         faults=FaultPolicy(max_restarts=0),
-        collect=CollectOptions(device=EMULATION, tensor_transport="tcp"),
+        collect=CollectOptions(device=EMULATION, tensor_transport="nixl"),
     )
     coordinator.publish_weights(make_net().state_dict())
     return coordinator
 
 
 def test_a_learner_that_was_there_first_gets_its_first_tensors(
-    ray_session: Any, monkeypatch: pytest.MonkeyPatch
+    ray_session: Any,
 ) -> None:
-    # another test may have told Ray of our transport
-    monkeypatch.delitem(util.transport_manager_info, tcp_transport.NAME, raising=False)
     learner = make_learner()
     with start_coordinator() as coordinator:
         coordinator.hand_over(learner, timeout_s=LIMIT_S)

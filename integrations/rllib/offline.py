@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A RolloutsEnvRunner that records what it samples. Imported where it is used: needs ray.data."""
+
+from __future__ import annotations
+
+from ray.rllib.offline.offline_env_runner import OfflineSingleAgentEnvRunner
+
+from .env_runner import RolloutsEnvRunner
+
+
+class RolloutsOfflineEnvRunner(OfflineSingleAgentEnvRunner, RolloutsEnvRunner):
+    """Samples as RolloutsEnvRunner does and writes it, as `config.offline_data(output=)` says.
+
+    Steps (output_write_episodes=False) are sampled in bulk. Whole episodes are written as RLlib's
+    own loop makes them. The files lie in a folder of the environment's id.
+    """
+
+    records = True
+
+    def stop(self) -> None:
+        """Writes what is left, and ends as RolloutsEnvRunner does."""
+        super().stop()
+        RolloutsEnvRunner.stop(self)
+
+    def _find_slow_reason(self) -> str:
+        reason = super()._find_slow_reason()
+        if not reason and self.config.output_write_episodes:
+            return "whole episodes are recorded (output_write_episodes)"
+        return reason
+
+    def _get_subdir_path(self) -> str:
+        return str(self.config.env).lower().replace("/", "-")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is used of Ray (2.60) that is not in its public interface: all of it is here.
+
+Nothing here imports Ray before somebody else has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def make_tensor_store() -> None:
+    """Makes Ray's store of a process's tensors, which direct transports fill, if there is none.
+
+    To be called while Ray has one thread here. Ray makes the store at the first use and without a
+    lock: of two threads each may make one, and tensors that arrive in the first are waited for in
+    the second, for 60 s. Does nothing where Ray is missing or has no such store.
+    """
+    worker = sys.modules.get("ray._private.worker")
+    if worker is not None:
+        getattr(worker.global_worker, "rdt_manager", None)
+
+
+def can_send(ref: Any, timeout_s: float) -> bool:
+    """Waits until Ray knows how tensors leave the actor that made them; False if it never does."""
+    manager = sys.modules["ray._private.worker"].global_worker.rdt_manager
+    return manager.wait_for_tensor_transport_metadata(ref.hex(), timeout_s) is not None
+
+
+def open_transport(name: str) -> None:
+    """Makes what Ray makes in this process at the first use of a direct transport.
+
+    Raises:
+      Exception: The transport cannot be used here.
+    """
+    util = importlib.import_module("ray.experimental.rdt.util")
+    manager = util.get_tensor_transport_manager(name.upper())
+    # NIXL's; Ray asks for it later on a thread beside the actor's own, and says only yes or no
+    getattr(manager, "get_nixl_agent", lambda: None)()
+
+
+def actor_id(actor: Any) -> Any:
+    """The actor's id, the same for all handles of it; its `hex()` is the public one."""
+    return actor._actor_id
+
+
+def has_transports(actor: Any) -> bool:
+    """Whether the actor's class was made with enable_tensor_transport."""
+    return bool(actor._ray_enable_tensor_transport)
+
+
+def calling(actor: Any, *, beside_its_calls: bool = False, **options: Any) -> Any:
+    """Returns what calls a function in an actor, with the actor first: `.remote(function, ...)`.
+
+    Args:
+      actor: Handle.
+      beside_its_calls: Not in its turn, but on a thread of Ray's, which is there where the actor
+        `has_transports`.
+      options: Of the call, as of `ray.method`.
+    """
+    if beside_its_calls:
+        options["concurrency_group"] = "_ray_system"
+    return actor.__ray_call__.options(**options)
+
+
+def shutdown_lock() -> contextlib.AbstractContextManager[Any]:
+    """The lock that Ray's own init and shutdown take; not in all releases."""
+    worker = sys.modules["ray._private.worker"]
+    found: contextlib.AbstractContextManager[Any]
+    found = getattr(worker, "_connect_or_shutdown_lock", contextlib.nullcontext())
+    return found
+
+
+def is_head_here() -> bool:
+    """Whether this process started the Ray that it is connected to."""
+    node = sys.modules["ray._private.worker"]._global_node
+    return node is not None and bool(node.head)
+
+
+@contextlib.contextmanager
+def loopback_only() -> Iterator[dict[str, str]]:
+    """Keeps a Ray that is started inside on loopback; gives variables for its processes.
+
+    It is the switch that Ray uses on Windows and macOS. Its processes read the variable, and this
+    process the constant, which may have been imported long ago.
+    """
+    constants = sys.modules["ray._private.ray_constants"]
+    was_enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
+    try:
+        yield {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    finally:
+        constants.ENABLE_RAY_CLUSTER = was_enabled  # type: ignore[attr-defined]
