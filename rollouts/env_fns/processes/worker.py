@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import leaves_of, nest
+from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.processes.shared_memory import SharedMemory
@@ -54,8 +55,9 @@ def run_worker(
     with contextlib.suppress(OSError):  # of a host that is gone
         try:
             makers = pickle.loads(env_fns) if isinstance(env_fns, bytes) else list(env_fns)
+            identity.keep_those_of_host()
             envs += (make() for make in makers)
-            hello = pickle.dumps(hello_of(envs))
+            hello = identity.dumps_for_host(hello_of(envs))
         except Exception as error:
             link.send(frame(Kind.CANNOT_START, pickle.dumps(Failure.of(error))))
         else:
@@ -117,7 +119,7 @@ def _serve(link: WorkerLink, worker: EnvWorker) -> None:
 
 def _answer(function: Callable[..., Any], payload: bytes) -> bytes:
     try:
-        answer = pickle.dumps(function(*pickle.loads(payload)))
+        answer = identity.dumps_for_host(function(*pickle.loads(payload)))
     except Exception as error:
         answer = pickle.dumps(Failure.of(error))
     return frame(Kind.ANSWER, answer)
