@@ -2,7 +2,7 @@
 """`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`identity` (classes that both sides have), `worker`, `lifecycle`, `host`, `process_host`,
+`identity` (classes that both sides have), `copies`, `worker`, `lifecycle`, `host`, `process_host`,
 `local_host` (environments in this process) and `trial` (how many processes there are), then
 `batches` and `infos` (what a step returns), `send_recv`, `resets` and `vector_env` (what users
 call).

@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import leaves_of, nest
 from rollouts.env_fns.processes import identity
+from rollouts.env_fns.processes.copies import copied
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.processes.shared_memory import SharedMemory
@@ -198,8 +199,7 @@ class EnvWorker:
             self._step(*pickle.loads(payload))
         else:
             assert kind == Kind.RESET
-            rows, seeds, options = pickle.loads(payload)
-            self._reset(rows, seeds, pickle.loads(options))
+            self._reset(*pickle.loads(payload))
 
     def cut_short(self, rows: Sequence[int], failure: Failure) -> None:
         """Reports rows that were at work as failed; their next step begins an episode."""
@@ -266,9 +266,10 @@ class EnvWorker:
         record = None
         if terminated or truncated:
             if self._mode is AutoresetMode.SAME_STEP:
-                record = Record(self._setup.first + row, final_info=info)
+                # copies, as the reset may use the environment's objects again
+                record = Record(self._setup.first + row, final_info=copied(info))
                 record.final_objects = self._write(row, obs, is_final=True)
-                record.final_exact = () if self._is_plain(obs) else (obs,)
+                record.final_exact = () if self._is_plain(obs) else (copied(obs),)
                 obs, info = self._begin(row, None, None)
             else:
                 self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
@@ -279,7 +280,7 @@ class EnvWorker:
         if info or objects or (record is not None and (record.final_info or record.final_exact)):
             record = record or Record(self._setup.first + row)
             record.info, record.objects = info, objects
-            self._records.append(record)
+            self._keep(record)
 
     def _is_plain(self, obs: Any) -> bool:
         """Tells whether shared memory gives an observation back as it was."""
@@ -297,19 +298,18 @@ class EnvWorker:
                     "as the observation space says"
                 )
             target[row] = value
-        objects = tuple(leaf.of(obs) for leaf in self._object_leaves)
+        objects = tuple(copied(leaf.of(obs)) for leaf in self._object_leaves)
         if not is_final:
             self._objects[row] = objects
         return objects
 
     # -- episodes --------------------------------------------------------------------
 
-    def _reset(
-        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
-    ) -> None:
+    def _reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: bytes) -> None:
         for row, seed in zip(rows, seeds, strict=True):
             try:
-                self._begin_row(row, seed, options)
+                # of its own for each environment, which may change them
+                self._begin_row(row, seed, pickle.loads(options))
             except Exception as error:
                 self._fail(row, Failure.of(error))
             if self._setup.reports_each:
@@ -325,7 +325,7 @@ class EnvWorker:
         self._terminated[row] = self._truncated[row] = False
         self._was_reset[row] = True
         if info or objects:
-            self._records.append(Record(self._setup.first + row, info, objects=objects))
+            self._keep(Record(self._setup.first + row, info, objects=objects))
 
     def _begin(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
         self._must_reset[row] = True
@@ -370,9 +370,14 @@ class EnvWorker:
         self._reward[row] = 0.0
         self._terminated[row] = self._was_reset[row] = False
         self._truncated[row] = True
-        self._records.append(record)
+        self._keep(record)
 
     # -- the rest --------------------------------------------------------------------
+
+    def _keep(self, record: Record) -> None:
+        # the environments of a process may share what they report
+        record.info = copied(record.info)
+        self._records.append(record)
 
     def _report(self, rows: Sequence[int]) -> None:
         records, self._records = self._records, []
