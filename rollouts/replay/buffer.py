@@ -166,6 +166,8 @@ class ReplayBuffer(SampledReplay):
 
         Raises:
           TimeoutError: What was pending is pending still; nothing of this batch was taken.
+          ProtocolError: Without timeout_s, where a rate limiter lets nothing in and the process has
+            no other thread that could sample. What was pending is pending still.
           SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
           ClosedError: The buffer was closed; pending items are lost.
         """
@@ -226,7 +228,11 @@ class ReplayBuffer(SampledReplay):
         self._writer.end_episodes(None if ids is None else as_whole("env_id", ids))
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Inserts what is pending, for at most `timeout_s`; returns how many items it was."""
+        """Inserts what is pending, for at most `timeout_s`; returns how many items it was.
+
+        Raises:
+          ProtocolError: As `add_batch`.
+        """
         return self._writer.flush(as_timeout(timeout_s))
 
     # -- sampling ----------------------------------------------------------------------

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from rollouts.errors import ProtocolError
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.sampling import ItemReader, ReplayBatch, importance_weights
-from rollouts.replay.writer import Writer
+from rollouts.replay.writer import Writer, is_only_thread
 
 Array = NDArray[Any]
 
@@ -70,7 +69,7 @@ class Reader:
                 return self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
             while True:
                 # before the look at the table: a thread may add what is missing, and end
-                is_alone = _is_only_thread()
+                is_alone = is_only_thread()
                 look_s = 0.0 if is_alone else _LOOK_S
                 with suppress(TimeoutError):
                     return self._store.sample(table, items.plan, batch_size, timeout_s=look_s)
@@ -133,11 +132,6 @@ class Reader:
             "env_id": self._writer.env_id[raw["stream_id"]],
             "num_steps": raw["length"] - 1,
         }
-
-
-def _is_only_thread() -> bool:
-    """Tells whether no other thread runs Python, whoever started it."""
-    return len(sys._current_frames()) == 1
 
 
 def summary(values: Array) -> dict[str, float]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.batch import RolloutBatch
-from rollouts.errors import ReplayWarning, SpecError
+from rollouts.errors import ProtocolError, ReplayWarning, SpecError
 from rollouts.learner.fragment import Fragment
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
@@ -264,11 +265,24 @@ class Writer:
             begin = time.monotonic()
             while self._native.pending(index) and (deadline is None or time.monotonic() < deadline):
                 left = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
-                inserted += self._native.insert(index, min(left, _SLICE_S))
+                # before the table is asked: a thread may sample what is missing, and end
+                is_alone = deadline is None and is_only_thread()
+                wait_s = 0.0 if is_alone else min(left, _SLICE_S)
+                inserted += self._native.insert(index, wait_s)
+                if is_alone and self._native.pending(index):
+                    self._raise_alone(index)
                 # lets short turns happen
                 self._lock.wait_for(lambda: self._num_asking == 0)
             self._wait_s[name] += time.monotonic() - begin
         return inserted
+
+    def _raise_alone(self, index: int) -> None:
+        raise ProtocolError(
+            f"{self._native.pending(index)} items wait for the rate limiter of table "
+            f"{self._names[index]!r}, and no other thread is there that could sample, so this one "
+            "would wait for itself. What was added is kept, and goes first at the next call: "
+            "sample first, or give timeout_s"
+        )
 
     def _news_of_cuts(self) -> str | None:
         """What to tell of items that were cut away, once; None: nothing, or it was told."""
@@ -329,6 +343,11 @@ def _of_active(rollout: RolloutBatch) -> tuple[Array | None, Array | None]:
         return None, active
     # one for each end: those of agents that are not there any more go
     return rollout.final_obs[active[rollout.terminated | rollout.truncated]], active
+
+
+def is_only_thread() -> bool:
+    """Tells whether no other thread runs Python, whichever library started it."""
+    return len(sys._current_frames()) == 1
 
 
 def _deadline(timeout_s: float | None) -> float | None:
