@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import leaves_of, nest
 from rollouts.env_fns.processes import identity
+from rollouts.env_fns.processes.begin import LAST_RESORT_S, begin_process, seeded_apart
 from rollouts.env_fns.processes.copies import copied
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
@@ -26,7 +27,6 @@ from rollouts.env_fns.processes.timing import StepTimer
 from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
 from rollouts.errors import DTypeError, SpecError
 
-_LAST_RESORT_S = 60  # for environments to close once the host is gone
 # a failed environment is made again after its reset has failed, and then given up till next step
 _RECOVERY_ATTEMPTS = 2
 
@@ -47,9 +47,7 @@ def run_worker(
     """
     for other in inherited:
         other.close()
-    # Ctrl-C reaches the whole process group; the host decides what it means
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    begin_process(is_fork=not isinstance(env_fns, bytes))
     is_orphan = make_orphan_test(setup.host_pid)
     link = WorkerLink(sock, is_orphan)
     envs: list[gymnasium.Env[Any, Any]] = []
@@ -57,7 +55,8 @@ def run_worker(
         try:
             makers = pickle.loads(env_fns) if isinstance(env_fns, bytes) else list(env_fns)
             identity.keep_those_of_host()
-            envs += (make() for make in makers)
+            with seeded_apart(setup.seed, setup.env_id_offset + setup.first, setup.incarnation):
+                envs += (make() for make in makers)
             hello = identity.dumps_for_host(hello_of(envs))
         except Exception as error:
             link.send(frame(Kind.CANNOT_START, pickle.dumps(Failure.of(error))))
@@ -70,9 +69,9 @@ def run_worker(
                 report = functools.partial(_report, link, len(envs))
                 _serve(link, EnvWorker(report, envs, makers, setup, memory))
     if is_orphan():
-        # nobody is left to end this process if an environment hangs
+        # where no signal has said so: nobody is left to end this process if an environment hangs
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_LAST_RESORT_S)
+        signal.alarm(LAST_RESORT_S)
     sock.close()
     for env in envs:
         with contextlib.suppress(Exception):
