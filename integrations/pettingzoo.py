@@ -229,9 +229,10 @@ def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
         return space.low.ravel(), space.high.ravel()
     if isinstance(space, spaces.Discrete):
         first = np.array([space.start], space.dtype)
-        return first, first + (space.n - 1)
+        return first, first + (int(space.n) - 1)
     if isinstance(space, spaces.MultiDiscrete):
-        return space.start.ravel(), (space.start + space.nvec - 1).ravel()
+        first = np.asarray(space.start, space.dtype).ravel()
+        return first, first + np.asarray(space.nvec, first.dtype).ravel() - 1
     assert isinstance(space, spaces.MultiBinary)
     zeros = np.zeros(space.shape, space.dtype).ravel()
     return zeros, zeros + 1
