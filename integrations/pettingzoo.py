@@ -59,6 +59,7 @@ class RolloutsParallelEnv(ParallelEnv):
     Attributes:
       possible_agents: All agents, group after group, such as tagger_0.
       agents: Those in the episode; none before the first reset and after an episode's end.
+      state_space: Box, of what `state` returns.
       vector_env: The `rollouts.MultiAgentVectorEnv` behind it, of one environment.
     """
 
@@ -79,6 +80,7 @@ class RolloutsParallelEnv(ParallelEnv):
             for index, agent in enumerate(group.agents)
         }
         self._obs: ByAgent = {}
+        self.state_space = _joined([self.observation_space(one) for one in self.possible_agents])
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """Space of one agent's observation, the same object at each call."""
@@ -212,3 +214,25 @@ class RolloutsParallelEnv(ParallelEnv):
                 rows[0, index] = action
             batch[name] = rows
         return batch
+
+
+def _joined(parts: list[spaces.Space[Any]]) -> spaces.Box:
+    """The space of values of `parts`, flat and one after the other."""
+    lows, highs = zip(*(_bounds(part) for part in parts), strict=True)
+    low, high = np.concatenate(lows), np.concatenate(highs)
+    return spaces.Box(low, high, dtype=low.dtype.type)
+
+
+def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
+    """Least and largest values, flat."""
+    if isinstance(space, spaces.Box):
+        return space.low.ravel(), space.high.ravel()
+    if isinstance(space, spaces.Discrete):
+        first = np.array([space.start], space.dtype)
+        return first, first + (int(space.n) - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        first = np.asarray(space.start, space.dtype).ravel()
+        return first, first + np.asarray(space.nvec, first.dtype).ravel() - 1
+    assert isinstance(space, spaces.MultiBinary)
+    zeros = np.zeros(space.shape, space.dtype).ravel()
+    return zeros, zeros + 1

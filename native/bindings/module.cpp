@@ -14,6 +14,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindMujoco(module);
   rollouts::BindReturns(module);
   rollouts::BindFrameStacks(module);
+  rollouts::BindParentEnd(module);
   rollouts::BindReplay(module);
   rollouts::BindXla(module);
   rollouts::BindPolicy(module);

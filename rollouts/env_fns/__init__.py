@@ -2,9 +2,10 @@
 """`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`worker`, `lifecycle`, `host`, `process_host`, `local_host` (environments in this process) and
-`trial` (how many processes there are), then `batches` and `infos`
-(what a step returns), `send_recv`, `resets` and `vector_env` (what users call).
+`identity` (classes that both sides have), `copies`, `begin`, `worker`, `lifecycle`, `host`,
+`process_host`, `local_host` (environments in this process) and `trial` (how many processes there
+are), then `batches` and `infos` (what a step returns), `send_recv`, `resets` and `vector_env`
+(what users call).
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def from_env_fns(
         are errors, the batch comes with the next recv.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
         Less than N: asynchronous, recv returns the first B to finish.
-      seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded.
+      seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded. The
+        global generators of NumPy, `random` and torch are seeded apart in each process: by seed,
+        or, without one, by what NumPy's would draw next in a fork of this process.
       autoreset_mode: "next_step" (Gymnasium's default), "same_step" (the last observation comes
         as final_obs) or "disabled" (reset by reset_mask).
       env_id_offset: Global id of the first environment; see `make_vec`.
@@ -79,7 +82,8 @@ def from_env_fns(
         is made anew if reset fails; beside that "raise" raises EnvError in recv, before the
         batch, "reset" reports it in info["env_error"].
       start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default. After
-        "fork" an environment must not use threads or devices that this process has opened.
+        "fork" an environment must not use threads or devices that this process has opened; torch,
+        where this process has imported it, computes with one thread there.
       observation_mode: "same", "different" (equal shapes and dtypes, other bounds) or a pair of
         the batched and the single observation space, as in Gymnasium.
       episode_statistics: Whether info has env_id, episode_return and episode_length, as that of

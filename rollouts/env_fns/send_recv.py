@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from typing import Any
 
@@ -23,6 +22,7 @@ from rollouts.env_fns.batches import (
 from rollouts.env_fns.checks import checked_out, rows_of, rows_wanted
 from rollouts.env_fns.counts import EnvFnsCounts
 from rollouts.env_fns.leaves import action_columns
+from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.host import Host
 from rollouts.env_fns.processes.timing import WaitTimer
 from rollouts.errors import CallPendingError, ProtocolError
@@ -104,7 +104,7 @@ class EnvFnsSendRecv(EnvFnsCounts):
             raise ProtocolError("a send with out must be the only one before the next recv")
         # an action that does not pickle fails here, before anything has changed
         objects = {
-            leaf: [pickle.dumps(value) for value in column]
+            leaf: [identity.dumps(value, self._host.known) for value in column]
             for leaf, column in enumerate(columns)
             if isinstance(column, list)
         }

@@ -50,6 +50,17 @@ def threads_for(policy: Any, num_rows: int, most: int) -> int:
     return max(1, min(most, work // WORK_PER_THREAD))
 
 
+def one_thread_after_fork() -> None:
+    """Leaves torch one thread in a forked process whose parent has imported it.
+
+    The parent's OpenMP threads do not exist here, and an operation that shares its work would wait
+    for them for ever. Where torch was not imported before, it starts threads of its own.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
 def check_threads(name: str, num_threads: int | None) -> int | None:
     """Returns num_threads; raises SpecError where it is below 1."""
     if num_threads is not None and not num_threads >= 1:

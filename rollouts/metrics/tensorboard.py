@@ -14,7 +14,9 @@ from rollouts.metrics.scalars import scalars, step_of
 class TensorBoardSink:
     """Writes each sample, with the tags of `rollouts.metrics.scalars`.
 
-    The horizontal axis is rollouts_env_steps_total.
+    The horizontal axis is rollouts_env_steps_total. A training that writes scalars of its own gives
+    its SummaryWriter, or a directory of its own for each: of two writers' files in one directory
+    TensorBoard reads the newer one alone, unless it is started with --reload_multifile=true.
     """
 
     def __init__(self, target: str | os.PathLike[str] | Any, *, first_step: int = 0) -> None:

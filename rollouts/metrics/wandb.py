@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,11 @@ _STEP = "rollouts/step"
 class WandbSink:
     """Logs each sample to a run of Weights & Biases, by the names of `TensorBoardSink`.
 
-    The horizontal axis of these names is "rollouts/step", env-steps, and not the run's own step:
-    a training that logs to the same run keeps its own count. WANDB_MODE=offline writes files alone.
+    The horizontal axis of these names is "rollouts/step", env-steps, and not the run's own step.
+    A training that logs to the same run keeps its own count, which wandb lets nobody turn back: a
+    sample becomes a part of the row that the training logs next, one of each row, and those that
+    are left become rows of their own when the sink is closed. WANDB_MODE=offline writes files
+    alone.
     """
 
     def __init__(
@@ -28,6 +32,7 @@ class WandbSink:
         directory: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         first_step: int = 0,
+        shares_run: bool | None = None,
     ) -> None:
         """Begins a run.
 
@@ -37,10 +42,15 @@ class WandbSink:
           directory: Where the run's files go; None: what wandb takes.
           config: Hyper-parameters that the run is shown with.
           first_step: Env-steps of the runs that this one resumes.
+          shares_run: Whether anybody else logs to the run. False: samples are rows of their own at
+            once. None: where `target` is a run.
         Raises:
           EngineError: target is a name and wandb is not installed.
         """
         self._owns_run = isinstance(target, str)
+        self._shares_run = not self._owns_run if shares_run is None else shares_run
+        self._waiting: deque[dict[str, float]] = deque()
+        self._joined_step: int | None = None  # of the run, whose row has a sample
         self._run: Any = target
         self._first_step = first_step
         if isinstance(target, str):
@@ -53,9 +63,20 @@ class WandbSink:
 
     def write(self, sample: Sample) -> None:
         """Logs one sample."""
-        self._run.log({_STEP: step_of(sample, self._first_step), **scalars(sample)})
+        row = {_STEP: step_of(sample, self._first_step), **scalars(sample)}
+        if not self._shares_run:
+            self._run.log(row)
+            return
+        self._waiting.append(row)
+        if self._run.step != self._joined_step:
+            self._joined_step = self._run.step
+            self._run.log(self._waiting.popleft(), commit=False)
 
     def close(self) -> None:
-        """Finishes the run, if the sink began it."""
+        """Logs the samples that wait, and finishes the run, if the sink began it."""
+        if self._waiting and self._run.step == self._joined_step:
+            self._run.log({})  # the row that has a sample already
+        while self._waiting:
+            self._run.log(self._waiting.popleft())
         if self._owns_run:
             self._run.finish()

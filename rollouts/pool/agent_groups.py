@@ -34,6 +34,8 @@ class MultiAgentBatch(NamedTuple):
       episode_return  (B, A) float64     sum of the agent's rewards in this episode
       final_obs       (B, A, *obs_shape) obs_dtype  valid where the episode ended; None unless the
                                          pool autoresets in the same step
+      joined          (B, A) bool        the agent takes part from the next step on, and did not
+                                         before; None: agents join where episodes begin alone
     Arrays of environments:
       ended           (B,) bool          the episode is over, for whatever reason
       failed          (B,) bool          for on_env_error="reset": the environment failed, and
@@ -52,6 +54,7 @@ class MultiAgentBatch(NamedTuple):
     failed: npt.NDArray[np.bool_]
     env_id: npt.NDArray[np.int32]
     episode_length: npt.NDArray[np.int32]
+    joined: Grouped | None = None
 
 
 def agent_steps(
@@ -60,7 +63,8 @@ def agent_steps(
     """Agents as environments of their own, where the pool autoresets.
 
     An agent that leaves early is terminated there, and what it saw last is in `obs`. The steps
-    until its environment's episode ends are an episode without rewards, which is truncated.
+    until it comes back or its environment's episode ends are an episode without rewards, which is
+    truncated; so are those before it comes for the first time.
 
     Args:
       batch: Of B environments.
@@ -79,6 +83,9 @@ def agent_steps(
         if ended.any():
             where = ended.reshape(-1, *[1] * (obs.ndim - 1))
             final_obs = np.where(where, rows(batch.final_obs), obs)
+    truncated = rows(batch.truncated) | (ended & ~active)
+    if batch.joined is not None:
+        truncated |= rows(batch.joined)
     info: Info = {"active": active}
     if batch.failed.any():
         # whose final observation is none
@@ -87,7 +94,7 @@ def agent_steps(
         obs=obs,
         reward=rows(batch.reward),
         terminated=rows(batch.terminated),
-        truncated=rows(batch.truncated) | (ended & ~active),
+        truncated=truncated,
         env_id=env_id,
         episode_return=rows(batch.episode_return),
         episode_length=np.repeat(batch.episode_length, agents),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rollouts import _native
 from rollouts.errors import RolloutsError
 from rollouts.machine.memory import peak_memory, usable_memory
 
@@ -152,6 +153,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 def main() -> None:
     """Reads a pickled `Request` from stdin; the last line of stdout is the answer, as JSON."""
+    _native.end_after_parent(1)
     try:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:

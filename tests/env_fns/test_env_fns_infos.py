@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -208,7 +209,7 @@ def _refuse() -> Any:
     [
         # made where the environment is: the function itself has to travel
         (lambda _: {"key": Awkward()}, "cannot be unpickled on the way between processes: Look"),
-        (lambda _: {"key": lambda: None}, "its info or observation cannot be pickled"),
+        (lambda _: {"key": threading.Lock()}, "its info or observation cannot be pickled"),
         (lambda _: [("key", 1)], "the info is of type list, expected a dict"),
         (lambda _: "text", "the info is of type str, expected a dict"),
     ],

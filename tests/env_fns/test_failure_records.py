@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ def test_a_record_travels_with_all_that_it_has() -> None:
 
 @pytest.mark.parametrize("part", ["info", "final_info", "objects", "final_exact"])
 def test_a_record_that_does_not_pickle_becomes_its_row_s_failure(part: str) -> None:
-    unpicklable = lambda: None  # noqa: E731
+    unpicklable = threading.Lock()
     value: Any = (unpicklable,) if part in ("objects", "final_exact") else {"f": unpicklable}
     index, data = Record(4, **{part: value}).pickled()
     again = Record.unpickled(index, data)

@@ -62,7 +62,7 @@ def test_infos_need_not_pickle() -> None:
     with local([functools.partial(Moody, length=9)] * 2) as envs:
         envs.reset()
         info = envs.step([1, NO_PICKLE])[4]
-        assert info["lambda"][1]() is None and info["_lambda"].tolist() == [False, True]
+        assert not info["lock"][1].locked() and info["_lock"].tolist() == [False, True]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,6 +14,7 @@ from pettingzoo import ParallelEnv
 
 import rollouts
 from rollouts.env_fns.agents import agent_groups
+from rollouts.policy import PolicyOutput
 
 
 class Countdown(ParallelEnv):
@@ -183,3 +184,163 @@ def _two() -> Countdown:
     env = Countdown()
     env.possible_agents = ["runner_0", "runner_1", "runner_3", "late"]
     return env
+
+
+class Unpruned(Countdown):
+    """Tells of all agents at each step, and never takes one out of `agents` if `keeps`."""
+
+    def __init__(self, keeps: bool = True) -> None:
+        super().__init__()
+        self.possible_agents = ["runner_0", "runner_1"]
+        self.keeps = keeps
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.t = 0
+        self.agents = list(self.possible_agents)
+        return {agent: np.ones(2, np.float32) for agent in self.agents}, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        self.t += 1
+        ends = {"runner_0": self.t >= 1, "runner_1": self.t >= 3}
+        if not self.keeps:
+            self.agents = [agent for agent in self.agents if not ends[agent]]
+        everybody = self.possible_agents
+        return (
+            {agent: np.full(2, self.t, np.float32) for agent in everybody},
+            dict.fromkeys(everybody, 7.0),
+            ends,
+            dict.fromkeys(everybody, False),
+            {agent: {"t": self.t} for agent in everybody},
+        )
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_what_is_told_of_agents_that_have_left_is_ignored(mode: str, keeps: bool) -> None:
+    make = functools.partial(Unpruned, keeps)
+    with rollouts.from_parallel_env_fns([make], num_processes=0, autoreset_mode=mode) as envs:
+        envs.reset()
+        steps = [envs.step(np.zeros((1, 2), int)) for _ in range(3)]
+        told = [
+            (reward[0].tolist(), terminated[0].tolist(), info["active"][0].tolist())
+            for _, reward, terminated, _, info in steps
+        ]
+        assert told == [
+            ([7, 7], [True, False], [True, True]),
+            ([0, 7], [False, False], [False, True]),
+            ([0, 7], [False, True], [False, True]),
+        ]
+        assert steps[1][0][0].tolist() == [[0, 0], [2, 2]]
+        assert list(steps[1][4]["agent_infos"][0]) == ["runner_1"]
+        assert [step[4]["ended"][0] for step in steps] == [False, False, True]
+        assert steps[2][4]["episode_return"][0].tolist() == [7, 21]
+        # the next episode has both again
+        *_, info = envs.step(np.zeros((1, 2), int))
+        assert info["active"][0].tolist() == [True, True]
+
+
+class Returning(Countdown):
+    """`runner_1` is there in steps 1 and 2 and from 5 on, `late` from 3 on; 8 steps; reward 1."""
+
+    def __init__(self) -> None:
+        self.possible_agents = ["runner_0", "runner_1", "runner_2"]
+
+    def _there(self, step: int) -> list[str]:
+        there = ["runner_0"]
+        if step in (1, 2) or step >= 5:
+            there.append("runner_1")
+        return there + (["runner_2"] if step >= 3 else [])
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.t = 0
+        self.agents = self._there(1)
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        assert set(actions) == set(self.agents)
+        self.t += 1
+        here, self.agents = self.agents, [] if self.t == 8 else self._there(self.t + 1)
+        shown = {*here, *self.agents}
+        return (
+            {agent: np.full(2, self.t, np.float32) for agent in shown},
+            dict.fromkeys(here, 1.0),
+            {agent: self.t in (2, 8) and agent == "runner_1" for agent in here},
+            {agent: self.t == 8 and agent != "runner_1" for agent in here},
+            {agent: {} for agent in here},
+        )
+
+
+def test_an_agent_that_comes_late_or_again_begins_as_a_new_one() -> None:
+    with rollouts.from_parallel_env_fns(
+        [Returning], num_processes=0, autoreset_mode="same_step"
+    ) as envs:
+        rows = envs.as_single_agent()
+        obs, _ = rows.reset()
+        ends, returns, seen = [], [], [obs[1:, 0].tolist()]
+        for _ in range(8):
+            obs, _, terminated, truncated, info = rows.step(np.zeros(3, int))
+            ends.append((terminated | truncated)[1:].tolist())
+            returns.append(info["episode_return"][1:].tolist())
+            seen.append(obs[1:, 0].tolist())
+    # what is remembered of a row is forgotten at its ends
+    assert np.flatnonzero(np.array(ends)[:, 0]).tolist() == [1, 3, 7]
+    assert np.flatnonzero(np.array(ends)[:, 1]).tolist() == [1, 7]
+    assert np.array(returns)[:, 0].tolist() == [1, 2, 2, 2, 1, 2, 3, 4]
+    assert np.array(returns)[:, 1].tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
+    # the first observation of a new life is there before its first step
+    assert np.array(seen)[:-1, 0].tolist() == [0, 1, 2, 0, 4, 5, 6, 7]
+    assert np.array(seen)[:-1, 1].tolist() == [0, 0, 2, 3, 4, 5, 6, 7]
+
+
+class Remembers:
+    """Acts by chance, and notes which rows begin; its state is what it has seen since then."""
+
+    policy_version = 0
+
+    def __init__(self, num_rows: int) -> None:
+        self.sums = np.zeros((num_rows, 1), np.float32)
+        self.begun: list[list[bool]] = []
+
+    def states(self, rows: Any, begins: Any) -> tuple[Any, ...]:
+        return (np.where(begins[:, None], 0, self.sums[rows]),)
+
+    def act_rows(self, obs: Any, rows: Any, begins: Any) -> Any:
+        self.begun.append(begins.tolist())
+        self.sums[begins] = 0
+        self.sums += obs[:, :1]
+        zeros = np.zeros(len(obs), np.float32)
+        return PolicyOutput(np.zeros(len(obs), np.int64), zeros, zeros)
+
+    def value_rows(self, obs: Any, rows: Any, begins: Any) -> Any:
+        return np.zeros(len(obs), np.float32)
+
+
+def test_a_policy_s_memory_of_an_agent_begins_with_it() -> None:
+    with rollouts.from_parallel_env_fns(
+        [Returning], num_processes=0, autoreset_mode="same_step"
+    ) as envs:
+        policy = Remembers(3)
+        batch = rollouts.MultiAgentCollector(envs, policy, 8).collect()["runner"]
+        begun = np.array(policy.begun)
+    assert np.flatnonzero(begun[:, 1]).tolist() == [0, 2, 4]
+    assert np.flatnonzero(begun[:, 2]).tolist() == [0, 2]
+    active = batch.extras["active"]
+    assert np.flatnonzero(~active[:, 1]).tolist() == [2, 3]
+    assert np.flatnonzero(~active[:, 2]).tolist() == [0, 1]
+    assert not batch.reward[~active].any()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_failed_step_shows_nothing_of_the_step_before(mode: str) -> None:
+    make = functools.partial(Countdown, fails_at=3)
+    with rollouts.from_parallel_env_fns(
+        [make], num_processes=0, on_env_error="reset", autoreset_mode=mode
+    ) as envs:
+        envs.reset()
+        actions = {"runner": np.full((1, 3), 2), "late": np.full((1, 1), 5)}
+        for _ in range(2):
+            _, _, terminated, _, _ = envs.step(actions)
+        assert terminated["runner"][0].tolist() == [True, False, False]
+        _, reward, terminated, truncated, info = envs.step(actions)
+        assert info["ended"].all() and truncated["runner"].all()
+        assert not terminated["runner"].any() and not reward["runner"].any()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
+from pettingzoo.utils.conversions import parallel_to_aec
 from rollouts.integrations.pettingzoo import RolloutsParallelEnv, parallel_env
 
 import rollouts
@@ -105,3 +106,16 @@ def test_without_a_mode_there_is_no_frame() -> None:
     env.close()
     with pytest.raises(rollouts.SpecError, match="render_mode must be"):
         parallel_env("simple_v3", render_mode="human")
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_state_is_in_its_space_through_an_episode(env_id: str) -> None:
+    env = parallel_env(env_id, max_episode_steps=5)
+    env.reset(seed=1)
+    for _ in range(3):
+        state = env.state()
+        assert state.dtype == env.state_space.dtype and env.state_space.contains(state)
+        env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    # converters take it over
+    assert parallel_to_aec(env).state_space is env.state_space
+    env.close()

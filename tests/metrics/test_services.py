@@ -136,6 +136,32 @@ def test_a_run_of_ones_own_goes_on_after_the_sink(
 
 
 @pytest.mark.system
+def test_neither_a_training_nor_a_sink_of_its_run_loses_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    stay_offline(monkeypatch)
+    run = wandb.init(project="project", dir=str(tmp_path))
+    source = Source()
+    with MetricsReporter(source, [WandbSink(run)], interval_s=None, clock=source.clock) as reporter:
+        for step in range(3):
+            # steps that count updates, and several calls for one of them
+            run.log({"loss": step}, step=step)
+            for _ in range(3):
+                source.stats = {**source.stats, "queue_depth": source.stats["queue_depth"] + 1}
+                reporter.report()
+            run.log({"entropy": step}, step=step)
+        run.log({"loss": 3}, step=3)
+    run.finish()
+    (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    logged = written(path, 10)
+    assert [each["loss"] for each in logged if "loss" in each] == [0, 1, 2, 3]
+    assert [each["entropy"] for each in logged if "entropy" in each] == [0, 1, 2]
+    depths = [each["rollouts/queue_depth"] for each in logged if "rollouts/step" in each]
+    assert depths == [*range(2, 11), 10]
+
+
+@pytest.mark.system
 def test_mlflow_has_every_sample(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

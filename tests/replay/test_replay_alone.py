@@ -101,6 +101,34 @@ thread.start()
 expect_error(buffer, 1, "has 18 items")
 thread.join()
 """,
+    "a full queue that nobody empties": """
+buffer = make(Queue(4))
+for add in (lambda: buffer.add_batch(world.rollout(6)), buffer.flush, buffer.flush):
+    try:
+        add()
+    except ProtocolError as error:
+        assert "6 items are pending" in str(error), error
+    else:
+        raise SystemExit("no error")
+# nothing is lost
+buffer.sample(4)
+assert buffer.flush(timeout_s=0) == 4
+buffer.sample(4)
+assert buffer.flush() == 2
+""",
+    "a sampler that ended before a queue was full": """
+buffer = make(Queue(20))
+buffer.add_batch(world.rollout(6))
+thread = threading.Thread(target=lambda: buffer.sample(2))
+thread.start()
+thread.join()
+try:
+    buffer.add_batch(world.rollout(20))
+except ProtocolError:
+    pass
+else:
+    raise SystemExit("no error")
+""",
     "a timeout is waited for": """
 buffer = make(MinSize(1))
 try:
@@ -139,6 +167,13 @@ for _ in range(3):
     buffer.add_batch(world.rollout(2))
 thread.join()
 assert len(found) == 1
+""",
+    "another thread empties a full queue": """
+buffer = make(Queue(4))
+thread = threading.Thread(target=lambda: [buffer.sample(2) for _ in range(6)])
+thread.start()
+buffer.add_batch(world.rollout(7))
+thread.join()
 """,
     "another thread closes": """
 buffer = make(MinSize(5))

@@ -28,7 +28,9 @@ def from_parallel_env_fns(
     """Hosts any PettingZoo `ParallelEnv`s in processes, with the interface of a native pool.
 
     What `from_env_fns` is for environments with one agent. Agents may come and go: `active` says
-    who took part in a step. An environment's episode is over when it has no agents left. AEC
+    who took part in a step, and what an environment tells of others is ignored. One that comes late
+    or again begins as a new one, with a return of its own. An environment's episode is over when
+    all of its agents have left or ended. AEC
     environments go through `pettingzoo.utils.conversions.aec_to_parallel`.
 
     Args:

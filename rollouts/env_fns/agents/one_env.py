@@ -18,7 +18,7 @@ from rollouts.specs import AgentGroup
 
 ParallelEnvFn = Callable[[], Any]
 
-FLAGS = ("terminated", "truncated", "active")
+FLAGS = ("terminated", "truncated", "active", "joined")
 NUMBERS = ("reward", "episode_return")
 
 
@@ -63,8 +63,13 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
     """A ParallelEnv with all agents' rewards, ends and observations in one observation.
 
     The observation is a dict of dicts by group: obs, reward, episode_return (A,) float64, and
-    terminated, truncated, active (A,) int8. The reward is the sum of the agents'. It terminates
-    where the last agent did, and truncates where the last ones were truncated.
+    terminated, truncated, active, joined (A,) int8; and `is_over` () int8. The reward is the sum of
+    the agents'. It terminates where the last agent did, and truncates where the last ones were
+    truncated.
+
+    An agent takes part from the step after it appears in `agents` to the one that ends it or takes
+    it out of `agents`; what the environment says of others is ignored. One that has ended comes
+    back only if `agents` has been without it.
     """
 
     def __init__(self, make: ParallelEnvFn) -> None:
@@ -88,6 +93,7 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
                 "obs": spaces.Dict(self._obs_spaces),
                 **{name: column(-np.inf, np.inf, np.float64) for name in NUMBERS},
                 **{name: column(0, 1, np.int8) for name in FLAGS},
+                "is_over": spaces.Discrete(2, dtype=np.int8),
             }
         )
         self._action_spaces = {
@@ -101,27 +107,45 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
         """Begins an episode."""
         obs, infos = self.env.reset(seed=seed, options=options)
         self._returns = dict.fromkeys(self.env.possible_agents, 0.0)
-        present = dict.fromkeys(self.env.agents, 1)
-        return self._observation(obs, active=present), _told(infos)
+        self._active = self._there = list(self.env.agents)
+        self._gone: set[Any] = set()  # ended, and in `agents` all the same
+        return self._observation(obs, active=dict.fromkeys(self._there, 1)), self._told(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Steps the agents that are there; actions of others are not read."""
-        agents = list(self.env.agents)
-        actions = {agent: each for agent, each in self._actions(action) if agent in set(agents)}
+        agents = set(self.env.agents)
+        actions = {agent: each for agent, each in self._actions(action) if agent in agents}
         obs, rewards, terminations, truncations, infos = self.env.step(actions)
+        before, self._active = self._active, self._there
+        rewards = {agent: float(rewards.get(agent, 0)) for agent in self._active}
         for agent, reward in rewards.items():
-            self._returns[agent] += float(reward)
+            # one that was not there begins anew
+            self._returns[agent] = reward + (self._returns[agent] if agent in before else 0.0)
+
+        left = list(self.env.agents)
+        terminated = {agent: bool(terminations.get(agent, False)) for agent in self._active}
+        truncated = {
+            agent: bool(truncations.get(agent, False)) or (agent not in left and not has_terminated)
+            for agent, has_terminated in terminated.items()
+        }
+        over = {agent for agent in self._active if terminated[agent] or truncated[agent]}
+        self._gone = {agent for agent in left if agent in self._gone or agent in over}
+        self._there = [agent for agent in left if agent not in self._gone]
+        joined = dict.fromkeys(set(self._there).difference(self._active), 1)
+        is_over = not self._there
         observation = self._observation(
             obs,
+            is_over=is_over,
             reward=rewards,
-            terminated=terminations,
-            truncated=truncations,
-            active=dict.fromkeys(agents, 1),
+            terminated=terminated,
+            truncated=truncated,
+            active=dict.fromkeys(self._active, 1),
+            joined=joined,
         )
-        is_over = not self.env.agents
-        terminated = is_over and any(terminations.values())
-        total = float(sum(rewards.values()))
-        return observation, total, terminated, is_over and not terminated, _told(infos)
+        has_terminated = is_over and any(terminated.values())
+        total = sum(rewards.values())
+        told = self._told(infos)
+        return observation, total, has_terminated, is_over and not has_terminated, told
 
     def render(self) -> Any:
         """What the environment draws."""
@@ -136,14 +160,17 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
             rows = iterate(self._action_spaces[group.name], action[group.name])
             yield from zip(group.agents, rows, strict=True)
 
-    def _observation(self, obs: Mapping[str, Any], **columns: Mapping[str, Any]) -> dict[str, Any]:
-        result: dict[str, Any] = {"obs": {}}
+    def _observation(
+        self, obs: Mapping[str, Any], *, is_over: bool = False, **columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        result: dict[str, Any] = {"obs": {}, "is_over": np.int8(is_over)}
+        known = {agent: obs[agent] for agent in (*self._active, *self._there) if agent in obs}
         for group in self.groups:
             space = group.single_observation_space
             nothing = create_empty_array(space, 1, np.zeros)
             # zeros for those who are not there
             (empty,) = iterate(batch_space(space, 1), nothing)
-            rows = [obs.get(agent, empty) for agent in group.agents]
+            rows = [known.get(agent, empty) for agent in group.agents]
             out = create_empty_array(space, group.num_agents, np.zeros)
             result["obs"][group.name] = concatenate(space, rows, out)
         columns["episode_return"] = self._returns
@@ -156,7 +183,7 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
                 }
         return result
 
-
-def _told(infos: Mapping[str, Any]) -> dict[str, Any]:
-    """Agents' infos as one object, where there are any; a dict would be merged with the others'."""
-    return {"agent_infos": UserDict(infos)} if any(infos.values()) else {}
+    def _told(self, infos: Mapping[str, Any]) -> dict[str, Any]:
+        """Agents' infos as one object, where there are any; a dict would be merged with others'."""
+        known = {agent: infos[agent] for agent in infos if agent in (*self._active, *self._there)}
+        return {"agent_infos": UserDict(known)} if any(known.values()) else {}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.batch import StepBatch
-from rollouts.env_fns.agents.one_env import ParallelEnvAsOne, ParallelEnvFn
+from rollouts.env_fns.agents.one_env import FLAGS, NUMBERS, ParallelEnvAsOne, ParallelEnvFn
 from rollouts.env_fns.vector_env import EnvFnsVectorEnv
 from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
@@ -146,23 +146,24 @@ class ParallelEnvsVectorEnv(AgentGroups):
 
     def _batch(self, obs: Any, info: Info, *, ended: Array, final: Any = None) -> MultiAgentBatch:
         columns = {}
-        for name in ("reward", "terminated", "truncated", "active", "episode_return"):
+        for name in (*FLAGS, *NUMBERS):
             values = {group: np.array(obs[name][group]) for group in self.groups}
             if final is not None:
                 # the step's numbers came with the observation that the reset replaced
                 for group, array in values.items():
                     array[ended] = final[name][group][ended]
-            flag = name in ("terminated", "truncated", "active")
             columns[name] = {
-                group: array.astype(np.bool_) if flag else array for group, array in values.items()
+                group: array.astype(np.bool_) if name in FLAGS else array
+                for group, array in values.items()
             }
-        # one that failed says nothing of its agents: all are truncated
-        over = np.zeros(len(ended), np.bool_)
+        # one that failed says nothing of its agents, and shows its last step: all are truncated
+        failed = ended & ~(obs if final is None else final)["is_over"].astype(np.bool_)
+        failed = failed | info.get("_env_error", False)
         for group in self.groups:
-            over |= (columns["terminated"][group] | columns["truncated"][group]).any(axis=1)
-        for group in self.groups:
+            for name in ("reward", "terminated", "joined"):
+                columns[name][group][failed] = 0
             for name in ("truncated", "active"):
-                columns[name][group][ended & ~over] = True
+                columns[name][group][failed] = True
         return MultiAgentBatch(
             obs=self._grouped(list(self._ordered(obs["obs"]))),
             **{name: self._grouped(list(self._ordered(each))) for name, each in columns.items()},

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from rollouts.env_fns.processes import identity
 from rollouts.errors import EnvError, SpecError
 
 # of one failure; what is longer is cut, and says so
@@ -41,7 +42,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Describes an exception that is being handled, whatever its methods do."""
-        pickled = _or_none(lambda: pickle.dumps(error))
+        pickled = _or_none(lambda: identity.dumps_for_host(error))
         if pickled is not None and len(pickled) > _MOST_PICKLED_BYTES:
             pickled = None
         message = _or_none(lambda: repr(error))

@@ -8,7 +8,7 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import gymnasium
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import Leaf, leaves_of
+from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.lifecycle import CLOSE_TIMEOUT_S, HostOptions, close_at_exit
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record
@@ -43,9 +44,11 @@ class Host:
 
     Attributes:
       hellos: What each part told of its environments.
+      known: Which of this process's classes and functions the parts have; see `identity`.
     """
 
     hellos: list[Hello]
+    known: Set[str] | None = None
 
     def __init__(self, env_fns: Sequence[EnvFn], options: HostOptions) -> None:
         """Waits until every environment is made.
@@ -130,9 +133,9 @@ class Host:
         self, rows: Array, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         """Has environments reset; `seeds` has one entry per row."""
-        import cloudpickle  # type: ignore[import-untyped]  # options may hold anything
-
-        pickled = cloudpickle.dumps(options)  # which may fail, and then nothing has happened
+        pickled = identity.dumps(
+            options, self.known
+        )  # which may fail, and then nothing has happened
         with self.lock:
             self.check_open()
             self._mark_busy(rows)

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
 
+from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.records import EnvFn, Setup
 from rollouts.env_fns.processes.wire import HostLink
 from rollouts.env_fns.processes.worker import run_worker
@@ -188,10 +189,7 @@ def travelling(context: BaseContext, env_fns: Sequence[EnvFn]) -> Sequence[EnvFn
     """Makes functions ready for another process: a forked one has them, others get them pickled."""
     if context.get_start_method() == "fork":
         return env_fns
-    import cloudpickle  # type: ignore[import-untyped]
-
-    data: bytes = cloudpickle.dumps(list(env_fns))
-    return data
+    return identity.dumps(list(env_fns), frozenset())
 
 
 class Closable(Protocol):

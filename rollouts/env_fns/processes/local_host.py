@@ -66,11 +66,6 @@ class LocalHost(Host):
             self._has_more.notify_all()
 
     def _report(self, rows: Sequence[int], records: list[Record]) -> None:
-        for record in records:
-            # observations are not the environment's own objects, which it may change
-            record.objects = copy.deepcopy(record.objects)
-            record.final_objects = copy.deepcopy(record.final_objects)
-            record.final_exact = copy.deepcopy(record.final_exact)
         self._take_records(records)
         self._finish(slice(None) if len(rows) == self.num_envs else list(rows))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.failures import Failure, SpacesDifferError, env_error
 from rollouts.env_fns.processes.host import Host
 from rollouts.env_fns.processes.lifecycle import EnvProcess, HostOptions, start, stop
@@ -45,6 +46,8 @@ class ProcessHost(Host):
         super().__init__(env_fns, options)
 
     def _start(self, env_fns: Sequence[EnvFn]) -> None:
+        is_fork = self._options.context.get_start_method() == "fork"
+        self.known = identity.share_with_forks() if is_fork else frozenset()
         for process in start(self._options.context, env_fns, self._options):
             self._parts.append(process)
             self._watch(process)
@@ -75,9 +78,7 @@ class ProcessHost(Host):
 
     def call(self, kind: Kind, messages: Sequence[Any], what: str) -> tuple[Any, ...]:
         """As `Host.call`, by messages."""
-        import cloudpickle  # type: ignore[import-untyped]  # arguments may hold anything
-
-        payloads = [cloudpickle.dumps(message) for message in messages]
+        payloads = [identity.dumps(message, self.known) for message in messages]
         with self.lock:
             self.check_open()
             self._answers.clear()

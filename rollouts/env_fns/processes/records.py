@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
+from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.failures import Failure
 
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
@@ -91,7 +92,7 @@ class Record:
             self.failure,
         )
         try:
-            return self.index, pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
+            return self.index, identity.dumps_for_host(fields)
         except Exception as error:
             # the row stands as it is; only what came with it is lost
             return Record(self.index, failure=_lost("pickled", error)).pickled()

@@ -24,6 +24,7 @@ from typing import Any
 
 import gymnasium
 
+from rollouts.env_fns.processes.begin import LAST_RESORT_S, begin_process
 from rollouts.env_fns.processes.lifecycle import CLOSE_TIMEOUT_S, travelling
 from rollouts.env_fns.processes.records import EnvFn
 from rollouts.env_fns.processes.timing import StepClock
@@ -35,7 +36,6 @@ _NUM_ACTIONS = 100
 # a reset and steps that wait longer than this are worth a process each
 _PATIENCE_S = 5.0
 _LATE_WAITING_SHARE = 0.5  # of that time; what computes longer may be loading and compiling
-_LAST_RESORT_S = 60  # for a trial whose host is gone
 # a step that waits less of its time does not, and one that waits gives its CPU away
 _WAITING_SHARE = 0.2
 _SWITCHES_PER_STEP = 0.5
@@ -148,15 +148,14 @@ def _has_waited(before: tuple[float, float] | None, after: tuple[float, float] |
 
 def _run(pipe: Connection, env_fns: Any) -> None:
     """The process: makes an environment, says so, and says what its steps cost."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    begin_process(is_fork=not isinstance(env_fns, bytes))
     # why it cannot be made or stepped is told by the processes that are there to stay
     with contextlib.suppress(Exception):
         make = (pickle.loads(env_fns) if isinstance(env_fns, bytes) else env_fns)[0]
         env = make()
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(_LAST_RESORT_S)
+            signal.alarm(LAST_RESORT_S)
             pipe.send(True)
             pipe.send(_try(env))
         finally:

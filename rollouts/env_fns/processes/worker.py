@@ -17,6 +17,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import leaves_of, nest
+from rollouts.env_fns.processes import identity
+from rollouts.env_fns.processes.begin import LAST_RESORT_S, begin_process, seeded_apart
+from rollouts.env_fns.processes.copies import copied
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.processes.shared_memory import SharedMemory
@@ -24,7 +27,6 @@ from rollouts.env_fns.processes.timing import StepTimer
 from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
 from rollouts.errors import DTypeError, SpecError
 
-_LAST_RESORT_S = 60  # for environments to close once the host is gone
 # a failed environment is made again after its reset has failed, and then given up till next step
 _RECOVERY_ATTEMPTS = 2
 
@@ -45,17 +47,17 @@ def run_worker(
     """
     for other in inherited:
         other.close()
-    # Ctrl-C reaches the whole process group; the host decides what it means
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    begin_process(is_fork=not isinstance(env_fns, bytes))
     is_orphan = make_orphan_test(setup.host_pid)
     link = WorkerLink(sock, is_orphan)
     envs: list[gymnasium.Env[Any, Any]] = []
     with contextlib.suppress(OSError):  # of a host that is gone
         try:
             makers = pickle.loads(env_fns) if isinstance(env_fns, bytes) else list(env_fns)
-            envs += (make() for make in makers)
-            hello = pickle.dumps(hello_of(envs))
+            identity.keep_those_of_host()
+            with seeded_apart(setup.seed, setup.env_id_offset + setup.first, setup.incarnation):
+                envs += (make() for make in makers)
+            hello = identity.dumps_for_host(hello_of(envs))
         except Exception as error:
             link.send(frame(Kind.CANNOT_START, pickle.dumps(Failure.of(error))))
         else:
@@ -67,9 +69,9 @@ def run_worker(
                 report = functools.partial(_report, link, len(envs))
                 _serve(link, EnvWorker(report, envs, makers, setup, memory))
     if is_orphan():
-        # nobody is left to end this process if an environment hangs
+        # where no signal has said so: nobody is left to end this process if an environment hangs
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_LAST_RESORT_S)
+        signal.alarm(LAST_RESORT_S)
     sock.close()
     for env in envs:
         with contextlib.suppress(Exception):
@@ -117,7 +119,7 @@ def _serve(link: WorkerLink, worker: EnvWorker) -> None:
 
 def _answer(function: Callable[..., Any], payload: bytes) -> bytes:
     try:
-        answer = pickle.dumps(function(*pickle.loads(payload)))
+        answer = identity.dumps_for_host(function(*pickle.loads(payload)))
     except Exception as error:
         answer = pickle.dumps(Failure.of(error))
     return frame(Kind.ANSWER, answer)
@@ -196,8 +198,7 @@ class EnvWorker:
             self._step(*pickle.loads(payload))
         else:
             assert kind == Kind.RESET
-            rows, seeds, options = pickle.loads(payload)
-            self._reset(rows, seeds, pickle.loads(options))
+            self._reset(*pickle.loads(payload))
 
     def cut_short(self, rows: Sequence[int], failure: Failure) -> None:
         """Reports rows that were at work as failed; their next step begins an episode."""
@@ -264,9 +265,10 @@ class EnvWorker:
         record = None
         if terminated or truncated:
             if self._mode is AutoresetMode.SAME_STEP:
-                record = Record(self._setup.first + row, final_info=info)
+                # copies, as the reset may use the environment's objects again
+                record = Record(self._setup.first + row, final_info=copied(info))
                 record.final_objects = self._write(row, obs, is_final=True)
-                record.final_exact = () if self._is_plain(obs) else (obs,)
+                record.final_exact = () if self._is_plain(obs) else (copied(obs),)
                 obs, info = self._begin(row, None, None)
             else:
                 self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
@@ -277,7 +279,7 @@ class EnvWorker:
         if info or objects or (record is not None and (record.final_info or record.final_exact)):
             record = record or Record(self._setup.first + row)
             record.info, record.objects = info, objects
-            self._records.append(record)
+            self._keep(record)
 
     def _is_plain(self, obs: Any) -> bool:
         """Tells whether shared memory gives an observation back as it was."""
@@ -295,19 +297,18 @@ class EnvWorker:
                     "as the observation space says"
                 )
             target[row] = value
-        objects = tuple(leaf.of(obs) for leaf in self._object_leaves)
+        objects = tuple(copied(leaf.of(obs)) for leaf in self._object_leaves)
         if not is_final:
             self._objects[row] = objects
         return objects
 
     # -- episodes --------------------------------------------------------------------
 
-    def _reset(
-        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
-    ) -> None:
+    def _reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: bytes) -> None:
         for row, seed in zip(rows, seeds, strict=True):
             try:
-                self._begin_row(row, seed, options)
+                # of its own for each environment, which may change them
+                self._begin_row(row, seed, pickle.loads(options))
             except Exception as error:
                 self._fail(row, Failure.of(error))
             if self._setup.reports_each:
@@ -323,7 +324,7 @@ class EnvWorker:
         self._terminated[row] = self._truncated[row] = False
         self._was_reset[row] = True
         if info or objects:
-            self._records.append(Record(self._setup.first + row, info, objects=objects))
+            self._keep(Record(self._setup.first + row, info, objects=objects))
 
     def _begin(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
         self._must_reset[row] = True
@@ -368,9 +369,14 @@ class EnvWorker:
         self._reward[row] = 0.0
         self._terminated[row] = self._was_reset[row] = False
         self._truncated[row] = True
-        self._records.append(record)
+        self._keep(record)
 
     # -- the rest --------------------------------------------------------------------
+
+    def _keep(self, record: Record) -> None:
+        # the environments of a process may share what they report
+        record.info = copied(record.info)
+        self._records.append(record)
 
     def _report(self, rows: Sequence[int]) -> None:
         records, self._records = self._records, []

@@ -112,6 +112,41 @@ def test_episodes_end_in_the_same_step_with_terminal_observation_and_info(env: A
     assert ends == {0: [1, 3, 5, 7, 9, 11], 1: [2, 5, 8, 11], 2: [3, 7, 11]}
 
 
+class Reuser(Counter):
+    """Shows and reports the same objects at each step."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.obs, self.info = super()._observe(), {"nested": {"counts": [0]}}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.info["nested"]["counts"][0] = self.count + 1
+        return (*super().step(action)[:4], self.info)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.info["nested"]["counts"][0] = -1
+        return super().reset(seed=seed)[0], self.info
+
+    def _observe(self) -> Any:
+        for name, value in super()._observe().items():
+            self.obs[name][:] = value
+        return self.obs
+
+
+@pytest.mark.parametrize("num_processes", [0, 1, 3])
+def test_what_an_environment_uses_again_stays_as_it_was_handed_over(num_processes: int) -> None:
+    made = EnvFnsVecEnv([lambda: Reuser(3)] * 3, num_processes=num_processes)
+    made.reset()
+    steps = [made.step(zeros()) for _ in range(7)]
+    for t, (obs, _, dones, infos) in enumerate(steps):
+        assert obs["count"].tolist() == [[(t + 1) % 3]] * 3
+        for done, info in zip(dones, infos, strict=True):
+            assert info["nested"]["counts"] == [t % 3 + 1]
+            assert done == (t % 3 == 2)
+            assert not done or info["terminal_observation"]["count"] == [3]
+    made.close()
+
+
 def test_monitor_s_records_come_through_whole(env: Any) -> None:
     env.reset()
     for _ in range(4):

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an environment reports, in memory of its own: environments use their objects again."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+_UNCHANGING = (type(None), int, float, complex, str, bytes, np.number, np.bool_)
+
+
+def copied(value: Any) -> Any:
+    """A copy that the environment cannot change any more.
+
+    Dicts are copied part by part. A part that cannot be copied, such as a lock, stays the
+    environment's own object.
+    """
+    if isinstance(value, _UNCHANGING):
+        return value
+    if type(value) is dict:
+        return {key: copied(part) for key, part in value.items()}
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
