@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from rollouts.errors import SpecError
+from rollouts.errors import EngineError, SpecError
 from rollouts.pool.statistics import RunningStatistics, checked
 from rollouts.support.extras import needs
 from rollouts.support.plain_values import (
@@ -93,6 +96,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "training": (dict,),
 }
 _KINDS = ("observation", "reward")  # of statistics
+SAFE_TORCH = (2, 10)  # the first release whose weights_only holds
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
@@ -196,38 +200,72 @@ def _counted(kind: Any, given: Any) -> RunningStatistics:
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads what `save_checkpoint` wrote, tensors on the CPU.
+    """Reads what `save_checkpoint` wrote, tensors on the CPU. Nothing in the file is executed.
+
+    Its `program` and `env_options` are somebody's words, though: a program that is run, and
+    options that name files or are command lines, should be those that you expect.
 
     Args:
       path: The file, or the directory of a run.
 
     Raises:
       SpecError: There is none, it is damaged, of another version or something else.
-      EngineError: torch is missing.
+      EngineError: torch is missing, or of a release that executes what crafted files hold.
     """
-    path = _file(path)
-    return from_state(read_state(path), path)
+    return from_state(read_state(path), _file(path))
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The dict in a file of torch.save, be it a checkpoint or not. Nothing in it is executed.
 
-    Raises:
-      SpecError: There is none, it is damaged or holds something else.
-      EngineError: torch is missing.
+    Args and errors as of `load_checkpoint`.
     """
+    path = _file(path)
     if not os.path.isfile(path):
         raise SpecError(
             f"no checkpoint at {path}: give a checkpoint, or the directory of a run that has a "
             f"{FILE_NAME}"
         )
+    refuse_unsafe_torch()
+    _refuse_foreign(path)
     return _read(path, path)
+
+
+def refuse_unsafe_torch() -> None:
+    """Makes sure that torch reads a file of somebody else and executes nothing in it.
+
+    Raises:
+      EngineError: torch is missing, or older than 2.10, where crafted files write into memory and
+        run code in spite of weights_only (CVE-2025-32434, CVE-2026-24747).
+    """
+    with needs("torch", "reading a checkpoint"):
+        import torch
+
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if release < SAFE_TORCH:
+        raise EngineError(
+            f"torch {torch.__version__} executes what crafted files hold, weights_only or not "
+            "(CVE-2026-24747), expected 2.10 or later: pip install 'rollouts[torch]' -U"
+        )
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raises SpecError for what is known to be another library's."""
+    names: list[str] = []
+    unreadable = contextlib.suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile)
+    with unreadable, zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    if "_stable_baselines3_version" in names:
+        raise SpecError(
+            f"{path} is a model of Stable-Baselines3, expected a checkpoint of "
+            "rollouts.checkpoint.save_checkpoint: play it with that library's load and "
+            "evaluate_policy over a RolloutsVecEnv"
+        )
 
 
 def _read(file: Path | BinaryIO, path: Path) -> dict[str, Any]:
     """The dict in a file; `path` is its name in messages."""
-    with needs("torch", "reading a checkpoint"):
-        import torch
+    import torch
 
     try:
         # weights_only: pickled code in a foreign file is refused instead of executed

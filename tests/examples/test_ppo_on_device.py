@@ -26,7 +26,7 @@ def test_it_solves_cart_pole(tmp_path: Path) -> None:
     assert "env-steps on cpu" in done.stdout
     # the CPU's threads play it as well
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--trust", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 400
@@ -64,7 +64,7 @@ def test_a_policy_with_memory_finds_out_hidden_velocities(tmp_path: Path) -> Non
     assert returns_of(tmp_path)[-1] > 100
     # the checkpoint says how its network is made
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--trust", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 100
@@ -110,7 +110,7 @@ def test_a_pendulum_of_physics_is_balanced(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     # MuJoCo's own physics is balanced as well
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--trust", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 50
@@ -130,7 +130,7 @@ def test_groups_of_agents_have_policies_of_their_own(tmp_path: Path) -> None:
     assert (tmp_path / "episode.gif").stat().st_size > 10_000
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--episodes", "2", "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, *["--trust", "--episodes", "2", "--json"]],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert len(json.loads(told.stdout)["groups"]["runner"]["returns"]) == 200

@@ -36,7 +36,7 @@ def evaluations(directory: Path) -> list[float]:
 def played(directory: Path) -> float:
     """The mean return that the CPU's threads come to with the checkpoint."""
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", directory, "--deterministic", "--json"],
+        [sys.executable, "-m", "rollouts", "eval", directory, *["--trust", "--deterministic", "--json"]],
         cwd=EXAMPLES.parent, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     mean: float = json.loads(told.stdout)["groups"][""]["return"]["mean"]
