@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from warm_python import run_script
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ppo_on_device.py"
+EVAL = [sys.executable, "-m", "rollouts", "eval"]
 
 pytestmark = pytest.mark.system
 
@@ -130,7 +131,7 @@ def test_groups_of_agents_have_policies_of_their_own(tmp_path: Path) -> None:
     assert (tmp_path / "episode.gif").stat().st_size > 10_000
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, *["--trust", "--episodes", "2", "--json"]],
+        [*EVAL, tmp_path, "--trust", "--episodes", "2", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert len(json.loads(told.stdout)["groups"]["runner"]["returns"]) == 200
