@@ -34,14 +34,14 @@ def replace_whole(path: str | os.PathLike[str], *, lasting: bool = True) -> Iter
       FileError: There is no such folder, no right to write there, no room, or a folder of the name.
     """
     target = Path(os.path.realpath(path))
-    with _naming(path):
+    with naming_the_file(path):
         mode = _mode(target)
         # in the same directory, because only within a file system is a rename atomic
         _remove_abandoned(target)
         file = _begin(target)
     temporary = Path(file.name)
     try:
-        with _naming(path):
+        with naming_the_file(path):
             with file:
                 yield file
                 if mode is not None:
@@ -58,7 +58,7 @@ def replace_whole(path: str | os.PathLike[str], *, lasting: bool = True) -> Iter
 
 
 @contextlib.contextmanager
-def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def naming_the_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """Makes a FileError of an OSError, whose own words may not name the file that was wanted."""
     try:
         yield
