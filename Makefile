@@ -77,7 +77,7 @@ bench: $(VENV)/.native $(VENV)/.bench
 report: setup $(VENV)/.bench
 	$(VENV)/bin/rollouts report $(QUICK)
 
-# Peers whose pins clash with ours: rollouts bench --peer pufferlib, bench-collect --peer sample-factory
+# Peers whose pins clash with ours: rollouts bench --peer pufferlib, bench collect --peer sample-factory
 peers: $(PEERS)/pufferlib/.installed $(PEERS)/sample-factory/.installed
 
 # PufferLib's setup.py builds games, for which it fetches libraries. Told not to, it reads a name that

@@ -6,7 +6,7 @@
     python examples/mappo.py --env-id TagContinuous-v0 --critic own
     python examples/mappo.py --gif            films an episode at the end
     python examples/mappo.py --total-steps 0 --weights runs/mappo --gif
-    rollouts eval runs/mappo                  returns of the agents of each group
+    rollouts eval runs/mappo --trust          returns of the agents of each group
 
 With --num-envs 128 --num-minibatches 1 --total-steps 14000000 --seed 1 --eval-episodes 20000 the
 return of an agent in simple_spread_v3 goes from -27 to -10 (-9.3 by the likeliest actions): -130

@@ -5,7 +5,7 @@
     python examples/sac_on_device.py --device cpu-emulation --engine torch   without: a minute
     python examples/sac_on_device.py --algorithm ddpg             Ornstein-Uhlenbeck exploration
     python examples/sac_on_device.py --resume runs/<run>          goes on, with a new replay
-    rollouts eval runs/<run> --deterministic                      plays it on the CPU's threads
+    rollouts eval runs/<run> --trust --deterministic              plays it on the CPU's threads
 
 Kernels step the environments and draw the actions, rollouts go into a DeviceReplay, torch learns
 from its samples; the host waits once for each rollout, when returns of episodes are read. SAC is

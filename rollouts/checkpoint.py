@@ -6,17 +6,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from rollouts.errors import SpecError
-from rollouts.pool.statistics import RunningStatistics
+from rollouts.errors import EngineError, SpecError
+from rollouts.pool.statistics import RunningStatistics, checked
 from rollouts.support.extras import needs
+from rollouts.support.plain_values import (
+    as_tensor,
+    plain_int,
+    plain_option,
+    plain_state,
+    plain_text,
+    shown,
+)
 from rollouts.support.whole_file import replace_whole
 
 if TYPE_CHECKING:
@@ -44,8 +55,8 @@ class Checkpoint:
       weights: The state_dict of the policy's module; of several agents "<group>/<name>" -> tensor.
       policy_version: Of the weights; 1 before any training.
       env_steps: That it was trained with.
-      seed: Of the training.
-      training: What the program needs to go on: tensors too.
+      seed: Of the training; None: it had none.
+      training: What the program needs to go on: tensors, bytes, tuples and sets too.
     """
 
     env_id: str
@@ -56,11 +67,11 @@ class Checkpoint:
     statistics: Mapping[str, RunningStatistics] = field(default_factory=dict)
     policy_version: int = 1
     env_steps: int = 0
-    seed: int = 0
+    seed: int | None = 0
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def freeze_statistics(self, env: VectorEnv) -> None:
-        """Has a pool scale by what was counted in the training, and count no more.
+        """Makes a pool scale by what was counted in the training, and count no more.
 
         Raises:
           SpecError: The statistics do not fit the pool's observations.
@@ -72,85 +83,209 @@ class Checkpoint:
 
 
 # entry -> what it must be
-_ENTRIES: dict[str, type] = {
-    "env_id": str,
-    "weights": dict,
-    "program": str,
-    "program_options": dict,
-    "env_options": dict,
-    "statistics": dict,
-    "policy_version": int,
-    "env_steps": int,
-    "seed": int,
-    "training": dict,
+_ENTRIES: dict[str, tuple[type, ...]] = {
+    "env_id": (str,),
+    "weights": (dict,),
+    "program": (str,),
+    "program_options": (dict,),
+    "env_options": (dict,),
+    "statistics": (dict,),
+    "policy_version": (int,),
+    "env_steps": (int,),
+    "seed": (int, type(None)),
+    "training": (dict,),
 }
+_KINDS = ("observation", "reward")  # of statistics
+SAFE_TORCH = (2, 10)  # the first release whose weights_only holds
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Replaces a file; whenever this stops, it is the old or the new one.
+    """Replaces a file by one that was read back; whenever this stops, it is the old or the new one.
+
+    NumPy's numbers become Python's, paths text, and arrays lists or, in `weights` and `training`,
+    tensors. A file that was there keeps its mode.
 
     Args:
       path: The file, or the directory of a run, which then exists.
       checkpoint: What it shall hold.
 
     Raises:
-      SpecError: An option is of a type that no checkpoint holds; nothing is written.
-      OSError: The file cannot be written.
+      SpecError: An entry is, or holds, what no checkpoint holds; nothing is written.
+      FileError: The file cannot be written, such as for want of a folder or of room.
     """
     import torch
 
     path = _file(path)
-    state = {name: getattr(checkpoint, name) for name in _ENTRIES}
-    for name in ("env_options", "program_options"):
-        state[name] = {key: _plain(f"{name}[{key!r}]", one) for key, one in state[name].items()}
-    state["statistics"] = {key: one.state_dict() for key, one in checkpoint.statistics.items()}
-    for name in ("weights", "training"):
-        state[name] = dict(state[name])
+    state = {"format": FORMAT, "version": VERSION, **_plain_entries(checkpoint)}
     with replace_whole(path) as file:
-        torch.save({"format": FORMAT, "version": VERSION, **state}, file)
+        try:
+            torch.save(state, file)
+        except Exception as error:
+            if isinstance(error.__context__, OSError):  # torch says no more than "unexpected pos"
+                raise error.__context__ from None
+            raise SpecError(
+                f"torch.save cannot write the checkpoint ({_first_line(error)}), expected tensors "
+                "as those of a state_dict: leave others out"
+            ) from error
+        file.seek(0)
+        try:
+            from_state(_read(file, path), path)
+        except SpecError as error:
+            raise SpecError(
+                f"the checkpoint was not saved, for it could not be read back ({error}): leave out "
+                f"what torch.load(..., weights_only=True) does not read; {path} is as it was"
+            ) from error
+
+
+def _plain_entries(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Everything in types that are read again.
+
+    Raises:
+      SpecError: Something is of another type; its name is said.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise SpecError(
+            f"checkpoint is {shown(checkpoint)}, expected a rollouts.checkpoint.Checkpoint: "
+            "save_checkpoint(path, Checkpoint(env_id=..., weights=..., program=...))"
+        )
+    given = {name: getattr(checkpoint, name) for name in _ENTRIES}
+    for name, types in _ENTRIES.items():
+        if dict in types and not isinstance(given[name], Mapping):
+            hint = f"{name}=module.state_dict()" if name == "weights" else f"{name}={{...}}"
+            raise SpecError(f"{name} is {shown(given[name])}, expected a dict: {hint}")
+    plain: dict[str, Any] = {name: plain_text(name, given[name]) for name in ("env_id", "program")}
+    for name in ("policy_version", "env_steps", "seed"):
+        is_none = name == "seed" and given[name] is None
+        least = None if name == "seed" else 0
+        plain[name] = None if is_none else plain_int(name, given[name], least=least)
+    for name in ("env_options", "program_options"):
+        plain[name] = plain_option(name, given[name])
+    plain["statistics"] = {
+        _kind(kind): plain_option(f"statistics[{kind!r}]", _counted(kind, one).state_dict())
+        for kind, one in given["statistics"].items()
+    }
+    plain["weights"] = {name: _weight(name, one) for name, one in given["weights"].items()}
+    plain["training"] = plain_state("training", given["training"])
+    return plain
+
+
+def _weight(name: Any, value: Any) -> Tensor:
+    import torch
+
+    if not isinstance(name, str):
+        raise SpecError(f"weights has the key {shown(name)}, expected names as of a state_dict")
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, np.ndarray | np.generic):
+        tensor: Tensor = as_tensor(f"weights[{name!r}]", value)
+        return tensor
+    raise SpecError(
+        f"weights[{name!r}] is {shown(value)}, expected a tensor or an array: give the "
+        "state_dict() of the policy's module"
+    )
+
+
+def _kind(kind: Any) -> str:
+    if kind not in _KINDS:
+        raise SpecError(
+            f"statistics has the key {shown(kind)}, expected 'observation' or 'reward': "
+            "statistics={'observation': env.observation_statistics}"
+        )
+    return str(kind)
+
+
+def _counted(kind: Any, given: Any) -> RunningStatistics:
+    name = f"statistics[{kind!r}]"
+    return checked(name, given, np.shape(getattr(given, "mean", ())))
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads what `save_checkpoint` wrote, tensors on the CPU.
+    """Reads what `save_checkpoint` wrote, tensors on the CPU. Nothing in the file is executed.
+
+    Its `program` and `env_options` are somebody's words, though: a program that is run, and
+    options that name files or are command lines, should be those that you expect.
 
     Args:
       path: The file, or the directory of a run.
 
     Raises:
       SpecError: There is none, it is damaged, of another version or something else.
-      EngineError: torch is missing.
+      EngineError: torch is missing, or of a release that executes what crafted files hold.
     """
-    path = _file(path)
-    return from_state(read_state(path), path)
+    return from_state(read_state(path), _file(path))
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The dict in a file of torch.save, be it a checkpoint or not. Nothing in it is executed.
 
-    Raises:
-      SpecError: There is none, it is damaged or holds something else.
-      EngineError: torch is missing.
+    Args and errors as of `load_checkpoint`.
     """
-    with needs("torch", "reading a checkpoint"):
-        import torch
-
-    if not path.is_file():
+    path = _file(path)
+    if not os.path.isfile(path):
         raise SpecError(
             f"no checkpoint at {path}: give a checkpoint, or the directory of a run that has a "
             f"{FILE_NAME}"
         )
+    refuse_unsafe_torch()
+    _refuse_foreign(path)
+    return _read(path, path)
+
+
+def refuse_unsafe_torch() -> None:
+    """Makes sure that torch reads a file of somebody else and executes nothing in it.
+
+    Raises:
+      EngineError: torch is missing, or older than 2.10, where crafted files write into memory and
+        run code in spite of weights_only (CVE-2025-32434, CVE-2026-24747).
+    """
+    with needs("torch", "reading a checkpoint"):
+        import torch
+
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if release < SAFE_TORCH:
+        raise EngineError(
+            f"torch {torch.__version__} executes what crafted files hold, weights_only or not "
+            "(CVE-2026-24747), expected 2.10 or later: pip install 'rollouts[torch]' -U"
+        )
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raises SpecError for what is known to be another library's."""
+    names: list[str] = []
+    unreadable = contextlib.suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile)
+    with unreadable, zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    if "_stable_baselines3_version" in names:
+        raise SpecError(
+            f"{path} is a model of Stable-Baselines3, expected a checkpoint of "
+            "rollouts.checkpoint.save_checkpoint: play it with that library's load and "
+            "evaluate_policy over a RolloutsVecEnv"
+        )
+
+
+def _read(file: Path | BinaryIO, path: Path) -> dict[str, Any]:
+    """The dict in a file; `path` is its name in messages."""
+    import torch
+
     try:
         # weights_only: pickled code in a foreign file is refused instead of executed
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a dozen types for damaged files
-        reason = (str(error).splitlines() or [""])[0]
         raise SpecError(
-            f"{path} is not a readable checkpoint ({type(error).__name__}: {reason}): expected a "
-            "file of torch.save with tensors, numbers and strings alone; it may be damaged"
+            f"{path} is not a readable checkpoint ({type(error).__name__}: {_first_line(error)}): "
+            "expected a file of torch.save with tensors, numbers and strings alone; it may be "
+            "damaged"
         ) from error
     if not isinstance(state, dict):
-        raise SpecError(f"{path} holds a {type(state).__name__}, expected a dict")
+        raise SpecError(
+            f"{path} holds a {type(state).__name__}, expected a dict: "
+            "rollouts.checkpoint.save_checkpoint writes one"
+        )
     return state
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
 
 
 def from_state(state: Mapping[str, Any], path: Path) -> Checkpoint:
@@ -170,16 +305,20 @@ def from_state(state: Mapping[str, Any], path: Path) -> Checkpoint:
             f"{path} has version {state.get('version')!r} of the format, expected {VERSION}: read "
             "it with the release of rollouts that wrote it, or train again"
         )
-    for name, kind in _ENTRIES.items():
+    for name, kinds in _ENTRIES.items():
         value = state.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if name not in state or not isinstance(value, kinds) or isinstance(value, bool):
             found = "no" if name not in state else f"a {type(value).__name__} as"
-            raise SpecError(f"{path} has {found} {name}, expected a {kind.__name__}")
+            article = "an" if kinds[0] is int else "a"
+            raise SpecError(
+                f"{path} has {found} {name}, expected {article} {kinds[0].__name__}: it was not "
+                "written by save_checkpoint, or changed since"
+            )
     _check_weights(state["weights"], path)
     entries = {name: state[name] for name in _ENTRIES}
     try:
         entries["statistics"] = {
-            kind: RunningStatistics.from_state_dict(counted)
+            _kind(kind): _counted(kind, RunningStatistics.from_state_dict(counted))
             for kind, counted in state["statistics"].items()
         }
     except SpecError as error:
@@ -198,23 +337,13 @@ def _check_weights(weights: Mapping[str, Any], path: Path) -> None:
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
-    return path / FILE_NAME if path.is_dir() else path
-
-
-def _plain(name: str, value: Any) -> Any:
-    """The same of numbers, text, None, lists and dicts alone."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, list | tuple):
-        return [_plain(f"{name}[{index}]", one) for index, one in enumerate(value)]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(f"{name}[{key!r}]", one) for key, one in value.items()}
-    raise SpecError(
-        f"{name} is {value!r}, which a checkpoint cannot hold: expected numbers, text, None, and "
-        "arrays, lists and dicts of them"
-    )
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        name = ""
+    if not name or "\0" in name:
+        raise SpecError(
+            f"path is {shown(path)}, expected the path of a file or of a run's directory, such as "
+            "'runs/first'"
+        )
+    return Path(name) / FILE_NAME if os.path.isdir(name) else Path(name)

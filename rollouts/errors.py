@@ -54,6 +54,10 @@ class EngineError(RolloutsError, ImportError):
     """An engine (ale-py, MuJoCo) or an optional library is missing or of an unsupported version."""
 
 
+class FileError(RolloutsError, OSError):
+    """A file cannot be written: no such folder, no right to write there, or no room."""
+
+
 class WorkerError(RolloutsError, RuntimeError):
     """No rollout worker is left that could go on; the message has the last failure."""
 

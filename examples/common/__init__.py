@@ -1,2 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What programs of this folder share: runs, checkpoints, the replay loop, evaluation, pictures."""
+
+from importlib.util import find_spec
+
+# said before a program begins, in one sentence
+_missing = [
+    name for name in ("matplotlib", "tensorboard", "torch", "tqdm") if find_spec(name) is None
+]
+if _missing:
+    raise SystemExit(
+        f"error: the programs in examples/ need {', '.join(_missing)}, not installed here: "
+        "pip install 'rollouts[examples]'"
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contestants of `rollouts bench-adapter env_fns`: ways to host Python environments.
+"""Contestants of `rollouts bench adapter env_fns`: ways to host Python environments.
 
 All of them step the same `gymnasium.make(env_id)` with the same random actions. `--env-id waiting`
 sleeps 5 ms in a step, `--env-id heavy-observation` shows 768 KiB; see `host_envs`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learners of `rollouts bench-solve`: Stable-Baselines3's PPO, over our pool and over its own.
+"""Learners of `rollouts bench solve`: Stable-Baselines3's PPO, over our pool and over its own.
 
 Hyper-parameters are those of examples/integrations/sb3_ppo.py, for all.
 """

@@ -8,6 +8,7 @@ loop that lets them take turns, and the table.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import statistics
 import time
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 from rollouts.bench.report import digits
 from rollouts.errors import EngineError
+from rollouts.pool.unknown_option import did_you_mean
 
 # what has a module in rollouts.integrations.bench
 LIBRARIES = (
@@ -127,7 +129,9 @@ def compare(
     ours, *others = found
     unknown = set(peers) - set(others)
     if unknown:
-        raise EngineError(f"{library} has the peers {others}, got {sorted(unknown)}")
+        wrong = sorted(unknown)
+        close = difflib.get_close_matches(wrong[0], others, n=2)
+        raise EngineError(f"{library} has the peers {others}, got {wrong}.{did_you_mean(close)}")
     names = [ours, *(name for name in others if not peers or name in peers)]
     rates: dict[str, list[float]] = {name: [] for name in names}
     with contextlib.ExitStack() as stack:

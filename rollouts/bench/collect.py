@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a learner receives: from our collectors, the Ray worker and others' runners.
 
-Behind `rollouts bench-collect`. The pool stepped without a policy, and a plain loop over the same
+Behind `rollouts bench collect`. The pool stepped without a policy, and a plain loop over the same
 environments, say how much of a rollout is stepping.
 """
 

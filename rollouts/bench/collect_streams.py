@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own contestants of `rollouts bench-collect`: collectors, and the pool without a policy."""
+"""Our own contestants of `rollouts bench collect`: collectors, and the pool without a policy."""
 
 from __future__ import annotations
 

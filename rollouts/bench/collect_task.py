@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all contestants of `rollouts bench-collect` collect, and what they have to offer."""
+"""What all contestants of `rollouts bench collect` collect, and what they have to offer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies that `rollouts bench-collect` collects with; imports torch."""
+"""The policies that `rollouts bench collect` collects with; imports torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollouts.errors import SpecError
 from rollouts.policies.protocol import Policy, PolicyOutput
 from rollouts.support.extras import needs
 
-with needs("torch", "`rollouts bench-collect`"):
+with needs("torch", "`rollouts bench collect`"):
     import torch
     from torch import Tensor, nn
 

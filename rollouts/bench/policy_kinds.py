@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies that `rollouts bench-collect` knows by name; does not import torch."""
+"""The policies that `rollouts bench collect` knows by name; does not import torch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark behind `rollouts bench-replay`: inserts, prioritised samples, bytes per transition.
+"""The benchmark behind `rollouts bench replay`: inserts, prioritised samples, bytes per transition.
 
 The libraries take turns in one process, repeat by repeat. Each inserts the same rollouts and then
 draws batches and sets the same new priorities, as a learner does. With several threads, each has

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replay buffers that `rollouts bench-replay` measures, each behind the same few calls.
+"""The replay buffers that `rollouts bench replay` measures, each behind the same few calls.
 
 Every library is used as its own documentation does: rollouts are inserted as they come, batches
 are sampled by priority, and priorities are set anew by what names the samples.

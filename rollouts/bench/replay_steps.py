@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-replay --workload add_step`: one step of B environments at a time, and samples.
+"""`rollouts bench replay --workload add_step`: one step of B environments at a time, and samples.
 
 The data is of HalfCheetah's shapes. The libraries take turns in one process, repeat by repeat, so
 that each ratio is of two neighbours in time. Time is that of the calling thread's CPU, which other

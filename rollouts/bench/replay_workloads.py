@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench-replay` has every library store, and what it makes of their batches."""
+"""What `rollouts bench replay` has every library store, and what it makes of their batches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def converter(output: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
             name: value if isinstance(value, np.ndarray) else value.numpy()
             for name, value in fields.items()
         }
-    with needs("torch", "`rollouts bench-replay --output torch`"):
+    with needs("torch", "`rollouts bench replay --output torch`"):
         torch = importlib.import_module("torch")
     return lambda fields: {
         name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench` and the commands `bench-...` do with their arguments."""
+"""What `rollouts bench SUBJECT` does with its arguments."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _register(args: argparse.Namespace) -> None:
 
 
 def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
-    """`bench-collect`: measures and prints; `command` is what the report calls itself."""
+    """`bench collect`: measures and prints; `command` is what the report calls itself."""
     # mistakes are found before anything is started
     policy = None if args.policy is None else read_policy(args.policy)
     points = [
@@ -124,7 +124,7 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
 
 
 def measure_replay(args: argparse.Namespace) -> None:
-    """`bench-replay`: measures and prints."""
+    """`bench replay`: measures and prints."""
     peers = list(dict.fromkeys(args.peer))
     libraries = replay_steps if args.workload == "add_step" else replay_libraries
     unknown = [name for name in peers if name not in libraries.LIBRARIES]
@@ -180,7 +180,7 @@ def _measure_steps(args: argparse.Namespace, peers: list[str]) -> None:
 
 
 def measure_adapter(args: argparse.Namespace) -> None:
-    """`bench-adapter`: measures and prints."""
+    """`bench adapter`: measures and prints."""
     results: list[adapters.AdapterMeasurement] = []
     for num_envs in dict.fromkeys(args.num_envs or [NUM_ENVS]):
         case = adapters.Case(

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
-from types import ModuleType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 from gymnasium import spaces
 
-from rollouts.checkpoint import FILE_NAME, Checkpoint, from_state, read_state
+from rollouts.checkpoint import Checkpoint, from_state, read_state
+from rollouts.cli.checkpoint_program import Program
 from rollouts.errors import SpecError
 from rollouts.specs import AgentGroup, EnvSpec
 
@@ -25,19 +22,37 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-def read_policy(path: Path, env_id: str) -> Checkpoint:
+def read_policy(path: Path, env_id: str | None) -> Checkpoint:
     """Reads a checkpoint, or a file with nothing but the state_dict of a policy's module.
 
+    Args:
+      path: Of the file, or a run's directory.
+      env_id: What it is to play; None: what it was trained in, which no state_dict says.
+
     Raises:
-      SpecError: As `rollouts.checkpoint.load_checkpoint`.
+      SpecError: As `rollouts.checkpoint.load_checkpoint`; the checkpoint is of another id.
     """
+    state = read_state(path)
+    if state and all(_is_tensor(value) for value in state.values()):
+        if env_id is None:
+            raise SpecError(
+                f"{path} has weights alone and does not say what they were trained in: add "
+                "--env-id ID"
+            )
+        return Checkpoint(env_id=env_id, weights=state, program="", policy_version=2)
+    checkpoint = from_state(state, path)
+    if env_id not in (None, checkpoint.env_id):
+        raise SpecError(
+            f"{path} was trained in {checkpoint.env_id}, --env-id is {env_id}: leave --env-id out, "
+            "or give a checkpoint of that id"
+        )
+    return checkpoint
+
+
+def _is_tensor(value: Any) -> bool:
     import torch
 
-    path = path / FILE_NAME if path.is_dir() else path
-    state = read_state(path)
-    if state and all(isinstance(value, torch.Tensor) for value in state.values()):
-        return Checkpoint(env_id=env_id, weights=state, program="", policy_version=2)
-    return from_state(state, path)
+    return isinstance(value, torch.Tensor)
 
 
 def load_policy(
@@ -45,7 +60,7 @@ def load_policy(
     path: Path,
     spec: EnvSpec,
     *,
-    network: Path | None,
+    program: Program,
     samples: bool,
     seed: int,
     num_envs: int,
@@ -57,20 +72,17 @@ def load_policy(
       checkpoint: What was read.
       path: From where; for messages.
       spec: Of the environment, with its options.
-      network: Python file whose `make_policy(spec)`, as for a `rollouts.RolloutCoordinator`,
-        makes the policy; None: the program that the checkpoint names.
+      program: Whose `make_policy(spec)`, as for a `rollouts.RolloutCoordinator`, makes the policy.
       samples: Whether actions are drawn as in training, else the most likely one is taken.
       seed: Of what is drawn.
       num_envs: That it acts in.
       group: The agents that it acts for; None: there is one agent.
 
     Raises:
-      SpecError: No such program, or the weights of another network.
+      SpecError: The program makes no policy, or one of other weights.
     """
-    program = _program(checkpoint, path) if network is None else network
-    options = checkpoint.program_options if network is None else {}
     asked = _asked(spec, group, seed, num_envs)
-    policy = _make_policy(_import(program), program, asked, options)
+    policy = _make_policy(program, asked)
     weights = checkpoint.weights
     if group is not None:
         prefix = f"{group.name}/"
@@ -78,10 +90,12 @@ def load_policy(
     try:
         arrays = {name: _to_numpy(each) for name, each in weights.items()}
         policy.load_weights(arrays, checkpoint.policy_version)
-    except (RuntimeError, KeyError, AttributeError) as error:
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(
             f"the weights in {path}, which was trained in {checkpoint.env_id}, are not those of "
-            f"the network that {program} makes for {spec.id}: {' '.join(str(error).split())[:400]}"
+            f"the network that {program.path} makes for {spec.id}: "
+            f"{' '.join(str(error).split())[:400]}. Give the program that it was trained with "
+            "(--network FILE)"
         ) from error
     if not samples and hasattr(policy, "head"):
         policy.head = MostLikely(policy.head, asked.single_action_space)
@@ -115,33 +129,6 @@ def _to_numpy(weight: Tensor) -> Array:
     return array
 
 
-def _program(checkpoint: Checkpoint, path: Path) -> Path:
-    """The file that a checkpoint names; only one below the working directory is run."""
-    name = PurePosixPath(checkpoint.program)
-    here = checkpoint.program and not name.is_absolute() and ".." not in name.parts
-    if not here or not Path(name).is_file():
-        found = f"{checkpoint.program!r}, which is no file in this directory" if name.parts else ""
-        raise SpecError(
-            f"{path} names {found or 'no program'}: run this where that program is, or say with "
-            "--network which Python file has the make_policy(spec) of its network"
-        )
-    return Path(name)
-
-
-def _import(program: Path) -> ModuleType:
-    spec, name = None, f"rollouts_network_{program.stem}"
-    if program.is_file():
-        spec = importlib.util.spec_from_file_location(name, program.resolve())
-    if spec is None or spec.loader is None:
-        raise SpecError(f"--network is {program}, which is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    # as for `python FILE`: its neighbours can be imported
-    sys.path.insert(0, str(program.resolve().parent))
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) -> Any:
     from rollouts.distributed import PolicySpec
 
@@ -166,18 +153,16 @@ def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) ->
     )
 
 
-def _make_policy(module: ModuleType, program: Path, asked: Any, options: Mapping[str, Any]) -> Any:
-    make = getattr(module, "make_policy", None)
-    if make is None:
-        raise SpecError(f"{program} has no function make_policy(spec)")
+def _make_policy(program: Program, asked: Any) -> Any:
+    options = program.options
     # examples that explore ask how many environments there are
-    if "total_envs" in inspect.signature(make).parameters:
+    if "total_envs" in inspect.signature(program.make_policy).parameters:
         options = {**options, "total_envs": asked.num_envs}
     try:
-        return make(asked, **options)
-    except (TypeError, ValueError) as error:
+        return program.make_policy(asked, **options)
+    except Exception as error:  # of a program that is not ours
         raise SpecError(
-            f"make_policy(spec) of {program} makes no policy for {asked.env_id}: {error}. If it "
-            "needs more than spec, give a Python file with --network whose make_policy passes "
-            "that on"
+            f"make_policy(spec) of {program.path} makes no policy for {asked.env_id} "
+            f"({type(error).__name__}: {error}). If it needs more than spec, give a Python file "
+            "with --network whose make_policy passes that on"
         ) from error

@@ -14,8 +14,10 @@ import rollouts
 from rollouts.checkpoint import Checkpoint, load_checkpoint
 from rollouts.cli import record as cli_record
 from rollouts.cli.checkpoint_policy import load_policy
+from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
 from rollouts.errors import SpecError
+from rollouts.pool.registry import is_multi_agent
 from rollouts.rendering.video import check_path
 
 _NUM_ENVS = 16
@@ -53,9 +55,7 @@ def add_arguments(
         help="take the most likely action instead of drawing as in training")  # fmt: skip
     add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
         help="option of the environment, in place of the training's; repeatable")  # fmt: skip
-    add("--network", type=Path, metavar="FILE",
-        help="Python file whose make_policy(spec) makes the policy; default: the program that the "
-        "checkpoint names, below the working directory")  # fmt: skip
+    add_trust(parser)
     add("--record", type=Path, metavar="FILE", help="film one episode; ends in .mp4 or .gif")
     add("--json", action="store_true", help="print one JSON object, nothing else")
 
@@ -70,9 +70,11 @@ def run(args: argparse.Namespace) -> None:
     if args.record is not None:
         check_path(args.record)  # mistakes are found before anything is played
     checkpoint = load_checkpoint(args.run)
-    options = {**checkpoint.env_options, **dict(args.option)}
+    options = options_of(checkpoint, args.run, dict(args.option))
+    # before the environment, which the program may register
+    program = load_program(checkpoint, args.run, network=args.network, trust=args.trust)
     num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
-    found = _play(args, checkpoint, options, num_envs)
+    found = _play(args, checkpoint, program, dict(options), num_envs)
     groups = {
         name: {**one.summary(), "returns": one.returns.tolist(), "lengths": one.lengths.tolist()}
         for name, one in found.items()
@@ -87,13 +89,23 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _play(
-    args: argparse.Namespace, checkpoint: Checkpoint, options: dict[str, Any], num_envs: int
+    args: argparse.Namespace,
+    checkpoint: Checkpoint,
+    program: Program,
+    options: dict[str, Any],
+    num_envs: int,
 ) -> dict[str, Evaluation]:
-    env = rollouts.make_vec(
-        checkpoint.env_id, num_envs, seed=args.seed, autoreset_mode="same_step", **options
+    kind = rollouts.MultiAgentVectorEnv if is_multi_agent(checkpoint.env_id) else rollouts.VectorEnv
+    env = kind(
+        checkpoint.env_id,
+        num_envs,
+        seed=args.seed,
+        autoreset_mode="same_step",
+        max_episode_steps=options.pop("max_episode_steps", None),
+        env_options=options,
     )
     how: dict[str, Any] = {
-        "network": args.network,
+        "program": program,
         "samples": not args.deterministic,
         "seed": args.seed,
         "num_envs": num_envs,
@@ -139,6 +151,7 @@ def _film(args: argparse.Namespace, checkpoint: Checkpoint, *, quiet: bool) -> N
             env_id=checkpoint.env_id,
             policy=str(args.run),
             network=args.network,
+            trust=args.trust,
             sample=not args.deterministic,
             out=args.record,
             num_episodes=1,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `rollouts`.
 
-`envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, the commands
-that begin with `bench` measure, `report` measures everything and writes a page, `soak` watches it
-for an hour, `tune-batch` finds the best number of environments, `top` watches a job, `eval` plays
+`envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
+SUBJECT` measures, `report` measures everything and writes a page, `soak` watches it for an hour,
+`tune-batch` finds the best number of environments, `top` watches a job, `eval` plays
 episodes with the policy of a checkpoint, `record` films one, `verify-atari` compares our Atari 2600
 with ale-py's.
 """
@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import io
-import math
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +33,15 @@ from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import report as cli_report
 from rollouts.cli import tune_batch as cli_tune_batch
+from rollouts.cli.parser import CommandParser
+from rollouts.cli.values import batch_size as _batch_size
+from rollouts.cli.values import option as _option
+from rollouts.cli.values import positive_float as _positive_float
+from rollouts.cli.values import positive_int as _positive_int
 from rollouts.cli.verify_atari import command as cli_verify_atari
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
-from rollouts.specs import OptionValue
+from rollouts.report.subjects import with_subject
 
 # exit statuses that shells know: 128 + the number of SIGINT, SIGPIPE
 _INTERRUPTED = 130
@@ -60,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # what a terminal cannot show ends no command that has done its work
             stream.reconfigure(errors="backslashreplace")
-    args = _parser().parse_args(given)
+    args = _parser().parse_args(with_subject(given))
+    name = " ".join(one for one in (args.command, getattr(args, "subject", None)) if one)
     try:
         if args.command == "envs":
             cli_envs.show(args.env_id, args.filter, as_json=args.json)
@@ -76,23 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_evaluate.run(args)
         elif args.command == "record":
             cli_record.record(args)
-        elif args.command == "bench-replay":
-            cli_bench.measure_replay(args)
-        elif args.command == "bench-adapter":
-            cli_bench.measure_adapter(args)
-        elif args.command == "bench-device":
-            cli_bench_device.measure(args)
         elif args.command == "tune-batch":
             cli_tune_batch.tune(args)
-        elif args.command in cli_report.COMMANDS:
-            cli_report.run(args, given=given)
         elif args.command == "bench":
-            cli_bench.measure_stepping(args, command=shlex.join(["rollouts", *given]))
+            _measure(args, command=shlex.join(["rollouts", *given]))
         else:
-            cli_bench.measure_collecting(args, command=shlex.join(["rollouts", *given]))
+            cli_report.run(args, command=shlex.join(["rollouts", *given]))
         sys.stdout.flush()
     except RolloutsError as error:
-        print(f"rollouts {args.command}: error: {error}", file=sys.stderr)
+        print(f"rollouts {name}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -104,8 +100,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _measure(args: argparse.Namespace, *, command: str) -> None:
+    """Does what `bench SUBJECT` says."""
+    if args.subject == "pool":
+        cli_bench.measure_stepping(args, command=command)
+    elif args.subject == "collect":
+        cli_bench.measure_collecting(args, command=command)
+    elif args.subject == "replay":
+        cli_bench.measure_replay(args)
+    elif args.subject == "adapter":
+        cli_bench.measure_adapter(args)
+    elif args.subject == "device":
+        cli_bench_device.measure(args)
+    else:
+        cli_report.measure(args)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rollouts", description=rollouts.__doc__)
+    parser = CommandParser(prog="rollouts", description=rollouts.__doc__)
     parser.add_argument("--version", action="version", version=f"rollouts {rollouts.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -132,8 +144,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_check_env.add_arguments(trying, positive_int=_positive_int, option=_option)
 
-    measure = commands.add_parser(
+    benches = commands.add_parser(
         "bench",
+        help="measure a pool, or what SUBJECT names, beside other libraries, in one run",
+        description="Without a SUBJECT, `rollouts bench --env-id ID ...` is `rollouts bench pool "
+        "--env-id ID ...`.",
+    )
+    subjects = benches.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
+    measure = subjects.add_parser(
+        "pool",
         help="measure env-steps per second, ours and other libraries', in one run",
         description="Measures stepping with random actions and autoreset. The libraries take "
         "turns in one process, with the same actions, options and number of threads. Of "
@@ -141,8 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_bench_arguments(measure)
 
-    collecting = commands.add_parser(
-        "bench-collect",
+    collecting = subjects.add_parser(
+        "collect",
         help="measure what a learner receives: our collector, a Ray worker, other libraries",
         description="Measures the env-steps per second that a learner receives from a Collector "
         "whose policy native code computes, or torch, from one Ray worker and its queue, and from "
@@ -151,8 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_bench_collect_arguments(collecting)
 
-    replaying = commands.add_parser(
-        "bench-replay",
+    replaying = subjects.add_parser(
+        "replay",
         help="measure the replay buffer: inserts, prioritised samples, bytes per transition",
         description="Inserts the same transitions into each library's prioritised buffer, samples "
         "from it and sets priorities anew; or (--workload add_step) adds one step of B "
@@ -160,16 +179,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_bench_replay_arguments(replaying)
 
-    adapting = commands.add_parser(
-        "bench-adapter",
+    adapting = subjects.add_parser(
+        "adapter",
         help="measure another library through our adapter and as it is by itself",
         description="Collects the same rollouts through our adapter and with what the library has "
         "itself, without learning. They take turns in one run.",
     )
     _add_bench_adapter_arguments(adapting)
 
-    on_device = commands.add_parser(
-        "bench-device",
+    on_device = subjects.add_parser(
+        "device",
         help="measure a pool of a GPU beside the C++ pool or mujoco_warp alone",
         description="Measures stepping by a launch for each step, from a CUDA graph, and many "
         "steps of one launch, with autoreset and statistics. They take turns in one run. MuJoCo's "
@@ -208,9 +227,10 @@ def _parser() -> argparse.ArgumentParser:
         filming, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
 
-    cli_report.add_commands(
-        commands, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    cli_report.add_subjects(
+        subjects, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
+    cli_report.add_commands(commands, positive_float=_positive_float)
     verifying = commands.add_parser(
         "verify-atari",
         help="compare our own Atari 2600 with ale-py, frame by frame",
@@ -345,54 +365,3 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
-
-
-# -- values of arguments ---------------------------------------------------------------
-
-
-def _positive_int(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
-    return number
-
-
-def _positive_float(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return number
-
-
-def _batch_size(text: str) -> int | Fraction:
-    """Rows; or a share of num_envs, written N or N/2."""
-    if text == "N":
-        return Fraction(1)
-    try:
-        if text.startswith("N/"):
-            return Fraction(1, _positive_int(text[2:]))
-        return _positive_int(text)
-    except argparse.ArgumentTypeError:
-        expected = "a whole number above 0, or a share of num_envs such as N or N/2"
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
-
-
-def _option(text: str) -> tuple[str, OptionValue]:
-    """`KEY=VALUE`, the value being a bool, an int, a float or else text."""
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
-    if value.lower() in ("true", "false"):
-        return key, value.lower() == "true"
-    for number in (int, float):
-        try:
-            return key, number(value)
-        except ValueError:
-            continue
-    return key, value

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 from rollouts.checkpoint import Checkpoint
 from rollouts.cli.bench import show_progress
 from rollouts.cli.checkpoint_policy import load_policy, read_policy
+from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
 from rollouts.cli.record_actors import (
     Actor,
     PolicyActor,
@@ -54,15 +56,13 @@ def add_arguments(
 ) -> None:
     """Adds the arguments of the command; the types are those of the other commands."""
     add = parser.add_argument
-    add("--env-id", required=True, metavar="ID",
+    add("--env-id", metavar="ID",
         help="of MuJoCo, Box2D, Atari, ViZDoom, MiniGrid, BabyAI, classic control or several "
-             "agents")  # fmt: skip
+             "agents; default: what the checkpoint was trained in")  # fmt: skip
     add("--policy", default=RANDOM, metavar="random|CHECKPOINT",
         help="random actions, or a checkpoint of an example, its run's directory, or a file with "
         "the state_dict of a policy's module; default: random")  # fmt: skip
-    add("--network", type=Path, metavar="FILE",
-        help="Python file whose make_policy(spec) makes the checkpoint's policy; default: the "
-        "program that it names")  # fmt: skip
+    add_trust(parser)
     add("--sample", action="store_true",
         help="draw actions as in training instead of taking the most likely one")  # fmt: skip
     add("--out", type=Path, required=True, metavar="FILE", help="ends in .mp4 or .gif")
@@ -89,13 +89,13 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
     """
     # mistakes are found before anything is loaded
     check_path(args.out)
-    checkpoint = _checkpoint(args)
-    options = _options(args)
-    if checkpoint is not None and checkpoint.env_id == args.env_id:
-        options = {**checkpoint.env_options, **options}
-    kind = MultiAgentVectorEnv if is_multi_agent(args.env_id) else VectorEnv
+    policy, options = _policy(args), _options(args)
+    env_id = args.env_id
+    if policy is not None:
+        env_id, options = policy.checkpoint.env_id, policy.options
+    kind = MultiAgentVectorEnv if is_multi_agent(env_id) else VectorEnv
     with kind(
-        args.env_id,
+        env_id,
         1,
         num_threads=1,
         seed=args.seed,
@@ -106,11 +106,11 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
     ) as env:
         if args.max_steps is None and env.env_spec.max_episode_steps is None:
             raise SpecError(
-                f"episodes of {args.env_id} have no time limit here and may never end: "
+                f"episodes of {env_id} have no time limit here and may never end: "
                 "say with --max-steps how long they shall be"
             )
         pace = args.fps or env.metadata["render_fps"]
-        actor = _actor(args, env, checkpoint)
+        actor = _actor(args, env, policy)
         with VideoWriter(args.out, pace) as video, _progress() as show:
             episodes = []
             for number in range(1, args.num_episodes + 1):
@@ -133,32 +133,51 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    checkpoint: Checkpoint
+    program: Program
+    options: dict[str, Any]  # of the environment
+
+
+def _policy(args: argparse.Namespace) -> _Policy | None:
+    """What acts; None: chance."""
     if args.policy == RANDOM:
+        if args.env_id is None:
+            raise SpecError(
+                "random actions need an environment: give --env-id ID, or --policy CHECKPOINT, "
+                "which says what it was trained in"
+            )
         return None
-    return read_policy(Path(args.policy), args.env_id)
+    path = Path(args.policy)
+    checkpoint = read_policy(path, args.env_id)
+    options = options_of(checkpoint, path, _options(args))
+    # before the environment, which the program may register
+    program = load_program(checkpoint, path, network=args.network, trust=args.trust)
+    return _Policy(checkpoint, program, options)
 
 
 def _actor(
-    args: argparse.Namespace, env: VectorEnv | MultiAgentVectorEnv, checkpoint: Checkpoint | None
+    args: argparse.Namespace, env: VectorEnv | MultiAgentVectorEnv, policy: _Policy | None
 ) -> Any:
-    how: dict[str, Any] = {"network": args.network, "samples": args.sample, "seed": args.seed}
-    if isinstance(env, MultiAgentVectorEnv):
-        if checkpoint is None:
+    if policy is None:
+        if isinstance(env, MultiAgentVectorEnv):
             return RandomAgents(env.action_space, args.seed)
-        return PolicyAgents(
-            {
-                name: load_policy(
-                    checkpoint, Path(args.policy), env.env_spec, group=group, num_envs=1, **how
-                )
-                for name, group in env.groups.items()
-            }
-        )
-    if checkpoint is None:
         return RandomActor(env.single_action_space, args.seed)
-    checkpoint.freeze_statistics(env)
-    policy = load_policy(checkpoint, Path(args.policy), env.env_spec, num_envs=1, **how)
-    return PolicyActor(policy, env.single_action_space)
+    make = functools.partial(
+        load_policy,
+        policy.checkpoint,
+        Path(args.policy),
+        env.env_spec,
+        program=policy.program,
+        samples=args.sample,
+        seed=args.seed,
+        num_envs=1,
+    )
+    if isinstance(env, MultiAgentVectorEnv):
+        return PolicyAgents({name: make(group=group) for name, group in env.groups.items()})
+    policy.checkpoint.freeze_statistics(env)
+    return PolicyActor(make(), env.single_action_space)
 
 
 def _play(

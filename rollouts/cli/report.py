@@ -6,9 +6,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,8 @@ from rollouts.cli.bench import show_progress
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 
-COMMANDS = ("report", "soak", "bench-latency", "bench-memory", "bench-states", "bench-solve")
 
-
-def add_commands(
-    commands: Any,
-    *,
-    positive_int: Callable[[str], Any],
-    positive_float: Callable[[str], Any],
-    option: Callable[[str], Any],
-) -> None:
+def add_commands(commands: Any, *, positive_float: Callable[[str], Any]) -> None:
     """Declares the commands and their arguments."""
     plan: Any = importlib.import_module("rollouts.report.plan")
     names = [section.name for section in plan.SECTIONS]
@@ -56,11 +47,20 @@ def add_commands(
     add("--seed", type=int, default=0, help="default: 0")
     add("--out", type=Path, required=True, metavar="FILE", help="JSON file to write")
 
+
+def add_subjects(
+    subjects: Any,
+    *,
+    positive_int: Callable[[str], Any],
+    positive_float: Callable[[str], Any],
+    option: Callable[[str], Any],
+) -> None:
+    """Declares what `bench` measures for the report alone."""
     for name, text, repeats in (
-        ("bench-latency", "percentiles of the time of one step, ours and other libraries'", 5),
-        ("bench-memory", "memory of a pool and the time to make it, each in a fresh process", 3),
+        ("latency", "percentiles of the time of one step, ours and other libraries'", 5),
+        ("memory", "memory of a pool and the time to make it, each in a fresh process", 3),
     ):
-        parser = commands.add_parser(name, help=text, description=f"Measures {text}.")
+        parser = subjects.add_parser(name, help=text, description=f"Measures {text}.")
         add = parser.add_argument
         add("--env-id", required=True, metavar="ID")
         add("--num-envs", type=positive_int, default=64, metavar="N", help="default: 64")
@@ -70,7 +70,7 @@ def add_commands(
             help="library to measure beside ours; repeat for several")  # fmt: skip
         add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
             help="option of the environment; repeat for several")  # fmt: skip
-        if name == "bench-latency":
+        if name == "latency":
             add("--calls", type=positive_int, default=2000, metavar="C",
                 help="of one turn; default: 2000")  # fmt: skip
         else:
@@ -78,15 +78,15 @@ def add_commands(
                 help="of one process; default: 300")  # fmt: skip
         _add_common(add, positive_int, repeats)
 
-    parser = commands.add_parser(
-        "bench-states", help="time to save one environment, and to go back to its state"
+    parser = subjects.add_parser(
+        "states", help="time to save one environment, and to go back to its state"
     )
     parser.add_argument("--env-id", action="append", required=True, metavar="ID",
         help="repeat for several")  # fmt: skip
     _add_common(parser.add_argument, positive_int, 5)
 
-    parser = commands.add_parser(
-        "bench-solve",
+    parser = subjects.add_parser(
+        "solve",
         help="time to solve: Stable-Baselines3's PPO over our environments and over its own",
     )
     add = parser.add_argument
@@ -102,14 +102,17 @@ def _add_common(add: Callable[..., Any], positive_int: Callable[[str], Any], rep
     add("--json", action="store_true", help="print one JSON object, nothing else")
 
 
-def run(args: argparse.Namespace, *, given: Sequence[str]) -> None:
-    """Does what one of COMMANDS says; `given` are its arguments."""
+def run(args: argparse.Namespace, *, command: str) -> None:
+    """Does what `report` or `soak` says; `command` is how it was called."""
     if args.command == "report":
         _report(args)
-    elif args.command == "soak":
-        _soak(args, command=shlex.join(["rollouts", *given]))
     else:
-        _print(args, _MEASURES[args.command](args))
+        _soak(args, command=command)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measures what `add_subjects` declared, and prints it."""
+    _print(args, _MEASURES[args.subject](args))
 
 
 def _report(args: argparse.Namespace) -> None:
@@ -173,10 +176,10 @@ def _solve(args: argparse.Namespace) -> list[Any]:
 
 
 _MEASURES: dict[str, Callable[[argparse.Namespace], list[Any]]] = {
-    "bench-latency": _latency,
-    "bench-memory": _memory,
-    "bench-states": _states,
-    "bench-solve": _solve,
+    "latency": _latency,
+    "memory": _memory,
+    "states": _states,
+    "solve": _solve,
 }
 
 

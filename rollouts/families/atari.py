@@ -16,7 +16,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,18 @@ def ale_game_ids() -> list[str]:
     return [_env_id(rom) for rom in sorted(_rom_hashes())]
 
 
+def same_game(name: str, known: Iterable[str]) -> list[str]:
+    """The id of a game by another name: of Gym and Gymnasium before, or without what is around it.
+
+    Such as PongNoFrameskip-v4, Pong-ram-v0 and pong.
+    """
+    game = re.sub(
+        r"(Deterministic|NoFrameskip)?(-ram(Deterministic|NoFrameskip)?)?-v\d+$", "", name
+    ).removeprefix(PREFIX)
+    wanted = f"{PREFIX}{game.replace('_', '')}-v5".lower()
+    return [one for one in known if one.lower() == wanted]
+
+
 def rom_path(env_id: str) -> Path:
     """Finds and checks the ROM behind an id, and loads the engine into this process.
 
@@ -61,7 +73,7 @@ def rom_path(env_id: str) -> Path:
     hashes = _rom_hashes()
     roms = {_env_id(rom): rom for rom in hashes}
     if env_id not in roms:
-        close = difflib.get_close_matches(env_id, roms, n=3)
+        close = same_game(env_id, roms) or difflib.get_close_matches(env_id, roms, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise SpecError(
             f"unknown Atari game {env_id!r}.{hint} `rollouts.env_ids()` lists all {len(roms)}."

@@ -30,6 +30,7 @@ from rollouts import _native
 from rollouts.errors import EngineError
 from rollouts.families import mujoco_engine
 from rollouts.families.family import Family
+from rollouts.support.whole_file import replace_whole
 
 _INSTALL = "pip install 'rollouts[dm-control]'"
 _MODULES = {"humanoid_cmu": "humanoid_CMU"}  # whose names are not those of our headers
@@ -113,17 +114,12 @@ def _digest(version: str, xml: str, assets: Mapping[str, bytes | str]) -> str:
 def _write(path: Path, content: npt.NDArray[np.uint8]) -> None:
     """Writes a file that others see whole or not at all."""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            try:
-                file.write(content.data)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with replace_whole(path) as file:
+            file.write(content.data)
     except OSError as error:
         raise EngineError(
-            f"the model {path} cannot be written: {error}; set TMPDIR to a folder with room"
+            f"the model {path} cannot be written: {error.__cause__ or error}; set TMPDIR to a "
+            "folder with room"
         ) from error
 
 

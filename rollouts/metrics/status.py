@@ -8,7 +8,6 @@ import json
 import math
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from rollouts.errors import SpecError
 from rollouts.metrics.sample import Sample
 from rollouts.metrics.table import workers_of
+from rollouts.support.whole_file import replace_whole
 
 FILE_NAME = "status.json"
 _FORMAT = "rollouts status 1"
@@ -77,7 +77,10 @@ class StatusFileSink:
                 for worker_id, worker in workers_of(sample.stats).items()
             ],
         }
-        _replace(self._path, json.dumps(status, allow_nan=False))
+        text = json.dumps(status, allow_nan=False)
+        # after a crash of the machine no run is left to be shown
+        with replace_whole(self._path, lasting=False) as file:
+            file.write(text.encode())
 
     def close(self) -> None:
         """Does nothing: the last sample said that the run is finished."""
@@ -232,15 +235,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _replace(path: Path, text: str) -> None:
-    # in the same directory, because only within a file system is a rename atomic
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -7,7 +7,6 @@ import difflib
 import functools
 import math
 import operator
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -216,9 +215,6 @@ def _suggestion(env_id: str) -> str:
 def close_ids(env_id: str) -> list[str]:
     """Ids that may have been meant, the likeliest first, at most 3."""
     known = [*env_ids(), OWN_MODEL, *multi_agent_ids()]
-    # the games' older names, of Gym and Gymnasium: PongNoFrameskip-v4, Pong-ram-v0
-    game = re.sub(
-        r"(Deterministic|NoFrameskip)?(-ram(Deterministic|NoFrameskip)?)?-v\d+$", "", env_id
+    return atari.same_game(env_id, known) or difflib.get_close_matches(
+        env_id, known, n=3, cutoff=0.6
     )
-    same = [one for one in known if one.lower() == f"{atari.PREFIX}{game}-v5".lower()]
-    return same or difflib.get_close_matches(env_id, known, n=3, cutoff=0.6)

@@ -62,7 +62,7 @@ class RunningStatistics:
             "shape": list(self.mean.shape),
             "mean": self.mean.ravel().tolist(),
             "var": self.var.ravel().tolist(),
-            "count": self.count,
+            "count": float(self.count),
         }
 
     @classmethod

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes frames into a video, with imageio of the extra `render`."""
+"""Writes frames into a video, with the ffmpeg and the Pillow that come with imageio."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from pathlib import Path
@@ -13,13 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.rendering.gif import GifWriter
+from rollouts.support.whole_file import naming_the_file, replace_whole
 
 SUFFIXES = (".mp4", ".gif")
 _GIF_FRAMES_PER_S = 50  # viewers show faster ones slowly
 
 
 class VideoWriter:
-    """A video file that grows frame by frame. The file appears with the first one.
+    """A video that is written frame by frame into a file beside its path, and takes its place when
+    it is complete: in a `with` block that fails, what is there stays and nothing is left.
 
     Attributes:
       path: Of the file.
@@ -40,55 +44,76 @@ class VideoWriter:
           EngineError: imageio, or the ffmpeg that it runs, is missing.
         """
         check_path(path)
-        is_gif = path.suffix.lower() == ".gif"
+        self._is_gif = path.suffix.lower() == ".gif"
         self.path, self.num_frames = path, 0
-        self.frames_per_s = min(frames_per_s, _GIF_FRAMES_PER_S) if is_gif else frames_per_s
+        self.frames_per_s = min(frames_per_s, _GIF_FRAMES_PER_S) if self._is_gif else frames_per_s
         self.size: tuple[int, int] | None = None
-        self._imageio = _load_imageio(is_gif)
-        self._writer: Any = None
+        self._ffmpeg = _load_libraries(self._is_gif)
+        self._file: Any = None  # the context of what is written until it is complete
+        self._writer: GifWriter | _Mp4Writer | None = None
 
     def write(self, frame: npt.NDArray[np.uint8]) -> None:
         """Adds a frame (height, width, 3).
 
         Raises:
           SpecError: It has not the size of those before, or one that no .mp4 has.
+          FileError: There is no room.
         """
         height, width = frame.shape[:2]
         if self.size is None:
-            self._open(height, width)
+            self._check_size(height, width)
             self.size = height, width
         if self.size != (height, width):
             raise SpecError(
                 f"a frame is {width} x {height} pixels, expected {self.size[1]} x {self.size[0]}: "
                 "frames of a video have one size"
             )
-        self._writer.append_data(frame)
+        with naming_the_file(self.path):
+            if self._writer is None:
+                self._writer = self._open(self.size)
+            self._writer.write(frame)
         self.num_frames += 1
 
     def close(self) -> None:
-        """Completes the file; may be called twice."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        """Completes the file; may be called twice.
 
-    def _open(self, height: int, width: int) -> None:
-        if self.path.suffix.lower() == ".gif":
-            pace: dict[str, Any] = {"duration": 1000 / self.frames_per_s, "loop": 0}
-        elif height % 2 or width % 2:
+        Raises:
+          FileError: There is no room; what was there before stays.
+        """
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            with naming_the_file(self.path):
+                writer.close()
+        except BaseException:
+            self._abandon()
+            raise
+        self._file.__exit__(None, None, None)
+
+    def _open(self, size: tuple[int, int]) -> GifWriter | _Mp4Writer:
+        self._file = replace_whole(self.path)
+        file = self._file.__enter__()
+        if self._is_gif:
+            return GifWriter(file, size, 1000 / self.frames_per_s)
+        return _Mp4Writer(self._ffmpeg, Path(file.name), size, self.frames_per_s)
+
+    def _check_size(self, height: int, width: int) -> None:
+        if not self._is_gif and (height % 2 or width % 2):
             raise SpecError(
                 f"frames are {width} x {height} pixels, and an .mp4 needs even numbers: choose "
                 "another --width and --height, or write a .gif"
             )
-        else:
-            # 2: by default it would scale frames to multiples of 16
-            pace = {
-                "fps": self.frames_per_s,
-                "codec": "libx264",
-                "quality": 8,
-                "macro_block_size": 2,
-                "ffmpeg_log_level": "error",
-            }
-        self._writer = self._imageio.get_writer(self.path, **pace)
+
+    def _abandon(self) -> None:
+        """Removes what was written."""
+        writer, self._writer = self._writer, None
+        if isinstance(writer, _Mp4Writer):
+            writer.kill()
+        if self._file is not None:
+            with contextlib.suppress(_Unfinished):
+                error = _Unfinished()
+                self._file.__exit__(type(error), error, None)
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +124,74 @@ class VideoWriter:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if exc_type is None:
+            self.close()
+        else:
+            self._abandon()
+
+
+class _Unfinished(Exception):
+    """Ends the replacing of a file whose video is not complete."""
+
+
+class _Mp4Writer:
+    """An .mp4 by a process of ffmpeg, which takes frames as they come."""
+
+    def __init__(self, ffmpeg: Any, path: Path, size: tuple[int, int], frames_per_s: float) -> None:
+        """Starts ffmpeg; the path need not end in .mp4."""
+        self._path = path
+        self._frames = ffmpeg.write_frames(
+            str(path),
+            size[::-1],
+            fps=frames_per_s,
+            codec="libx264",
+            quality=8,
+            macro_block_size=2,  # by default it would scale frames to multiples of 16
+            ffmpeg_log_level="fatal",
+            output_params=["-f", "mp4"],
+        )
+        self._frames.send(None)
+
+    def write(self, frame: npt.NDArray[np.uint8]) -> None:
+        """Adds a frame (height, width, 3).
+
+        Raises:
+          OSError: ffmpeg has ended, as for want of room.
+        """
+        try:
+            self._frames.send(np.ascontiguousarray(frame))
+        except OSError as error:  # its words have ffmpeg's whole command line
+            raise OSError("ffmpeg cannot write it") from error
+
+    def close(self) -> None:
+        """Waits until ffmpeg has written all.
+
+        Raises:
+          OSError: It has not.
+        """
+        self._frames.close()
+        if not _is_complete(self._path):
+            raise OSError("ffmpeg could not complete it")
+
+    def kill(self) -> None:
+        """Ends ffmpeg at once."""
+        with contextlib.suppress(KeyboardInterrupt, StopIteration):
+            self._frames.throw(KeyboardInterrupt)
+
+
+def _is_complete(path: Path) -> bool:
+    """Whether an .mp4 has its index, which comes last; ffmpeg tells nobody that it failed."""
+    with path.open("rb") as file:
+        while len(head := file.read(8)) == 8:
+            size, kind = int.from_bytes(head[:4], "big"), head[4:]
+            if kind == b"moov":
+                return file.seek(size - 8, os.SEEK_CUR) <= path.stat().st_size
+            if size == 1:  # 64 bits follow
+                size = int.from_bytes(file.read(8), "big") - 8
+            if size < 8:
+                break
+            file.seek(size - 8, os.SEEK_CUR)
+    return False
 
 
 def check_path(path: Path) -> None:
@@ -117,13 +209,17 @@ def check_path(path: Path) -> None:
         raise SpecError(f"{path} cannot be written: choose a file in a folder that can")
 
 
-def _load_imageio(is_gif: bool) -> Any:
+def _load_libraries(is_gif: bool) -> Any:
+    """imageio_ffmpeg, of an .mp4; for a .gif it is made sure that Pillow is there."""
     try:
-        if not is_gif:
-            importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
-        return importlib.import_module("imageio.v2")
+        if is_gif:
+            importlib.import_module("PIL.GifImagePlugin")
+            return None
+        ffmpeg = importlib.import_module("imageio_ffmpeg")
+        ffmpeg.get_ffmpeg_exe()
+        return ffmpeg
     except (ImportError, RuntimeError) as error:  # RuntimeError: no ffmpeg was found
         raise EngineError(
-            f"a video needs imageio and its ffmpeg, which are missing ({error}): "
+            f"a video needs imageio, its ffmpeg and Pillow, which are missing ({error}): "
             "pip install 'rollouts[render]'"
         ) from error

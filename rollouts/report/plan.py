@@ -14,7 +14,7 @@ from rollouts.bench.elsewhere.child import FOLDER
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """A peer of `rollouts bench`, `bench-collect` or `bench-replay`.
+    """A peer of `rollouts bench`, `bench collect` or `bench replay`.
 
     Attributes:
       module: That it needs, or the path of an interpreter of its own.
@@ -225,15 +225,15 @@ SECTIONS = (
         "interrupts and the garbage collector are in them.",
         (
             _short(
-                "bench-latency --env-id CartPole-v1 --num-envs 64",
+                "bench latency --env-id CartPole-v1 --num-envs 64",
                 "envpool",
                 "gymnasium",
             ),
             _measure(
-                "bench-latency --env-id ALE/Pong-v5 --num-envs 8", "envpool", "ale", needs="ale_py"
+                "bench latency --env-id ALE/Pong-v5 --num-envs 8", "envpool", "ale", needs="ale_py"
             ),
             _measure(
-                "bench-latency --env-id HalfCheetah-v5 --num-envs 16", "envpool", needs="mujoco"
+                "bench latency --env-id HalfCheetah-v5 --num-envs 16", "envpool", needs="mujoco"
             ),
         ),
     ),
@@ -250,23 +250,23 @@ SECTIONS = (
         "Factory's has as many worker processes as ours has threads, and a policy worker.",
         (
             _measure(
-                f"bench-collect --in-process --env-id CartPole-v1 --num-envs 8 64 1024 {_TURNS}",
+                f"bench collect --in-process --env-id CartPole-v1 --num-envs 8 64 1024 {_TURNS}",
                 *("envpool-torch", "sb3"),
                 needs="torch",
             ),
             _measure(
-                "bench-collect --in-process --env-id CartPole-v1 --num-envs 64 --num-threads 2 "
+                "bench collect --in-process --env-id CartPole-v1 --num-envs 64 --num-threads 2 "
                 f"{_TURNS}",
                 *("torchrl-async", "sample-factory"),
                 needs="torch",
             ),
             _measure(
-                f"bench-collect --in-process --env-id HalfCheetah-v5 --num-envs 16 {_TURNS}",
+                f"bench collect --in-process --env-id HalfCheetah-v5 --num-envs 16 {_TURNS}",
                 "envpool-torch",
                 needs="torch mujoco",
             ),
             _short(
-                f"bench-collect --in-process --env-id CartPole-v1 --num-envs 64 {_SHORT}",
+                f"bench collect --in-process --env-id CartPole-v1 --num-envs 64 {_SHORT}",
                 *("envpool-torch", "sb3"),
                 needs="torch",
             ),
@@ -282,7 +282,7 @@ SECTIONS = (
         "as actors the gap is smaller.",
         (
             _measure(
-                f"bench-collect --env-id CartPole-v1 --num-envs 64 --peer-num-envs 8 {_SHORT}",
+                f"bench collect --env-id CartPole-v1 --num-envs 64 --peer-num-envs 8 {_SHORT}",
                 *("env-actors", "rllib-actors"),
                 needs="torch ray",
             ),
@@ -295,9 +295,9 @@ SECTIONS = (
         "The same transitions, the same batches, values handed over as torch tensors.",
         "Reverb runs a server, as it is made to; the others are in the process.",
         (
-            _measure("bench-replay --repeats 3", "torchrl", "tianshou", "reverb", needs="torch"),
+            _measure("bench replay --repeats 3", "torchrl", "tianshou", "reverb", needs="torch"),
             _short(
-                "bench-replay --num-threads 1 --num-batches 30 --repeats 1",
+                "bench replay --num-threads 1 --num-batches 30 --repeats 1",
                 *("torchrl", "tianshou"),
                 needs="torch",
             ),
@@ -312,7 +312,7 @@ SECTIONS = (
         "A whole training gains less than its sampling, since learning takes as long as before.",
         (
             *(
-                _measure(f"bench-adapter {name} {_SHORT}", needs=f"torch {module}")
+                _measure(f"bench adapter {name} {_SHORT}", needs=f"torch {module}")
                 for name, module in (
                     ("sb3", "stable_baselines3"),
                     ("rllib", "ray.rllib"),
@@ -321,9 +321,9 @@ SECTIONS = (
                     ("cleanrl", "torch"),
                 )
             ),
-            _measure(f"bench-adapter env_fns {_SHORT}"),
-            _measure(f"bench-adapter jax {_SHORT}", needs="jax"),
-            _short("bench-adapter env_fns --num-envs 8 --repeats 2 --duration-s 0.2"),
+            _measure(f"bench adapter env_fns {_SHORT}"),
+            _measure(f"bench adapter jax {_SHORT}", needs="jax"),
+            _short("bench adapter env_fns --num-envs 8 --repeats 2 --duration-s 0.2"),
         ),
     ),
     Section(
@@ -357,7 +357,7 @@ SECTIONS = (
         "Gymnasium's vector environments save none.",
         (
             _measure(
-                "bench-states --env-id CartPole-v1 --env-id ALE/Pong-v5 --env-id Ant-v5",
+                "bench states --env-id CartPole-v1 --env-id ALE/Pong-v5 --env-id Ant-v5",
                 needs="ale_py mujoco",
                 quick=True,
             ),
@@ -372,11 +372,11 @@ SECTIONS = (
         "file count once.",
         (
             _measure(
-                "bench-memory --env-id ALE/Pong-v5 --num-envs 256", "envpool", "ale", needs="ale_py"
+                "bench memory --env-id ALE/Pong-v5 --num-envs 256", "envpool", "ale", needs="ale_py"
             ),
-            _measure("bench-memory --env-id Humanoid-v5 --num-envs 256", "envpool", needs="mujoco"),
+            _measure("bench memory --env-id Humanoid-v5 --num-envs 256", "envpool", needs="mujoco"),
             _short(
-                "bench-memory --env-id CartPole-v1 --num-envs 1024",
+                "bench memory --env-id CartPole-v1 --num-envs 1024",
                 "envpool",
                 "gymnasium",
             ),
@@ -391,7 +391,7 @@ SECTIONS = (
         "Learning takes most of the time, and is the same for all.",
         (
             _measure(
-                "bench-solve --env-id CartPole-v1 --target 450 --repeats 3",
+                "bench solve --env-id CartPole-v1 --target 450 --repeats 3",
                 needs="torch stable_baselines3",
                 timeout_s=900.0,
             ),

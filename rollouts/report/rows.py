@@ -11,7 +11,7 @@ from typing import Any
 
 from rollouts.bench.report import digits, si
 
-# the distributions whose versions contestants of `bench-adapter` are told with, by the begin of
+# the distributions whose versions contestants of `bench adapter` are told with, by the begin of
 # their names
 _DISTRIBUTIONS = {
     "rollouts": "rollouts",
@@ -87,9 +87,9 @@ def times(row: Row, rows: Sequence[Row]) -> float | None:
     return ratio if row.higher_is_better else 1 / ratio
 
 
-def read_rows(command: str, data: Any) -> list[Row]:
-    """Rows of what a command of ours printed with --json."""
-    return _READERS[command](data)
+def read_rows(subject: str, data: Any) -> list[Row]:
+    """Rows of what `bench SUBJECT --json` printed."""
+    return _READERS[subject](data)
 
 
 def to_json(rows: Sequence[Row]) -> dict[str, Any]:
@@ -166,12 +166,12 @@ def _read_replay(data: Mapping[str, Any]) -> list[Row]:
 
 
 _READERS: dict[str, Callable[[Any], list[Row]]] = {
-    "bench": _read_stepping,
-    "bench-collect": _read_stepping,
-    "bench-adapter": _read_adapters,
-    "bench-replay": _read_replay,
-    "bench-latency": _read_plain,
-    "bench-memory": _read_plain,
-    "bench-states": _read_plain,
-    "bench-solve": _read_plain,
+    "pool": _read_stepping,
+    "collect": _read_stepping,
+    "adapter": _read_adapters,
+    "replay": _read_replay,
+    "latency": _read_plain,
+    "memory": _read_plain,
+    "states": _read_plain,
+    "solve": _read_plain,
 }

@@ -17,6 +17,7 @@ from typing import Any
 
 from rollouts.report.plan import PEERS, Measure
 from rollouts.report.rows import Row, read_rows
+from rollouts.report.subjects import subject_of
 
 _TOLD_LINES = 4  # of what a command that failed wrote at last
 
@@ -61,7 +62,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
     if problem:
         problems.append(f"{command}: {problem}")
         return Outcome(command, elapsed_s, problems=tuple(problems))
-    rows = read_rows(measure.arguments[0], data)
+    rows = read_rows(subject_of(measure.arguments), data)
     if isinstance(data, dict):
         problems += data.get("missing", [])
         problems += [

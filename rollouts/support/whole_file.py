@@ -4,36 +4,136 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import tempfile
+import stat
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from rollouts.errors import FileError
+
+_ENDING = ".writing"
+
 
 @contextlib.contextmanager
-def replace_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replace_whole(path: str | os.PathLike[str], *, lasting: bool = True) -> Iterator[BinaryIO]:
     """Gives a file to write, which takes the place of `path` when the block ends without an error.
 
-    Whenever this stops, by a crash of the machine too, `path` is the old file or the new one.
+    Whenever this stops, by a crash of the machine too, `path` is the old file or the new one. The
+    block may read back what it wrote. A file that is replaced keeps its mode, and a new one is for
+    its owner alone; a link stays one, to the new file. What a killed process left behind is removed
+    by the next call for the same path.
+
+    Args:
+      path: The file.
+      lasting: Whether the new file is on the disk when this returns, for a crash of the machine.
 
     Raises:
-      OSError: The directory is not there, or cannot be written.
+      FileError: There is no such folder, no right to write there, no room, or a folder of the name.
     """
-    target = Path(path)
-    # in the same directory, because only within a file system is a rename atomic
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    target = Path(os.path.realpath(path))
+    with naming_the_file(path):
+        mode = _mode(target)
+        # in the same directory, because only within a file system is a rename atomic
+        _remove_abandoned(target)
+        file = _begin(target)
+    temporary = Path(file.name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        with naming_the_file(path):
+            with file:
+                yield file
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+                file.flush()
+                if lasting:
+                    os.fsync(file.fileno())
+            os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    directory = os.open(target.parent, os.O_RDONLY)
+    if lasting:
+        _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def naming_the_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Makes a FileError of an OSError, whose own words may not name the file that was wanted."""
     try:
-        os.fsync(directory)
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: str | os.PathLike[str], error: OSError) -> FileError:
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        advice = f"there is no folder {folder}: make it first (mkdir -p), or choose another one"
+    else:
+        advice = f"{error.strerror or error}: choose a folder with room, in which you may write"
+    made = FileError(f"{os.fspath(path)} cannot be written, {advice}")
+    made.errno = error.errno
+    return made
+
+
+def _mode(target: Path) -> int | None:
+    """The permissions of the file that is replaced; None: there is none.
+
+    Raises:
+      FileError: It is no file, such as a folder or a device.
+    """
+    try:
+        found = target.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        raise FileError(f"{target} is {kind}, expected a path for a file: choose another one")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _begin(target: Path) -> BinaryIO:
+    """Opens a new file beside the target, locked for as long as it is open."""
+    while True:
+        path = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_ENDING}")
+        file = open(path, "x+b", opener=_open_private)  # noqa: SIM115
+        _lock(file)
+        # another process may have taken it for abandoned before it was locked
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Removes what processes that were killed left of earlier writes: files that none has locked.
+
+    Where a file system has no locks, they stay.
+    """
+    for path in target.parent.glob(f".{_quoted(target.name)}.*{_ENDING}"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+
+
+def _quoted(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _lock(file: BinaryIO) -> None:
+    with contextlib.suppress(OSError):  # not every file system has locks
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-adapter`: who takes turns, what the table says, and what goes wrong."""
+"""`rollouts bench adapter`: who takes turns, what the table says, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_contestant_that_fails_closes_the_others(
 
 
 def test_an_unknown_peer_is_named(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench-adapter", "sb3", "--peer", "stok"]) == 2
+    assert cli.main(["bench", "adapter", "sb3", "--peer", "stok"]) == 2
     assert "has the peers ['stock', 'other'], got ['stok']" in capsys.readouterr().err
     assert log == []
 
@@ -81,7 +81,7 @@ def test_a_missing_library_names_the_extra(
 ) -> None:
     # None is what sys.modules holds for a module that cannot be imported
     monkeypatch.setitem(sys.modules, "rollouts.integrations.bench.rllib", None)
-    assert cli.main(["bench-adapter", "rllib"]) == 2
+    assert cli.main(["bench", "adapter", "rllib"]) == 2
     assert "pip install 'rollouts[rllib]'" in capsys.readouterr().err
 
 
@@ -95,7 +95,7 @@ def test_table_and_json_give_how_many_times_ours_is(
     assert rows[2].split()[-4:] == ["2", "1", "9", "4.00x"]
 
     quick = ["--num-envs", "2", "3", "--duration-s", "1e-9", "--repeats", "1", "--json"]
-    assert cli.main(["bench-adapter", "sb3", "--peer", "stock", *quick]) == 0
+    assert cli.main(["bench", "adapter", "sb3", "--peer", "stock", *quick]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(each["name"], each["num_envs"]) for each in found] == [
         ("rollouts", 2),

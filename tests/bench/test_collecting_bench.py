@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-collect` without Ray: turns, counting, policies, contestants in this process."""
+"""`rollouts bench collect` without Ray: turns, counting, policies, contestants in this process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def median(measurement: dict[str, Any]) -> float:
 
 def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[dict[str, Any]]]:
     """Measurements of each result of the command, without Ray."""
-    assert cli.main(["bench-collect", "--in-process", *QUICK, *arguments, "--json"]) == 0
+    assert cli.main(["bench", "collect", "--in-process", *QUICK, *arguments, "--json"]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     return [result["measurements"] for result in results]
 
@@ -163,7 +163,7 @@ def test_a_policy_is_read_from_its_name(name: str, hidden: tuple[int, ...]) -> N
 def test_a_policy_that_nobody_knows_is_refused(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["bench-collect", "--env-id", "CartPole-v1", "--policy", name]) == 2
+    assert cli.main(["bench", "collect", "--env-id", "CartPole-v1", "--policy", name]) == 2
     assert f"policy is {name!r}, expected widths of layers such as" in capsys.readouterr().err
 
 

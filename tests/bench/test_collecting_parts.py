@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of `rollouts bench-collect` without a pool: tasks, drawn actions, a worker that pauses,
+"""Parts of `rollouts bench collect` without a pool: tasks, drawn actions, a worker that pauses,
 and how EnvPool's users act."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-device`: what it measures, prints and refuses."""
+"""`rollouts bench device`: what it measures, prints and refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK = ["--device", "cpu-emulation", "--duration-s", "0.01", "--repeats", "2"]
 
 def test_it_prints_each_way_beside_the_cpp_pool(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--env-id", "CartPole-v1", "--num-envs", "20", "40", "--num-steps", "7"]
-    assert cli.main(["bench-device", *arguments, *QUICK]) == 0
+    assert cli.main(["bench", "device", *arguments, *QUICK]) == 0
     lines = capsys.readouterr().out.splitlines()
     starts = (
         "CartPole-v1, 20",
@@ -34,7 +34,7 @@ def test_it_prints_each_way_beside_the_cpp_pool(capsys: pytest.CaptureFixture[st
 
 def test_it_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--env-id", "Taxi-v3", "--num-envs", "5", "--json"]
-    assert cli.main(["bench-device", *arguments, *QUICK]) == 0
+    assert cli.main(["bench", "device", *arguments, *QUICK]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["way"] for row in rows] == ["C++ pool", "launched", "100 steps a launch"]
     assert all(len(row["env_steps_per_s"]) == 2 and row["median"] > 0 for row in rows)
@@ -42,9 +42,9 @@ def test_it_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_it_counts_agents_and_takes_options(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--env-id", "TagGridWorld-v0", "--option", "num_taggers=4", "--num-envs", "5"]
-    assert cli.main(["bench-device", *arguments, *QUICK]) == 0
+    assert cli.main(["bench", "device", *arguments, *QUICK]) == 0
     assert "TagGridWorld-v0, 5 environments of 5 agents, cpu-emulation" in capsys.readouterr().out
-    assert cli.main(["bench-device", *arguments, *QUICK, "--json"]) == 0
+    assert cli.main(["bench", "device", *arguments, *QUICK, "--json"]) == 0
     for row in json.loads(capsys.readouterr().out):
         assert row["agent_steps_per_s"] == 5 * row["median"]
 
@@ -52,7 +52,7 @@ def test_it_counts_agents_and_takes_options(capsys: pytest.CaptureFixture[str]) 
 def test_it_says_what_kernels_take_of_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     ids = ["--env-id", "CartPole-v1", "--env-id", "TagGridWorld-v0"]
-    arguments = ["bench-device", "--arch", "sm_90", *ids]
+    arguments = ["bench", "device", "--arch", "sm_90", *ids]
     assert cli.main(arguments) == 0
     table = capsys.readouterr().out
     assert cli.main([*arguments, "--bandwidth", "2.15", "--json"]) == 0
@@ -76,20 +76,20 @@ def test_it_chooses_blocks_as_such_a_gpu_would(capsys: pytest.CaptureFixture[str
     seen = ["--option", "use_full_observation=false", "--option", "num_other_agents_observed=10"]
     shared = {}
     for arch in ("sm_90", "sm_120"):
-        assert cli.main(["bench-device", *crowd, *seen, "--arch", arch, "--json"]) == 0
+        assert cli.main(["bench", "device", *crowd, *seen, "--arch", arch, "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row["resident_envs"] >= 1
         shared[arch] = row["shared_bytes"]
     # a world of six hundred agents fits the one and not the other
     assert shared["sm_90"] > 80 * 1024 > 49 * 1024 > shared["sm_120"]
-    assert cli.main(["bench-device", *crowd, "--arch", "sm_70"]) == 2
+    assert cli.main(["bench", "device", *crowd, "--arch", "sm_70"]) == 2
     assert "arch is 'sm_70', expected one of sm_80" in capsys.readouterr().err
 
 
 def test_physics_stands_beside_mujoco_warp_alone(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mujoco_warp")
     ids = ["--env-id", "InvertedPendulum-v5", "--env-id", "CartPole-v1"]
-    assert cli.main(["bench-device", *ids, "--num-envs", "5", *QUICK]) == 0
+    assert cli.main(["bench", "device", *ids, "--num-envs", "5", *QUICK]) == 0
     of_kernels, of_physics = capsys.readouterr().out.split("\n\n")
     assert "CartPole-v1, 5 environments, cpu-emulation" in of_kernels
     lines = of_physics.splitlines()
@@ -110,7 +110,7 @@ def test_physics_stands_beside_mujoco_warp_alone(capsys: pytest.CaptureFixture[s
 def test_physics_as_json_takes_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mujoco_warp")
     arguments = ["--env-id", "InvertedPendulum-v5", "--num-envs", "5", "--option", "njmax=20"]
-    assert cli.main(["bench-device", *arguments, *QUICK, "--json"]) == 0
+    assert cli.main(["bench", "device", *arguments, *QUICK, "--json"]) == 0
     ours, bare = json.loads(capsys.readouterr().out)
     assert (ours["way"], bare["way"]) == ("rollouts", "mujoco_warp")
     for row in (ours, bare):
@@ -121,7 +121,7 @@ def test_physics_as_json_takes_its_memory(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_no_gpu_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench-device", "--env-id", "ALE/Pong-v5", *QUICK]) == 2
+    assert cli.main(["bench", "device", "--env-id", "ALE/Pong-v5", *QUICK]) == 2
     assert "hosts an engine of the CPU" in capsys.readouterr().err
     with pytest.raises(SpecError, match="mujoco_warp steps no CartPole-v1"):
         measure_physics("CartPole-v1", 4, "cpu-emulation")

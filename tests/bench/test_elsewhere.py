@@ -161,13 +161,13 @@ def test_the_version_is_that_of_the_interpreter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "peer"), [("bench", "pufferlib"), ("bench-collect", "sample-factory")]
+    ("subject", "peer"), [("pool", "pufferlib"), ("collect", "sample-factory")]
 )
 def test_a_wrong_path_is_refused_before_anything_is_measured(
-    command: str, peer: str, capsys: pytest.CaptureFixture[str]
+    subject: str, peer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--env-id", "CartPole-v1", "--peer", peer, "--peer-python", "/no/python"]
-    assert cli.main([command, *arguments]) == 2
+    assert cli.main(["bench", subject, *arguments]) == 2
     assert f"peer {peer!r} runs in an interpreter of its own" in capsys.readouterr().err
 
 
@@ -290,7 +290,7 @@ def test_sample_factory_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     given = ["--peer", "sample-factory", "--peer-python", interpreter("sample-factory")]
     more = ["--env-id", "CartPole-v1", "--in-process", *QUICK, "--rollout-length", "8"]
-    assert cli.main(["bench-collect", *given, *more, "--json"]) == 0
+    assert cli.main(["bench", "collect", *given, *more, "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["not_measured"] == []
     peer = result["measurements"][-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-replay`: what it stores is what it says, and a missing peer is named."""
+"""`rollouts bench replay`: what it stores is what it says, and a missing peer is named."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_command_prints_json(
 ) -> None:
     monkeypatch.setattr(replay, "WORKLOADS", (SMALL,))
     options = ["--num-threads", "1", "--num-batches", "1", "--repeats", "1", "--json"]
-    assert cli.main(["bench-replay", *options]) == 0
+    assert cli.main(["bench", "replay", *options]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [m["library"] for m in printed["measurements"]] == ["rollouts"]
 
@@ -81,7 +81,7 @@ def test_writers_share_the_environments_and_batches_are_of_one_kind() -> None:
 
 def test_steps_are_measured_beside_sb3(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--workload", "add_step", "--num-envs", "3", "--num-batches", "2", "--repeats", "1"]
-    assert cli.main(["bench-replay", *options, "--peer", "sb3", "--json"]) == 0
+    assert cli.main(["bench", "replay", *options, "--peer", "sb3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [m["library"] for m in printed["measurements"]] == ["rollouts", "sb3"]
     assert all(m["add_us"] > 0 and m["sample_us"] > 0 for m in printed["measurements"])
@@ -94,5 +94,5 @@ def test_the_steps_that_are_measured_continue_each_other() -> None:
 
 
 def test_a_peer_of_another_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench-replay", "--peer", "sb3"]) != 0
+    assert cli.main(["bench", "replay", "--peer", "sb3"]) != 0
     assert "sb3 is not measured with --workload rollouts" in capsys.readouterr().err

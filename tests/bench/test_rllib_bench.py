@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contestants of `rollouts bench-adapter rllib` collect what they say."""
+"""The contestants of `rollouts bench adapter rllib` collect what they say."""
 
 from __future__ import annotations
 

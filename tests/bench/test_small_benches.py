@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contestants of `rollouts bench-adapter` for cleanrl, dm_env, rl_games and jax collect."""
+"""The contestants of `rollouts bench adapter` for cleanrl, dm_env, rl_games and jax collect."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rollouts.cli import main as cli
 
 
 def evaluate(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert cli.main(["eval", *map(str, arguments), "--json"]) == 0
+    assert cli.main(["eval", *map(str, arguments), "--trust", "--json"]) == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     return report
 

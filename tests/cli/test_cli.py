@@ -18,6 +18,7 @@ from rollouts import bench
 from rollouts.bench import peers
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import main as cli
+from rollouts.cli import values
 
 QUICK = ["--num-envs", "4", "--num-threads", "1", "--duration-s", "0.005", "--repeats", "2"]
 BENCH = ["bench", "--env-id", "CartPole-v1", *QUICK]
@@ -223,7 +224,7 @@ def test_a_plot_without_matplotlib_is_refused_before_measuring(
 
 @pytest.mark.parametrize(("text", "value"), [("8", 8), ("N", Fraction(1)), ("N/4", Fraction(1, 4))])
 def test_batch_sizes_are_rows_or_shares_of_num_envs(text: str, value: object) -> None:
-    found = cli._batch_size(text)
+    found = values.batch_size(text)
     assert (found, type(found)) == (value, type(value))
 
 
@@ -232,7 +233,7 @@ def test_batch_sizes_are_rows_or_shares_of_num_envs(text: str, value: object) ->
     [("a=True", True), ("a=3", 3), ("a=-0.5", -0.5), ("a=1e3", 1000.0), ("a=b=c", "b=c")],
 )
 def test_option_values_are_read_as_what_they_look_like(text: str, value: object) -> None:
-    key, found = cli._option(text)
+    key, found = values.option(text)
     assert (key, found, type(found)) == ("a", value, type(value))
 
 
@@ -257,7 +258,7 @@ def test_a_mistake_gives_a_sentence_and_status_2(
     assert cli.main(["bench", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("rollouts bench: error: ")
+    assert err.startswith("rollouts bench pool: error: ")
     assert message in err
     assert "Traceback" not in err
 
@@ -312,3 +313,85 @@ def test_peers_are_not_imported_before_they_are_asked_for() -> None:
     assert found.stdout.strip() == "[]"
     names = {"envpool", "gymnasium", "ale", "loop", "rollouts-same-step"}
     assert set(peers.LIBRARIES) == names
+
+
+def test_bench_without_a_subject_measures_a_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*BENCH, "--json"]) == 0
+    short = json.loads(capsys.readouterr().out)
+    assert cli.main(["bench", "pool", *BENCH[1:], "--json"]) == 0
+    long = json.loads(capsys.readouterr().out)
+    assert [one["settings"] for one in short["results"]] == [
+        one["settings"] for one in long["results"]
+    ]
+
+
+def test_bench_names_its_subjects(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, code in ((["bench", "--help"], 0), (["bench"], 2), (["bench", "collekt"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == code
+        said = capsys.readouterr()
+        if code == 0:
+            for subject in [
+                "pool",
+                "collect",
+                "replay",
+                "adapter",
+                "device",
+                "latency",
+                "memory",
+                "states",
+                "solve",
+            ]:
+                assert f"    {subject} " in said.out
+    assert "Did you mean collect?" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["bencg"], "bench"),
+        (["verify-atary"], "verify-atari"),
+        (["verify-atari", "--games", "Pong"], "ALE/Pong-v5"),
+        (["verify-atari", "--games", "space_invaders"], "ALE/SpaceInvaders-v5"),
+        (["verify-atari", "--games", "ALE/Pog-v5"], "ALE/Pong-v5"),
+        (["verify-atari", "--actions", "humanlike"], "human-like"),
+        (["verify-atari", "--frame", "3", "--worker", "1", "--snapshot", "--gmes", "x"], "--games"),
+        (["bench", "--env-id", "Pong"], "ALE/Pong-v5"),
+        (["bench", "--env-id", "CartPole-v1", "--peer", "envpol"], "envpool"),
+        (["bench", "--env-id", "CartPole-v1", "--beside", "CartPole"], "CartPole-v1"),
+        (["bench", "--env-id", "CartPole-v1", "--num-env-s", "3"], "--num-envs"),
+        (["bench", "collect", "--env-id", "CartPole"], "CartPole-v1"),
+        (["bench", "collect", "--env-id", "CartPole-v1", "--peer", "envpool"], "envpool-torch"),
+        (["bench", "collect", "--env-id", "CartPole-v1", "--policy", "cn"], "cnn"),
+        (["bench", "adapter", "torchrll"], "torchrl"),
+        (["bench", "adapter", "sb3", "--peer", "sb3-subprc"], "sb3-subproc"),
+        (["bench", "adapter", "sb3", "--env-id", "CartPole"], "CartPole-v1"),
+        (["bench", "replay", "--peer", "revrb"], "reverb"),
+        (["bench", "replay", "--workload", "addstep"], "add_step"),
+        (["bench", "latency", "--env-id", "CartPole"], "CartPole-v1"),
+        (["bench", "memory", "--env-id", "CartPole"], "CartPole-v1"),
+        (["bench", "states", "--env-id", "CartPole"], "CartPole-v1"),
+        (["bench", "device", "--env-id", "CartPole"], "CartPole-v1"),
+        (["tune-batch", "--env-id", "CartPole"], "CartPole-v1"),
+        (["tune-batch", "--env-id", "CartPole-v1", "--policy", "64-64"], "64x64"),
+        (["tune-batch", "--env-id", "CartPole-v1", "--device", "gpu"], "cuda"),
+        (["envs", "CartPole"], "CartPole-v1"),
+        (["envs", "--filter", "Cartpoll-v1"], "CartPole-v1"),
+        (["record", "--env-id", "Pong", "--out", "/tmp/a.gif"], "ALE/Pong-v5"),
+        (["report", "--only", "pool"], "pools"),
+        (["report", "--quik"], "--quick"),
+        (["top", "--rundir", "x"], "--run-dir"),
+    ],
+)  # fmt: skip
+def test_a_wrong_name_is_answered_by_the_one_that_was_meant(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = cli.main(arguments)
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert status == 2
+    assert meant in said.rpartition("error: ")[2], said
+    assert "Did you mean" in said or "such as" in said or "expected" in said, said

@@ -88,7 +88,7 @@ def test_episodes_are_those_of_the_network(here: Path, capsys: pytest.CaptureFix
     assert report["deterministic"] is True
     assert evaluate(capsys, *arguments) == report
 
-    assert cli.main(["eval", *map(str, arguments)]) == 0
+    assert cli.main(["eval", *map(str, arguments), "--trust"]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == (
         "run: CartPole-v1 after 1,234 env-steps of training; 11 episodes in 4 environments, most "
@@ -185,7 +185,7 @@ def test_several_agents_have_their_groups(
         found = report["groups"][group.name]
         assert len(found["returns"]) == 3 * group.num_agents
         assert max(found["lengths"]) <= (rollouts.env_spec(env_id).max_episode_steps or 0)
-    assert cli.main(["eval", "run", "--episodes", "2"]) == 0
+    assert cli.main(["eval", "run", "--trust", "--episodes", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines[1:]] == [g.name for g in groups for _ in range(2)]
 
@@ -220,7 +220,7 @@ def test_agents_play_as_their_policies(here: Path, capsys: pytest.CaptureFixture
     ]
     np.testing.assert_allclose(found["returns"], expected, rtol=1e-6)
     pytest.importorskip("imageio")
-    film = ["record", "--env-id", env_id, "--policy", "run", "--out", "film.gif", "--seed", "7"]
+    film = ["record", "--policy", "run", "--trust", "--out", "film.gif", "--seed", "7"]
     assert cli.main(film) == 0
     assert (here / "film.gif").stat().st_size > 1000
 
@@ -230,7 +230,7 @@ def test_an_episode_is_filmed(here: Path, capsys: pytest.CaptureFixture[str]) ->
     options = {"max_episode_steps": 9, "normalize_observation": True}
     counted = rollouts.RunningStatistics(np.zeros(4), np.ones(4), 5.0)
     save(here / "run", network(), env_options=options, statistics={"observation": counted})
-    assert cli.main(["eval", "run", "--episodes", "1", "--record", "one.gif"]) == 0
+    assert cli.main(["eval", "run", "--trust", "--episodes", "1", "--record", "one.gif"]) == 0
     assert "one.gif: " in capsys.readouterr().out
     assert (here / "one.gif").stat().st_size > 1000
     (here / "one.gif").unlink()
@@ -276,5 +276,5 @@ def test_mistakes_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> N
         ("run", "--option", "nonsense=1"): "nonsense",
         ("run", "--network", "nets/gone.py"): "which is no Python file",
     }.items():
-        assert cli.main(["eval", *arguments]) == 2, arguments
+        assert cli.main(["eval", *arguments, "--trust"]) == 2, arguments
         assert message in capsys.readouterr().err, arguments

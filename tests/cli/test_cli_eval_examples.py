@@ -34,9 +34,9 @@ def test_what_an_example_trained_is_evaluated_and_goes_on(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     counted = load_checkpoint(tmp_path).statistics["observation"].count
     assert counted > 8000
-    command = [sys.executable, "-m", "rollouts", "eval", str(tmp_path), "--json", "--episodes"]
+    command = [sys.executable, "-m", "rollouts", "eval", str(tmp_path), "--trust", "--json"]
     told = subprocess.run(
-        [*command, "5", "--num-envs", "2", "--seed", "9", "--deterministic"],
+        [*command, "--episodes", "5", "--num-envs", "2", "--seed", "9", "--deterministic"],
         cwd=ROOT, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     found = json.loads(told.stdout)

@@ -21,6 +21,7 @@ import rollouts
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.cli import main as cli
 from rollouts.cli.checkpoint_policy import load_policy, read_policy
+from rollouts.cli.checkpoint_program import load_program
 from rollouts.cli.record_actors import PolicyActor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,8 +48,10 @@ def save_policy(path: Path, program: str, env_id: str, network: str) -> Any:
 
 def load_actor(path: Path, env_id: str, *, network: Path | None, samples: bool) -> PolicyActor:
     spec = rollouts.env_spec(env_id)
-    how: Any = {"network": network, "samples": samples, "seed": 0, "num_envs": 1}
-    policy = load_policy(read_policy(path, env_id), path, spec, **how)
+    checkpoint = read_policy(path, env_id)
+    program = load_program(checkpoint, path, network=network, trust=True)
+    how: Any = {"program": program, "samples": samples, "seed": 0, "num_envs": 1}
+    policy = load_policy(checkpoint, path, spec, **how)
     return PolicyActor(policy, spec.single_action_space)
 
 
@@ -161,8 +164,8 @@ def test_a_checkpoint_of_an_example_plays(
     # a directory is that of a run
     agent = save_policy(tmp_path / "checkpoint.pt", "ppo", "Hopper-v5", "Agent")
     out = tmp_path / "run.mp4"
-    command = ["record", "--env-id", "Hopper-v5", *SMALL, "--seed", "5", "--out", str(out)]
-    assert cli.main([*command, "--policy", str(tmp_path)]) == 0
+    command = ["record", *SMALL, "--seed", "5", "--out", str(out)]
+    assert cli.main([*command, "--policy", str(tmp_path), "--trust"]) == 0
     printed = capsys.readouterr().out
 
     # the most likely action is the mean
@@ -247,15 +250,15 @@ def test_what_a_checkpoint_cannot_be_is_refused(
     empty = tmp_path / "empty.pt"
     torch.save({"kind": "rollouts examples/ppo.py, version 1"}, empty)
     cases = [
-        ("Ant-v5", good, "trained in Hopper-v5, are not those of the network"),
+        ("Ant-v5", good, "was trained in Hopper-v5, --env-id is Ant-v5: leave --env-id out"),
         ("Ant-v5", evil, "is not a readable checkpoint"),
-        ("Ant-v5", unknown, "names '/etc/another.py', which is no file in this directory: run"),
+        ("Hopper-v5", unknown, "names '/etc/another.py', which is no file in this directory: run"),
         ("Ant-v5", empty, "is no checkpoint of rollouts: it has kind, expected format"),
         ("Ant-v5", tmp_path / "none.pt", "no checkpoint at"),
     ]
     for env_id, policy, message in cases:
         command = ["record", "--env-id", env_id, "--out", str(tmp_path / "run.mp4")]
-        assert cli.main([*command, "--policy", str(policy)]) == 2
+        assert cli.main([*command, "--policy", str(policy), "--trust"]) == 2
         printed = capsys.readouterr()
         assert message in printed.err, printed.err
         assert "executed" not in printed.out
@@ -266,6 +269,7 @@ def test_what_a_checkpoint_cannot_be_is_refused(
     ("arguments", "message"),
     [
         (["--env-id", "Hoper-v5", "--out", "run.mp4"], "Did you mean Hopper-v5"),
+        (["--out", "run.mp4"], "random actions need an environment: give --env-id ID"),
         (["--env-id", "Hopper-v5", "--out", "run.avi"], "ends in .mp4 or .gif"),
         (["--env-id", "Hopper-v5", "--out", "none/run.mp4"], "none/run.mp4 does not exist"),
         (["--env-id", "Hopper-v5", "--out", "full.mp4"], "cannot be written"),

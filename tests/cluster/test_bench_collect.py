@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench-collect`: the real Ray worker, and peers in actors."""
+"""`rollouts bench collect`: the real Ray worker, and peers in actors."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_command_measures_worker_collector_and_actors(
     sizes = ["--num-envs", "4", "--rollout-length", "8", "--peer-num-envs", "2"]
     quick = ["--duration-s", "0.01", "--repeats", "2", "--policy", policy, "--json"]
     peer = ["--peer", "env-actors"]
-    assert cli.main(["bench-collect", "--env-id", "CartPole-v1", *sizes, *quick, *peer]) == 0
+    assert cli.main(["bench", "collect", "--env-id", "CartPole-v1", *sizes, *quick, *peer]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["counting"] == collect.COUNTING
     measured = found["results"][0]["measurements"]

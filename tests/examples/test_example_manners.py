@@ -130,3 +130,23 @@ def test_ctrl_c_ends_an_integration_example_without_a_traceback(
     except ImportError as error:
         pytest.skip(str(error))
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("name", ["matplotlib", "tensorboard", "tqdm", "torch"])
+def test_programs_say_at_once_which_package_is_missing(name: str) -> None:
+    code = (
+        "import importlib.util, runpy, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "found = importlib.util.find_spec\n"
+        # as if it were not installed
+        f"importlib.util.find_spec = lambda one, *rest: None if one == {name!r} else found(one)\n"
+        "runpy.run_path(f'{sys.argv[1]}/common/__init__.py')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(EXAMPLES)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: the programs in examples/ need {name}, not installed here: "
+        "pip install 'rollouts[examples]'\n"
+    )

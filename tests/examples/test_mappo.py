@@ -19,6 +19,7 @@ import rollouts
 pytestmark = pytest.mark.system
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "mappo.py"
+EVAL = [sys.executable, "-m", "rollouts", "eval"]
 
 
 def mappo(*args: object) -> subprocess.CompletedProcess[str]:
@@ -44,7 +45,7 @@ def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) 
     assert (frames[0] != frames[-1]).any()
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--episodes", "3", "--json"],
+        [*EVAL, tmp_path, "--trust", "--episodes", "3", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     found = json.loads(told.stdout)

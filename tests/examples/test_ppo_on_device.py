@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from warm_python import run_script
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ppo_on_device.py"
+EVAL = [sys.executable, "-m", "rollouts", "eval"]
 
 pytestmark = pytest.mark.system
 
@@ -26,7 +27,7 @@ def test_it_solves_cart_pole(tmp_path: Path) -> None:
     assert "env-steps on cpu" in done.stdout
     # the CPU's threads play it as well
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--trust", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 400
@@ -64,7 +65,7 @@ def test_a_policy_with_memory_finds_out_hidden_velocities(tmp_path: Path) -> Non
     assert returns_of(tmp_path)[-1] > 100
     # the checkpoint says how its network is made
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--trust", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 100
@@ -110,7 +111,7 @@ def test_a_pendulum_of_physics_is_balanced(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     # MuJoCo's own physics is balanced as well
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--json"],
+        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--trust", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert json.loads(told.stdout)["groups"][""]["return"]["mean"] > 50
@@ -130,7 +131,7 @@ def test_groups_of_agents_have_policies_of_their_own(tmp_path: Path) -> None:
     assert (tmp_path / "episode.gif").stat().st_size > 10_000
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", tmp_path, "--episodes", "2", "--json"],
+        [*EVAL, tmp_path, "--trust", "--episodes", "2", "--json"],
         cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert len(json.loads(told.stdout)["groups"]["runner"]["returns"]) == 200

@@ -18,6 +18,7 @@ from torch import nn
 from warm_python import run_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+EVAL = [sys.executable, "-m", "rollouts", "eval"]
 SCRIPT = EXAMPLES / "sac_on_device.py"
 EMULATED = ("--device", "cpu-emulation", "--engine", "torch")
 
@@ -36,7 +37,7 @@ def evaluations(directory: Path) -> list[float]:
 def played(directory: Path) -> float:
     """The mean return that the CPU's threads come to with the checkpoint."""
     told = subprocess.run(
-        [sys.executable, "-m", "rollouts", "eval", directory, "--deterministic", "--json"],
+        [*EVAL, directory, "--trust", "--deterministic", "--json"],
         cwd=EXAMPLES.parent, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     mean: float = json.loads(told.stdout)["groups"][""]["return"]["mean"]

@@ -222,10 +222,10 @@ def test_light_command_lists_what_it_can_make_and_says_what_is_missing(
 @pytest.mark.parametrize(
     "arguments",
     [
-        "bench-collect --env-id CartPole-v1",
-        "bench-replay",
-        "bench-adapter cleanrl",
-        "bench-adapter sb3",
+        "bench collect --env-id CartPole-v1",
+        "bench replay",
+        "bench adapter cleanrl",
+        "bench adapter sb3",
         "tune-batch --env-id CartPole-v1",
         "top --once",
         "record --env-id CartPole-v1 --policy random --out film.mp4",

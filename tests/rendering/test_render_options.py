@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How frames shall look, which rows they are of, and how they become a video."""
+"""How frames shall look, and which rows they are of."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.errors import DTypeError, EngineError, SpecError
-from rollouts.rendering import video
+from rollouts.errors import DTypeError, SpecError
 from rollouts.rendering.frames import FrameSource
 from rollouts.rendering.options import (
     NAMES,
@@ -21,7 +19,6 @@ from rollouts.rendering.options import (
     read_options,
     split_options,
 )
-from rollouts.rendering.video import VideoWriter, check_path
 
 
 def test_options_are_parted_by_either_name() -> None:
@@ -185,104 +182,6 @@ def test_the_pace_of_a_game_follows_its_frameskip(frameskip: int, pace: int) -> 
     assert frames.frames_per_s() == pace
     assert frames.metadata("rgb_array") == {"render_modes": ["rgb_array"], "render_fps": pace}
     assert frames.metadata(None) == {"render_modes": ["rgb_array"]}
-
-
-class Files:
-    """imageio, which keeps what it was asked for."""
-
-    def __init__(self) -> None:
-        self.made: list[tuple[Path, dict[str, Any]]] = []
-        self.frames: list[Any] = []
-        self.closed = 0
-
-    def get_writer(self, path: Path, **pace: Any) -> Any:
-        self.made.append((path, pace))
-        return SimpleNamespace(append_data=self.frames.append, close=self._close)
-
-    def _close(self) -> None:
-        self.closed += 1
-
-
-@pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> Files:
-    made = Files()
-    monkeypatch.setattr(video, "_load_imageio", lambda is_gif: made)
-    return made
-
-
-def frame(height: int = 4, width: int = 6) -> Any:
-    return np.zeros((height, width, 3), np.uint8)
-
-
-def test_the_file_appears_with_the_first_frame(files: Files, tmp_path: Path) -> None:
-    with VideoWriter(tmp_path / "a.MP4", 30) as writer:
-        assert files.made == [] and writer.size is None
-        writer.write(frame())
-        writer.write(frame())
-        assert writer.num_frames == 2 and writer.size == (4, 6)
-    ((path, pace),) = files.made
-    assert path == tmp_path / "a.MP4" and pace["fps"] == 30 and pace["macro_block_size"] == 2
-    writer.close()
-    assert files.closed == 1
-
-
-def test_no_frames_make_no_file(files: Files, tmp_path: Path) -> None:
-    VideoWriter(tmp_path / "a.mp4", 30).close()
-    assert files.made == [] and files.closed == 0
-
-
-@pytest.mark.parametrize(("asked", "shown"), [(20, 20), (50, 50), (60, 50)])
-def test_a_gif_has_fifty_frames_a_second_at_most(
-    files: Files, tmp_path: Path, asked: int, shown: int
-) -> None:
-    writer = VideoWriter(tmp_path / "a.gif", asked)
-    assert writer.frames_per_s == shown
-    writer.write(frame(3, 5))  # any size will do
-    assert files.made[0][1] == {"duration": 1000 / shown, "loop": 0}
-
-
-@pytest.mark.parametrize(("height", "width"), [(3, 4), (4, 3), (5, 5)])
-def test_an_mp4_needs_even_sides(files: Files, tmp_path: Path, height: int, width: int) -> None:
-    writer = VideoWriter(tmp_path / "a.mp4", 30)
-    with pytest.raises(SpecError, match=f"frames are {width} x {height} pixels, and an .mp4"):
-        writer.write(frame(height, width))
-    # a frame that fits may still come
-    writer.write(frame())
-    assert writer.num_frames == 1
-
-
-def test_frames_of_a_video_have_one_size(files: Files, tmp_path: Path) -> None:
-    writer = VideoWriter(tmp_path / "a.gif", 30)
-    writer.write(frame(4, 6))
-    with pytest.raises(SpecError, match="a frame is 4 x 6 pixels, expected 6 x 4"):
-        writer.write(frame(6, 4))
-    assert writer.num_frames == len(files.frames) == 1
-
-
-def test_where_a_video_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "folder.mp4").mkdir()
-    for path, message in (
-        ("a.avi", r"a video ends in \.mp4 or \.gif, got"),
-        ("a", r"a video ends in"),
-        ("gone/a.mp4", "does not exist: make it, or choose another"),
-        ("folder.mp4", "cannot be written: choose a file in a folder that can"),
-    ):
-        with pytest.raises(SpecError, match=message):
-            check_path(tmp_path / path)
-    check_path(tmp_path / "a.mp4")
-    assert not (tmp_path / "a.mp4").exists()
-
-
-@pytest.mark.parametrize("error", [ImportError("no imageio"), RuntimeError("No ffmpeg exe")])
-def test_a_missing_part_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
-) -> None:
-    def refuse(name: str) -> Any:
-        raise error
-
-    monkeypatch.setattr(video.importlib, "import_module", refuse)
-    with pytest.raises(EngineError, match=r"which are missing \(.*\): pip install 'rollouts\[rend"):
-        VideoWriter(tmp_path / "a.mp4", 30)
 
 
 def test_a_pool_without_a_mode_says_what_helps() -> None:

@@ -56,7 +56,7 @@ def test_stepping_is_read_as_it_was_measured(capsys: pytest.CaptureFixture[str])
         capsys, "bench", "--env-id", "CartPole-v1", "--num-envs", "2", "4", "--peer", "gymnasium",
         "--num-threads", "1", *SHORT,
     )  # fmt: skip
-    rows = read_rows("bench", data)
+    rows = read_rows("pool", data)
     assert [(one.library, one.x) for one in rows] == [
         ("rollouts", 2), ("gymnasium", 2), ("rollouts", 4), ("gymnasium", 4),
     ]  # fmt: skip
@@ -70,10 +70,10 @@ def test_stepping_is_read_as_it_was_measured(capsys: pytest.CaptureFixture[str])
 
 def test_adapters_are_told_with_versions(capsys: pytest.CaptureFixture[str]) -> None:
     data = printed(
-        capsys, "bench-adapter", "env_fns", "--num-envs", "2", "--rollout-length", "2",
+        capsys, "bench", "adapter", "env_fns", "--num-envs", "2", "--rollout-length", "2",
         "--peer", "gymnasium-sync", *SHORT,
     )  # fmt: skip
-    ours, peer = read_rows("bench-adapter", data)
+    ours, peer = read_rows("adapter", data)
     assert (ours.library, peer.library) == ("rollouts", "gymnasium-sync")
     assert ours.version and peer.version
     assert peer.median == data[1]["median"]
@@ -81,10 +81,10 @@ def test_adapters_are_told_with_versions(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_latency_has_a_row_per_percentile(capsys: pytest.CaptureFixture[str]) -> None:
     data = printed(
-        capsys, "bench-latency", "--env-id", "CartPole-v1", "--num-envs", "2", "--calls", "50",
+        capsys, "bench", "latency", "--env-id", "CartPole-v1", "--num-envs", "2", "--calls", "50",
         "--peer", "gymnasium", "--repeats", "2",
     )  # fmt: skip
-    rows = read_rows("bench-latency", data)
+    rows = read_rows("latency", data)
     assert len(rows) == 2 * 4
     ours = [one.median for one in rows if one.library == "rollouts"]
     assert ours == sorted(ours), "higher percentiles take longer"
@@ -92,29 +92,31 @@ def test_latency_has_a_row_per_percentile(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_states_are_saved_and_restored(capsys: pytest.CaptureFixture[str]) -> None:
-    data = printed(capsys, "bench-states", "--env-id", "CartPole-v1", "--repeats", "1")
-    rows = read_rows("bench-states", data)
+    data = printed(capsys, "bench", "states", "--env-id", "CartPole-v1", "--repeats", "1")
+    rows = read_rows("states", data)
     assert [one.case for one in rows] == ["CartPole-v1, save", "CartPole-v1, restore"]
     assert all(one.median > 0 for one in rows)
 
 
 def test_memory_is_measured_in_fresh_processes(capsys: pytest.CaptureFixture[str]) -> None:
     data = printed(
-        capsys, "bench-memory", "--env-id", "Taxi-v3", "--num-envs", "20000", "--repeats", "1",
+        capsys, "bench", "memory", "--env-id", "Taxi-v3", "--num-envs", "20000", "--repeats", "1",
     )  # fmt: skip
-    begin, memory = read_rows("bench-memory", data)
+    begin, memory = read_rows("memory", data)
     assert (begin.unit, memory.unit) == ("s", "MB")
     # 20 000 rows with their clocks and statistics are more than a megabyte, and no hundred
     assert 1 < memory.median < 100
 
 
 def test_memory_of_what_cannot_be_made_says_whose(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench-memory", "--env-id", "CartPole-v1", "--peer", "ale", "--repeats", "1"]) == 2
+    assert (
+        main(["bench", "memory", "--env-id", "CartPole-v1", "--peer", "ale", "--repeats", "1"]) == 2
+    )
     assert "ale: CartPole-v1 cannot be made" in capsys.readouterr().err
 
 
 def test_a_process_that_takes_too_long_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench-memory", "--env-id", "CartPole-v1", "--timeout-s", "0.01"]) == 2
+    assert main(["bench", "memory", "--env-id", "CartPole-v1", "--timeout-s", "0.01"]) == 2
     assert "rollouts: 64 of CartPole-v1 were not made" in capsys.readouterr().err
 
 
@@ -203,12 +205,13 @@ def test_the_page_has_every_figure_command_and_what_is_not_equal() -> None:
 
 def test_every_measure_of_the_plan_is_a_command_that_exists() -> None:
     from rollouts.cli.main import _parser
+    from rollouts.report.subjects import with_subject
 
     parser = _parser()
     for section in SECTIONS:
         for measure in section.measures:
             flags = [word for name in measure.peers for word in ("--peer", name)]
-            args = parser.parse_args([*measure.arguments, *flags, "--json"])
+            args = parser.parse_args(with_subject([*measure.arguments, *flags, "--json"]))
             assert args.json, measure
             assert set(measure.peers) <= set(PEERS)
         assert section.fair.endswith(".") and section.unfair.endswith(".")

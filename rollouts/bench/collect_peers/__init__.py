@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of other libraries over environments and a policy, for `rollouts bench-collect`."""
+"""Loops of other libraries over environments and a policy, for `rollouts bench collect`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch loop over EnvPool, as its users write it, for `rollouts bench-collect`."""
+"""A torch loop over EnvPool, as its users write it, for `rollouts bench collect`."""
 
 from __future__ import annotations
 

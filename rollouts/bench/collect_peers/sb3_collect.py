@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stable-Baselines3's PPO collecting by itself, for `rollouts bench-collect`."""
+"""Stable-Baselines3's PPO collecting by itself, for `rollouts bench collect`."""
 
 from __future__ import annotations
 

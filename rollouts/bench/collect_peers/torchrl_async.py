@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TorchRL's asynchronous collector, for `rollouts bench-collect`."""
+"""TorchRL's asynchronous collector, for `rollouts bench collect`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PufferLib, for `rollouts bench`, and Sample Factory, for `rollouts bench-collect`."""
+"""PufferLib, for `rollouts bench`, and Sample Factory, for `rollouts bench collect`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollouts.specs import EnvSpec
 if TYPE_CHECKING:
     from rollouts.bench.collect_task import Task
 
-# of `rollouts bench`, of `rollouts bench-collect`
+# of `rollouts bench`, of `rollouts bench collect`
 STEPPING = ("pufferlib",)
 COLLECTING = ("sample-factory",)
 
