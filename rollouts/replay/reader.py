@@ -18,7 +18,7 @@ from rollouts.replay.alone import is_only_thread
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.sampling import ItemReader, ReplayBatch, importance_weights
-from rollouts.replay.writer import Writer, is_only_thread
+from rollouts.replay.writer import Writer
 
 Array = NDArray[Any]
 
