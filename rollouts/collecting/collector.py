@@ -183,7 +183,9 @@ class Collector:
             ahead = self._ahead.take(deadline)
             if ahead is not None and not self._prefetches:
                 return ahead  # what a call began that ran out of time
-            if self._native is not None and not still_computes(self._native, self.policy):
+            first_obs = None if self._must_reset or self._is_resetting else self._arena.obs[0]
+            native = self._native
+            if native is not None and not still_computes(native, self.policy, first_obs):
                 self._choose_engine()
             if self._native is not None:
                 return self._collect_native(self._native, ahead, deadline)

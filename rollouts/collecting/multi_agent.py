@@ -163,7 +163,13 @@ class MultiAgentCollector:
             group.carry_states(None if self._native is None else self._native[name])
 
     def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
-        return all(still_computes(native[name], policy) for name, policy in self.policies.items())
+        is_new = self._must_reset or self._is_resetting
+        return all(
+            still_computes(
+                native[name], policy, None if is_new else self._groups[name].arena.obs[0]
+            )
+            for name, policy in self.policies.items()
+        )
 
     def _begin(self, deadline: Deadline) -> None:
         if self._must_reset:

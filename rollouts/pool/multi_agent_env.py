@@ -197,9 +197,11 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
           As `VectorEnv.collect`.
         """
         self._check_collects()
+        of_groups = self._of_groups("arrays", arrays)
+        acting = zip(self._of_groups("policies", policies), of_groups, strict=True)
         final_obs = self._pool.collect(
-            [policy.refresh() for policy in self._of_groups("policies", policies)],
-            self._of_groups("arrays", arrays),
+            [policy.refresh(each["obs"][0]) for policy, each in acting],
+            of_groups,
             keep_final_obs,
             poll,
             returns.rule if returns else None,

@@ -108,7 +108,11 @@ class SendRecv(TellsMasks):
         """
         self._check_collects()
         final_obs = self._pool.collect(
-            [policy.refresh()], [arrays], keep_final_obs, poll, returns.rule if returns else None
+            [policy.refresh(arrays["obs"][0])],
+            [arrays],
+            keep_final_obs,
+            poll,
+            returns.rule if returns else None,
         )
         return None if final_obs is None else final_obs[0]
 
