@@ -136,6 +136,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         if out is not None:
             out = {name: self._in_groups(name, array) for name, array in out.items()}
         self._pool.send(self._in_order(actions), self._targets(env_id), out)
+        self.num_calls += 1
 
     def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
         """Draws environments as they are now, which changes nothing about them.
@@ -206,6 +207,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
             poll,
             returns.rule if returns else None,
         )
+        self.num_calls += 1
         return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
 
     def recv_batch(  # type: ignore[override]
