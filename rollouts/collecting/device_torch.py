@@ -18,6 +18,7 @@ from rollouts.collecting.engine import head_of, parts_of
 from rollouts.device.emulation import run_or_record
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
+from rollouts.policies.inputs import call_module
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Op, Program
 from rollouts.policies.sources import Sources, tensors_of
@@ -118,8 +119,8 @@ class TorchForward:
         cuda = [device] if device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices=cuda):
             with reads.watching():
-                module(*inputs)
-            module(*inputs)
+                call_module(module, *inputs)
+            call_module(module, *inputs)
             # such as running statistics, which are of steps alone
             for one, was in before:
                 one.copy_(was)
@@ -181,7 +182,7 @@ class TorchForward:
 
     def _outputs(self, obs: Tensor, state: State | None) -> tuple[Tensor, State | None]:
         """(B, sizes): the head's inputs one after the other, then the value; and new states."""
-        outputs = self._module(obs) if state is None else self._module(obs, state)
+        outputs = call_module(self._module, obs, *([] if state is None else [state]))
         after: State | None = None
         if state is not None:
             *outputs, after = outputs

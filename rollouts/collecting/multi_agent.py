@@ -308,8 +308,11 @@ class _Group:
         return shaped
 
     def act(self, t: int) -> Array:
-        with self.wanted.asked_of(self.policy):
-            output = self.calls.act(self.arena.obs[t], None, t)
+        try:
+            with self.wanted.asked_of(self.policy):
+                output = self.calls.act(self.arena.obs[t], None, t)
+        except SpecError as error:
+            raise SpecError(f"group {self.group.name!r}: {error}") from error
         self.arena.write_choice(t, None, output, self.policy.policy_version)
         action = output.action if self.bounds is None else output.action.clip(*self.bounds)
         shaped: Array = action.reshape(*self.shape, *action.shape[1:])

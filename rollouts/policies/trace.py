@@ -26,6 +26,7 @@ with needs("torch", "rollouts.policies.trace"):
     from torch.nn.modules import module as torch_module
     from torch.nn.parameter import is_lazy
 
+    from rollouts.policies.inputs import call_module
     from rollouts.policies.sources import state_of, tensors_of
     from rollouts.policies.tracing.memory import Memory
     from rollouts.policies.tracing.reads import Reads
@@ -48,8 +49,8 @@ def trace(
     """Returns the program that computes what `module` returns for a batch of observations.
 
     Args:
-      module: Maps obs (B, *obs_shape) of the space's dtype to a tuple of tensors, as
-        `rollouts.TorchPolicy` has it: (logits, value) or (mean, log_std, value). One with memory,
+      module: Maps obs (B, *obs_shape), cast as `rollouts.TorchPolicy` casts them, to a tuple of
+        tensors, as that has it: (logits, value) or (mean, log_std, value). One with memory,
         which has `initial_state`, takes and returns its state as `rollouts.RecurrentTorchPolicy`
         has it. It is run in the mode, training or not, and on the device that it is in.
       observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for as many
@@ -173,7 +174,7 @@ def forward(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Runs the module on observations and states; its outputs, then its new states, as a tuple."""
     obs, *state = (each.clone() for each in inputs)
     try:
-        outputs = module(obs, tuple(state)) if state else module(obs)
+        outputs = call_module(module, obs, *([tuple(state)] if state else []))
     except SpecError:
         raise
     except Exception as error:
