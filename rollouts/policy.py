@@ -29,6 +29,7 @@ with needs("torch", "TorchPolicy"):
     from rollouts.machine.torch_device import read_device
     from rollouts.policies.gaussian import GaussianHead as GaussianHead
     from rollouts.policies.gaussian import OrnsteinUhlenbeckHead as OrnsteinUhlenbeckHead
+    from rollouts.policies.inputs import as_input, call_module
     from rollouts.policies.masks import check_masks
     from rollouts.policies.masks import mask_logits as mask_logits
 
@@ -36,7 +37,9 @@ with needs("torch", "TorchPolicy"):
 class TorchPolicy:
     """A `Policy` around an actor-critic module.
 
-    The module maps obs (B, *obs_shape), in the dtype of the environment, to
+    The module maps obs (B, *obs_shape) to what follows. Floats, such as MuJoCo's float64, are cast
+    to the dtype of its parameters; whole numbers, such as the uint8 of pixels, are those of the
+    environment: the module divides them (obs / 255), or has an embedding for them.
 
       Discrete actions:       (logits (B, A), value (B,) or (B, 1))
       MultiDiscrete actions:  (logits (B, A_0 + A_1 + ...), value), of one element after the other
@@ -94,7 +97,7 @@ class TorchPolicy:
         Raises:
           SpecError: A row allows nothing, or masks are not of the module's logits.
         """
-        outputs = self.module(self._to_tensor(obs))
+        outputs = call_module(self.module, as_tensor(obs).to(self._device))
         check_module_outputs(outputs, output_names(self.head), len(obs))
         *params, value = outputs
         return self._sample(params, value, action_mask)
@@ -102,7 +105,7 @@ class TorchPolicy:
     @torch.inference_mode()
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Returns the module's value (B,) for each row of `obs`."""
-        outputs = self.module(self._to_tensor(obs))
+        outputs = call_module(self.module, as_tensor(obs).to(self._device))
         check_module_outputs(outputs, output_names(self.head), len(obs))
         value: Tensor = outputs[-1]
         result: NDArray[np.float32] = value.reshape(-1).cpu().numpy()
@@ -149,8 +152,13 @@ class TorchPolicy:
             said["entropy"] = self.head.evaluate(params, action)[1]
         return {name: said[name].cpu().numpy() for name in self.extra_outputs if name in said}
 
-    def _to_tensor(self, obs: Array) -> Tensor:
-        return as_tensor(obs).to(self._device)
+    def as_input(self, obs: Array) -> Tensor:
+        """Observations as the module is called with them: what a learner calls it with, too.
+
+        Returns:
+          A tensor on its device; floats of any precision are of its parameters' dtype.
+        """
+        return as_input(self.module, as_tensor(obs).to(self._device))
 
 
 class ActionHead(Protocol):

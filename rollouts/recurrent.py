@@ -19,6 +19,7 @@ with needs("torch", "RecurrentTorchPolicy"):
     import torch
     from torch import Tensor, nn
 
+    from rollouts.policies.inputs import call_module
     from rollouts.policy import TorchPolicy, as_tensor
 
 Array = NDArray[Any]
@@ -111,7 +112,7 @@ class RecurrentTorchPolicy(TorchPolicy):
 
     def _outputs(self, obs: Array, state: State) -> tuple[Any, ...]:
         """Calls the module: (*action_outputs, value, new_state)."""
-        outputs: tuple[Any, ...] = self.module(self._to_tensor(obs), state)
+        outputs: tuple[Any, ...] = call_module(self.module, as_tensor(obs).to(self._device), state)
         names = output_names(self.head)
         is_tuple = isinstance(outputs, tuple | list)
         if not is_tuple or (names is not None and len(outputs) != len(names) + 2):

@@ -53,6 +53,7 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
     def step_batch(self, actions: ArrayLike) -> StepBatch:
         """As `step`; returns what `recv_batch` does."""
         arrays = self._pool.step(actions, None, None)
+        self.num_calls += 1
         info = self._own_infos(arrays)
         if self._reports_errors:
             add_errors(info, arrays[ENV_ID], self._pool.take_failures())

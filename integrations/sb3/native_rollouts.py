@@ -99,6 +99,14 @@ class PolicyReader:
                 self._native.seed(int(torch.randint(2**63 - 1, ()).item()))
             except SpecError as error:
                 self._why_not = str(error)
+        elif self._native is not None:
+            policy.set_training_mode(False)
+            try:
+                # where something else than weights has changed, it is read again
+                if not self._native.agrees():
+                    self._native.refresh()
+            except SpecError as error:
+                self._native, self._why_not = None, str(error)
         return self._native, self._why_not
 
 

@@ -66,13 +66,18 @@ class BatchedEnv(Protocol):
         ...
 
 
-def check_env(env: object) -> None:
+def check_env(env: Any) -> None:
     """Looks at what a collector is to step.
 
     Raises:
-      SpecError: It has no such batches; where it is a GPU's pool, what to do instead.
+      SpecError: It has no such batches, does not autoreset in the same step, or observes something
+        else than one array; where it is a GPU's pool, what to do instead.
     """
     if hasattr(env, "recv_batch"):
+        check_autoreset(env)
+        spaces = getattr(env, "single_observation_spaces", None)
+        for name, space in (spaces or {"": env.single_observation_space}).items():
+            check_observed(space, f" of group {name!r}" if name else "")
         return
     kind = type(env).__name__
     if hasattr(env, "step_cost"):
@@ -81,3 +86,22 @@ def check_env(env: object) -> None:
             "arrays: use rollouts.DeviceCollector, or leave device out"
         )
     raise SpecError(f"env is a {kind}, expected one of make_vec, from_env_fns or the like")
+
+
+def check_autoreset(env: Any) -> None:
+    """Raises SpecError where an environment does not begin new episodes in the same step."""
+    if env.autoreset_mode is not AutoresetMode.SAME_STEP:
+        raise SpecError(
+            f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
+            'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
+        )
+
+
+def check_observed(space: gymnasium.Space[Any], of_whom: str = "") -> None:
+    """Raises SpecError where observations are no single array, which rollouts are made of."""
+    if space.shape is None or space.dtype is None:
+        raise SpecError(
+            f"observations{of_whom} are {space}, expected one array: leave "
+            "flatten_observation=False out, or wrap Python environments in "
+            "gymnasium.wrappers.FlattenObservation before from_env_fns"
+        )

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
@@ -22,6 +21,7 @@ from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.collecting.steps import cut_off, finite_bounds, least_advanced, select
+from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
@@ -47,13 +47,11 @@ class Collector:
     has its T steps waits for the others, unless the pool could not fill a batch without it: then
     it runs ahead, by at most T + 1 steps, and these open the next rollout.
 
-    While `collect` runs, torch computes in its thread with `num_torch_threads`: by default with
-    one, unless the policy's network is large, because torch's threads would take the cores from
-    those of the pool. Before it returns, torch has as many threads as before; collectors may run
-    in several threads at a time, see `rollouts.machine.torch_threads.torch_threads`.
+    While `collect` runs, torch computes in its thread with `num_torch_threads`: by default one,
+    unless the policy's network is large, because torch's threads would take cores from the pool's.
+    Then torch has as many as before; see `rollouts.machine.torch_threads.torch_threads`.
 
-    What the policy returns is checked: shapes at each step, and once per rollout that each log_prob
-    and value is a finite number.
+    Shapes of what the policy returns are checked at each step, finite numbers once per rollout.
 
     Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
     of either passes through, and the next `collect` starts new episodes.
@@ -100,19 +98,14 @@ class Collector:
             extras["action_mask"] (T, B, A) bool are those it chose by, log_prob that among them.
 
         Raises:
-          SpecError: env does not autoreset in the same step, rollout_length or num_torch_threads
-            is below 1, prefetch is neither 0 nor 1, the policy has no such outputs, or the native
+          SpecError: env does not autoreset in the same step or observes something else than one
+            array, a number is out of its range, the policy has no such outputs, or the native
             engine is asked for, by engine or by prefetch, and not possible.
         """
         check_env(env)
-        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
-            raise SpecError(
-                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
-                'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
-            )
-        if rollout_length < 1:
-            raise SpecError(f"rollout_length is {rollout_length}, expected at least 1 step")
+        rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
         self.env = env
+        self._turns = Turns(env)
         self.policy = policy
         self.rollout_length = rollout_length
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
@@ -146,6 +139,7 @@ class Collector:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
         env = self.env
         self._ahead.drop()
+        self._turns.forget()
         self._arena = Arena(
             self._arena_steps,
             env.num_envs,
@@ -156,7 +150,7 @@ class Collector:
         self._states.reset()
         self._must_reset, self._is_resetting = True, False
         self._t, self._is_sent = 0, False  # synchronous pools: the step in hand
-        # asynchronous pools: the row of the arena at which each environment's next obs belongs
+        # asynchronous pools: each environment's row of the arena for its next obs
         self._next_row = np.zeros(env.num_envs, np.intp)
         self._waiting = np.zeros(env.num_envs, np.bool_)
 
@@ -177,13 +171,16 @@ class Collector:
         Raises:
           SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite;
             timeout_s is below 0. CallTimeoutError, a TimeoutError: no rollout within timeout_s.
+            ProtocolError: Somebody else has used the environments since the last rollout.
         """
         deadline = Deadline(timeout_s)
         try:
             ahead = self._ahead.take(deadline)
+            self._turns.check()
             if ahead is not None and not self._prefetches:
                 return ahead  # what a call began that ran out of time
-            if self._native is not None and not still_computes(self._native, self.policy):
+            seen = None if self._must_reset or self._is_resetting else self._arena.obs[0]
+            if self._native and not still_computes(self._native, self.policy, seen):
                 self._choose_engine()
             if self._native is not None:
                 return self._collect_native(self._native, ahead, deadline)
@@ -193,6 +190,8 @@ class Collector:
                 collect(deadline)
                 return self._take_rollout()
         except CallTimeoutError:
+            if self._native is None:
+                self._turns.keep()
             raise
         except BaseException:
             # half a rollout must not be continued as if nothing had happened
@@ -237,7 +236,9 @@ class Collector:
     def _collect_native(
         self, native: NativePolicy, ahead: RolloutBatch | None, deadline: Deadline
     ) -> RolloutBatch:
+        self._start_sync(deadline)
         if not self._prefetches and deadline.is_never:
+            self._turns.go_on()
             return self._run_native(native, self.policy.policy_version)
         # in this thread: the caller's next update changes weights and version
         try:
@@ -248,10 +249,12 @@ class Collector:
             return ahead  # what is wrong with the weights is raised in place of the next one
         run, batch = partial(self._run_native, frozen, version), ahead
         if batch is None:
+            self._turns.go_on()
             self._ahead.start(run)
             batch = self._ahead.take(deadline)
             assert batch is not None
         if self._prefetches:
+            self._turns.go_on()
             self._ahead.start(run)
         return batch
 
@@ -259,12 +262,11 @@ class Collector:
         self, policy: NativePolicy | FrozenPolicy, version: int, poll: Poll | None = None
     ) -> RolloutBatch:
         arena, env, wanted = self._arena, cast(VectorEnv, self.env), self._wanted
-        keep = self._keeps_final_obs
-        self._start_sync(Deadline(None))
         arrays = arena.native_arrays(env.single_action_space, version)
         arrays["last_value"] = np.empty(env.num_envs, np.float32)
         arrays |= self._states.arrays() | wanted.arrays(arena.shape)
         arrays |= self._masks.arrays(self.rollout_length) if self._masks else {}
+        keep = self._keeps_final_obs
         final_obs = env.collect(
             policy, arrays, keep_final_obs=keep, poll=poll, returns=wanted.returns
         )
@@ -370,10 +372,10 @@ class Collector:
     def _take_rollout(self) -> RolloutBatch:
         """Hands the arena's first T rows out and moves what lies beyond to a new arena."""
         batch = self._hand_out(self._last_value(), self._calls.take_states())
-        env_id = batch.env_id
         for name in ("log_prob", "value", "last_value", "bootstrap_value"):
-            check_finite(name, getattr(batch, name), env_id)
+            check_finite(name, getattr(batch, name), batch.env_id)
         self._wanted.complete(batch)
+        self._turns.keep()
         return batch
 
     def _hand_out(

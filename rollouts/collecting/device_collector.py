@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from rollouts.checks import whole_number
+from rollouts.collecting.batched_env import check_autoreset
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
 from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
+from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.device.graph import make_graphs
 from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
@@ -26,7 +27,7 @@ from rollouts.device.rows import RowRing
 from rollouts.device.stepping import DeviceStepping
 from rollouts.device.streams import SideStream
 from rollouts.device.tensor_pool import TensorPool
-from rollouts.errors import SpecError
+from rollouts.errors import ProtocolError, SpecError
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
@@ -113,17 +114,14 @@ class DeviceCollector:
                 f"env is a {type(env).__name__}, expected a pool of a GPU, as make_vec(..., "
                 "device='cuda') makes it: rollouts.Collector takes the others"
             )
-        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
-            raise SpecError(
-                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
-                'call make_vec(..., autoreset_mode="same_step"), which keeps final_obs'
-            )
+        check_autoreset(env)
         if cuda_graph and not isinstance(env, DeviceStepping):
             raise SpecError(
                 "cuda_graph=True with a pool of physics, each of whose steps is a graph already: "
                 "leave cuda_graph out"
             )
         self.env = env
+        self._turns = Turns(env)
         self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
         rows = _rows_of(env)
         groups: Any = getattr(env, "groups", None) or {_ALONE: None}
@@ -154,6 +152,7 @@ class DeviceCollector:
         """Has the next rollout begin with new episodes; one that was begun is dropped."""
         self._side.join()
         self._ahead = None
+        self._turns.forget()
         self._must_reset = True
 
     def collect(self) -> Any:
@@ -164,8 +163,14 @@ class DeviceCollector:
 
         Raises:
           SpecError: A policy's module has got another layer that cannot be read, or does what a
-            CUDA graph cannot record. ClosedError: The environments were closed.
+            CUDA graph cannot record. ClosedError: The environments were closed. ProtocolError:
+            Somebody else has used them since the last rollout; the next one begins new episodes.
         """
+        try:
+            self._turns.check()
+        except ProtocolError:
+            self.reset()
+            raise
         found = self._finish(self._ahead or self._begin())
         self._ahead = None
         if self._prefetches:
@@ -279,6 +284,7 @@ class DeviceCollector:
         else:
             self._run(arena)
         self._must_reset = False
+        self._turns.keep()
         return _Begun(arena, versions)
 
     def _run(self, arena: DeviceArena) -> None:

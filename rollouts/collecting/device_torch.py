@@ -18,11 +18,13 @@ from rollouts.collecting.engine import head_of, parts_of
 from rollouts.device.emulation import run_or_record
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
+from rollouts.policies.inputs import call_module
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Op, Program
-from rollouts.policies.sources import Sources
+from rollouts.policies.sources import Sources, tensors_of
+from rollouts.policies.tracing.reads import Reads
 from rollouts.policy import TorchPolicy
-from rollouts.recurrent import RecurrentTorchPolicy, State
+from rollouts.recurrent import RecurrentTorchPolicy, State, initial_state
 
 
 class TorchForward:
@@ -69,9 +71,9 @@ class TorchForward:
                 "draws actions: use a head of rollouts.policy"
             )
         self._policy, self._rows = policy, rows
-        self._module = policy.module
-        if is_copied:
-            self._module = copy.deepcopy(policy.module).requires_grad_(False)
+        self._module, self._is_copied = policy.module, is_copied
+        # how often the module was found to read other numbers than before
+        self._changes = 0
         self._sizes = _sizes(rows.action_space)
         count = sum(self._sizes)
         self.inputs = torch.zeros(rows.num_rows, count, device=device)
@@ -83,6 +85,7 @@ class TorchForward:
                 f"the policy with device={str(device)!r}"
             )
         self.memory = TorchMemory(self._module, rows, device) if has_memory else None
+        self._look(device)
         starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
         ops = tuple(
             Op("slice", (0,), numbers=(start,), size=size)
@@ -97,16 +100,41 @@ class TorchForward:
     def refresh(self) -> None:
         """Takes over the module's weights, where a copy acts; does not wait for the device."""
         module = self._policy.module
-        if self._module is not module:
+        if not self._reads.are_as_seen():
+            self._changes += 1
+            self._look(self.inputs.device)
+        elif self._is_copied:
             self._module.load_state_dict(module.state_dict())
             self._module.train(module.training)
+
+    def _look(self, device: torch.device) -> None:
+        """Finds out what the module reads beside its weights; copies it where a copy acts."""
+        module, rows = self._policy.module, self._rows
+        self._module = module
+        obs = torch.zeros((2, *rows.obs_shape), dtype=getattr(torch, rows.obs_dtype), device=device)
+        first = [] if self.memory is None else initial_state(module)
+        inputs = [obs, *([tuple(torch.stack([one, one]) for one in first)] if first else [])]
+        before = [(one, one.clone()) for one in module.buffers()]
+        reads = Reads(module, tensors_of(module))
+        cuda = [device] if device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda):
+            with reads.watching():
+                call_module(module, *inputs)
+            call_module(module, *inputs)
+            # such as running statistics, which are of steps alone
+            for one, was in before:
+                one.copy_(was)
+        reads.forget_changed()
+        self._reads = reads
+        if self._is_copied:
+            self._module = copy.deepcopy(module).requires_grad_(False)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal as long as `run` does the same: where the weights lie, and in which mode."""
         module = self._module
         tensors = [*module.parameters(), *module.buffers()]
-        return (module.training, *(one.data_ptr() for one in tensors))
+        return (self._changes, module.training, *(one.data_ptr() for one in tensors))
 
     def run(self, rollout: dict[str, Tensor], t: int, world_ended: Tensor) -> None:
         """Writes the module's outputs for row t of a rollout into `inputs`.
@@ -154,7 +182,7 @@ class TorchForward:
 
     def _outputs(self, obs: Tensor, state: State | None) -> tuple[Tensor, State | None]:
         """(B, sizes): the head's inputs one after the other, then the value; and new states."""
-        outputs = self._module(obs) if state is None else self._module(obs, state)
+        outputs = call_module(self._module, obs, *([] if state is None else [state]))
         after: State | None = None
         if state is not None:
             *outputs, after = outputs

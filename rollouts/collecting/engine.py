@@ -162,15 +162,18 @@ def head_of(policy: TorchPolicy) -> Head | None:
     return kinds.get(type(head))
 
 
-def still_computes(native: NativePolicy, policy: Any) -> bool:
-    """Whether `native` does what `policy` does: that may have got other layers, head or seed."""
-    return native is policy or native.made_of == parts_of(policy)
+def still_computes(native: NativePolicy, policy: Any, obs: Any = None) -> bool:
+    """Whether `native` does what `policy` does: that may have got other layers, head or seed, or
+    read other numbers.
+
+    Args:
+      obs: (B, *obs_shape) that it acts on next, if they are known.
+    """
+    if native is not policy and native.made_of != parts_of(policy):
+        return False
+    return native.agrees(obs)
 
 
 def parts_of(policy: Any) -> tuple[Any, ...]:
     """What a native policy that stands for this one is made of."""
-    from rollouts.policies.sources import layers_of
-
-    module: Any = getattr(policy, "module", None)
-    layers = layers_of(module) if hasattr(module, "modules") else ()
-    return module, getattr(policy, "head", None), getattr(policy, "noise_seed", None), layers
+    return tuple(getattr(policy, name, None) for name in ("module", "head", "noise_seed"))

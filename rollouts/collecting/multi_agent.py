@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
@@ -21,6 +20,7 @@ from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import PolicyCalls, make_policy_calls
 from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.collecting.steps import finite_bounds
+from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool, check_threads
@@ -82,14 +82,10 @@ class MultiAgentCollector:
             or the native engine is asked for and not possible.
         """
         check_env(env)
-        if env.autoreset_mode is not AutoresetMode.SAME_STEP:
-            raise SpecError(
-                f"env.autoreset_mode is {env.autoreset_mode}, expected AutoresetMode.SAME_STEP: "
-                'call make_vec(..., autoreset_mode="same_step")'
-            )
         if env.batch_size != env.num_envs:
             raise SpecError("agents are collected synchronously: leave batch_size out")
         self.env = env
+        self._turns = Turns(env)
         self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
         self.policies = by_group(policies, env.groups)
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
@@ -129,11 +125,13 @@ class MultiAgentCollector:
 
         Raises:
           SpecError: A policy returned a wrong shape, or a log_prob or value that is not finite.
-          CallTimeoutError: As of `Collector.collect`.
+          ProtocolError, CallTimeoutError: As of `Collector.collect`.
         """
         deadline = Deadline(timeout_s)
         try:
-            if (late := self._ahead.take(deadline)) is not None:
+            late = self._ahead.take(deadline)
+            self._turns.check()
+            if late is not None:
                 return late  # what a call began that ran out of time
             if self._native is not None and not self._still_computes(self._native):
                 self._choose_engine()
@@ -143,12 +141,19 @@ class MultiAgentCollector:
             with beside_a_pool(next(iter(self.policies.values())), self.env.num_envs, threads):
                 return self._collect(deadline)
         except CallTimeoutError:
+            if self._native is None:
+                self._turns.keep()
             raise
         except BaseException:
             # half a rollout must not be continued as if nothing had happened
-            self._ahead.drop()
-            self._must_reset = True
+            self.reset()
             raise
+
+    def reset(self) -> None:
+        """Drops what was collected of the current rollout; the next one starts new episodes."""
+        self._ahead.drop()
+        self._turns.forget()
+        self._must_reset = True
 
     def close(self) -> None:
         """Closes the environment; may be called twice."""
@@ -163,7 +168,13 @@ class MultiAgentCollector:
             group.carry_states(None if self._native is None else self._native[name])
 
     def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
-        return all(still_computes(native[name], policy) for name, policy in self.policies.items())
+        is_new = self._must_reset or self._is_resetting
+        return all(
+            still_computes(
+                native[name], policy, None if is_new else self._groups[name].arena.obs[0]
+            )
+            for name, policy in self.policies.items()
+        )
 
     def _begin(self, deadline: Deadline) -> None:
         if self._must_reset:
@@ -181,6 +192,7 @@ class MultiAgentCollector:
     ) -> MultiAgentRollout:
         self._begin(deadline)
         arrays = {name: group.native_arrays() for name, group in self._groups.items()}
+        self._turns.go_on()
         if deadline.is_never:
             return self._run_native(native, arrays)
         # in this thread: the caller's next update changes the weights
@@ -218,6 +230,7 @@ class MultiAgentCollector:
             self._t, self._is_sent = self._t + 1, False
         self._t = 0
         batches = {name: group.take() for name, group in groups.items()}
+        self._turns.keep()
         return MultiAgentRollout(batches, self.env.num_envs)
 
     def _send(self, t: int) -> None:
@@ -295,8 +308,11 @@ class _Group:
         return shaped
 
     def act(self, t: int) -> Array:
-        with self.wanted.asked_of(self.policy):
-            output = self.calls.act(self.arena.obs[t], None, t)
+        try:
+            with self.wanted.asked_of(self.policy):
+                output = self.calls.act(self.arena.obs[t], None, t)
+        except SpecError as error:
+            raise SpecError(f"group {self.group.name!r}: {error}") from error
         self.arena.write_choice(t, None, output, self.policy.policy_version)
         action = output.action if self.bounds is None else output.action.clip(*self.bounds)
         shaped: Array = action.reshape(*self.shape, *action.shape[1:])

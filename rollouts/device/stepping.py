@@ -98,7 +98,7 @@ class DeviceStepping(DevicePool):
         row_set = self._ring.take()
         self._give(row_set.launch, read)
         self._launch(row_set.launch)
-        self._env_steps += self.num_envs
+        self.count_steps(1)
         return self._five(row_set)
 
     def send(self, actions: Any) -> None:
@@ -163,7 +163,7 @@ class DeviceStepping(DevicePool):
             launch.num_steps, launch.record_steps = 1, 0
             launch.action_source = ActionSource.GIVEN
             self._take(launch, [])
-        self._env_steps += self.num_envs * num_steps
+        self.count_steps(num_steps)
         five = self._five(row_set)
         if is_random and record:
             five[4]["action"] = self._grouped(read)

@@ -45,6 +45,8 @@ class TensorPool(ABC):
     # what _build makes
     obs_dtypes: list[str]  # of each group of agents, or of the one agent
     _envs: Clocks
+    # how often somebody stepped, reset or set states, for collectors
+    num_calls: int = 0
 
     def __init__(
         self,
@@ -148,6 +150,7 @@ class TensorPool(ABC):
         if seeds:
             self._envs.seed(seeds)
         obs, _, _, _, info = self._begin(mask)
+        self.num_calls += 1
         self._was_reset = True
         return obs, info
 
@@ -228,6 +231,7 @@ class TensorPool(ABC):
             raise ProtocolError("the other environments were never reset: call reset first")
         self._raise_fault()
         self._load(rows, states)
+        self.num_calls += 1
         self._was_reset = True
 
     @abstractmethod
@@ -251,6 +255,7 @@ class TensorPool(ABC):
     def count_steps(self, num_steps: int) -> None:
         """Counts steps of all environments that `step_rows` took."""
         self._env_steps += num_steps * self.num_envs
+        self.num_calls += 1
 
     @abstractmethod
     def _save(self, rows: Sequence[int]) -> list[bytes]:

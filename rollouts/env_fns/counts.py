@@ -31,6 +31,8 @@ class EnvFnsCounts:
     _num_recvs: int
     _num_errors: int
     _told_of_waits: bool = False
+    # how often somebody stepped, reset or received, for collectors
+    num_calls: int = 0
 
     @property
     def num_in_flight(self) -> int:

@@ -258,6 +258,7 @@ class EnvFnsSendRecv(EnvFnsCounts):
         return everything[~np.isin(everything, told)] if told else rows
 
     def _sent(self, rows: Array | None, *, is_reset: bool = False) -> None:
+        self.num_calls += 1
         at: Any = slice(None) if rows is None else rows
         self._in_flight[at] = True
         if is_reset:
@@ -300,6 +301,7 @@ class EnvFnsSendRecv(EnvFnsCounts):
         least, most = rows_wanted(min_envs, max_envs, self.batch_size, self.num_envs)
         timeout_s = seconds("timeout_s", timeout_s)
         self._host.check_open()
+        self.num_calls += 1
         if self._held is not None:
             batch, self._held = self._held, None
             self._pending = None

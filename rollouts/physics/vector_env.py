@@ -214,7 +214,7 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         if count is not None:
             raise SpecError(f"actions have a row for {count} steps: step takes those of one")
         self._pool.step(read)
-        self._env_steps += self.num_envs
+        self.count_steps(1)
         return self._five(is_step=True)
 
     @property

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.policies.checks import head_inputs
+from rollouts.policies.native_heads import Head as Head
+from rollouts.policies.native_heads import HeadName as HeadName
+from rollouts.policies.native_heads import bounds_of, head_of, is_discrete, nvec_of
+from rollouts.policies.native_heads import check_action_space as check_action_space
 from rollouts.policies.program import Program, parameters_of
 from rollouts.policies.protocol import PolicyOutput
 from rollouts.policies.sources import Sources
@@ -21,46 +25,11 @@ from rollouts.policies.sources import Sources
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Array = NDArray[Any]
-HeadName = Literal[
-    "categorical", "multi_categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"
-]
+    from rollouts.policies.reading import Reading
 
+Array = NDArray[Any]
 # noise of calls outside of a rollout, which know of no episode: one that no pool counts to
 _NO_EPISODE = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What is done with a network's outputs.
-
-    Attributes:
-      kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
-        slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise of (mean,
-        log_std), each (B, d); "tanh_gaussian" is its tanh, scaled to the bounds of the space if
-        these are finite; "epsilon_greedy" takes the greatest of
-        the values (B, n), or any with probability `epsilon`.
-      deterministic: Takes the likeliest action in place of drawing.
-      epsilon: From 0 to 1, for "epsilon_greedy".
-      damping: For "gaussian", from 0.01 to 1: the share of a step's noise that the next one
-        forgets, see `rollouts.policy.OrnsteinUhlenbeckHead`.
-    """
-
-    kind: HeadName = "categorical"
-    deterministic: bool = False
-    epsilon: float = 0.0
-    damping: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(HeadName):
-            known = ", ".join(get_args(HeadName))
-            raise SpecError(f"head.kind is {self.kind!r}, expected one of {known}")
-        if not 0 <= self.epsilon <= 1:
-            raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
-        if not 0.01 <= self.damping <= 1:
-            raise SpecError(f"head.damping is {self.damping}, expected a share from 0.01 to 1")
-        if self.damping < 1 and self.kind != "gaussian":
-            raise SpecError(f"head.damping is for a gaussian head, this one is {self.kind}")
 
 
 class NativePolicy:
@@ -71,7 +40,10 @@ class NativePolicy:
     `act` and `value` do what those of other policies do.
 
     The module stays the master: its weights are looked at before each rollout and at each call, so
-    a learner that changes them in place is followed, as with `TorchPolicy`.
+    a learner that changes them in place is followed, as with `TorchPolicy`. What else its forward
+    reads, such as a number that is an attribute, is looked at too, and the module read again where
+    it has changed. Once in a while, for at most 1/200 of the time, a row is computed by the module
+    itself and compared: a difference is a RuntimeWarning and a SpecError.
 
     Numbers are float32, sums are in the order of a layer's inputs: the same bits from every
     instruction set, for any number of threads and environments. Noise is a pure function of
@@ -108,8 +80,10 @@ class NativePolicy:
         self.state_shapes = tuple(each.shape for each in sources.initial_state())
         self._action_space = action_space
         check_action_space(action_space, head)
-        self._first = int(action_space.start) if _is_discrete(action_space) else 0
+        self._first = int(action_space.start) if is_discrete(action_space) else 0
         self._calls = 0
+        # of a policy that `from_torch` made
+        self._reading: Reading | None = None
         self.seed(seed)
 
     @classmethod
@@ -138,15 +112,17 @@ class NativePolicy:
             a weight is NaN or infinite.
         """
         from rollouts.policies.foreign import as_actor_critic
-        from rollouts.policies.trace import trace
+        from rollouts.policies.reading import Reading
 
-        module = as_actor_critic(module)
+        given, module = module, as_actor_critic(module)
         if head is None:
-            head = _head_of(action_space)
+            head = head_of(action_space)
         if observation_space is None:
             observation_space = _num_inputs(module)
-        program = trace(module, observation_space)
-        return cls(program, Sources(module), action_space, head, seed=seed)
+        reading = Reading(given, module, observation_space)
+        policy = cls(reading.program, Sources(module), action_space, head, seed=seed)
+        policy._reading = reading
+        return policy
 
     def seed(self, seed: int | Sequence[int]) -> None:
         """Starts the noise anew from `seed`."""
@@ -155,7 +131,12 @@ class NativePolicy:
 
     def seed_with(self, noise_seed: int) -> None:
         """As `seed`, with the 64 bits themselves."""
+        self._noise_seed = noise_seed
+        self._make()
+
+    def _make(self) -> None:
         program, head = self.program, self.head
+        self._made_head = head
         self._native = _native.NativePolicy(
             program.obs_size,
             [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
@@ -166,20 +147,72 @@ class NativePolicy:
                 "deterministic": head.deterministic,
                 "epsilon": head.epsilon,
                 "damping": head.damping,
-                "seed": noise_seed % 2**64,
-                "nvec": _nvec(self._action_space),
-                "bounds": _bounds(self._action_space, head),
+                "seed": self._noise_seed % 2**64,
+                "nvec": nvec_of(self._action_space),
+                "bounds": bounds_of(self._action_space, head),
             },
             list(program.state_sizes),
         )
-        self.refresh()
+        self._load()
 
-    def refresh(self) -> _native.NativePolicy:
-        """Takes over the module's weights where they have changed; returns what computes.
+    def refresh(self, obs: Array | None = None) -> _native.NativePolicy:
+        """Takes over the module's weights, and what else it reads, where they have changed.
 
+        Args:
+          obs: (B, *obs_shape) that it acts on next, for a comparison with the module.
+        Returns:
+          What computes.
         Raises:
-          SpecError: A weight is NaN or infinite, or has another shape than before.
+          SpecError: A weight is NaN or infinite, or has another shape than before; the module
+            cannot be read any more, or computes something else.
         """
+        reading = self._reading
+        if reading is not None and not reading.is_as_read():
+            self._read_again(reading)
+        if self.head is not self._made_head:
+            check_action_space(self._action_space, self.head)
+            self._make()
+        self._load()
+        if reading is not None and reading.check.is_due():
+            reading.check.run(self, obs)
+        return self._native
+
+    def agrees(self, obs: Array | None = None) -> bool:
+        """Whether the module is as it was read, and computes what native code does.
+
+        Args:
+          obs: As of `refresh`.
+        """
+        reading = self._reading
+        if self.head is not self._made_head:
+            return False
+        if reading is None or not reading.is_as_read():
+            return reading is None
+        if reading.check.is_due():
+            # what is wrong with the weights is an error of `refresh`
+            with suppress(SpecError):
+                self._load()
+                reading.check.run(self, obs)
+            return reading.is_as_read()
+        return True
+
+    def has_weights_of_module(self) -> bool:
+        """Whether the module's weights are those that were taken over last."""
+        return self._native.holds([*self.sources.arrays().values(), *self.sources.initial_state()])
+
+    def evaluate_rows(self, rows: Array) -> tuple[NDArray[np.float32], ...]:
+        """Each output (B, size) for rows (B, obs_size + state_sizes), by the weights of before."""
+        found: tuple[NDArray[np.float32], ...] = self._native.evaluate(self._rows(rows))
+        return found
+
+    def _read_again(self, reading: Reading) -> None:
+        reading.read()
+        self.sources = Sources(reading.module)
+        if reading.program != self.program:
+            self.program = reading.program
+            self._make()
+
+    def _load(self) -> _native.NativePolicy:
         arrays, initial = self.sources.arrays(), self.sources.initial_state()
         seen = [*arrays.values(), *initial]
         if not self._native.holds(seen):
@@ -187,13 +220,15 @@ class NativePolicy:
             self._native.load(parameters_of(self.program, arrays), seen, first)
         return self._native
 
-    def freeze(self) -> FrozenPolicy:
+    def freeze(self, obs: Array | None = None) -> FrozenPolicy:
         """Returns what computes with the weights of this moment, as `VectorEnv.collect` takes it.
 
+        Args:
+          obs: As of `refresh`.
         Raises:
           SpecError: As `refresh`.
         """
-        return FrozenPolicy(self.refresh().snapshot())
+        return FrozenPolicy(self.refresh(obs).snapshot())
 
     def act(self, obs: Array, action_mask: Array | None = None) -> PolicyOutput:
         """Chooses an action for each row of `obs`; noise differs from call to call.
@@ -273,7 +308,7 @@ class NativePolicy:
         return np.broadcast_to(part, outputs[0].shape).reshape(shape)
 
     def _as_space(self, action: Array) -> Array:
-        if _is_discrete(self._action_space):
+        if is_discrete(self._action_space):
             return (action + self._first).astype(self._action_space.dtype, copy=False)
         shape = (len(action), *(self._action_space.shape or ()))
         return action.reshape(shape).astype(self._action_space.dtype, copy=False)
@@ -285,7 +320,7 @@ class FrozenPolicy:
     def __init__(self, native: _native.NativePolicy) -> None:
         self._native = native
 
-    def refresh(self) -> _native.NativePolicy:
+    def refresh(self, obs: Array | None = None) -> _native.NativePolicy:
         """Returns what computes: always the same."""
         return self._native
 
@@ -301,51 +336,3 @@ def _num_inputs(module: nn.Module) -> int:
     raise SpecError(
         "the module has no linear layer that would tell what it reads; give observation_space"
     )
-
-
-def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
-    """Raises SpecError where a head does not choose actions of this space."""
-    is_box = isinstance(space, gymnasium.spaces.Box) and np.dtype(space.dtype).kind == "f"
-    fits, wanted = _is_discrete(space), "Discrete"
-    if head.kind.endswith("gaussian"):
-        fits, wanted = is_box, "a Box of floats"
-    elif head.kind == "multi_categorical":
-        # what begins elsewhere has no native environment
-        fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
-        wanted = "MultiDiscrete from 0 on"
-    if not fits:
-        raise SpecError(f"the action space is {space}, expected {wanted} for a {head.kind} head")
-
-
-def _is_discrete(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Discrete[Any]]:
-    return isinstance(space, gymnasium.spaces.Discrete)
-
-
-def _head_of(space: gymnasium.Space[Any]) -> Head:
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
-        return Head("multi_categorical")
-    return Head("categorical" if _is_discrete(space) else "gaussian")
-
-
-def _bounds(space: gymnasium.Space[Any], head: Head) -> NDArray[np.float32]:
-    """What a squashed action is scaled to: low and high (2, d); (0,) for -1 to 1.
-
-    Raises:
-      SpecError: An action has no width.
-    """
-    if head.kind != "tanh_gaussian" or not isinstance(space, gymnasium.spaces.Box):
-        return np.zeros(0, np.float32)
-    with np.errstate(over="ignore"):
-        bounds = np.stack([np.ravel(space.low), np.ravel(space.high)]).astype(np.float32)
-    if not np.isfinite(bounds).all():
-        return np.zeros(0, np.float32)
-    if not (bounds[0] < bounds[1]).all():
-        raise SpecError(f"the action space is {space}, expected low below high for each number")
-    return bounds
-
-
-def _nvec(space: gymnasium.Space[Any]) -> list[int]:
-    """How many actions each element of a MultiDiscrete space has; of others none."""
-    if not isinstance(space, gymnasium.spaces.MultiDiscrete):
-        return []
-    return [int(n) for n in np.ravel(space.nvec)]

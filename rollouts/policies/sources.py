@@ -33,19 +33,11 @@ def _is_float32(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype == torch.float32 and value.numel() > 0
 
 
-def layers_of(module: nn.Module) -> tuple[tuple[nn.Module, bool], ...]:
-    """Returns each layer and whether it has forward hooks: what a program was read of.
-
-    Weights may change and leave this as it is.
-    """
-    return tuple((layer, any(_hooks(layer))) for layer in module.modules())
-
-
 def _kinds_of(module: nn.Module) -> list[tuple[type, str, bool]]:
     """What each layer computes, as far as its weights, which are looked at anyway, do not tell."""
     return [
-        (type(layer), "" if layer._parameters else layer.extra_repr(), hooked)
-        for layer, hooked in layers_of(module)
+        (type(layer), "" if layer._parameters else layer.extra_repr(), any(_hooks(layer)))
+        for layer in module.modules()
     ]
 
 

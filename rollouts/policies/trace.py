@@ -9,6 +9,7 @@ misread is never trained with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import gymnasium
@@ -25,8 +26,10 @@ with needs("torch", "rollouts.policies.trace"):
     from torch.nn.modules import module as torch_module
     from torch.nn.parameter import is_lazy
 
+    from rollouts.policies.inputs import call_module
     from rollouts.policies.sources import state_of, tensors_of
     from rollouts.policies.tracing.memory import Memory
+    from rollouts.policies.tracing.reads import Reads
     from rollouts.policies.tracing.registers import ROWS, Registers, Unreadable, without_rows
     from rollouts.policies.tracing.watching import Watcher
 
@@ -38,16 +41,21 @@ _COMPARED_ROWS = 12
 _MASKING = 1e4
 
 
-def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> Program:
+def trace(
+    module: nn.Module,
+    observation_space: gymnasium.Space[Any] | int,
+    reads: Reads | None = None,
+) -> Program:
     """Returns the program that computes what `module` returns for a batch of observations.
 
     Args:
-      module: Maps obs (B, *obs_shape) of the space's dtype to a tuple of tensors, as
-        `rollouts.TorchPolicy` has it: (logits, value) or (mean, log_std, value). One with memory,
+      module: Maps obs (B, *obs_shape), cast as `rollouts.TorchPolicy` casts them, to a tuple of
+        tensors, as that has it: (logits, value) or (mean, log_std, value). One with memory,
         which has `initial_state`, takes and returns its state as `rollouts.RecurrentTorchPolicy`
         has it. It is run in the mode, training or not, and on the device that it is in.
       observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for as many
         float32 features.
+      reads: Notes what forward reads beside the weights.
     Returns:
       A program with one output for each tensor, and then for each new state; what has no dimension
       of rows is the same in every row. Parameters are known by their names in module.state_dict().
@@ -67,13 +75,18 @@ def trace(module: nn.Module, observation_space: gymnasium.Space[Any] | int) -> P
         registers = Registers(sizes[0], tuple(sizes[1:]))
         memory = Memory(registers, state, *inputs)
         with Watcher(module, registers, memory):
-            outputs = _forward(module, inputs)
+            outputs = forward(module, inputs)
         program = registers.program([_output(registers, memory, each) for each in outputs])
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
         inputs = _inputs([space, *remembered], _COMPARED_ROWS, rng, device)
-        rows = [each.reshape(len(each), -1).double().cpu().numpy() for each in inputs]
-        outputs = _forward(module, inputs)
-        _compare(program, parameters_of(program, arrays), np.concatenate(rows, 1), outputs)
+        parts = [each.reshape(len(each), -1).double().cpu().numpy() for each in inputs]
+        with reads.watching() if reads else nullcontext():
+            outputs = forward(module, inputs)
+        params, rows = parameters_of(program, arrays), np.concatenate(parts, 1)
+        compare(program, params, rows, outputs)
+        if reads:
+            forward(module, inputs)
+            reads.forget_changed()
     return program
 
 
@@ -157,11 +170,11 @@ def _inputs(
     return [torch.from_numpy(random_rows(space, num_rows, rng)).to(device) for space in spaces]
 
 
-def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Runs the module; its outputs, and then its new states, as a tuple."""
+def forward(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Runs the module on observations and states; its outputs, then its new states, as a tuple."""
     obs, *state = (each.clone() for each in inputs)
     try:
-        outputs = module(obs, tuple(state)) if state else module(obs)
+        outputs = call_module(module, obs, *([tuple(state)] if state else []))
     except SpecError:
         raise
     except Exception as error:
@@ -207,7 +220,7 @@ def _output(registers: Registers, memory: Memory, output: Tensor) -> int:
         raise SpecError(f"the module's output of shape {tuple(output.shape)}: {error}") from None
 
 
-def _compare(
+def compare(
     program: Program, params: Sequence[Array], rows: Array, outputs: Sequence[Tensor]
 ) -> None:
     """Raises SpecError where the program does not answer as the module."""

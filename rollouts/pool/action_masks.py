@@ -18,6 +18,8 @@ class TellsMasks:
 
     _info_names: tuple[str, ...]
     _last_masks: Array | None
+    # how often somebody stepped, reset, received or set states, for collectors
+    num_calls: int = 0
 
     @property
     def info_names(self) -> tuple[str, ...]:

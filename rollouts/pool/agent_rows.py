@@ -139,6 +139,11 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
         """N frames (height, width, 3): of each environment one, with all its agents."""
         return self.envs.render()
 
+    @property
+    def num_calls(self) -> int:
+        """How often somebody stepped, reset or received, for collectors."""
+        return self.envs.num_calls
+
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environments."""
         self.envs.close()

@@ -136,6 +136,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         if out is not None:
             out = {name: self._in_groups(name, array) for name, array in out.items()}
         self._pool.send(self._in_order(actions), self._targets(env_id), out)
+        self.num_calls += 1
 
     def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
         """Draws environments as they are now, which changes nothing about them.
@@ -197,14 +198,17 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
           As `VectorEnv.collect`.
         """
         self._check_collects()
+        of_groups = self._of_groups("arrays", arrays)
+        acting = zip(self._of_groups("policies", policies), of_groups, strict=True)
         final_obs = self._pool.collect(
-            [policy.refresh() for policy in self._of_groups("policies", policies)],
-            self._of_groups("arrays", arrays),
+            [policy.refresh(each["obs"][0]) for policy, each in acting],
+            of_groups,
             keep_final_obs,
             poll,
             returns.rule if returns else None,
             None,
         )
+        self.num_calls += 1
         return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
 
     def recv_batch(  # type: ignore[override]

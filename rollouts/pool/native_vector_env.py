@@ -187,6 +187,7 @@ class NativeVectorEnv(SendRecv):
             self._frames.forget_options()
         self._apply_seeds(seeds, mask)
         self._pool.send_reset(mask)
+        self.num_calls += 1
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stops the threads and frees environments and buffers nobody holds."""

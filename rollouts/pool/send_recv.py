@@ -50,6 +50,7 @@ class SendRecv(TellsMasks):
         """
         self._pool.discard(None)
         self._pool.send_reset(None)
+        self.num_calls += 1
 
     @property
     def collects_natively(self) -> bool:
@@ -126,8 +127,14 @@ class SendRecv(TellsMasks):
         self._check_collects()
         rule = returns.rule if returns else None
         final_obs = self._pool.collect(
-            [policy.refresh()], [arrays], keep_final_obs, poll, rule, normalize
+            [policy.refresh(arrays["obs"][0])],
+            [arrays],
+            keep_final_obs,
+            poll,
+            rule,
+            normalize,
         )
+        self.num_calls += 1
         return None if final_obs is None else final_obs[0]
 
     def _check_collects(self) -> None:
@@ -157,6 +164,7 @@ class SendRecv(TellsMasks):
           As `step`. Nothing is sent when an error is raised.
         """
         self._pool.send(actions, self._targets(env_id), out)
+        self.num_calls += 1
 
     def recv(
         self,
@@ -221,7 +229,9 @@ class SendRecv(TellsMasks):
         Raises:
           TimeoutError, DTypeError, EnvError, ClosedError: As `recv`.
         """
-        return self._five(self._pool.recv_all(seconds("timeout_s", timeout_s)))
+        arrays = self._pool.recv_all(seconds("timeout_s", timeout_s))
+        self.num_calls += 1
+        return self._five(arrays)
 
     def get_state(self, env_id: npt.ArrayLike | None = None) -> list[bytes]:
         """Saves environments whole: what they do next is a function of state and actions.
@@ -273,6 +283,7 @@ class SendRecv(TellsMasks):
         """
         ids = self._all_ids() if env_id is None else env_id
         self._pool.load_states(ids, as_bytes(state))
+        self.num_calls += 1
 
     def xla(self) -> tuple[Any, Any, Any, Any]:
         """(handle, recv, send, step) for functions that JAX compiles; results are StepBatches.
@@ -312,6 +323,13 @@ class SendRecv(TellsMasks):
         self._pool.reset_stats()
 
     def _recv(
+        self, timeout_s: float | None, min_envs: int | None, max_envs: int | None
+    ) -> tuple[Array, ...]:
+        arrays = self._received(timeout_s, min_envs, max_envs)
+        self.num_calls += 1
+        return arrays
+
+    def _received(
         self, timeout_s: float | None, min_envs: int | None, max_envs: int | None
     ) -> tuple[Array, ...]:
         timeout_s = seconds("timeout_s", timeout_s)

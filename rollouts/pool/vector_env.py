@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rollouts.checks import flag
-from rollouts.errors import SpecError
+from rollouts.errors import EnvError, SpecError
 from rollouts.families.model_fields import read_field
 from rollouts.pool.native_vector_env import NativeVectorEnv
 from rollouts.pool.statistics import KeepsStatistics
@@ -131,7 +131,13 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
           EnvError: An environment failed; the others' batch comes with the next recv.
           ClosedError: The environment was closed.
         """
-        return self._five(self._pool.step(actions, self._targets(env_id), out))
+        try:
+            arrays = self._pool.step(actions, self._targets(env_id), out)
+        except EnvError:
+            self.num_calls += 1  # the others were stepped
+            raise
+        self.num_calls += 1
+        return self._five(arrays)
 
     def render(  # type: ignore[override]
         self, env_ids: npt.ArrayLike | None = None, camera: int | str | None = None

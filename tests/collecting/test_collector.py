@@ -332,5 +332,5 @@ def test_other_autoreset_modes_are_refused_with_advice() -> None:
 
 
 def test_a_rollout_needs_a_step() -> None:
-    with pytest.raises(SpecError, match="expected at least 1 step"):
+    with pytest.raises(SpecError, match="expected a whole number from 1"):
         Collector(CounterEnv(2), HashPolicy(), 0)

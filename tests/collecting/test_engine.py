@@ -228,9 +228,18 @@ def test_a_module_that_gets_hooks_goes_on_with_torch(fused: None) -> None:
         np.testing.assert_allclose(batch.value, expected, atol=1e-5)
 
 
-def test_a_native_policy_says_that_its_layers_changed() -> None:
+def test_a_native_policy_reads_a_layer_that_is_replaced() -> None:
     module = Layered()
     policy = NativePolicy.from_torch(module, spaces.Discrete(2))
     module.body[1] = nn.ReLU()
-    with pytest.raises(SpecError, match="a layer of Layered was replaced by one of another kind"):
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    expected = module(torch.from_numpy(obs))[1].detach().numpy().reshape(-1)
+    np.testing.assert_allclose(policy.value(obs), expected, atol=1e-5)
+
+
+def test_a_native_policy_says_that_its_layers_got_hooks() -> None:
+    module = Layered()
+    policy = NativePolicy.from_torch(module, spaces.Discrete(2))
+    module.body[0].register_forward_hook(lambda *args: None)
+    with pytest.raises(SpecError, match=r"layer 'body\.0' has forward hooks"):
         policy.value(np.zeros((1, 4), np.float32))

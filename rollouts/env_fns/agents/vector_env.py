@@ -116,6 +116,11 @@ class ParallelEnvsVectorEnv(AgentGroups):
         self.envs.close()
 
     @property
+    def num_calls(self) -> int:
+        """How often somebody stepped, reset or received, for collectors."""
+        return self.envs.num_calls
+
+    @property
     def num_in_flight(self) -> int:
         """Environments sent and not yet received."""
         return self.envs.num_in_flight

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a torch module is called with: floats in its own dtype, the rest as it was observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rollouts.errors import SpecError
+
+# what torch says of the one and of the other
+_SIZES = ("shapes cannot be multiplied", "channels, but got", "size mismatch")
+_DTYPES = ("dtype", "type (", "scalar type", "Dimension out of")
+
+
+def dtype_of(module: nn.Module) -> torch.dtype | None:
+    """The dtype of the module's first parameter of floats; None of one without."""
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            return parameter.dtype
+    return None
+
+
+def as_input(module: nn.Module, obs: Tensor) -> Tensor:
+    """Observations as the module computes: floats of any precision in the dtype of its parameters.
+
+    Whole numbers stay as they are: an embedding reads them, and of pixels only the module knows
+    what they are divided by.
+    """
+    if not obs.is_floating_point():
+        return obs
+    dtype = dtype_of(module)
+    return obs if dtype is None or dtype == obs.dtype else obs.to(dtype)
+
+
+def call_module(module: nn.Module, obs: Tensor, *state: Any) -> Any:
+    """Calls a module with observations, and with its state if it has memory.
+
+    Raises:
+      SpecError: It cannot compute with observations of this dtype or shape; says what can be done.
+    """
+    try:
+        return module(as_input(module, obs), *state)
+    except (RuntimeError, IndexError, ValueError) as error:
+        sentence = explained(module, obs, error)
+        if sentence is None:
+            raise
+        raise SpecError(sentence) from error
+
+
+def explained(module: nn.Module, obs: Tensor, error: Exception) -> str | None:
+    """Says what is wrong where a module failed for its observations; None where nothing is known.
+
+    Raises:
+      SpecError: Another layer's own sentence.
+    """
+    if isinstance(error, SpecError):
+        raise error
+    said = str(error).partition("\n")[0]
+    is_size = any(word in said for word in _SIZES)
+    if not is_size and not any(word in said for word in _DTYPES):
+        return None
+    what = (
+        f"the module fails for observations of shape {tuple(obs.shape)} and {obs.dtype}: "
+        f"{type(error).__name__}: {said}"
+    )
+    if is_size:
+        found = _first_size(module)
+        wanted = f", its first linear layer {found[0]!r} reads {found[1]}" if found else ""
+        return (
+            f"{what}; an observation has {obs[0].numel()} numbers{wanted}: make the network for "
+            "env.single_observation_space"
+        )
+    if obs.is_floating_point():
+        return f"{what}; are all of its layers of one dtype?"
+    if obs.dtype == torch.uint8:
+        return (
+            f"{what}. Bytes stay as they are: divide pixels in forward, as in "
+            "self.network(obs / 255), and make small whole numbers floats by obs.float(); the "
+            "option obs_dtype is of observations that are floats"
+        )
+    return (
+        f"{what}. Whole numbers stay as they are: make them floats in forward by obs.float(), or "
+        "give them to nn.Embedding or one_hot"
+    )
+
+
+def _first_size(module: nn.Module) -> tuple[str, int] | None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear):
+            return name, layer.in_features
+    return None

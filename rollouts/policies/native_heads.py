@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Head`: how native code draws actions from a network's outputs, and which spaces that fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeGuard, get_args
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+
+HeadName = Literal[
+    "categorical", "multi_categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is done with a network's outputs.
+
+    Attributes:
+      kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
+        slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise of (mean,
+        log_std), each (B, d); "tanh_gaussian" is its tanh, scaled to the bounds of the space if
+        these are finite; "epsilon_greedy" takes the greatest of
+        the values (B, n), or any with probability `epsilon`.
+      deterministic: Takes the likeliest action in place of drawing.
+      epsilon: From 0 to 1, for "epsilon_greedy".
+      damping: For "gaussian", from 0.01 to 1: the share of a step's noise that the next one
+        forgets, see `rollouts.policy.OrnsteinUhlenbeckHead`.
+    """
+
+    kind: HeadName = "categorical"
+    deterministic: bool = False
+    epsilon: float = 0.0
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(HeadName):
+            known = ", ".join(get_args(HeadName))
+            raise SpecError(f"head.kind is {self.kind!r}, expected one of {known}")
+        if not 0 <= self.epsilon <= 1:
+            raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
+        if not 0.01 <= self.damping <= 1:
+            raise SpecError(f"head.damping is {self.damping}, expected a share from 0.01 to 1")
+        if self.damping < 1 and self.kind != "gaussian":
+            raise SpecError(f"head.damping is for a gaussian head, this one is {self.kind}")
+
+
+def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
+    """Raises SpecError where a head does not choose actions of this space."""
+    is_box = isinstance(space, gymnasium.spaces.Box) and np.dtype(space.dtype).kind == "f"
+    fits, wanted = is_discrete(space), "Discrete"
+    if head.kind.endswith("gaussian"):
+        fits, wanted = is_box, "a Box of floats"
+    elif head.kind == "multi_categorical":
+        # what begins elsewhere has no native environment
+        fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
+        wanted = "MultiDiscrete from 0 on"
+    if not fits:
+        raise SpecError(f"the action space is {space}, expected {wanted} for a {head.kind} head")
+
+
+def is_discrete(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Discrete[Any]]:
+    """Whether actions are numbers of a Discrete space."""
+    return isinstance(space, gymnasium.spaces.Discrete)
+
+
+def head_of(space: gymnasium.Space[Any]) -> Head:
+    """The head that draws actions of a space where none is named."""
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return Head("multi_categorical")
+    return Head("categorical" if is_discrete(space) else "gaussian")
+
+
+def bounds_of(space: gymnasium.Space[Any], head: Head) -> NDArray[np.float32]:
+    """What a squashed action is scaled to: low and high (2, d); (0,) for -1 to 1.
+
+    Raises:
+      SpecError: An action has no width.
+    """
+    if head.kind != "tanh_gaussian" or not isinstance(space, gymnasium.spaces.Box):
+        return np.zeros(0, np.float32)
+    with np.errstate(over="ignore"):
+        bounds = np.stack([np.ravel(space.low), np.ravel(space.high)]).astype(np.float32)
+    if not np.isfinite(bounds).all():
+        return np.zeros(0, np.float32)
+    if not (bounds[0] < bounds[1]).all():
+        raise SpecError(f"the action space is {space}, expected low below high for each number")
+    return bounds
+
+
+def nvec_of(space: gymnasium.Space[Any]) -> list[int]:
+    """How many actions each element of a MultiDiscrete space has; of others none."""
+    if not isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return []
+    return [int(n) for n in np.ravel(space.nvec)]

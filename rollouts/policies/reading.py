@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Reading`: what a module was read as, whether that still holds, and reading it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+from torch import nn
+
+from rollouts.policies.sources import tensors_of
+from rollouts.policies.spot_check import SpotCheck, check_not_misread, is_misread
+from rollouts.policies.trace import as_space, trace
+from rollouts.policies.tracing.reads import Reads
+
+
+class Reading:
+    """A module and the program that was read of it.
+
+    Attributes:
+      program: What it computes.
+      check: Compares both once in a while.
+    """
+
+    def __init__(
+        self, given: nn.Module, module: nn.Module, space: gymnasium.Space[Any] | int
+    ) -> None:
+        """Reads a module.
+
+        Args:
+          given: What somebody wants computed.
+          module: The same, or what has its outputs as native code takes them.
+          space: Of its observations.
+
+        Raises:
+          SpecError: As `trace`; or its answers were not those of native code before.
+        """
+        self.module, self._given, self._space = module, given, as_space(space)
+        self.check = SpotCheck(given, module, self._space)
+        self.read()
+
+    def read(self) -> None:
+        """Reads it again.
+
+        Raises:
+          SpecError: As of the constructor.
+        """
+        check_not_misread(self._given)
+        reads = Reads(self.module, tensors_of(self.module))
+        self.program = trace(self.module, self._space, reads)
+        self._reads = reads
+
+    def is_as_read(self) -> bool:
+        """Whether all that its forward reads, weights aside, is as it was, and no comparison has
+        found another answer."""
+        return self._reads.are_as_seen() and not is_misread(self._given)
