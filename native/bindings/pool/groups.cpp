@@ -144,7 +144,8 @@ class GroupActions {
   // How many values an element may take.
   std::int64_t Values(std::int64_t element) const {
     const SpaceSpec& action = group_.action;
-    return action.n > 0 ? action.n : static_cast<std::int64_t>(action.high[element]) + 1;
+    if (action.n > 0) return action.n;
+    return static_cast<std::int64_t>(action.high[action.elementwise ? element : 0]) + 1;
   }
 
   const GroupSpec& group_;
