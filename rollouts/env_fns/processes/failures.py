@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rollouts.errors import EnvError, SpecError
+from rollouts.errors import EnvAttributeError, EnvError, SpecError
 
 # of one failure; what is longer is cut, and says so
 _MOST_MESSAGE_CHARS = 2_000
@@ -86,6 +86,8 @@ def env_error(what: str, failure: Failure) -> EnvError:
       failure: Its cause, which the error has as `__cause__` where it can.
     """
     where = f"\n\nIn its process:\n{failure.traceback.rstrip()}" if failure.traceback else ""
-    error = EnvError(f"{what}: {failure.message}{where}")
-    error.__cause__ = failure.cause()
+    cause = failure.cause()
+    kind = EnvAttributeError if isinstance(cause, EnvAttributeError) else EnvError
+    error = kind(f"{what}: {failure.message}{where}")
+    error.__cause__ = cause
     return error
