@@ -22,6 +22,7 @@ MuJoCo, Atari and classic control, as `rollouts.make_vec` has it, and costs noth
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -94,6 +95,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
             flatten_observation=flatten_observation,
             env_options=env_options,
         )
+        self._was_reset = False
         self.render_mode = render_mode
         pool_metadata = self.pool.metadata
         self.metadata = {k: v for k, v in pool_metadata.items() if k.startswith("render")}
@@ -106,6 +108,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         """Begins an episode; options are those of the environment, and stay."""
         super().reset(seed=seed)
         obs, info = self.pool.reset(seed=seed, options=options)
+        self._was_reset = True
         return _row(obs), _first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -121,6 +124,24 @@ class NativeEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Frees the environment; may be called twice."""
         self.pool.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NativeEnv:
+        """Another environment, which goes on from where this one is.
+
+        Raises:
+          SpecError: This one is under way and its state cannot be saved.
+        """
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update({name: deepcopy(one, memo) for name, one in self.__dict__.items()})
+        if self._was_reset and not self.pool.closed:
+            now, then = self.pool.env_options, made.pool.env_options
+            # those that resets have changed
+            changed = {name: value for name, value in now.items() if value != then[name]}
+            if changed:
+                made.pool.reset(options=changed)
+            made.pool.set_state(None, self.pool.get_state())
+        return made
 
 
 def _row(obs: Any) -> Any:

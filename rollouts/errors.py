@@ -50,6 +50,10 @@ class EnvError(RolloutsError, RuntimeError):
     """An environment failed while stepping; the message names its env_id."""
 
 
+class EnvAttributeError(EnvError, AttributeError):
+    """An environment in Python has no attribute or method of a name that was asked for."""
+
+
 class EngineError(RolloutsError, ImportError):
     """An engine (ale-py, MuJoCo) or an optional library is missing or of an unsupported version."""
 

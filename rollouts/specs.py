@@ -96,12 +96,16 @@ def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:
     shape = native["shape"]
     low, high = np.asarray(native["low"]), np.asarray(native["high"])
     if native["multi_discrete"]:
-        return spaces.MultiDiscrete(high.astype(dtype) + 1, dtype=dtype)
-    if not native["elementwise"]:
-        low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
-    return spaces.Box(
-        low.reshape(shape).astype(dtype), high.reshape(shape).astype(dtype), shape, dtype
-    )
+        return spaces.MultiDiscrete(_of_each(high, native).astype(dtype) + 1, dtype=dtype)
+    low, high = _of_each(low, native), _of_each(high, native)
+    return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype)
+
+
+def _of_each(bounds: npt.NDArray[Any], native: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Bounds of each element, of which a native spec may have one for all."""
+    if native["elementwise"]:
+        return bounds.reshape(native["shape"])
+    return np.broadcast_to(bounds, native["shape"])
 
 
 def groups_from_native(native: Sequence[tuple[Any, ...]]) -> tuple[AgentGroup, ...]:

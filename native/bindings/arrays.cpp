@@ -144,6 +144,18 @@ bool NumpyUsers::None() const {
   });
 }
 
+void ApartArrays::Add(const std::string& where, const py::array& array) {
+  const auto* const begin = static_cast<const std::uint8_t*>(array.data());
+  const std::uint8_t* const end = begin + array.nbytes();
+  for (const Part& part : parts_) {
+    if (begin < part.end && part.begin < end) {
+      throw SpecError(part.where + " and " + where +
+                      " share memory: give each an array of its own");
+    }
+  }
+  parts_.push_back({where, begin, end});
+}
+
 py::array CheckedOut(const std::string& where, const py::object& value, const py::dtype& dtype,
                      const std::vector<py::ssize_t>& shape) {
   if (!py::isinstance<py::array>(value)) {
@@ -174,6 +186,7 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
     throw DTypeError("out must be a dict of arrays such as {'obs': array}, got " +
                      py::str(py::type::of(out)).cast<std::string>());
   }
+  ApartArrays apart;
   for (const auto& [key, value] : py::cast<py::dict>(out)) {
     const auto name = py::str(key).cast<std::string>();
     if (name == "final_obs" && !with_final_obs) {
@@ -182,7 +195,7 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
     const auto object = py::reinterpret_borrow<py::object>(value);
     const auto of_group = std::find(std::begin(kGroupArrays), std::end(kGroupArrays), name);
     if (num_groups_ > 0 && of_group != std::end(kGroupArrays)) {
-      groups_.Take(spec, name, object, rows);
+      groups_.Take(spec, name, object, rows, apart);
       continue;
     }
     const auto* found = std::find_if(std::begin(kStepArrays), std::end(kStepArrays),
@@ -191,9 +204,11 @@ OutArrays::OutArrays(const py::object& out, const EnvSpec& spec, std::size_t row
       throw SpecError("out has the unknown key '" + name + "'; expected some of " + StepArrayNames() +
                       (num_groups_ > 0 ? ", active" : ""));
     }
-    arrays_[static_cast<std::size_t>(found - std::begin(kStepArrays))] =
-        CheckedOut("out['" + name + "']", object, DTypeOf(*found, spec),
-                   ShapeOf(*found, spec, static_cast<py::ssize_t>(rows)));
+    const std::string where = "out['" + name + "']";
+    const py::array array = CheckedOut(where, object, DTypeOf(*found, spec),
+                                       ShapeOf(*found, spec, static_cast<py::ssize_t>(rows)));
+    apart.Add(where, array);
+    arrays_[static_cast<std::size_t>(found - std::begin(kStepArrays))] = array;
   }
   // not given: the pool's own array
   StepPointers pointers{};

@@ -39,6 +39,22 @@ pybind11::dict WorldDict(const WorldArrays& arrays);
 // Of the info columns, in the order of MakeArrays.
 pybind11::tuple InfoNames(const EnvSpec& spec);
 
+// A caller's arrays of one call, no two of which may share memory: each would be written into.
+class ApartArrays {
+ public:
+  // Throws SpecError where the array, C-contiguous, shares memory with one before; `where` is what
+  // messages call it.
+  void Add(const std::string& where, const pybind11::array& array);
+
+ private:
+  struct Part {
+    std::string where;
+    const std::uint8_t* begin;
+    const std::uint8_t* end;
+  };
+  std::vector<Part> parts_;
+};
+
 // One of a caller's arrays for environments to write into; `where` is what messages call it. Throws
 // SpecError or DTypeError unless it has this shape and dtype, C-contiguous, aligned and writable.
 pybind11::array CheckedOut(const std::string& where, const pybind11::object& value,

@@ -151,6 +151,11 @@ void BindRegistry(py::module_& module) {
   }, py::kw_only(), py::arg("id"), py::arg("max_episode_steps"), py::arg("reward_threshold"),
      py::arg("header"), py::arg("type"), py::arg("library"),
      "Adds the environment of a plug-in to the registry.");
+  module.def("own_env_names", [](const std::string& library) {
+    const OwnNames names = NamesOf(library);
+    return py::make_tuple(names.options, names.infos);
+  }, py::arg("library"),
+     "Names of the options and infos of a plug-in; raises SpecError where its spaces are wrong.");
   module.def("make_spec", &MakeSpecDict, py::arg("id"), py::arg("options"),
              "The spaces of an environment with these options, as plain values.");
 }

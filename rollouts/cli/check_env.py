@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from rollouts.cli.check_kernel import check_kernel
-from rollouts.cli.env_trials import Trials, check_equal, differ, find_not_finite
+from rollouts.cli.check_rows import check_rows
+from rollouts.cli.env_trials import (
+    Located,
+    Trials,
+    check_equal,
+    differ,
+    find_not_finite,
+    located,
+)
 from rollouts.errors import EnvError, SpecError
 from rollouts.own_env.header_files import HeaderFiles, read_header
 from rollouts.pool.register import register_env
@@ -71,6 +79,9 @@ def check(args: argparse.Namespace) -> bool:
         except (SpecError, EnvError) as error:
             passed = False
             print(f"FAIL  {name}: {_place(files, error)}{error}")
+            if one is check_rows:
+                print("      the rest is not tried: what it found would follow from this")
+                break
     return passed
 
 
@@ -105,7 +116,7 @@ def _numbers(trials: Trials) -> str:
             (found,) = trials.play(env, 1, first=step)
             name, sentence = find_not_finite(found)
             if name:
-                raise _at(
+                raise located(
                     "Observe" if name.startswith("obs") else "Step", f"{sentence} in step {step}"
                 )
             obs = _obs_of(found)
@@ -131,7 +142,7 @@ def _complain(space: Any, obs: Any, when: str) -> None:
     high = getattr(space, "nvec", 1) - 1 if high is None else high
     outside = ~((obs >= low) & (obs <= high))
     place = tuple(int(i) for i in np.argwhere(outside)[0])
-    raise _at(
+    raise located(
         "Observe",
         f"observation{list(place[1:])} of env_id {place[0]} {when} is {obs[place]}, beyond "
         f"[{np.broadcast_to(low, obs.shape)[place]}, {np.broadcast_to(high, obs.shape)[place]}] "
@@ -167,7 +178,7 @@ def _resets(trials: Trials) -> str:
     rule = "Reset must write all of the state (agents' arrays begin as zeros)"
     found = differ(played, replayed)
     if found:
-        raise _at("Reset", f"{found} in episodes of one seed; {rule}")
+        raise located("Reset", f"{found} in episodes of one seed; {rule}")
     return "an episode is the same whatever was before it"
 
 
@@ -245,6 +256,7 @@ def _speed(trials: Trials) -> str:
 
 # in the order in which they are made; a check says what it found, or raises SpecError
 CHECKS: dict[str, Callable[[Trials], str]] = {
+    "rows": check_rows,
     "numbers": _numbers,
     "determinism": _threads_and_batches,
     "resets": _resets,
@@ -256,21 +268,9 @@ CHECKS: dict[str, Callable[[Trials], str]] = {
 }
 
 
-class _Located(SpecError):
-    """Is about one function of the header."""
-
-    function = ""
-
-
-def _at(function: str, message: str) -> SpecError:
-    error = _Located(message)
-    error.function = function
-    return error
-
-
 def _place(files: HeaderFiles, error: Exception) -> str:
     """ "file:line: " of the function that an error is about; "" where it is about none."""
-    if not isinstance(error, _Located):
+    if not isinstance(error, Located):
         return ""
     begins = re.compile(rf"\bstatic\b.*\b{error.function}\(")
     for number, line in enumerate(files.files[files.name].splitlines(), 1):

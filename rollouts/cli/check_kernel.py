@@ -72,7 +72,11 @@ def _pairs(mine: Any, theirs: Any) -> Iterator[tuple[Array, Array]]:
 def _apart(one: Any, other: Any) -> Any:
     """How far rows are apart at most, in parts of what is larger than 1."""
     rows = len(one)
-    difference = np.abs(one.astype(np.float64) - other) / np.maximum(1, np.abs(other))
+    mine = one.astype(np.float64)
+    # as far as infinity from it, or NaN in both, there is nothing to subtract
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(mine - other) / np.maximum(1, np.abs(other))
+    difference[(mine == other) | (np.isnan(mine) & np.isnan(other))] = 0
     # NaN is further than any number
     return np.nan_to_num(difference, nan=np.inf).reshape(rows, -1).max(axis=1)
 

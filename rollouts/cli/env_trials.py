@@ -122,6 +122,19 @@ def find_not_finite(step: Step) -> tuple[str, str]:
     return "", ""
 
 
+class Located(SpecError):
+    """Is about one function of the header."""
+
+    function = ""
+
+
+def located(function: str, message: str) -> SpecError:
+    """The error about a function of the header."""
+    error = Located(message)
+    error.function = function
+    return error
+
+
 def check_equal(found: str, rule: str) -> None:
     """Raises SpecError with the rule where something differs."""
     if found:

@@ -19,8 +19,6 @@ from rollouts.own_env.cache import cache_folder, find_or_make
 from rollouts.own_env.compiler import find_compiler
 
 _LIBRARY = "kernel.so"
-# a GPU's arithmetic: nothing contracted
-_FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
 Calls = list[Callable[[], None]]
 _recorded: ContextVar[Calls | None] = ContextVar("recorded", default=None)
 
@@ -85,12 +83,13 @@ class HostKernel:
 
 def _compiled(source: KernelSource) -> Path:
     compiler = find_compiler()
+    options = [*compiler.library_options, "-O2"]
     where = [f"-I{folder}" for folder in source.include_dirs]
-    parts = [source.digest, *compiler.command, compiler.version, *_FLAGS]
+    parts = [source.digest, *compiler.command, compiler.version, *options]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def make(folder: Path) -> None:
-        command = [*compiler.command, *_FLAGS, *where, "-x", "c++", "-"]
+        command = [*compiler.command, *options, *where, "-x", "c++", "-"]
         result = subprocess.run(
             [*command, "-o", str(folder / _LIBRARY)],
             input=source.text,

@@ -37,8 +37,10 @@ class LaunchGraph(ABC):
           SpecError: `launch` does what a graph cannot.
         """
         if key != self._key:
-            self._key, self.is_recorded = key, False
+            # of what did not run to its end nothing is recorded
+            self._key, self.is_recorded = None, False
             launch()
+            self._key = key
             return
         if not self.is_recorded:
             self._record(launch)

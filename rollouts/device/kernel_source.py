@@ -22,9 +22,14 @@ OBS_TYPES = {
     "float64": "double",
     "int64": "std::int64_t",
     "int32": "std::int32_t",
+    "int16": "std::int16_t",
     "int8": "std::int8_t",
     "uint8": "std::uint8_t",
 }
+
+
+# a type that is named from inside namespace rollouts or from outside; ambiguous where both have one
+_SEEN = "namespace rollouts_seen {{ using namespace rollouts; using KernelEnv = {type}; }}\n"
 
 
 class KernelSource(Protocol):
@@ -103,17 +108,17 @@ class EnvKernelSource:
                 "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL double\n"
                 f'#include "{self.env.header}"\n'
                 '#include "rollouts/device/world_kernels.h"\n'
-                f"namespace rollouts {{ using KernelEnv = {self.env.type}; }}\n"
-                f"ROLLOUTS_WORLD_KERNEL(rollouts::KernelEnv, {OBS_TYPES[self.obs_dtype]})\n"
+                f"{_SEEN.format(type=self.env.type)}"
+                f"ROLLOUTS_WORLD_KERNEL(rollouts_seen::KernelEnv, {OBS_TYPES[self.obs_dtype]})\n"
             )
         return (
             "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL float\n"
             f'#include "{self.env.header}"\n'
             '#include "rollouts/device/env_kernels.h"\n'
-            f"namespace rollouts {{ using KernelEnv = {self.env.type}; }}\n"
-            f"static_assert(sizeof(rollouts::KernelEnv::State) == {4 * self.state_words},\n"
+            f"{_SEEN.format(type=self.env.type)}"
+            f"static_assert(sizeof(rollouts_seen::KernelEnv::State) == {4 * self.state_words},\n"
             '              "rollouts: a State that has Reals needs kStateNames, one for each");\n'
-            f"ROLLOUTS_ENV_KERNEL(rollouts::KernelEnv, {OBS_TYPES[self.obs_dtype]})\n"
+            f"ROLLOUTS_ENV_KERNEL(rollouts_seen::KernelEnv, {OBS_TYPES[self.obs_dtype]})\n"
         )
 
     @property

@@ -137,6 +137,7 @@ class DeviceStepping(DevicePool):
         """
         self._check_steps()
         num_steps = whole_number("num_steps", num_steps, 1, 2**31 - 1)
+        action_seed = seed_value(action_seed)
         is_random = isinstance(actions, str) and actions == "random"
         if is_random:
             read, count = self._empty_actions(num_steps if record else 0), None
@@ -146,18 +147,19 @@ class DeviceStepping(DevicePool):
             raise SpecError(f"actions have rows for {count} steps, expected {num_steps}")
         row_set = self._ring.make(num_steps) if record else self._ring.take()
         launch = row_set.launch
-        launch.num_steps, launch.record_steps = num_steps, int(record)
-        if is_random:
-            launch.action_source = ActionSource.RANDOM
-            launch.action_seed = seed_value(action_seed)
-            launch.action_step = self._env_steps // self.num_envs
-            if record:
-                self._take(launch, read)
-            self._held_actions = read
-        else:
-            launch.action_source = ActionSource.GIVEN if count is None else ActionSource.SEQUENCE
-            self._give(launch, read)
         try:
+            launch.num_steps, launch.record_steps = num_steps, int(record)
+            if is_random:
+                launch.action_source = ActionSource.RANDOM
+                launch.action_seed = action_seed
+                launch.action_step = self._env_steps // self.num_envs
+                if record:
+                    self._take(launch, read)
+                self._held_actions = read
+            else:
+                is_sequence = count is not None
+                launch.action_source = ActionSource.SEQUENCE if is_sequence else ActionSource.GIVEN
+                self._give(launch, read)
             self._launch(launch)
         finally:
             launch.num_steps, launch.record_steps = 1, 0

@@ -142,6 +142,8 @@ class TensorPool(ABC):
             raise ProtocolError("reset all environments before some of them")
         # errors first: nothing has changed when one is raised
         self._raise_fault()
+        if mask is not None:
+            self._check_others()
         begins = None if mask is None else mask.cpu().tolist()
         if given:
             self._change_options(given, begins)
@@ -157,6 +159,10 @@ class TensorPool(ABC):
     @abstractmethod
     def _change_options(self, given: dict[str, Any], begins: list[bool] | None) -> None:
         """Has those who begin, or all, take other options. Raises SpecError."""
+
+    def _check_others(self) -> None:
+        """Raises where environments that do not begin cannot go on. Does nothing here."""
+        return None
 
     @abstractmethod
     def _begin(self, mask: Tensor | None) -> Five:

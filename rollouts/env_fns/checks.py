@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,8 @@ def checked_out(
       keeps_final: Whether there are final observations.
 
     Raises:
-      DTypeError: Not a dict of arrays. SpecError: an unknown name, or a shape or dtype that recv
-        does not return.
+      DTypeError: Not a dict of arrays. SpecError: an unknown name, a shape or dtype that recv
+        does not return, or arrays that share memory.
     """
     if out is None:
         return {}
@@ -102,6 +103,11 @@ def checked_out(
         if name == "final_obs" and not keeps_final:
             raise SpecError("out['final_obs'] needs autoreset_mode='same_step'")
         _check_out(name, array, leaves, count)
+    for (name, array), (other, shared) in itertools.combinations(out.items(), 2):
+        if np.may_share_memory(array, shared):
+            raise SpecError(
+                f"out[{name!r}] and out[{other!r}] share memory: give each an array of its own"
+            )
     return dict(out)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rollouts.pool.reserved_names import is_told_by_pools
+
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 # before a key of an environment's info that the library uses itself
 OWN_PREFIX = "env_info:"
-_RESERVED = frozenset(("env_id", "episode_return", "episode_length", "env_error"))
 
 
 def own_key(key: Any) -> Any:
@@ -26,9 +27,7 @@ def own_key(key: Any) -> Any:
     """
     if not isinstance(key, str):
         return key
-    plain = key.removeprefix("_")
-    is_reserved = plain in _RESERVED or plain.startswith("final_")
-    return f"{OWN_PREFIX}{key}" if is_reserved else key
+    return f"{OWN_PREFIX}{key}" if is_told_by_pools(key) else key
 
 
 def merge_own_infos(num_rows: int, rows: Sequence[int], infos: Sequence[Info]) -> Info:

@@ -196,6 +196,7 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
 
         Raises:
           ProtocolError: Environments are in flight. EnvError: one of them raised something.
+          EnvAttributeError: One of them has nothing of that name; an AttributeError too.
         """
         self._check_rest(f"call({name!r})")
         messages = [(name, args, kwargs)] * len(self._host.hellos)

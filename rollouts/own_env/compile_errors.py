@@ -16,6 +16,7 @@ _NO_TYPE = re.compile(
     r"does not name a type|not (been )?declared|is not a member|unknown type name|no (type|member) "
     "named"
 )
+_AMBIGUOUS = re.compile(r"reference to .* is ambiguous")
 _ERROR = re.compile(r"(?:fatal )?error: (.*)")
 
 
@@ -36,9 +37,14 @@ def explain(said: str, *, sources: Path, files: HeaderFiles, env_type: str) -> s
     header = Path(files.folder) / files.name
     rules = [rule[1] for _, text in found if (rule := _RULE.search(text))]
     if rules:
-        place = f"{header}:{_line_of(files, env_type)}"
+        place = place_of(files, env_type)
         said_of = "; ".join(dict.fromkeys(rules[:_MOST]))
         return f"{place}: {env_type} is no environment as core/env.h has it: {said_of}"
+    if any(_AMBIGUOUS.search(text) and not place for place, text in found):
+        return (
+            f"{place_of(files, env_type)}: {env_type} is a type of this header and one of ours: "
+            f"say type='::{env_type}' for the first, type='rollouts::{env_type}' for the second"
+        )
     if found and _NO_TYPE.search(found[0][1]) and not found[0][0]:
         return f"{header} has no type {env_type}: {found[0][1]}"
     own = list(dict.fromkeys(f"{place}: {text}" for place, text in found if place))
@@ -66,11 +72,21 @@ def _errors(said: str, sources: Path, files: HeaderFiles) -> Iterator[tuple[str,
             nearest = ""
 
 
-def _line_of(files: HeaderFiles, env_type: str) -> int:
-    """The line of the header that begins the type; 1 where none does."""
-    name = re.escape(env_type.split("::")[-1].partition("<")[0])
-    begins = re.compile(rf"\b(struct|class|using)\s+{name}\b")
-    for number, line in enumerate(files.files[files.name].splitlines(), 1):
-        if begins.search(line):
-            return number
-    return 1
+def place_of(files: HeaderFiles, env_type: str, part: str = "") -> str:
+    """ "file:line" in the header of a type, or of what comes after it first.
+
+    Args:
+      files: The header.
+      env_type: The type; line 1 where none begins it.
+      part: A pattern of the line that is meant; where none has it, the type's.
+    """
+    name = re.escape(env_type.partition("<")[0].split("::")[-1])
+    lines = files.files[files.name].splitlines()
+    begins = _first(rf"\b(struct|class|using)\s+{name}\b", lines, 0)
+    found = _first(part, lines, begins or 0) if part else begins
+    chosen = begins if found is None else found
+    return f"{Path(files.folder) / files.name}:{(chosen or 0) + 1}"
+
+
+def _first(pattern: str, lines: list[str], start: int) -> int | None:
+    return next((i for i in range(start, len(lines)) if re.search(pattern, lines[i])), None)

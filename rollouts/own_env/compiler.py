@@ -25,13 +25,16 @@ _SOURCE = """#include "{header}"
 #include "rollouts/plugin/exports.h"
 ROLLOUTS_PLUGIN({type})
 """
-# contraction would make results depend on the machine; traps and errno would keep compilers from
-# vectorising, and to leave them out changes no result
+# of every library that a header of the user's is compiled into. Contraction would make results
+# depend on the machine
+_OF_ALL = ("-std=c++20", "-w", "-fPIC", "-shared", "-ffp-contract=off")
+# else two libraries would share inline variables of one name, such as two headers' kSpec
+_OF_ALL_BY_GCC = ("-fno-gnu-unique",)
+# traps and errno would keep compilers from vectorising, and to leave them out changes no result
 _OPTIONS = (
-    *("-std=c++20", "-O3", "-DNDEBUG", "-w", "-fPIC", "-shared", "-fvisibility=hidden"),
-    *("-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"),
+    *("-O3", "-DNDEBUG", "-fvisibility=hidden"),
+    *("-fno-trapping-math", "-fno-math-errno"),
 )
-_OF_GCC = ("-fno-gnu-unique",)
 # for loops over blocks of environments, as in native/CMakeLists.txt
 _OF_GCC_FOR_BLOCKS = ("-fno-tree-pre", "-fno-thread-jumps", "--param=max-unswitch-insns=400")
 # for everything else: short loops lose a quarter of their speed to vectors of 512 bits
@@ -59,8 +62,17 @@ class Compiler:
             machine: tuple[str, ...] = ("-mcpu=native",)
         else:
             machine = ("-march=native", *(() if blocks else _OF_X86_WITHOUT_BLOCKS))
-        own = _OF_GCC if "Free Software Foundation" in self.version else ()
-        return (*_OPTIONS, *machine, *own, *(_OF_GCC_FOR_BLOCKS if own and blocks else ()))
+        of_blocks = _OF_GCC_FOR_BLOCKS if self._is_gcc and blocks else ()
+        return (*self.library_options, *_OPTIONS, *machine, *of_blocks)
+
+    @property
+    def library_options(self) -> tuple[str, ...]:
+        """What it gets for any library of a user's header, a kernel's loops among them."""
+        return (*_OF_ALL, *(_OF_ALL_BY_GCC if self._is_gcc else ()))
+
+    @property
+    def _is_gcc(self) -> bool:
+        return "Free Software Foundation" in self.version
 
 
 def find_compiler() -> Compiler:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.own_env.compile_errors import place_of
 from rollouts.own_env.compiler import build, sources_beside
 from rollouts.own_env.header_files import HeaderFiles
 from rollouts.support.include_dir import include_dir
@@ -91,14 +93,19 @@ _lock = threading.Lock()
 _registered: dict[str, tuple[OwnEnv, Path]] = {}  # and the library of each
 
 
-def add(own: OwnEnv) -> bool:
+def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] | None]) -> bool:
     """Compiles an environment and adds it to the native registry; thread-safe.
+
+    Args:
+      own: The environment.
+      reserved: Of the names of its options and infos: one that it must not have, and why.
 
     Returns:
       Whether it is new here.
 
     Raises:
-      SpecError: Another one has this id, or the header does not compile. EngineError: no compiler.
+      SpecError: Another one has this id, the header does not compile, or what it declares is wrong.
+      EngineError: No compiler.
     """
     with _lock:
         if own.env_id in _registered:
@@ -109,6 +116,7 @@ def add(own: OwnEnv) -> bool:
         if any(entry["id"] == own.env_id for entry in _native.registry()):
             raise SpecError(f"{own.env_id!r} is one of our own ids: choose another one")
         library = build(own.files, own.type)
+        _check_declared(own, library, reserved)
         _native.register_env(
             id=own.env_id,
             max_episode_steps=own.max_episode_steps,
@@ -123,6 +131,22 @@ def add(own: OwnEnv) -> bool:
         remember_header(own.header, "\n".join(text for _, text in texts))
         _registered[own.env_id] = own, library
         return True
+
+
+def _check_declared(
+    own: OwnEnv,
+    library: Path,
+    reserved: Callable[[list[str], list[str]], tuple[str, str] | None],
+) -> None:
+    try:
+        refused = reserved(*_native.own_env_names(str(library)))
+    except SpecError as error:
+        place = place_of(own.files, own.type, r"\bkSpec\b\s*=|\bMakeSpec\s*\(")
+        raise SpecError(f"{place}: {own.type}: {error}") from None
+    if refused:
+        name, why = refused
+        place = place_of(own.files, own.type, rf'"{re.escape(name)}"')
+        raise SpecError(f"{place}: {own.type}: {why}")
 
 
 def _difference(before: OwnEnv, now: OwnEnv) -> str:

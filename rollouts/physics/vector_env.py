@@ -179,11 +179,13 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         commands = torch.full((self.num_envs,), _RESET, dtype=torch.uint8, device=self.device)
         if mask is not None:
             commands = torch.where(mask, commands, _OBSERVE).to(torch.uint8)
-            self._check_whole()
         elif self._pool.functions is not None:
             self._pool.functions.broken = ""
         self._pool.reset(commands)
         return self._five(is_step=False)
+
+    def _check_others(self) -> None:
+        self._check_whole()
 
     def _check_whole(self) -> None:
         if self._pool.functions is not None:

@@ -148,6 +148,10 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
         """Closes the environments."""
         self.envs.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles what makes the environments again, not their state."""
+        return AgentRows, (self.envs,)
+
     def __enter__(self) -> Self:
         return self
 

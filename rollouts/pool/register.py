@@ -13,6 +13,7 @@ from rollouts.own_env.header_files import HeaderFiles, read_header
 from rollouts.own_env.registrations import OwnEnv, add, travelling
 from rollouts.pool import registry
 from rollouts.pool.gymnasium_ids import register_ids
+from rollouts.pool.reserved_names import first_reserved
 
 _ID = re.compile(r"[A-Za-z0-9_.-]+")
 _TYPE = re.compile(r"(::)?[A-Za-z_]\w*(::[A-Za-z_]\w*)*(<[\w:<>, ]*>)?")
@@ -70,7 +71,7 @@ def register_env(
         max_episode_steps=_limit(max_episode_steps),
         reward_threshold=math.nan if reward_threshold is None else float(reward_threshold),
     )
-    if add(own):
+    if add(own, first_reserved):
         registry.forget_entries()
         register_ids(only=env_id)
     return travelling(env_id)

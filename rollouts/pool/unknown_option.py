@@ -25,7 +25,7 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     """
     options = sorted(known)
     text = f"{env_id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
-    arguments = _arguments_of_make_vec()
+    arguments = arguments_of_make_vec()
     close = difflib.get_close_matches(name, [*options, *arguments], n=1)
     if name in _OTHER_NAMES:
         close = [_OTHER_NAMES[name]]
@@ -45,7 +45,8 @@ def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
     return f" Did you mean {' or '.join(close)}{said}?" if close else ""
 
 
-def _arguments_of_make_vec() -> list[str]:
+def arguments_of_make_vec() -> list[str]:
+    """What it takes beside options of environments."""
     from rollouts.pool.make import make_vec  # which imports this
 
     return [

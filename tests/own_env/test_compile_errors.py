@@ -60,8 +60,6 @@ def test_the_line_of_the_header_comes_with_what_the_compiler_says(
         (ONE.replace("Observe(", "Look("), "it has no function `static void Observe(const Config&"),
         (ONE.replace("VisitConfig", "Options"), "static void VisitConfig(Config&, V& visit)"),
         (ONE.replace("rollouts::StepResult Step(", "bool Step("), "static StepResult Step(const"),
-        (ONE.replace("Obs = float", "Obs = double"), "dtype and Obs have different sizes"),
-        (ONE.replace("Action = std::int32_t", "Action = float"), "Action is not std::int32_t"),
         (ONE.replace(".shape = {2}", ".shape = {0}"), "has no elements"),
         (
             ONE.replace("  struct State {", "  struct State {\n    State(const State&) {}"),
@@ -90,6 +88,21 @@ def test_an_error_in_a_file_that_the_header_includes_names_that_file(tmp_path: P
 def test_a_type_that_is_not_in_the_header_is_told(tmp_path: Path) -> None:
     message = refused(ONE, tmp_path, "YourEnv")
     assert message.startswith(f"{tmp_path}/my_env.h has no type YourEnv")
+
+
+def test_a_type_that_is_one_of_ours_too_is_told_and_may_be_said_in_full(tmp_path: Path) -> None:
+    text = ONE.replace("rollouts/core/env.h", "rollouts/envs/classic/cart_pole.h")
+    text = text.replace("MyEnv", "CartPole")
+    place = f"{tmp_path}/my_env.h:{line_of(text, 'struct CartPole')}"
+    assert refused(text, tmp_path, "CartPole") == (
+        f"{place}: CartPole is a type of this header and one of ours: say type='::CartPole' for "
+        "the first, type='rollouts::CartPole' for the second"
+    )
+    rollouts.register_env("Pole-v0", header=tmp_path / "my_env.h", type="::CartPole")
+    assert rollouts.env_spec("Pole-v0").single_observation_space.shape == (2,)
+    pytest.importorskip("torch")
+    with rollouts.make_vec("Pole-v0", 2, device="cpu-emulation") as env:
+        assert env.reset()[0].shape == (2, 2)
 
 
 def test_other_compilers_errors_are_read_too() -> None:

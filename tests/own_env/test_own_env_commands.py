@@ -59,6 +59,11 @@ def test_new_env_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 FAULTS = {
+    "rows": (
+        "    obs[1] = static_cast<float>(state.lamp) / last;",
+        "    obs[2] = static_cast<float>(state.lamp) / last;",
+        r"my_env\.h:{Observe}: element 2 of the observation was written in step 0, and it has 2",
+    ),
     "determinism": (
         "    const std::int32_t move = slips ? 0 : *action - 1;",
         "    static std::int32_t calls = 0;\n"

@@ -144,7 +144,8 @@ class GroupActions {
   // How many values an element may take.
   std::int64_t Values(std::int64_t element) const {
     const SpaceSpec& action = group_.action;
-    return action.n > 0 ? action.n : static_cast<std::int64_t>(action.high[element]) + 1;
+    if (action.n > 0) return action.n;
+    return static_cast<std::int64_t>(action.high[action.elementwise ? element : 0]) + 1;
   }
 
   const GroupSpec& group_;
@@ -175,7 +176,7 @@ void AppendGroupArrays(const EnvSpec& spec, const BatchView& view, py::ssize_t r
 }
 
 void GroupOut::Take(const EnvSpec& spec, const std::string& name, const py::object& given,
-                    std::size_t rows) {
+                    std::size_t rows, ApartArrays& apart) {
   const auto array = static_cast<std::size_t>(
       std::find(std::begin(kGroupArrays), std::end(kGroupArrays), name) - std::begin(kGroupArrays));
   if (!py::isinstance<py::dict>(given)) {
@@ -192,6 +193,7 @@ void GroupOut::Take(const EnvSpec& spec, const std::string& name, const py::obje
                      CheckedOut(where, py::reinterpret_borrow<py::object>(value),
                                 DTypeOf(*group, array),
                                 ShapeOf(*group, array, static_cast<py::ssize_t>(rows)))});
+    apart.Add(where, kept_.back().array);
     SetPointer(views_[static_cast<std::size_t>(group - spec.groups)], array,
                kept_.back().array.mutable_data());
   }

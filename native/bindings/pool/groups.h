@@ -14,6 +14,8 @@
 
 namespace rollouts {
 
+class ApartArrays;
+
 // The arrays of one group, in the order in which NumPy gets them; those of the next group follow.
 // rollouts/pool/multi_agent_env.py has the same order.
 inline constexpr const char* kGroupArrays[] = {"obs",    "reward",         "terminated", "truncated",
@@ -28,9 +30,9 @@ void AppendGroupArrays(const EnvSpec& spec, const BatchView& view, pybind11::ssi
 class GroupOut {
  public:
   // Takes {group: array} under the name of one of kGroupArrays. Throws SpecError or DTypeError
-  // where they do not fit.
+  // where they do not fit; `apart` has those of the call so far.
   void Take(const EnvSpec& spec, const std::string& name, const pybind11::object& given,
-            std::size_t rows);
+            std::size_t rows, ApartArrays& apart);
   bool empty() const { return kept_.empty(); }
   const std::array<GroupView, EnvSpec::kMaxGroups>& views() const { return views_; }
   // Puts them in the places of a received tuple, in which the first group begins at `first`.

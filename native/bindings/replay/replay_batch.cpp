@@ -187,6 +187,7 @@ std::shared_ptr<BatchArrays> PyGatherPlan::Arrays(std::int64_t batch_size) {
 }
 
 void PyGatherPlan::CheckOut(const py::dict& out, std::int64_t batch_size) const {
+  ApartArrays apart;
   for (const auto& [key, value] : out) {
     const auto name = py::str(key).cast<std::string>();
     const auto is = [&](const GatherPlan::Field& field) { return field.spec.name == name; };
@@ -215,6 +216,7 @@ void PyGatherPlan::CheckOut(const py::dict& out, std::int64_t batch_size) const 
                       py::str(dtype).cast<std::string>() +
                       ", C-contiguous, aligned and writable");
     }
+    apart.Add("out['" + name + "']", array);
   }
 }
 

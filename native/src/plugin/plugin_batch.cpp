@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engines/shared_library.h"
+#include "plugin/spec_rules.h"
 #include "rollouts/plugin/plugin_values.h"
 #include "rollouts/support/errors.h"
 
@@ -97,6 +98,7 @@ class PluginBatch final : public EnvBatch {
   PluginBatch(const PluginTable& table, void* batch)
       : table_(table), batch_(batch, table.destroy) {
     table_.spec(batch, &spec_);
+    CheckSpec(spec_, table);
   }
 
   const EnvSpec& spec() const override { return spec_; }
@@ -202,6 +204,7 @@ EnvSpec PluginSpec(const PluginTable& table, const OptionColumns& options) {
   EnvSpec spec;
   const ColumnsToPlugin columns(options);
   call.Check(table.make_spec(columns.get(), &spec, call.error()));
+  CheckSpec(spec, table);
   return spec;
 }
 
@@ -229,6 +232,8 @@ WorldFacts PluginWorlds(const PluginTable& table, const OptionColumns& options,
 
 std::unique_ptr<EnvBatch> MakePluginBatch(const PluginTable& table, const OptionColumns& options,
                                           std::int32_t first_row, std::int32_t num_envs) {
+  // whose numbers size what is made
+  PluginSpec(table, options);
   Call call;
   const ColumnsToPlugin columns(options);
   void* batch = nullptr;

@@ -47,11 +47,8 @@ std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t
                         " is not for a GPU's pool: leave it out, or make a pool without device=");
       }
     }
-    const std::string difference = SpecDifference(Env::kSpec, SpecUnder<Env>(config));
-    if (difference.empty()) continue;
-    throw SpecError("these options change the " + difference +
-                    ", which a GPU's pool cannot: leave them out, or make a pool without device=");
   }
+  CheckDeviceSpecs<Env>(configs);
   return BytesOf(configs);
 }
 

@@ -53,8 +53,18 @@ std::vector<const RegistryEntry*> Registry() {
   return entries;
 }
 
+OwnNames NamesOf(const std::string& library) {
+  const PluginTable& plugin = LoadPlugin(library);
+  OwnNames names;
+  for (const auto& [name, value] : PluginOptions(plugin)) names.options.push_back(name);
+  const EnvSpec spec = PluginSpec(plugin, {});
+  for (std::int32_t i = 0; i < spec.num_infos; ++i) names.infos.emplace_back(spec.infos[i].name);
+  return names;
+}
+
 void RegisterEnv(const OwnEnv& env) {
   const PluginTable& plugin = LoadPlugin(env.library);
+  PluginSpec(plugin, {});
   Table& table = EntryTable();
   const MutexLock lock(table.mutex);
   for (const RegistryEntry& entry : table.entries) {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rollouts.env_fns.processes import identity
-from rollouts.errors import EnvError, SpecError
+from rollouts.errors import EnvAttributeError, EnvError, SpecError
 
 # of one failure; what is longer is cut, and says so
 _MOST_MESSAGE_CHARS = 2_000
@@ -87,6 +87,8 @@ def env_error(what: str, failure: Failure) -> EnvError:
       failure: Its cause, which the error has as `__cause__` where it can.
     """
     where = f"\n\nIn its process:\n{failure.traceback.rstrip()}" if failure.traceback else ""
-    error = EnvError(f"{what}: {failure.message}{where}")
-    error.__cause__ = failure.cause()
+    cause = failure.cause()
+    kind = EnvAttributeError if isinstance(cause, EnvAttributeError) else EnvError
+    error = kind(f"{what}: {failure.message}{where}")
+    error.__cause__ = cause
     return error

@@ -25,7 +25,7 @@ from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.processes.shared_memory import SharedMemory
 from rollouts.env_fns.processes.timing import StepTimer
 from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
-from rollouts.errors import DTypeError, SpecError
+from rollouts.errors import DTypeError, EnvAttributeError, SpecError
 
 # a failed environment is made again after its reset has failed, and then given up till next step
 _RECOVERY_ATTEMPTS = 2
@@ -386,7 +386,10 @@ class EnvWorker:
         """What every environment's method returns, or its attribute is."""
         if name in ("reset", "step", "close"):
             raise SpecError(f"call({name!r}) would go past the host: use its own {name}()")
-        found = [env.get_wrapper_attr(name) for env in self._envs]
+        try:
+            found = [env.get_wrapper_attr(name) for env in self._envs]
+        except AttributeError as error:
+            raise EnvAttributeError(str(error)) from error
         return [one(*args, **kwargs) if callable(one) else one for one in found]
 
     def set_attr(self, name: str, values: Sequence[Any]) -> list[None]:

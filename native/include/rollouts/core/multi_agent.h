@@ -104,7 +104,9 @@ ROLLOUTS_HD constexpr std::int64_t ActionBytes(const SpaceSpec& action) {
 constexpr void AddGroup(EnvSpec& spec, const GroupSpec& group) {
   const std::int64_t before = spec.num_groups > 0 ? spec.action.shape[0] : 0;
   const std::int64_t bytes = before + ActionBytes(group.action) * group.num_agents;
-  spec.groups[spec.num_groups++] = group;
+  // more than there is room for are counted, and refused by who reads the spec
+  if (spec.num_groups < EnvSpec::kMaxGroups) spec.groups[spec.num_groups] = group;
+  ++spec.num_groups;
   spec.observation = {.dtype = DType::kUint8, .ndim = 1, .shape = {0}};
   spec.action = {.dtype = DType::kUint8, .ndim = 1, .shape = {static_cast<std::int32_t>(bytes)}};
 }

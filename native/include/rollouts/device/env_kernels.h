@@ -256,8 +256,9 @@ class EnvKernel {
       const std::int64_t value = launch.action_bytes == 8
                                      ? static_cast<const std::int64_t*>(launch.actions)[at]
                                      : static_cast<const std::int32_t*>(launch.actions)[at];
+      const std::int32_t bound = kSpace.elementwise ? element : 0;
       const std::int64_t count =
-          kSpace.n > 0 ? kSpace.n : static_cast<std::int64_t>(kSpace.high[element]) + 1;
+          kSpace.n > 0 ? kSpace.n : static_cast<std::int64_t>(kSpace.high[bound]) + 1;
       if (value >= 0 && value < count) return static_cast<Action>(value);
     } else {
       const float value = static_cast<const float*>(launch.actions)[at];

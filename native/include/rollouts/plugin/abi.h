@@ -12,8 +12,10 @@
 namespace rollouts {
 
 // Counts up with every change of what is below or of core/'s structs.
-inline constexpr std::uint32_t kPluginVersion = 2;
+inline constexpr std::uint32_t kPluginVersion = 3;
 inline constexpr const char* kPluginFunction = "rollouts_plugin";
+
+inline constexpr std::int32_t kNoElement = -1;
 
 // Sizes, which the two sides must have in common.
 struct PluginLayout {
@@ -103,6 +105,9 @@ struct PluginWork {
 struct PluginTable {
   PluginLayout layout;
   std::int32_t multi_agent;
+  // DTypes of what Observe writes and Step reads; kNoElement: none, or a type that has no DType.
+  std::int32_t obs_element;
+  std::int32_t action_element;
   // What a GPU's pool must know (DeviceLayout).
   std::int32_t state_fields;
   std::int32_t real_state;

@@ -7,9 +7,30 @@
 #include "rollouts/core/env.h"
 #include "rollouts/core/info_columns.h"
 #include "rollouts/core/multi_agent.h"
+#include "rollouts/plugin/abi.h"
 #include "rollouts/support/options.h"
 
 namespace rollouts {
+
+// The DType of an element type; kNoElement where it has none.
+template <typename T>
+constexpr std::int32_t ElementOf() {
+  const auto of = [](DType dtype) { return static_cast<std::int32_t>(dtype); };
+  if constexpr (kSameType<T, float>) return of(DType::kFloat32);
+  if constexpr (kSameType<T, double>) return of(DType::kFloat64);
+  // by what it holds: an int64 may be a long or a long long
+  if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+    if (sizeof(T) == 1) return of(DType::kInt8);
+    if (sizeof(T) == 2) return of(DType::kInt16);
+    return of(sizeof(T) == 4 ? DType::kInt32 : DType::kInt64);
+  }
+  return std::is_integral_v<T> && sizeof(T) == 1 ? of(DType::kUint8) : kNoElement;
+}
+
+// Whether there is something to lay out; spec_rules.cpp checks the rest once it is compiled.
+constexpr bool HasElements(const SpaceSpec& space) {
+  return space.ndim >= 0 && space.ndim <= SpaceSpec::kMaxDims && space.size() > 0;
+}
 
 // Whoever has phases means to have agents.
 template <typename Env>
@@ -36,9 +57,8 @@ struct LightContract : CommonContract<Env> {
   static_assert(requires(const typename Env::Config& config, typename Env::State& state, const typename Env::Action* action, Rng& rng) { requires kSameType<decltype(Env::Step(config, state, action, rng)), StepResult>; }, "rollouts: it has no function `static StepResult Step(const Config&, State&, const Action* action, Rng&)`");
   static_assert(requires(const typename Env::Config& config, const typename Env::State& state, typename Env::Obs* obs) { Env::Observe(config, state, obs); }, "rollouts: it has no function `static void Observe(const Config&, const State&, Obs* obs)`");
   static_assert(Env::kSpec.num_groups == 0, "rollouts: its kSpec has groups of agents, but it has no kPhases; see core/multi_agent.h");
-  static_assert(SizeOf(Env::kSpec.observation.dtype) == sizeof(typename Env::Obs), "rollouts: kSpec.observation.dtype and Obs have different sizes");
-  static_assert(Env::kSpec.observation.size() > 0 && Env::kSpec.action.size() > 0, "rollouts: kSpec.observation or kSpec.action has no elements: n, or ndim and shape");
-  static_assert(Env::kSpec.action.n > 0 ? kSameType<typename Env::Action, std::int32_t> : SizeOf(Env::kSpec.action.dtype) == sizeof(typename Env::Action), "rollouts: kSpec.action.dtype and Action have different sizes, or Action is not std::int32_t where kSpec.action.n is set");
+  static_assert(HasElements(Env::kSpec.observation) && HasElements(Env::kSpec.action), "rollouts: kSpec.observation or kSpec.action has no elements, or more than 4 dimensions: n, or ndim and shape");
+  static_assert(Env::kSpec.num_infos >= 0 && Env::kSpec.num_infos <= EnvSpec::kMaxInfos, "rollouts: kSpec.num_infos is above EnvSpec::kMaxInfos");
   static_assert(Env::kSpec.reset_infos == kTellsInfo<Env>, "rollouts: kSpec.reset_infos must be true where there are infos, else false");
   static_assert(NumInfoValues<Env>() <= EnvSpec::kMaxInfoValues, "rollouts: its infos have more values than EnvSpec::kMaxInfoValues");
   static_assert(!kTellsInfo<Env> || requires(const typename Env::Config& config, const typename Env::State& state, double* values) { Env::WriteInfo(config, state, values); }, "rollouts: kSpec has infos, and there is no function `static void WriteInfo(const Config&, const State&, double* values)`");

@@ -70,7 +70,22 @@ struct BatchOf {
   using Type = LightEnvBatch<Env>;
   static_assert(LightContract<Env>::kHolds);
 
-  static EnvSpec Spec(const typename Env::Config&) { return Env::kSpec; }
+  static EnvSpec Spec(const typename Env::Config& config) {
+    const EnvSpec spec = SpecUnder<Env>(config);
+    EnvSpec others = spec;
+    others.observation = Env::kSpec.observation;
+    const std::string difference = SpecDifference(Env::kSpec, others);
+    if (!difference.empty()) {
+      throw SpecError("MakeSpec changes the " + difference +
+                      " of kSpec, and may change the observation alone");
+    }
+    // blocks of them lie as kSpec says
+    if (Vectorized<Env> && !SameSpace(spec.observation, Env::kSpec.observation)) {
+      throw SpecError("MakeSpec changes the observation of kSpec, which kVectorized does not allow");
+    }
+    return spec;
+  }
+  static constexpr std::int32_t ActionElement() { return ElementOf<typename Env::Action>(); }
   static std::unique_ptr<Type> Make(std::vector<typename Env::Config> configs,
                                     std::int32_t num_envs) {
     return std::make_unique<Type>(std::move(configs), num_envs, Kernels());
@@ -110,6 +125,7 @@ struct BatchOf<Env> {
   using Type = MultiAgentBatch<Env>;
 
   static EnvSpec Spec(const typename Env::Config& config) { return Env::MakeSpec(config); }
+  static constexpr std::int32_t ActionElement() { return kNoElement; }
   static std::unique_ptr<Type> Make(const std::vector<typename Env::Config>& configs,
                                     std::int32_t num_envs) {
     return std::make_unique<Type>(configs, num_envs, AgentKernels<Env>{Step, Observe});
@@ -159,7 +175,9 @@ struct PluginOf {
   static PluginResult PutConfigs(PluginColumns options, std::int32_t num_envs, ByteSink out,
                                  ErrorSink error) {
     return Guarded(error, [&] {
-      Put(out, BytesOf(ReadConfigs<Env>(ColumnsFromPlugin(options), 0, num_envs)));
+      const auto configs = ReadConfigs<Env>(ColumnsFromPlugin(options), 0, num_envs);
+      if constexpr (!kHasAgents<Env>) CheckDeviceSpecs<Env>(configs);
+      Put(out, BytesOf(configs));
     });
   }
   static PluginResult Worlds(PluginColumns options, std::int32_t num_envs,
@@ -253,6 +271,8 @@ struct PluginOf {
   static constexpr PluginTable kTable = {
       .layout = {.version = kPluginVersion, .table_bytes = sizeof(PluginTable)},
       .multi_agent = kHasAgents<Env>,
+      .obs_element = ElementOf<typename Env::Obs>(),
+      .action_element = BatchOf<Env>::ActionElement(),
       .state_fields = StateFields(),
       .real_state = Watched<Env>,
       .config_bytes = sizeof(typename Env::Config),
@@ -281,12 +301,14 @@ struct PluginOf {
 
 }  // namespace rollouts
 
-// `...`: a type, as seen from inside namespace rollouts or from outside of all namespaces.
+// `...`: a type, as seen from inside namespace rollouts or from outside of all namespaces; ambiguous
+// where both have one.
 #define ROLLOUTS_PLUGIN(...)                                                     \
-  namespace rollouts {                                                           \
+  namespace rollouts_seen {                                                      \
+  using namespace rollouts;                                                      \
   using PluginEnvironment = __VA_ARGS__;                                         \
   }                                                                              \
   extern "C" __attribute__((visibility("default"))) const rollouts::PluginTable* \
   rollouts_plugin() {                                                            \
-    return &rollouts::PluginOf<rollouts::PluginEnvironment>::kTable;             \
+    return &rollouts::PluginOf<rollouts_seen::PluginEnvironment>::kTable;        \
   }

@@ -55,6 +55,17 @@ struct PoolEnv : LightEnv<Env> {
   }
 };
 
+// Throws SpecError where options change the spec: a kernel is compiled with the environment's own.
+template <typename Env>
+void CheckDeviceSpecs(const std::vector<typename Env::Config>& configs) {
+  for (const auto& config : configs) {
+    const std::string difference = SpecDifference(Env::kSpec, SpecUnder<Env>(config));
+    if (difference.empty()) continue;
+    throw SpecError("these options change the " + difference +
+                    ", which a GPU's pool cannot: leave them out, or make a pool without device=");
+  }
+}
+
 // Environments whose whole state is plain data: an array of it, stepped in a loop,
 // in blocks with vector instructions where the environment allows that.
 template <typename Env>

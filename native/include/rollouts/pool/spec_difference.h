@@ -20,6 +20,11 @@ inline bool SameSpace(const SpaceSpec& a, const SpaceSpec& b) {
          equal(a.low, b.low) && equal(a.high, b.high);
 }
 
+// Null is a name that was forgotten.
+inline bool SameName(const char* a, const char* b) {
+  return a == b || (a && b && std::strcmp(a, b) == 0);
+}
+
 // Of groups of agents, as SpecDifference.
 inline std::string GroupDifference(const EnvSpec& a, const EnvSpec& b) {
   if (a.num_groups != b.num_groups) return "groups of agents";
@@ -50,7 +55,7 @@ inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
   bool same_infos = a.num_infos == b.num_infos && a.reset_infos == b.reset_infos;
   for (std::int32_t i = 0; i < a.num_infos && same_infos; ++i) {
     same_infos = a.infos[i].dtype == b.infos[i].dtype && a.infos[i].length == b.infos[i].length &&
-                 std::strcmp(a.infos[i].name, b.infos[i].name) == 0;
+                 SameName(a.infos[i].name, b.infos[i].name);
   }
   return same_infos ? "" : "info columns";
 }

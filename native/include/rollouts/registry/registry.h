@@ -70,8 +70,15 @@ struct Segment {
 // process. Thread-safe, as are the next two.
 std::vector<const RegistryEntry*> Registry();
 
-// Adds an entry. Throws SpecError where its id exists, EngineError where its library cannot be
-// loaded.
+// What an environment of a library calls its options and infos. Throws SpecError where its default
+// options or its spaces are wrong, EngineError where the library cannot be loaded.
+struct OwnNames {
+  std::vector<std::string> options;
+  std::vector<std::string> infos;
+};
+OwnNames NamesOf(const std::string& library);
+
+// Adds an entry. Throws as NamesOf, and SpecError where its id exists.
 void RegisterEnv(const OwnEnv& env);
 
 // Throws SpecError when there is no such id.
