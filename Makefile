@@ -71,7 +71,7 @@ bench: $(VENV)/.native $(VENV)/.bench
 	$(VENV)/bin/rollouts bench --env-id CartPole-v1 --env-id Pendulum-v1 --num-envs 1024 --peer envpool --peer gymnasium --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --env-id ALE/Breakout-v5 --num-envs 16 --peer envpool --peer ale --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --num-envs 16 --batch-size 8 --peer envpool --peer ale --markdown
-	$(VENV)/bin/rollouts bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Walker2d-v5 --env-id Humanoid-v5 --num-envs 16 --batch-size N N/2 --peer envpool --markdown
+	$(VENV)/bin/rollouts bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Hopper-v5 --env-id Walker2d-v5 --env-id Humanoid-v5 --num-envs 16 --batch-size N N/2 --peer envpool --markdown
 
 # Every comparison beside every peer that installs, as a page in runs/report: make report QUICK=--quick
 report: setup $(VENV)/.bench

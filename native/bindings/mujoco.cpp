@@ -53,6 +53,8 @@ void BindMujoco(py::module_& module) {
   module.attr("MUJOCO_RELEASES") = py::tuple(py::cast(MujocoReleaseNames()));
   module.def("load_mujoco", &LoadMujoco, py::arg("so_path"), py::arg("version"),
              "Resolves MuJoCo's functions in the library of the imported mujoco.");
+  module.def("learn_mujoco_timer", &LearnPackageTimer, py::arg("folder"),
+             "Has our steps do without the timer of the mujoco package in this folder.");
   module.def("choose_opengl", &GlContext::Choose, py::arg("library"),
              "Which library observations are drawn with from now on: egl or osmesa.");
   module.def("physics_state", &ReadState<PhysicsState>, py::arg("state"),

@@ -50,6 +50,18 @@ def load_engine() -> None:
     _native.load_mujoco(str(libraries[0]), importlib.metadata.version("mujoco"))
 
 
+def do_without_timer() -> None:
+    """Lets pools step without the timer that the mujoco package sets when it is imported.
+
+    A callback of the user's (mujoco.set_mjcb_time) stays as it is, and so do the timers of the
+    user's own simulations.
+    """
+    module = importlib.import_module("mujoco")
+    # what is there now is the package's own, unless a user has set another one
+    if module.get_mjcb_time() is None:
+        _native.learn_mujoco_timer(str(Path(str(module.__file__)).parent))
+
+
 def requirement() -> str:
     """The supported releases as pip takes them, such as "mujoco>=3.14,<4.1"."""
     first, last = _native.MUJOCO_RELEASES[0], _native.MUJOCO_RELEASES[-1]
@@ -105,6 +117,7 @@ COMMON_OPTIONS: Mapping[str, str | int] = MappingProxyType({ALL_PARTS: False, **
 
 def _load(env_id: str, header: str) -> dict[str, str | int]:
     load_engine()
+    do_without_timer()
     return {"assets": str(assets_dir()), **COMMON_OPTIONS}
 
 

@@ -160,10 +160,15 @@ class FunctionPool(_native.CpuPool):
             self._masked = False
         if stepped.any():
             self._score(arrays, stepped)
-        else:
-            self._begun(arrays)
         told = arrays[_ROW][:, _TOLD:]
-        return (*arrays[:_ROW], *(part.of(told) for part in self._layout.info.values()))
+        begun = self._begun(arrays)
+        parts = self._layout.info.values()
+        return (
+            *arrays[:_ROW],
+            *(part.of(told) for part in parts),
+            # as of the native core: what the next episodes begin with
+            *(part.of(begun) for part in parts if self._same_step),
+        )
 
     def _score(self, arrays: tuple[Array, ...], stepped: npt.NDArray[np.bool_]) -> None:
         env_id = arrays[_ENV_ID]
@@ -187,19 +192,26 @@ class FunctionPool(_native.CpuPool):
             self.end_steps(env_id, reward, terminated)
         else:
             self.end_steps(env_id[ours], reward[ours], terminated[ours])
-        self._begun(arrays)
 
-    def _begun(self, arrays: tuple[Array, ...]) -> None:
-        """Begins episodes in same-step mode, and remembers what every row shows."""
+    def _begun(self, arrays: tuple[Array, ...]) -> Array:
+        """Begins episodes in same-step mode, and remembers what every row shows.
+
+        Returns:
+          (B, K) infos: of the next episode where one has begun.
+        """
+        told = arrays[_ROW][:, _TOLD:]
         ended = arrays[_TERMINATED] | arrays[_TRUNCATED]
         self._remember(arrays)
         if not self._same_step or not ended.any():
-            return
+            return told
         ours = arrays[_TERMINATED] & ~arrays[_TRUNCATED]
         arrays[_FINAL_OBS][ours] = arrays[_OBS][ours]
         fresh = self.show_idle(arrays[_ENV_ID][ended], True)
         arrays[_OBS][ended] = fresh[_OBS]
         self._remember(fresh)
+        begun = told.copy()
+        begun[ended] = fresh[_ROW][:, _TOLD:]
+        return begun
 
     def _remember(self, arrays: tuple[Array, ...]) -> None:
         rows = self._rows(arrays[_ENV_ID])
@@ -222,7 +234,8 @@ class FunctionPool(_native.CpuPool):
         before_obs, before_told = self._last_obs[rows], self._last_told[rows]
         if self._same_step and arrays[_TRUNCATED].any():
             # the pool has begun the next episode already
-            obs = np.where(arrays[_TRUNCATED][:, None], arrays[_FINAL_OBS], obs)
+            obs = obs.copy()
+            obs[arrays[_TRUNCATED]] = arrays[_FINAL_OBS][arrays[_TRUNCATED]]
         if not stepped.all():
             obs, told, before_obs, before_told = (
                 obs.copy(),

@@ -154,8 +154,8 @@ SECTIONS = (
                 needs="ale_py",
             ),
             _measure(
-                "bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Humanoid-v5 "
-                f"--num-envs 16 {_TURNS}",
+                "bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Hopper-v5 "
+                f"--env-id Walker2d-v5 --env-id Humanoid-v5 --num-envs 16 {_TURNS}",
                 "envpool",
                 needs="mujoco",
             ),

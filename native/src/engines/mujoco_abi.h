@@ -71,6 +71,7 @@ struct MujocoRect {
 };
 
 using MujocoLogHandler = void (*)(const MujocoLog*);
+using MujocoTimer = double (*)();  // mjfTime
 
 struct MujocoApi {
   mjModel* (*load_xml)(const char* path, const mjVFS_*, char* error, int error_size);

@@ -20,6 +20,7 @@ std::mutex load_mutex;
 
 struct Loaded {
   MujocoApi api;
+  MujocoTimer* timer = nullptr;  // mjcb_time
   const MujocoRelease* release = nullptr;
   int version = 0;
 };
@@ -32,6 +33,23 @@ struct Trap {
   char warning[1024];
 };
 thread_local Trap trap;
+
+// The timer that the mujoco package sets when it is imported; null until it is known.
+std::atomic<MujocoTimer> package_timer{nullptr};
+thread_local bool untimed = false;
+
+// Stands for the package's timer: the durations of our steps are read by nobody, and each step
+// asks for the time some forty times. All other simulations of the process are timed as before.
+double TimeOfOthers() { return untimed ? 0 : package_timer.load(std::memory_order_relaxed)(); }
+
+// A callback of the user's stays, and is called in our steps, too.
+void ReplacePackageTimer(MujocoTimer* timer) {
+  MujocoTimer expected = package_timer.load(std::memory_order_relaxed);
+  if (!expected || __atomic_load_n(timer, __ATOMIC_RELAXED) != expected) [[likely]] return;
+  // whoever sets another one meanwhile wins
+  __atomic_compare_exchange_n(timer, &expected, &TimeOfOthers, false, __ATOMIC_RELEASE,
+                              __ATOMIC_RELAXED);
+}
 
 void OnLog(const MujocoLog* message) {
   if (message->level == kLogError) {
@@ -169,7 +187,20 @@ void LoadMujoco(const std::string& so_path, const std::string& version) {
                       resolver.missing().front() + "; it is of mujoco " + version + ", and " +
                       MujocoAdvice());
   }
+  made->timer = reinterpret_cast<MujocoTimer*>(dlsym(handle, "mjcb_time"));
   loaded.store(made.release(), std::memory_order_release);
+}
+
+void LearnPackageTimer(const std::string& folder) {
+  MujocoTimer* const timer = GetLoaded().timer;
+  // a release without one has nothing to skip
+  if (!timer || package_timer.load(std::memory_order_relaxed)) return;
+  const MujocoTimer found = __atomic_load_n(timer, __ATOMIC_ACQUIRE);
+  // a function of the user's own library, which Python knows nothing of, is no timer of theirs
+  Dl_info info;
+  const bool theirs = found && dladdr(reinterpret_cast<void*>(found), &info) && info.dli_fname &&
+                      std::string(info.dli_fname).starts_with(folder);
+  if (theirs) package_timer.store(found, std::memory_order_relaxed);
 }
 
 const MujocoApi& Mujoco() { return GetLoaded().api; }
@@ -181,16 +212,22 @@ int MujocoVersion() { return GetLoaded().version; }
 std::string LastMujocoWarning() { return trap.warning; }
 
 void RunGuarded(void (*call)(void*), void* context) {
-  const MujocoApi& api = Mujoco();
+  const Loaded& engine = GetLoaded();
+  const MujocoApi& api = engine.api;
   trap.warning[0] = 0;
+  // it comes back when a user sets a callback and takes it away
+  ReplacePackageTimer(engine.timer);
+  untimed = true;
   // of this thread alone: the user's own handler is put back after the call
   const MujocoLogHandler before = api.set_thread_log_handler(&OnLog);
   // nothing of C++ lies between here and the jump, so no destructor is skipped
   if (setjmp(trap.jump) == 0) {
     call(context);
+    untimed = false;
     api.set_thread_log_handler(before);
     return;
   }
+  untimed = false;
   api.set_thread_log_handler(before);
   throw EngineError(std::string("MuJoCo: ") + trap.error);
 }

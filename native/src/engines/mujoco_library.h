@@ -12,6 +12,11 @@ namespace rollouts {
 // the object is not loaded, lacks a function, or is of a release that is not supported.
 void LoadMujoco(const std::string& so_path, const std::string& version);
 
+// Our steps do without the timer that the mujoco package in `folder` sets (mjcb_time), from now on.
+// To be called while Python knows of no callback that a user has set. Callbacks of users are called
+// in our steps as in all others, and simulations that are not ours are timed as before.
+void LearnPackageTimer(const std::string& folder);
+
 // The releases that are supported, oldest first, such as "4.0"; their patches are, too.
 std::vector<std::string> MujocoReleaseNames();
 
