@@ -30,6 +30,8 @@ from ray.experimental.rdt.tensor_transport_manager import (
 )
 from torch import Tensor
 
+from rollouts.support.threads import start_thread
+
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
@@ -141,8 +143,9 @@ class TcpTransport(TensorTransportManager):
     def _open_server(self) -> _Server:
         with self._lock:
             if self._server is None:
-                self._server = _Server(ray.util.get_node_ip_address())
-                threading.Thread(target=self._server.serve_forever, daemon=True).start()
+                server = _Server(ray.util.get_node_ip_address())
+                start_thread(threading.Thread(target=server.serve_forever, daemon=True))
+                self._server = server
             return self._server
 
 
