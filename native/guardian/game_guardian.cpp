@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kNotStarted = 127;
 constexpr int kSignals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+constexpr const char kFolderName[] = "rollouts-doom-";  // then PID-..., of the process that made it
 constexpr const char* kSharedMemory[] = {"ViZDoomSM", "ViZDoomMQCtr", "ViZDoomMQDoom"};
 
 // Nothing of the process that started this one: its sockets would stay open with the game.
@@ -83,14 +84,27 @@ void RemoveFolder(const char* folder) {
   rmdir(folder);
 }
 
+// For who waits for the game: a SIGTERM to this process ends both.
+void WriteId(const char* folder) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof(path), "%s/pid", folder);
+  FILE* const file = fopen(path, "w");
+  if (!file) return;
+  fprintf(file, "%d\n", static_cast<int>(getpid()));
+  fclose(file);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   char folder[PATH_MAX];
-  snprintf(folder, sizeof(folder), "%s", argv[0]);
-  char* const slash = strrchr(folder, '/');
+  const int length = argc > 0 ? snprintf(folder, sizeof(folder), "%s", argv[0]) : 0;
+  char* const slash = length < PATH_MAX && length > 0 ? strrchr(folder, '/') : nullptr;
   if (!slash) return kNotStarted;
   *slash = '\0';
+  // nothing is started, and nothing is removed, in a folder that was not made for a game
+  const char* const before = strrchr(folder, '/');
+  if (!before || strncmp(before + 1, kFolderName, strlen(kFolderName)) != 0) return kNotStarted;
 
   // a terminal's Ctrl-C is for the process that started this one
   setsid();
@@ -101,9 +115,8 @@ int main(int argc, char** argv) {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
 
-  // the folder is called rollouts-doom-PID-..., of the process that made it
-  const char* const name = strstr(folder, "rollouts-doom-");
-  const bool orphan = name && getppid() != atoi(name + strlen("rollouts-doom-"));
+  WriteId(folder);
+  const bool orphan = getppid() != atoi(before + 1 + strlen(kFolderName));
   const pid_t guardian = getpid();
   const pid_t game = orphan ? -1 : fork();
   if (game == 0) BecomeGame(folder, argv, guardian);

@@ -21,6 +21,7 @@ from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.support import at_exit
+from rollouts.support.threads import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -87,10 +88,15 @@ class Supervisor:
             on_done=lambda slot, future: self._inbox.put((slot, future)),
             clock=AwakeClock(_MAX_GAP_S, clock),
         )
-        with self._lock:
-            self._fleet.scale_to(num_workers)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
-        self._thread.start()
+        # it waits for workers; before they start, so that none is left if it cannot
+        with self._lock:
+            start_thread(self._thread)
+            try:
+                self._fleet.scale_to(num_workers)
+            except BaseException:
+                self._stopping.set()
+                raise
         at_exit.call_at_exit(self._close)
 
     def wake(self) -> None:

@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rollouts.errors import EngineError
+from rollouts.support.threads import start_thread
 
 Result = TypeVar("Result")
 
@@ -130,9 +131,10 @@ class GlThread:
         """
         with self._start_lock:
             if self._calls is None:
-                self._calls, self._pid = SimpleQueue(), os.getpid()
+                calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
                 name = "rollouts-opengl"
-                threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
+                start_thread(threading.Thread(target=_serve, args=(calls,), name=name, daemon=True))
+                self._calls, self._pid = calls, os.getpid()
         self.refuse_forked()
         future: Future[Result] = Future()
         self._calls.put((future, function))

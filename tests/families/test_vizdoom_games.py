@@ -241,3 +241,70 @@ def test_whole_games_by_map_and_skill() -> None:
         assert arguments[arguments.index("+map") + 1] == "MAP02"
         assert arguments[arguments.index("-skill") + 1] == "4"
         assert env.step(np.zeros((1, 19), int))[0].any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"doom_map": "map99"},
+            "doom_map is 'map99', which is not in basic.wad, .*; expected one of MAP01, ",
+        ),
+        ({"game_args": "-iwad /nope"}, "has '-iwad', which ViZDoom sets itself.*use iwad_file"),
+        ({"game_args": "+sv_cheats 1 +MAP map02"}, r"has '\+MAP'.*use doom_map"),
+        ({"game_args": "-file nope.wad"}, "names the file 'nope.wad', which is none"),
+    ],
+)
+def test_what_a_game_would_ignore_is_refused_before_it_starts(
+    options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        make(**options)
+    assert games_of(psutil.Process()) == []
+
+
+def test_maps_of_the_main_wad_and_of_the_scenario_s_are_played() -> None:
+    for doom_map in ("map01", "MAP31"):
+        with make(doom_map=doom_map) as env:
+            env.reset()
+            env.step([0])
+
+
+def test_a_game_that_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(2, num_threads=2) as env:
+        env.reset()
+        monkeypatch.setenv("ROLLOUTS_GAME_TIMEOUT_S", "1")
+        game, other = games_of(psutil.Process())
+        files = shared_memory_of([game])
+        game.send_signal(signal.SIGSTOP)
+        with pytest.raises(EnvError, match="ViZDoom: the game said nothing for 1 s and was ended"):
+            env.step([0, 0])
+        wait_until_gone([game], files)
+        assert other.is_running()
+        # the others go on, and it begins an episode in a game of its own
+        env.recv()
+        env.step([0, 0])
+        assert len(games_of(psutil.Process())) == 2
+
+
+def test_a_wrong_time_limit_says_what_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUTS_GAME_TIMEOUT_S", "soon")
+    with pytest.raises(SpecError, match="is 'soon', expected a whole number of seconds"):
+        make()
+
+
+def test_the_guardian_touches_no_folder_but_a_game_s(tmp_path: Path) -> None:
+    guardian = Path(str(rollouts._native.__file__)).parent / "game_guardian"
+    folder = tmp_path / "mine"
+    (folder / "kept").mkdir(parents=True)
+    (folder / "run").symlink_to(guardian)
+    (folder / "file").write_text("mine")
+    # by its own name, in the folder it stands in, and in one below a game's
+    other = tmp_path / "rollouts-doom-1-x" / "deeper"
+    other.mkdir(parents=True)
+    (other / "run").symlink_to(guardian)
+    for program in ("./run", str(folder / "run"), str(other / "run")):
+        ended = subprocess.run([program], executable=str(guardian), cwd=folder, timeout=60)
+        assert ended.returncode == 127
+    assert sorted(one.name for one in folder.iterdir()) == ["file", "kept", "run"]
+    assert [one.name for one in other.iterdir()] == ["run"]

@@ -13,6 +13,7 @@ from own_numbers import Rng
 
 import rollouts
 from rollouts import SpecError
+from rollouts.families import atari
 
 NO_CHANCE: dict[str, Any] = {"noop_max": 0, "repeat_action_probability": 0.0}
 LIVES: list[dict[str, Any]] = [
@@ -221,3 +222,26 @@ def test_other_ways_are_refused() -> None:
     for value in ("no", 1, 0.5):
         with pytest.raises(SpecError, match="episodic_life"):
             rollouts.make_vec("ALE/Breakout-v5", 1, episodic_life=value)
+
+
+# games that ALE begins with actions of its own, whose frames it counts
+STARTED = (
+    "AirRaid BasicMath Crossbow DoubleDunk FlagCapture HumanCannonball LostLuggage SpaceWar Surround"
+)
+
+
+@pytest.mark.parametrize("engine", ["native", "ale"])
+@pytest.mark.parametrize("game", [*STARTED.split(), "Breakout"])
+def test_frames_that_ale_begins_a_game_with_are_counted(game: str, engine: str) -> None:
+    env_id = f"ALE/{game}-v5"
+    rom = atari.rom_path(env_id).stem
+    reference = AtariVectorEnv(rom, 1, autoreset_mode="NextStep", use_fire_reset=False, **NO_CHANCE)
+    options: dict[str, Any] = {"use_fire_reset": False, "engine": engine} | NO_CHANCE
+    with rollouts.make_vec(env_id, 1, **options) as env:
+        for _ in range(2):
+            ours, expected = env.reset()[1], reference.reset()[1]
+            for _ in range(3):
+                for name in ("frame_number", "episode_frame_number"):
+                    np.testing.assert_array_equal(ours[name], expected[name], err_msg=name)
+                action = np.zeros(1, np.int64)
+                ours, expected = env.step(action)[4], reference.step(action)[4]

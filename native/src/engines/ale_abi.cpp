@@ -225,6 +225,16 @@ AleState::AleState(const std::string& serialized) {
 
 std::string AleState::Serialize() const { return Symbols().serialize_state(storage_); }
 
+AleState::Frames AleState::CountFrames() const {
+  // numbers of four bytes: two paddles, then these
+  constexpr std::size_t kPlace = 8;
+  const std::string text = Serialize();
+  Frames frames;
+  if (text.size() < kPlace + sizeof(frames)) throw EngineError("ALE's saved state is too short");
+  std::memcpy(&frames, text.data() + kPlace, sizeof(frames));
+  return frames;
+}
+
 AleState::~AleState() {
   // ALE exports no destructor of states: its string is all that is to be freed
   std::byte* text = storage_ + Symbols().state_string_offset;

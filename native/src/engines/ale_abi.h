@@ -44,6 +44,12 @@ class AleState {
   ~AleState();
 
   std::string Serialize() const;
+  // ALE's counts of frames: since it loaded the game, and of this episode.
+  struct Frames {
+    std::int32_t all = 0;
+    std::int32_t of_episode = 0;
+  };
+  Frames CountFrames() const;
 
  private:
   friend class AleLibrary;

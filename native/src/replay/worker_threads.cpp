@@ -2,14 +2,28 @@
 #include "rollouts/replay/worker_threads.h"
 
 #include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 
 WorkerThreads::WorkerThreads(std::int32_t num_threads) {
-  for (std::int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+  try {
+    for (std::int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_.size();
+    // destroying threads that were not joined would end the process
+    Join();
+    throw SpecError("could not start " + std::to_string(num_threads - 1) + " threads, only " +
+                    std::to_string(started) + " (" + error.what() + "); ask for less num_threads");
+  }
 }
 
-WorkerThreads::~WorkerThreads() {
+WorkerThreads::~WorkerThreads() { Join(); }
+
+void WorkerThreads::Join() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     // under the mutex, or a thread that is about to wait would miss it

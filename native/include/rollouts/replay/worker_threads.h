@@ -16,7 +16,7 @@ namespace rollouts::replay {
 // the threads at work for another one runs alone.
 class WorkerThreads {
  public:
-  // num_threads counts the caller; 1 starts none.
+  // num_threads counts the caller; 1 starts none. Throws SpecError where the system starts no more.
   explicit WorkerThreads(std::int32_t num_threads);
   ~WorkerThreads();
   WorkerThreads(const WorkerThreads&) = delete;
@@ -28,6 +28,7 @@ class WorkerThreads {
   void For(std::int64_t count, std::int64_t grain, const Body& body);
 
  private:
+  void Join();
   void Run();
   void TakeRanges();
 

@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 
+#include "call_limit.h"
+#include "doom_checks.h"
 #include "doom_symbols.h"
 #include "rollouts/support/errors.h"
 
@@ -30,16 +34,30 @@ alignas(std::max_align_t) std::array<std::byte, 4 << 20> no_shared_state;
 // such as OpenBLAS that joins its threads, never ends when two of them do it at once.
 std::mutex starting;
 
+// Effects of sound, such as reverberation, end games by an assertion of OpenAL 1.19 where that was
+// built with assertions. With other versions, they are a part of the sound.
+std::atomic<bool> effects_fail{false};
+constexpr const char* kNoEffects = "+snd_efx 0";
+
 }  // namespace
 
 bool IsDeltaButton(DoomButton button) { return LoadedDoom().is_delta(button); }
 
 // What ViZDoom throws, as an error of ours.
 template <typename Call>
-auto Doom::Guarded(Call&& call) const {
+auto Doom::Guarded(Call&& call, std::int32_t frames) const {
+  constexpr std::int32_t kFramesInASecond = 10;  // at least, of the slowest game
+  const std::chrono::seconds seconds = GameTimeout() + std::chrono::seconds(frames / kFramesInASecond);
+  const CallLimit limit(folder_, seconds);
   try {
     return call();
+  } catch (const SpecError&) {
+    throw;
   } catch (const std::exception& error) {
+    if (limit.expired()) {
+      throw EngineError("ViZDoom: the game said nothing for " + std::to_string(seconds.count()) +
+                        " s and was ended; ROLLOUTS_GAME_TIMEOUT_S is how long it may take");
+    }
     const std::string words = LastWords();
     throw EngineError(std::string("ViZDoom: ") + error.what() +
                       (words.empty() ? "" : "; the game's last words: " + words));
@@ -62,6 +80,7 @@ Doom::Doom(const DoomSetup& setup) {
 Doom::~Doom() {
   const DoomSymbols& s = LoadedDoom();
   try {
+    const CallLimit limit(folder_, GameTimeout());
     // here, where it may throw: ViZDoom's destructor would end our process with it
     s.close(storage_);
   } catch (...) {
@@ -83,6 +102,8 @@ void Doom::Configure(const DoomSetup& setup) {
   if (!setup.iwad_file.empty()) s.set_iwad_path(game, setup.iwad_file);
   if (!setup.map.empty()) s.set_map(game, setup.map);
   if (!setup.game_args.empty()) s.add_game_args(game, setup.game_args);
+  CheckDoomPlan({s.get_map(game), s.get_wad_path(game), s.get_iwad_path(game), s.get_game_args(game)},
+                std::filesystem::path(s.game).parent_path().string());
   if (setup.skill >= 0) s.set_skill(game, setup.skill);
   if (setup.episode_timeout >= 0) s.set_timeout(game, static_cast<unsigned>(setup.episode_timeout));
   if (setup.screen_resolution >= 0) s.set_resolution(game, setup.screen_resolution);
@@ -92,6 +113,8 @@ void Doom::Configure(const DoomSetup& setup) {
   s.set_window(game, false);
   s.set_audio(game, !setup.only_screen && (setup.audio || s.has_audio(game)));
   s.set_audio_frames(game, setup.audio_frames);
+  has_effects_ = s.has_audio(game) && !effects_fail;
+  if (s.has_audio(game) && !has_effects_) s.add_game_args(game, kNoEffects);
   s.set_notifications(game, false);
   s.set_depth(game, !setup.only_screen && (setup.depth || s.has_depth(game)));
   s.set_labels(game, !setup.only_screen && (setup.labels || s.has_labels(game)));
@@ -176,6 +199,12 @@ void Doom::Start(std::uint32_t seed) {
   }
 }
 
+bool Doom::CanDoWithoutEffects() const {
+  if (!has_effects_ || LastWords().find("Assertion") == std::string::npos) return false;
+  effects_fail = true;
+  return true;
+}
+
 void Doom::NewEpisode(std::uint32_t seed) {
   Guarded([&] {
     LoadedDoom().set_seed(storage_, seed);
@@ -186,7 +215,7 @@ void Doom::NewEpisode(std::uint32_t seed) {
 double Doom::Act(const std::vector<double>& buttons, std::int32_t frames) {
   return Guarded([&] {
     return LoadedDoom().make_action(storage_, buttons, static_cast<unsigned>(frames));
-  });
+  }, frames);
 }
 
 bool Doom::EpisodeFinished() {

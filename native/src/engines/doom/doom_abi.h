@@ -76,12 +76,12 @@ struct DoomView {
 
 // One game, whose process runs from Start to the object's end. Different objects may be used from
 // different threads at the same time, one object by one thread at a time. No function needs the
-// GIL. Every function throws EngineError when the game's process has ended; Start is then to be
-// called on a new object.
+// GIL. Every function throws EngineError when the game's process has ended, or was ended because it
+// said nothing for too long (call_limit.h); Start is then to be called on a new object.
 class Doom {
  public:
   // Reads the config file. Throws EngineError when DoomLibrary::Load has not succeeded, or for what
-  // ViZDoom refuses.
+  // ViZDoom refuses, and SpecError for what the game would ignore, such as a map that there is not.
   explicit Doom(const DoomSetup& setup);
   Doom(const Doom&) = delete;
   Doom& operator=(const Doom&) = delete;
@@ -91,6 +91,9 @@ class Doom {
 
   // Starts the process, 0.3 s, and the first episode. At most once.
   void Start(std::uint32_t seed);
+  // After a Start that failed: whether a new game may start, because it does without the effects of
+  // sound that ended this one. From then on, all games of this process do.
+  bool CanDoWithoutEffects() const;
   // A new episode, of which nothing depends on those before.
   void NewEpisode(std::uint32_t seed);
   // `frames` frames with these values of the buttons, fewer if the episode ends. The reward.
@@ -106,12 +109,13 @@ class Doom {
   void MakeFolder();
   std::string LastWords() const;
   template <typename Call>
-  auto Guarded(Call&& call) const;
+  auto Guarded(Call&& call, std::int32_t frames = 0) const;
 
   static constexpr std::size_t kBytes = 2048;  // vizdoom::DoomGame of 1.3.2 has 336
   alignas(std::max_align_t) std::byte storage_[kBytes];
   DoomFacts facts_;
   std::string folder_;  // the game's own, while it runs
+  bool has_effects_ = false;  // of sound
 };
 
 }  // namespace rollouts

@@ -89,6 +89,10 @@ void ResolveAll(DoomResolver& resolve, DoomSymbols& s) {
   takes_text(s.set_iwad_path, "15setDoomGamePathE");
   takes_text(s.set_map, "10setDoomMapE");
   takes_text(s.add_game_args, "11addGameArgsE");
+  game(s.get_map, "10getDoomMapB5cxx11Ev");
+  game(s.get_wad_path, "19getDoomScenarioPathB5cxx11Ev");
+  game(s.get_iwad_path, "15getDoomGamePathB5cxx11Ev");
+  game(s.get_game_args, "11getGameArgsB5cxx11Ev");
   resolve(s.is_delta, "13isDeltaButtonENS_6ButtonE");
   resolve(s.controller_ticrate, "14DoomController10getTicrateEv");
   resolve(s.controller_health, "14DoomController9getHealthEv");

@@ -52,6 +52,10 @@ struct DoomSymbols {
   void (*set_wad_path)(void*, std::string);
   void (*set_iwad_path)(void*, std::string);
   void (*set_map)(void*, std::string);
+  std::string (*get_map)(void*);
+  std::string (*get_wad_path)(void*);
+  std::string (*get_iwad_path)(void*);
+  std::string (*get_game_args)(void*);
   void (*add_game_args)(void*, std::string);
   void (*set_skill)(void*, int);
   void (*set_timeout)(void*, unsigned);

@@ -54,9 +54,9 @@ void CheckConfig(const Atari::Config& config) {
   }
 }
 
-void CountUp(std::int32_t& count) {
+void CountUp(std::int32_t& count, std::int32_t by = 1) {
   // frames without an end: the count stops where it would overflow
-  if (count < std::numeric_limits<std::int32_t>::max()) ++count;
+  if (count <= std::numeric_limits<std::int32_t>::max() - by) count += by;
 }
 
 // ale-py's order, bounds and dtype.
@@ -138,7 +138,7 @@ void Atari::Reset(Rng& rng, bool forced) {
   engine_->NeedEmulator();
 
   // an episode that ended with a life, not with the game
-  if (rng.episode() == 0) frame_number_ = 0;
+  if (rng.episode() == 0) frame_number_ = engine_->game->loading_frames();
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
   raw_reward_ = 0;
@@ -149,25 +149,26 @@ void Atari::Reset(Rng& rng, bool forced) {
   }
 }
 
+void Atari::Restart() {
+  engine_->emulator->Restart();
+  pressed_ = kNothing;
+  episode_frame_number_ = engine_->game->start_frames();
+  CountUp(frame_number_, episode_frame_number_);
+}
+
 void Atari::NewGame(Rng& rng) {
   AtariEmulator& emulator = *engine_->emulator;
   // drawn first: the number does not depend on the game
   const std::int32_t noops =
       config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
 
-  emulator.Restart();
-  pressed_ = kNothing;
-  episode_frame_number_ = 0;
+  Restart();
   if (engine_->fires_at_start) EmulateFrame(kFire, rng);
   // FIRE was the first of them
   for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
     EmulateFrame(kNothing, rng);
     // no-ops alone may end a game: it starts again, and goes on with what is left of them
-    if (emulator.GameOver()) {
-      emulator.Restart();
-      pressed_ = kNothing;
-      episode_frame_number_ = 0;
-    }
+    if (emulator.GameOver()) Restart();
   }
 
   engine_->observation.Clear();
@@ -291,6 +292,10 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   if (!(std::abs(pressed_strength) <= kMaxStrength)) {
     throw SpecError("turns a paddle by " + std::to_string(pressed_strength) +
                     ", expected a number up to " + std::to_string(kMaxStrength));
+  }
+  if (pressed_action < 0 || pressed_action >= kNumAleActions) {
+    throw SpecError("has pressed action " + std::to_string(pressed_action) + ", expected 0 to " +
+                    std::to_string(kNumAleActions - 1));
   }
   const auto lives = reader.Get<std::int32_t>();
   const auto raw_reward = reader.Get<double>();

@@ -90,6 +90,7 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
   minimal_actions_ = ale->MinimalActions();
   legal_actions_ = ale->LegalActions();
   palette_ = ale->Palette();
+  loading_frames_ = ale->CloneState()->CountFrames().all;
 
   // as in ale-py's vector environment, an episode starts after a second reset
   ale->ResetGame();
@@ -98,6 +99,7 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
   screen_width_ = screen.width;
   start_screen_.assign(screen.pixels, screen.pixels + screen.height * screen.width);
   start_state_ = ale->CloneState();
+  start_frames_ = start_state_->CountFrames().of_episode;
   // the first environment takes it: loading another would take 70 ms
   spare_ = std::move(ale);
 }

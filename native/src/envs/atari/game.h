@@ -44,6 +44,10 @@ class AtariGame {
   const std::string& rom_path() const { return rom_path_; }
   std::int32_t mode() const { return mode_; }
   std::int32_t difficulty() const { return difficulty_; }
+  // Frames that ALE counts before an episode begins: actions with which some games start. Loading
+  // is a start, too.
+  std::int32_t start_frames() const { return start_frames_; }
+  std::int32_t loading_frames() const { return loading_frames_; }
   std::int32_t screen_height() const { return screen_height_; }
   std::int32_t screen_width() const { return screen_width_; }
 
@@ -62,6 +66,8 @@ class AtariGame {
   std::vector<AleAction> legal_actions_;
   AlePalette palette_{};
   std::vector<std::uint8_t> start_screen_;
+  std::int32_t start_frames_ = 0;
+  std::int32_t loading_frames_ = 0;
   std::int32_t screen_height_ = 0;
   std::int32_t screen_width_ = 0;
   std::unique_ptr<const AleState> start_state_;

@@ -233,8 +233,7 @@ void Vizdoom::BeginEpisode(std::uint32_t seed) {
     if (engine.started) {
       engine.game->NewEpisode(seed);
     } else {
-      if (!engine.game) engine.game = std::make_unique<Doom>(engine.setup);
-      engine.game->Start(seed);
+      StartGame(seed);
       engine.started = true;
     }
     if (engine.frames) engine.frames->Clear();
@@ -244,6 +243,19 @@ void Vizdoom::BeginEpisode(std::uint32_t seed) {
     engine.started = false;
     engine.game.reset();
     throw;
+  }
+}
+
+void Vizdoom::StartGame(std::uint32_t seed) {
+  Engine& engine = *engine_;
+  for (;;) {
+    if (!engine.game) engine.game = std::make_unique<Doom>(engine.setup);
+    try {
+      return engine.game->Start(seed);
+    } catch (const EngineError&) {
+      if (!engine.game->CanDoWithoutEffects()) throw;
+      engine.game.reset();
+    }
   }
 }
 

@@ -125,6 +125,7 @@ class Atari {
  private:
   struct Engine;
 
+  void Restart();
   void NewGame(Rng& rng);
   void ContinueGame(Rng& rng);
   AtariPress Read(const Action* action) const;

@@ -7,6 +7,8 @@
 
 namespace rollouts {
 
+inline constexpr std::int32_t kNumAleActions = 18;
+
 struct AtariPress {
   std::int32_t action = 0;  // an AleAction; 0: nothing is pressed
   float strength = 1;       // of a turn of a paddle; 1: as far as a button turns it in a frame

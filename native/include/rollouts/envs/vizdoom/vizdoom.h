@@ -110,6 +110,7 @@ class Vizdoom {
   struct Engine;
 
   void BeginEpisode(std::uint32_t seed);
+  void StartGame(std::uint32_t seed);
   StepResult Play(const Action* action);
   void TakeView();
   void ObserveParts(Obs* obs) const;

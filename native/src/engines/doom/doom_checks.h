@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a game would ignore, or never come to an end with, found before it starts.
+#pragma once
+
+#include <string>
+
+#include "doom_abi.h"
+
+namespace rollouts {
+
+// Of a game that was configured: its map, its WADs and what the command line has beside them.
+struct DoomPlan {
+  std::string map;
+  std::string wad_file;   // empty: none
+  std::string iwad_file;  // empty: ViZDoom's choice
+  std::string game_args;
+};
+
+// Throws SpecError, with the maps that there are. `library`: the folder of ViZDoom's own files.
+void CheckDoomPlan(const DoomPlan& plan, const std::string& library);
+
+}  // namespace rollouts
