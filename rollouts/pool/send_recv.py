@@ -125,15 +125,8 @@ class SendRecv(TellsMasks):
           EnvError: An environment failed, unless on_env_error="reset".
         """
         self._check_collects()
-        rule = returns.rule if returns else None
-        final_obs = self._pool.collect(
-            [policy.refresh(arrays["obs"][0])],
-            [arrays],
-            keep_final_obs,
-            poll,
-            rule,
-            normalize,
-        )
+        policies, rule = [policy.refresh(arrays["obs"][0])], returns.rule if returns else None
+        final_obs = self._pool.collect(policies, [arrays], keep_final_obs, poll, rule, normalize)
         self.num_calls += 1
         return None if final_obs is None else final_obs[0]
 

@@ -364,9 +364,8 @@ class Driver:
                 result = attempt()
                 if result is not None:
                     return result
-                wants = wants_items()
-                end = self._end or (self._unfed if deadline is None else None)
-                end = end if wants and self._shards.is_idle else None
+                wants, unfed = wants_items(), self._unfed if deadline is None else None
+                end = (self._end or unfed) if wants and self._shards.is_idle else None
                 must_collect = self._collects_here and wants and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)

@@ -385,7 +385,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_items_stay_whole_while_workers_and_shards_are_killed() -> None:
-    script = Path(__file__).parents[1] / "helpers" / "replay_chaos.py"
+    script = Path(__file__).parents[2] / "helpers" / "replay_chaos.py"
     command = [sys.executable, str(script), "--seconds", "12", "--seed", "3"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-3000:]

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "integrations"
 
 
 def load(name: str) -> ModuleType:
