@@ -27,6 +27,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,11 @@ from common.filming import film
 from common.plotting import save_group_curves
 from common.spread import score_spread
 from common.tag import OPTIONS
+from common.training import stop_on_interrupt
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from tqdm import tqdm
 
 import rollouts
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -210,6 +213,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--num-threads", type=int, default=None, help="threads that step")
     add("--seed", type=int, default=0)
     add("--weights", type=Path, help="a run, or its checkpoint, to begin with")
+    add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     add("--eval-episodes", type=int, default=0, help="of simple_spread_v3, scored at the end")
     add("--gif", action="store_true", help="film an episode at the end; needs the extra render")
     add("--run-dir", type=Path, default=Path("runs/mappo"), help="where pictures and weights go")
@@ -248,8 +252,14 @@ def save(args: argparse.Namespace, groups: dict[str, Group], env_steps: int) -> 
 
 
 def main() -> int:
-    """Trains; returns 0."""
+    """Trains to the end or until Ctrl-C, and saves what was learnt; returns the exit status."""
     args = parse_args()
+    with stop_on_interrupt() as stop:
+        return train(args, stop)
+
+
+def train(args: argparse.Namespace, stop: Event) -> int:
+    """Returns the exit status: 0, or 130 where `stop` was set."""
     torch.manual_seed(args.seed)
     env = rollouts.make_vec(
         args.env_id,
@@ -279,8 +289,12 @@ def main() -> int:
     whole = math.ceil((env.env_spec.max_episode_steps or 1) / args.rollout_length)
     recent: dict[str, deque[NDArray[Any]]] = {name: deque(maxlen=max(20, whole)) for name in groups}
     num_updates = math.ceil(args.total_steps / per_update)
-    collecting, begin = 0.0, time.perf_counter()
+    collecting, begin, done = 0.0, time.perf_counter(), 0
+    saved_at = begin
+    bar = tqdm(total=num_updates * per_update, unit="step", unit_scale=True, file=sys.stderr)
     for update in range(num_updates):
+        if stop.is_set():
+            break
         before = time.perf_counter()
         batches = collector.collect()
         collecting += time.perf_counter() - before
@@ -300,17 +314,27 @@ def main() -> int:
             told.append(f"{name}: return {shown:.2f}, entropy {entropy:.2f}")
         if (update + 1) % max(1, num_updates // 20) == 0:
             rate = env_steps / (time.perf_counter() - begin)
-            print(f"{env_steps:>10,} env-steps, {rate:,.0f}/s, {'; '.join(told)}", flush=True)
+            with bar.external_write_mode():
+                print(f"{env_steps:>10,} env-steps, {rate:,.0f}/s, {'; '.join(told)}", flush=True)
+        done = update + 1
+        bar.set_postfix_str("; ".join(told), refresh=False)
+        bar.update(per_update)
+        if time.perf_counter() - saved_at >= args.checkpoint_interval_s:
+            save(args, groups, env_steps)
+            saved_at = time.perf_counter()
     seconds = time.perf_counter() - begin
+    bar.close()
     env.close()
-    if num_updates:
+    if done:
         title = f"MAPPO on {args.env_id}, {args.num_envs} environments, {args.critic} critic"
         save_group_curves(args.run_dir / "training.png", history, title=title)
-        save(args, groups, num_updates * per_update)
+        save(args, groups, done * per_update)
         print(
             f"{seconds:.1f} s, {100 * collecting / seconds:.0f} % of it to collect; picture and "
             f"weights in {args.run_dir}"
         )
+    if stop.is_set():
+        return 130
     if args.eval_episodes:
         policies = {name: group.policy for name, group in groups.items()}
         for kind, likeliest in (("drawn", False), ("likeliest", True)):

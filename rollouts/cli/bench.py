@@ -59,6 +59,8 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
     # last, so that a full disk costs the plot only
     if args.plot is not None:
         plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
+        # beside the report, which may be JSON
+        print(f"written: {args.plot}", file=sys.stderr)
 
 
 def _peer(name: str, python: Path | None) -> bench.Peer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -53,11 +54,24 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
     # row by row, because an Atari game is loaded to see its actions; hence fixed widths
     width = max((len(env_id) for env_id in ids), default=2)
     line = f"{{:<{width}}}  {{:>9}}  {{:<27}}  {{}}"
-    print(line.format("id", "max_steps", "action space", "observation space"))
+    # a pipe has no width
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+    def show(*cells: str) -> None:
+        text = line.format(*cells).rstrip()
+        if columns is not None and len(text) > columns:
+            text = f"{text[: columns - 3]}..."
+        print(text, flush=True)
+
+    show("id", "max_steps", "action space", "observation space")
+    family = None
     for env_id in ids:
         spec = _try_spec(env_id, missing)
         if spec is None:
             continue
+        if (found := _family(spec.header)) != family:
+            family = found
+            print(f"\n{family}")
         limit = "none" if spec.max_episode_steps is None else str(spec.max_episode_steps)
         rows = [
             (f"{group.num_agents} {group.name}", group.single_action_space, group)
@@ -65,13 +79,34 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
         ]
         if not rows:
             actions, obs = spec.single_action_space, spec.single_observation_space
-            print(line.format(env_id, limit, space_text(actions), space_text(obs)), flush=True)
+            show(env_id, limit, space_text(actions), space_text(obs))
         # groups of agents have a row each
         for index, (agents, actions, group) in enumerate(rows):
             obs = group.single_observation_space
             text = f"{agents}: {space_text(actions)}"
             named = (env_id, limit) if index == 0 else ("", "")
-            print(line.format(*named, text, f"{agents}: {space_text(obs)}"), flush=True)
+            show(*named, text, f"{agents}: {space_text(obs)}")
+
+
+# folder of the headers -> heading; others have the folder's name
+_HEADINGS = {
+    "atari": "Atari",
+    "babyai": "BabyAI",
+    "box2d": "Box2D",
+    "classic": "Classic control",
+    "dm_control": "DeepMind Control Suite",
+    "minigrid": "MiniGrid",
+    "mpe": "MPE2, several agents",
+    "mujoco": "MuJoCo",
+    "multi_agent": "Several agents",
+    "toy_text": "Toy text",
+    "vizdoom": "ViZDoom",
+}
+
+
+def _family(header: str) -> str:
+    folder = "own" if header.startswith(HEADERS) else header.split("/")[-2]
+    return _HEADINGS.get(folder, "Your own" if folder == "own" else folder)
 
 
 def _describe(spec: EnvSpec) -> None:

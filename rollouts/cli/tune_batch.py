@@ -57,8 +57,6 @@ def tune(args: argparse.Namespace) -> None:
     if args.header is not None:
         files = read_header(args.header)
         register_env(args.env_id, header=files, type=args.type or find_type(files))
-    if not args.json:
-        print(f"{'num_envs':>9}{'T':>6}{'env-steps/s':>13}{'range':>24}{'memory':>10}  policy in")
     found = tuning.tune_batch(
         args.env_id,
         env_options=dict(args.option),
@@ -72,6 +70,7 @@ def tune(args: argparse.Namespace) -> None:
         repeats=args.repeats,
         seed=args.seed,
         on_trial=None if args.json else _show,
+        on_begin=None if args.json else _begin,
     )
     if args.json:
         print(json.dumps(_as_json(found), indent=1))
@@ -84,6 +83,15 @@ def tune(args: argparse.Namespace) -> None:
         print(
             f"{name}: num_envs {one.num_envs}, T {one.rollout_length}, {one.median:.3g} env-steps/s"
         )
+
+
+def _begin(most_trials: int, trial_s: float) -> None:
+    minutes = most_trials * trial_s / 60
+    print(
+        f"At most {most_trials} sizes, each of about {trial_s:.0f} s: {max(minutes, 1):.0f} min, "
+        "and less where larger ones are not faster or do not fit. Ctrl-C ends it."
+    )
+    print(f"{'num_envs':>9}{'T':>6}{'env-steps/s':>13}{'range':>24}{'memory':>10}  policy in")
 
 
 def _show(trial: Any) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rollouts.bench.report import describe_machine
+from rollouts.bench.report import Machine, describe_machine
 from rollouts.errors import SpecError
 from rollouts.machine.memory import usable_memory
 from rollouts.report.page import Part, blocks, to_html, to_markdown
@@ -22,6 +22,8 @@ from rollouts.report.running import run_measure
 from rollouts.report.soak import SECTION as SOAK
 from rollouts.report.soak import read_soak
 from rollouts.support.extras import needs
+
+_BUSY = 0.5  # load of each CPU; a quiet machine has about 0
 
 
 def make_report(
@@ -60,10 +62,14 @@ def make_report(
     except OSError as error:
         raise SpecError(f"{folder} cannot be made ({error}): give another --out") from error
 
-    begun = time.perf_counter()
-    facts = _facts()
+    begun, report = time.perf_counter(), on_progress or (lambda line: None)
+    machine = describe_machine([])
+    facts = _facts(machine)
+    if warning := load_warning(machine):
+        report(f"warning: {warning}")
+        facts["Warning"] = warning
     parts = [
-        _measure(section, folder, quick=quick, report=on_progress or (lambda line: None))
+        _measure(section, folder, quick=quick, report=report)
         for section in SECTIONS
         if not only or section.name in only
     ]
@@ -108,8 +114,19 @@ def _measure(section: Section, folder: Path, *, quick: bool, report: Callable[[s
     return part
 
 
-def _facts() -> dict[str, str]:
-    machine = describe_machine([])
+def load_warning(machine: Machine) -> str:
+    """What is said where other programs keep half of the CPUs busy; else nothing."""
+    load = machine.load_1min
+    if load is None or load <= _BUSY * machine.usable_cpus:
+        return ""
+    return (
+        f"the load was {load} on {machine.usable_cpus} usable CPUs before the first command: other "
+        "programs take their time, so that figures are lower, and ratios not those of a quiet "
+        "machine; end them and measure again"
+    )
+
+
+def _facts(machine: Machine) -> dict[str, str]:
     return {
         "Date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "Machine": f"{machine.cpu_model}, {machine.usable_cpus} usable CPUs, "

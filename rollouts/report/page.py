@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,7 +131,7 @@ def _as_html(kind: str, content: str | list[Row]) -> str:
         lines = "\n".join(
             "<tr>"
             + "".join(
-                f"<td{' class=n' if name in _NUMBERS else ''}>{html.escape(cell)}</td>"
+                f"<td{' class=n' if name in _NUMBERS else ''}>{_with_code(html.escape(cell))}</td>"
                 for name, cell in zip(_HEAD, line, strict=True)
             )
             + "</tr>"
@@ -140,7 +141,14 @@ def _as_html(kind: str, content: str | list[Row]) -> str:
     text = html.escape(content)
     if kind == "img":
         return f'<p><img src="{text}" alt="{text}"></p>'
-    return f"<pre>{text}</pre>" if kind == "code" else f"<{kind}>{text}</{kind}>"
+    if kind == "code":
+        return f"<pre>{text}</pre>"
+    return f"<{kind}>{_with_code(text)}</{kind}>"
+
+
+def _with_code(text: str) -> str:
+    """Words between backticks, which Markdown shows as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:

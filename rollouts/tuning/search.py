@@ -86,6 +86,14 @@ class BatchTuning:
         return min(good, key=lambda one: (one.rollout_size, -one.median))
 
 
+def most_trials(rollout_lengths: Sequence[int], *, first: int, most: int) -> int:
+    """How many trials `search` makes where every size is tried, memory aside."""
+    sizes, num_envs = 1, min(first, most)
+    while num_envs < most:
+        num_envs, sizes = min(2 * num_envs, most), sizes + 1
+    return sizes * len(rollout_lengths)
+
+
 def search(
     measure: Callable[[int, int], Trial],
     rollout_lengths: Sequence[int],

@@ -20,11 +20,12 @@ from rollouts.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS, installed
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 from rollouts.support.extras import needs
-from rollouts.tuning.search import BatchTuning, Trial, search
+from rollouts.tuning.search import BatchTuning, Trial, most_trials, search
 from rollouts.tuning.trial import CPU, Request
 
 AUTO = "auto"
 ROLLOUT_LENGTHS = (32, 128)
+_START_S = 5.0  # about; of a process with torch and its first rollout
 _FIRST = {CPU: 8, "cpu-emulation": 8}  # num_envs; of a GPU 1 024
 
 
@@ -42,6 +43,7 @@ def tune_batch(
     repeats: int = 3,
     seed: int = 0,
     on_trial: Callable[[Trial], None] | None = None,
+    on_begin: Callable[[int, float], object] | None = None,
 ) -> BatchTuning:
     """Collects rollouts of more and more environments, and says which sizes are fastest.
 
@@ -64,6 +66,8 @@ def tune_batch(
       duration_s, repeats: About how long one repeat takes, and how many there are.
       seed: Of environments and actions.
       on_trial: Called with each trial when it is over.
+      on_begin: Called before the first, with how many there may be at most and about how many
+        seconds one takes.
 
     Raises:
       SpecError: An argument is wrong, or there is no such policy for these environments.
@@ -113,6 +117,9 @@ def tune_batch(
     trials: list[Trial] = []
     stopped: dict[int, str] = {}
     first = _FIRST.get(device, 1024)
+    if on_begin is not None:
+        count = most_trials(lengths, first=first, most=max_num_envs)
+        on_begin(count, _START_S + repeats * duration_s)
     for found in search(
         measure, lengths, first=first, most=max_num_envs, memory_bytes=memory_bytes
     ):

@@ -26,7 +26,8 @@ BENCH = ["bench", "--env-id", "CartPole-v1", *QUICK]
 
 def test_envs_lists_spaces_and_limit_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["envs", "--filter", "pendulum-V1"]) == 0
-    head, row = capsys.readouterr().out.splitlines()
+    head, _, family, row = capsys.readouterr().out.splitlines()
+    assert family == "Classic control"
     assert " ".join(row.split()) == "Pendulum-v1 200 Box (1,) float32 in [-2, 2] Box (3,) float32"
     assert row.index("Box") == head.index("action space")
     assert row.rindex("Box") == head.index("observation space")
@@ -39,8 +40,22 @@ def test_envs_lists_every_id(
     spec = rollouts.env_spec("CartPole-v1")
     monkeypatch.setattr(cli_envs, "env_spec", lambda env_id: spec)
     assert cli.main(["envs"]) == 0
-    _, *rows = capsys.readouterr().out.splitlines()
+    _, _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows] == [*rollouts.env_ids(), *rollouts.multi_agent_ids()]
+
+
+def test_envs_fits_the_terminal_and_cuts_nothing_for_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["envs", "--filter", "cartp"]) == 0
+    whole = capsys.readouterr().out.splitlines()
+    assert {"Classic control", "DeepMind Control Suite"} <= set(whole)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.main(["envs", "--filter", "cartp"]) == 0
+    fitted = capsys.readouterr().out.splitlines()
+    assert max(map(len, whole)) > 60 == max(map(len, fitted))
+    assert [line[:40] for line in fitted] == [line[:40] for line in whole]
 
 
 def test_envs_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +201,9 @@ def test_bench_draws_a_plot_beside_the_json(
     pytest.importorskip("matplotlib", reason="matplotlib is missing")
     path = tmp_path / "out.png"
     assert cli.main([*SWEEP, "--num-envs", "1", "2", "--json", "--plot", str(path)]) == 0
-    assert len(json.loads(capfd.readouterr().out)["results"]) == 2
+    printed = capfd.readouterr()
+    assert len(json.loads(printed.out)["results"]) == 2
+    assert f"written: {path}" in printed.err
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

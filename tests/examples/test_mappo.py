@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,10 @@ from pathlib import Path
 import imageio.v2 as imageio
 import numpy as np
 import pytest
-from warm_python import run_script
+from warm_python import Script, run_script
 
 import rollouts
+from rollouts.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.system
 
@@ -53,6 +56,23 @@ def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) 
         assert len(found["groups"][group.name]["returns"]) == 3 * group.num_agents
     again = mappo(*options, "--total-steps", 0, "--weights", tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path) -> None:
+    options = ("--num-envs", 4, "--num-epochs", 1, "--checkpoint-interval-s", 0)
+    with Script(SCRIPT, *options, "--total-steps", 10**8, "--run-dir", tmp_path) as run:
+        shown = ""
+        # the bar says so after each update, which is saved
+        while shown.count("agent: return") < 3:
+            shown += (more := run.stderr.read(1))
+            assert more, shown
+        saved = load_checkpoint(tmp_path).env_steps
+        os.kill(run.pid, signal.SIGINT)
+        out, err = run.communicate(timeout=120)
+    assert run.returncode == 130, err
+    assert "picture and weights in" in out
+    assert load_checkpoint(tmp_path).env_steps >= saved >= 100
+    assert (tmp_path / "training.png").exists()
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from rollouts.bench.report import Machine
 from rollouts.cli.main import main
 from rollouts.errors import SpecError
 from rollouts.report import make_report, running
+from rollouts.report.make import load_warning
 from rollouts.report.page import Part, blocks, to_html, to_markdown
 from rollouts.report.plan import PEERS, SECTIONS, Installable, Measure, Section
 from rollouts.report.rows import Row, read_rows, row_of, times
@@ -245,3 +247,20 @@ def test_row_of_takes_medians() -> None:
     found = row_of("a", "rollouts", [3.0, 1.0, 2.0], "s", higher_is_better=False)
     assert (found.median, found.low, found.high) == (2.0, 1.0, 3.0)
     assert found.version
+
+
+def test_the_web_page_shows_words_of_code_without_backticks() -> None:
+    section = Section("name", "`a`", "Is `x < 1`?", "the same", "not", ())
+    rows = [row("rollouts", 2.0, note="with `step`")]
+    part = Part(section, [Outcome("echo `date`", 1.0, rows, ())], [])
+    web = to_html(list(blocks("The report", {"Command": "`rollouts report`"}, [part])))
+    for text in ("Is <code>x &lt; 1</code>?", "<code>step</code>", "<code>rollouts report</code>"):
+        assert text in web
+    # but for a shell's own
+    assert web.count("`") == 2 and "<pre>echo `date`</pre>" in web
+
+
+def test_a_busy_machine_is_warned_of() -> None:
+    busy, quiet, unknown = (Machine("a CPU", 4, load, {}) for load in (6.5, 0.3, None))
+    assert "the load was 6.5 on 4 usable CPUs" in load_warning(busy)
+    assert load_warning(quiet) == load_warning(unknown) == ""

@@ -15,6 +15,7 @@ from rollouts.tuning.search import (
     STOPPED_FASTEST,
     STOPPED_MEMORY,
     STOPPED_MOST,
+    most_trials,
     search,
 )
 
@@ -120,3 +121,13 @@ def test_smallest_is_the_least_data_of_those_as_fast() -> None:
 def test_median_of_repeats() -> None:
     assert Trial(8, 32, "native", (1.0, 5.0, 2.0)).median == pytest.approx(2.0)
     assert Trial(8, 32, failure="killed").median == 0
+
+
+@pytest.mark.parametrize(("first", "most"), [(8, 8), (8, 9), (8, 64), (16, 4), (8, 1000)])
+def test_there_are_never_more_trials_than_foretold(first: int, most: int) -> None:
+    def measure(num_envs: int, length: int) -> Trial:
+        return Trial(num_envs, length, "native", (float(num_envs),), 1, 10**12)
+
+    found = [one for one in search(measure, [4, 8], first=first, most=most)]
+    made = [one for one in found if isinstance(one, Trial)]
+    assert len(made) == most_trials([4, 8], first=first, most=most)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,9 @@ def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_table_and_what_follows_from_it(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--env-id", "CartPole-v1", "--rollout-length", "16", "--max-num-envs", "16"]
     lines = shown([*arguments, "--device", "cpu", *QUICK], capsys).splitlines()
-    rows = [line.split() for line in lines[1:3]]
+    # 5 s to start, 2 turns
+    assert re.match(r"At most 2 sizes, each of about \d+ s: 1 min", lines[0])
+    rows = [line.split() for line in lines[2:4]]
     assert [row[:2] for row in rows] == [["8", "16"], ["16", "16"]]
     assert all(row[-1] == "native" and float(row[2]) > 0 for row in rows)
     assert "T = 16 ended: max_num_envs reached." in lines
