@@ -241,8 +241,8 @@ def _answer(
 
 
 def _check_pool(env: rollouts.VectorEnv) -> None:
-    if not env.collects_natively:
-        raise SpecError("only native pools compute modules themselves")
+    if why_not := env.why_not_collects:
+        raise SpecError(why_not)
     space = env.single_action_space
     if isinstance(space, spaces.Discrete) and space.start != 0:
         raise SpecError(f"the action space is {space}, expected one that starts at 0")

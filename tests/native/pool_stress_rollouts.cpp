@@ -85,7 +85,9 @@ struct World {
     // the policy may be replaced while this goes on with its own
     const auto policy = Policy();
     const std::array parts{policy::PolicyRollout{*policy, arrays}};
-    return policy::Collect(pool, parts, {.keep_final_obs = true, .poll = std::move(poll)})[0];
+    const policy::CollectOptions options{
+        .keep_final_obs = true, .poll = std::move(poll), .finisher = finisher};
+    return policy::Collect(pool, parts, options)[0];
   }
 
   // Writes the first row of observations, as a reset shows them.
@@ -98,6 +100,7 @@ struct World {
 
   CpuPool& pool;
   std::int32_t steps;
+  BatchFinisher* finisher = nullptr;  // of each step
   std::int64_t num_steps_of_returns = 0;
   mutable std::mutex mutex;                             // as the interpreter's lock is for Python
   std::shared_ptr<const policy::NativePolicy> current;  // guarded by mutex
@@ -123,6 +126,47 @@ void RolloutsEqualThoseOfOneThread() {
     CHECK(found.episode_return == expected.episode_return);
     CHECK(found.advantage == expected.advantage && found.target == expected.target);
     found.num_steps_of_returns = expected.num_steps_of_returns = rollout % 4;
+    for (World* world : {&expected, &found}) {
+      std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());
+    }
+  }
+}
+
+// Scales rewards and observations by how many rows have been counted.
+class RowCounter final : public BatchFinisher {
+ public:
+  void Count(const BatchView&, std::int64_t, std::int32_t count, std::span<const Command>) override {
+    rows_ += count;
+  }
+  void Scale(const BatchView& view, std::int64_t first, std::int32_t count) const override {
+    const auto factor = 1 + 1e-3 * static_cast<double>(rows_ % 512);
+    for (std::int64_t row = first; row < first + count; ++row) {
+      view.reward[row] *= factor;
+      for (int i = 0; i < 4; ++i) view.ObsRow<float>(row)[i] *= static_cast<float>(factor);
+    }
+  }
+  std::int64_t rows() const { return rows_; }
+
+ private:
+  std::int64_t rows_ = 0;
+};
+
+// The same where all wait for each step, which one thread counts.
+void CountedRolloutsEqualThoseOfOneThread() {
+  const auto one_thread = MakeCartPoles(MakeOptions(150, 150, 1));
+  const auto many = MakeCartPoles(MakeOptions(150, 150, 4));
+  World expected(*one_thread, 40), found(*many, 40);
+  RowCounter alone, together;
+  expected.finisher = &alone;
+  found.finisher = &together;
+  expected.Reset();
+  found.Reset();
+  for (int rollout = 0; rollout < 30; ++rollout) {
+    CHECK(found.Collect().size() == expected.Collect().size());
+    CHECK(found.obs == expected.obs && found.reward == expected.reward);
+    CHECK(found.action == expected.action && found.advantage == expected.advantage);
+    CHECK(found.policy_state == expected.policy_state && found.state == expected.state);
+    CHECK(together.rows() == (rollout + 1) * 40 * 150 && alone.rows() == together.rows());
     for (World* world : {&expected, &found}) {
       std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());
     }
@@ -265,6 +309,7 @@ void PollsThatThrowEndRollouts() {
 Scenarios RolloutScenarios() {
   return {
       {"close_while_collecting", CloseWhileCollecting},
+      {"counted_rollouts_equal_those_of_one_thread", CountedRolloutsEqualThoseOfOneThread},
       {"failures_while_collecting", FailuresWhileCollecting},
       {"polls_that_throw_end_rollouts", PollsThatThrowEndRollouts},
       {"rollouts_beside_other_calls", RolloutsBesideOtherCalls},

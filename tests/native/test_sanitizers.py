@@ -36,6 +36,7 @@ SCENARIOS = [
     "close_while_stepping_sync",
     "close_while_stepping_sync_queued",
     "closers_race",
+    "counted_rollouts_equal_those_of_one_thread",
     "drain_against_sends_async",
     "drain_against_sends_sync",
     "drain_against_sends_sync_queued",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -128,3 +129,14 @@ def test_what_vec_normalize_cannot_do_is_refused_in_one_sentence() -> None:
         RolloutsVecEnv(counting)
     counting.update_statistics = False
     RolloutsVecEnv(counting).close()
+
+
+def test_python_environments_are_normalised_the_same() -> None:
+    def make() -> Any:
+        return gymnasium.make("Pendulum-v1")
+
+    env = RolloutsVecEnv([make] * 2, num_processes=0, normalize_observation=True)
+    env.reset()
+    env.step(np.zeros((2, 1), np.float32))
+    assert env.observation_statistics.count == pytest.approx(4 + 1e-4)
+    env.close()
