@@ -64,7 +64,7 @@ class SendRecv(TellsMasks):
     def collect(
         self,
         policy: NativePolicy | FrozenPolicy,
-        arrays: dict[str, Array],
+        arrays: dict[str, Array] | None = None,
         *,
         keep_final_obs: bool = False,
         poll: Callable[[], None] | None = None,
@@ -107,7 +107,8 @@ class SendRecv(TellsMasks):
           ProtocolError: Environments are in flight or were never reset.
           EnvError: An environment failed, unless on_env_error="reset".
         """
-        self._check_collects()
+        self._check_collects(policy, arrays)
+        assert arrays is not None
         final_obs = self._pool.collect(
             [policy.refresh(arrays["obs"][0])],
             [arrays],
@@ -118,7 +119,15 @@ class SendRecv(TellsMasks):
         self.num_calls += 1
         return None if final_obs is None else final_obs[0]
 
-    def _check_collects(self) -> None:
+    def _check_collects(self, policy: Any, arrays: Any) -> None:
+        if not hasattr(policy, "refresh"):
+            raise SpecError(
+                f"policy is {policy!r}, expected a rollouts.NativePolicy: rollouts.Collector calls "
+                "collect, and takes any policy"
+            )
+        missing = [name for name in ("obs", "reward") if name not in (arrays or ())]
+        if missing:
+            raise SpecError(f"arrays lack {missing[0]!r}, expected those that collect describes")
         if not self.collects_natively:
             raise SpecError(
                 "this pool does not collect by itself: expected a synchronous one of native ids, "
