@@ -124,6 +124,13 @@ def whole_number(name: str, value: object, low: int, high: int | None = None) ->
     return number
 
 
+def share(name: str, value: object, least: float = 0) -> None:
+    """Raises SpecError where `value` is no number from `least` to 1."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not is_number or not least <= value <= 1:  # type: ignore[operator]
+        raise SpecError(f"{name} is {value!r}, expected a number from {least} to 1")
+
+
 def one_of(name: str, value: object, choices: Sequence[str]) -> int:
     """Returns the index of `value` in `choices`; SpecError when it is none of them."""
     if isinstance(value, str) and value in choices:
@@ -189,3 +196,17 @@ def to_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
             if mode == member.value:
                 return member
     raise SpecError(f"autoreset_mode must be one of {sorted(_AUTORESET_MODES)}, got {mode!r}")
+
+
+def check_collects(policy: Any, arrays: Any, why_not: str) -> None:
+    """Raises SpecError where a pool's `collect` is not there or gets no native policy or arrays."""
+    if not hasattr(policy, "refresh"):
+        raise SpecError(
+            f"policy is {policy!r}, expected a rollouts.NativePolicy: rollouts.Collector calls "
+            "collect, and takes any policy"
+        )
+    missing = [name for name in ("obs", "reward") if name not in (arrays or ())]
+    if missing:
+        raise SpecError(f"arrays lack {missing[0]!r}, expected those that collect describes")
+    if why_not:
+        raise SpecError(f"this pool does not collect by itself: {why_not}")

@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
+from rollouts.policies.checks import (
+    check_module_outputs,
+    check_names,
+    check_seed,
+    head_inputs,
+    output_names,
+)
 from rollouts.policies.protocol import Array as Array
 from rollouts.policies.protocol import Policy as Policy
 from rollouts.policies.protocol import PolicyOutput as PolicyOutput
@@ -29,7 +35,7 @@ with needs("torch", "TorchPolicy"):
     from rollouts.machine.torch_device import read_device
     from rollouts.policies.gaussian import GaussianHead as GaussianHead
     from rollouts.policies.gaussian import OrnsteinUhlenbeckHead as OrnsteinUhlenbeckHead
-    from rollouts.policies.inputs import as_input, call_module
+    from rollouts.policies.inputs import as_input, call_module, check_module
     from rollouts.policies.masks import check_masks
     from rollouts.policies.masks import mask_logits as mask_logits
 
@@ -66,9 +72,10 @@ class TorchPolicy:
             seed, weights and observations, whatever else draws random numbers in the process.
           device: where the module runs.
         Raises:
-          SpecError: action_space is neither Discrete, MultiDiscrete nor Box of floats, or there is
-            no such device.
+          DTypeError: module is none. SpecError: action_space is neither Discrete, MultiDiscrete nor
+            Box of floats, or there is no such device.
         """
+        check_module(module)
         self.action_space = action_space
         self._device = read_device(device)
         self.module = module.to(self._device)
@@ -81,6 +88,7 @@ class TorchPolicy:
 
     def seed(self, seed: int | Sequence[int]) -> None:
         """Starts the sampling anew from `seed`."""
+        check_seed(seed)
         state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         # also of the noise where native code samples in torch's place
         self.noise_seed = int(state[0] >> np.uint64(1))
@@ -122,6 +130,7 @@ class TorchPolicy:
 
     def load_weights(self, weights: Mapping[str, Array | Tensor], version: int) -> None:
         """Copies `weights` into the module, which must have the same names and shapes."""
+        check_names(weights, self.weight_shapes())
         state = {
             name: value if isinstance(value, Tensor) else as_tensor(np.asarray(value))
             for name, value in weights.items()
@@ -190,6 +199,11 @@ def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
     Raises:
       SpecError: action_space is neither Discrete, MultiDiscrete nor Box of floats.
     """
+    if not isinstance(action_space, gymnasium.Space):
+        raise SpecError(
+            f"action_space is {action_space!r}, expected a space of Gymnasium: "
+            "env.single_action_space"
+        )
     # Gymnasium's versions differ in how they type a space's dtype
     dtype = np.dtype(action_space.dtype)
     if isinstance(action_space, gymnasium.spaces.Discrete):

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.batch import RolloutBatch
-from rollouts.checks import whole_number
-from rollouts.errors import SpecError
+from rollouts.checks import share, whole_number
+from rollouts.errors import DTypeError, SpecError
+from rollouts.support.keywords import explains_fields
 
 FloatArray = NDArray[np.floating[Any]]
 Returns = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -53,6 +54,8 @@ def gae(
       SpecError: an array has another shape than (T, B) or (B,).
     Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using GAE", equation 16.
     """
+    share("gamma", gamma)
+    share("gae_lambda", gae_lambda)
     arrays = _checked(reward, value, terminated, truncated, bootstrap_value, last_value)
     return _native.gae(*arrays, gamma=gamma, gae_lambda=gae_lambda)
 
@@ -83,6 +86,8 @@ def nstep(
       SpecError: an array has another shape than (T, B) or (B,), or n < 1.
     Source: Sutton and Barto 2018, "Reinforcement Learning", equation 7.1.
     """
+    share("gamma", gamma)
+    whole_number("n", n, 1, 2**63 - 1)
     arrays = _checked(reward, value, terminated, truncated, bootstrap_value, last_value)
     return _native.nstep(*arrays, gamma=gamma, n=n)
 
@@ -179,12 +184,18 @@ def batch_vtrace(
     )
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gae:
     """What `gae` is told, for a `Collector` whose rollouts shall come with advantages."""
 
     gamma: float
     gae_lambda: float
+
+    def __post_init__(self) -> None:
+        """Raises SpecError where a factor is not from 0 to 1."""
+        share("gamma", self.gamma)
+        share("gae_lambda", self.gae_lambda)
 
     @property
     def rule(self) -> tuple[float, float, int]:
@@ -196,6 +207,7 @@ class Gae:
         return batch_gae(batch, gamma=self.gamma, gae_lambda=self.gae_lambda)
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nstep:
     """What `nstep` is told; as `Gae`."""
@@ -204,7 +216,8 @@ class Nstep:
     n: int
 
     def __post_init__(self) -> None:
-        """Raises SpecError where n is below 1."""
+        """Raises SpecError where gamma is not from 0 to 1 or n is below 1."""
+        share("gamma", self.gamma)
         whole_number("n", self.n, 1, 2**63 - 1)
 
     @property
@@ -232,6 +245,14 @@ def _checked(
     **more: FloatArray,
 ) -> list[NDArray[Any]]:
     """Returns the arrays in this order as native code takes them: contiguous, of one float type."""
+    given = dict(reward=reward, value=value, terminated=terminated, truncated=truncated)
+    given |= {"bootstrap_value": bootstrap_value, "last_value": last_value, **more}
+    for name, array in given.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "bfiu":
+            raise DTypeError(
+                f"{name} is a {type(array).__name__}, expected a NumPy array of numbers; for "
+                "tensors use rollouts.returns_torch"
+            )
     if reward.ndim != 2:
         raise SpecError(f"reward has shape {reward.shape}, expected (T, B): time first")
     time_major: dict[str, NDArray[Any]] = {

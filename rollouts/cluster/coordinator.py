@@ -34,6 +34,7 @@ from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
 from rollouts.pool.statistics import RunningStatistics
 from rollouts.support import at_exit
+from rollouts.support.keywords import explains_keywords
 from rollouts.support.moved_keywords import explains_moved
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class RolloutCoordinator:
     _has_agents = False
 
     @explains_moved(MOVED_KEYWORDS)
+    @explains_keywords("RolloutCoordinator")
     def __init__(
         self,
         env_id: str,

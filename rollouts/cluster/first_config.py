@@ -9,6 +9,7 @@ from typing import Any
 from rollouts.distributed.device_options import transport_of
 from rollouts.distributed.options import CollectOptions, Placement
 from rollouts.distributed.worker import WorkerConfig
+from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
 
 
@@ -25,6 +26,10 @@ def first_config(
     collect: CollectOptions,
 ) -> WorkerConfig:
     """Makes that of worker 0; arguments as of `RolloutCoordinator`, which has checked them."""
+    if not isinstance(env_options, Mapping | None):
+        raise SpecError(
+            f"env_options is {env_options!r}, expected a dict of make_vec's keyword arguments"
+        )
     return WorkerConfig(
         env_id=travelling(env_id),
         worker_id=0,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch, StepBatch
-from rollouts.checks import whole_number
+from rollouts.checks import flag, whole_number
 from rollouts.collecting.arena import Arena, Row, Rows
 from rollouts.collecting.batched_env import BatchedEnv, check_env
 from rollouts.collecting.deadline import Deadline
@@ -109,7 +109,7 @@ class Collector:
         self.policy = policy
         self.rollout_length = rollout_length
         self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
-        self._keeps_final_obs = keep_final_obs
+        self._keeps_final_obs = flag("keep_final_obs", keep_final_obs)
         self._bounds = finite_bounds(env.single_action_space)
         self._is_async = env.batch_size < env.num_envs
         # our own pool writes observations into the rollout; others' are copied

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rollouts.checks import whole_number
+from rollouts.checks import flag, whole_number
 from rollouts.collecting.batched_env import check_autoreset
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
@@ -28,6 +28,7 @@ from rollouts.device.stepping import DeviceStepping
 from rollouts.device.streams import SideStream
 from rollouts.device.tensor_pool import TensorPool
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.policies.checks import check_policy
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
@@ -126,8 +127,10 @@ class DeviceCollector:
         rows = _rows_of(env)
         groups: Any = getattr(env, "groups", None) or {_ALONE: None}
         self.policies: dict[str, Any] = by_group(policy, groups)
+        for one in self.policies.values():
+            check_policy(one)
         self._rows, self._engine = rows, check_engine(engine)
-        self._keep_final_obs = keep_final_obs
+        self._keep_final_obs = flag("keep_final_obs", keep_final_obs)
         self._wanted = {
             name: Wanted(outputs, returns, one.action_space) for name, one in rows.items()
         }

@@ -113,14 +113,14 @@ class TorchForward:
         self._module = module
         obs = torch.zeros((2, *rows.obs_shape), dtype=getattr(torch, rows.obs_dtype), device=device)
         first = [] if self.memory is None else initial_state(module)
-        inputs = [obs, *([tuple(torch.stack([one, one]) for one in first)] if first else [])]
+        state = [tuple(torch.stack([one, one]) for one in first)] if first else []
         before = [(one, one.clone()) for one in module.buffers()]
         reads = Reads(module, tensors_of(module))
         cuda = [device] if device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices=cuda):
             with reads.watching():
-                call_module(module, *inputs)
-            call_module(module, *inputs)
+                call_module(module, obs, *state)
+            call_module(module, obs, *state)
             # such as running statistics, which are of steps alone
             for one, was in before:
                 one.copy_(was)

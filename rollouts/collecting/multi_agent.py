@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
-from rollouts.checks import whole_number
+from rollouts.checks import flag, whole_number
 from rollouts.collecting.arena import Arena
 from rollouts.collecting.batched_env import check_env
 from rollouts.collecting.deadline import Deadline
@@ -81,7 +81,7 @@ class MultiAgentCollector:
             is shared by several groups, rollout_length is below 1, a policy has no such outputs,
             or the native engine is asked for and not possible.
         """
-        check_env(env)
+        check_env(env, has_agents=True)
         if env.batch_size != env.num_envs:
             raise SpecError("agents are collected synchronously: leave batch_size out")
         self.env = env
@@ -100,7 +100,8 @@ class MultiAgentCollector:
             )
             for name, group in env.groups.items()
         }
-        self._keeps_final_obs, self._returns = keep_final_obs, returns
+        self._keeps_final_obs = flag("keep_final_obs", keep_final_obs)
+        self._returns = returns
         self._ahead: Prefetch[MultiAgentRollout] = Prefetch()
         self._must_reset, self._is_resetting = True, False
         self._t, self._is_sent = 0, False  # the step in hand

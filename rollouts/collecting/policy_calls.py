@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.collecting.masks import NAME, ActionMasks
-from rollouts.policies.checks import check_output, check_value
+from rollouts.policies.checks import check_output, check_policy, check_value
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
@@ -60,6 +60,7 @@ def make_policy_calls(
     policy: Policy, *, num_envs: int, rollout_length: int, masks: ActionMasks | None = None
 ) -> PolicyCalls:
     """Picks by whether the policy has the methods of `rollouts.policy.RecurrentPolicy`."""
+    check_policy(policy)
     if hasattr(policy, "act_rows"):
         return _RecurrentCalls(cast("RecurrentPolicy", policy), num_envs, rollout_length, masks)
     return _PlainCalls(policy, masks)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ class Wanted:
           SpecError: A policy for this space has no such output, one is asked for twice, or
             `returns` is no estimator.
         """
+        if not isinstance(outputs, Iterable):
+            raise SpecError(f"outputs is {outputs!r}, expected names such as ('entropy',)")
         self.outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         self.returns = returns
         self._inputs = head_inputs(action_space)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rollouts.checks import one_of
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
 
 EMULATION = "cpu-emulation"
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -85,7 +85,12 @@ class ActionReader:
           SpecError: Another shape, dtype or device.
         """
         if not isinstance(actions, Tensor):
-            actions = torch.as_tensor(actions)
+            try:
+                actions = torch.as_tensor(actions)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise DTypeError(
+                    f"{self._name} is {actions!r}, expected a tensor or an array {self._rows}"
+                ) from error
             if self._is_box and actions.dtype == torch.float64:
                 actions = actions.float()
             actions = actions.to(self._device)

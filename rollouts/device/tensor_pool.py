@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from rollouts.checks import (
 from rollouts.device.arguments import read_device, read_mask
 from rollouts.device.clocks import Clocks
 from rollouts.device.stats import DeviceStats
-from rollouts.errors import ClosedError, EnvError, ProtocolError, SpecError
+from rollouts.errors import ClosedError, DTypeError, EnvError, ProtocolError, SpecError
 from rollouts.own_env.registrations import travelling
 from rollouts.pool.options import Options, read_options
 from rollouts.pool.pool_recipe import PoolRecipe, read_ids, resolve_pool
@@ -274,7 +275,13 @@ class TensorPool(ABC):
     def _rows_of(self, env_id: Sequence[int] | None) -> list[int]:
         if env_id is None:
             return [*range(self.num_envs)]
-        rows = [int(one) - self.env_id_offset for one in env_id]
+        try:
+            rows = [operator.index(one) - self.env_id_offset for one in env_id]
+        except TypeError:
+            raise DTypeError(
+                "env_id must be a one-dimensional integer array, such as info['env_id'], got "
+                f"{env_id!r}"
+            ) from None
         if len({*rows}) != len(rows) or not all(0 <= row < self.num_envs for row in rows):
             first, last = self.env_id_offset, self.env_id_offset + self.num_envs - 1
             raise SpecError(f"env_id {[*env_id]} must be ids from {first} to {last}, none twice")

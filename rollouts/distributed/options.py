@@ -31,9 +31,11 @@ from rollouts.support.field_checks import (
     check_seconds,
     check_type,
 )
+from rollouts.support.keywords import explains_fields
 from rollouts.support.moved_keywords import moved_to
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Resources and place of every worker: nodes in Ray's terms, and CPUs of a node.
@@ -86,6 +88,7 @@ class Placement:
             )
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPolicy:
     """What happens to workers that raise, die, hang or do not start.
@@ -113,6 +116,7 @@ class FaultPolicy:
             check_seconds("faults.hang_timeout_s", self.hang_timeout_s, 1e-3)
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
     """How many fragments may be on their way, how old they may be, and in which order they come.
@@ -149,6 +153,7 @@ class QueueLimits:
         check_one_of("queue.merge", self.merge, get_args(MergeOrder))
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
     """How each worker collects: its environments, its collector, what a fragment has.
@@ -226,6 +231,7 @@ class CollectOptions:
         _check_function("collect.make_collector", self.make_collector)
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inference:
     """A policy in an actor of its own, asked by all workers; see `InferenceServer`.

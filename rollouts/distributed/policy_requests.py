@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import SpecError
+from rollouts.support.keywords import explains_fields
 
 Array = NDArray[Any]
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRule:
     """When waiting requests become a batch. A request is never split.

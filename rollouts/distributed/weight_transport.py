@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from rollouts.checks import flag, whole_number
 from rollouts.distributed.device_options import TensorTransport, check_name
 from rollouts.errors import SpecError
+from rollouts.policies.checks import check_named
+from rollouts.support.keywords import explains_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +58,7 @@ pulls = Pulls()
 _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTransport:
     """How published weights are stored, and so what of them travels to the workers.
@@ -196,7 +199,9 @@ def check_policies(weights: object, policies: Collection[str] | None, what: str)
 
 
 def check_shapes(weights: Mapping[str, Array | Tensor], shapes: Shapes | None) -> None:
-    """Raises SpecError where arrays are missing, too many or of other shapes; None allows any."""
+    """Raises SpecError where arrays are missing, too many or of other shapes; None allows any.
+    DTypeError where there are none."""
+    check_named(weights)
     if shapes is None:
         return
     expected = "expected the arrays of the policy that make_policy makes"

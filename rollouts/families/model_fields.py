@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.errors import SpecError
+from rollouts.support.keywords import explains_fields
 
 Array = npt.NDArray[Any]
 # (field, whether for each environment, low or None, high or None) for `_native.CpuPool.change`
 Column = tuple[str, bool, Array | None, Array | None]
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Uniform:
     """Values of a model field that every episode draws anew, each element on its own.
@@ -30,7 +32,12 @@ class Uniform:
     low: npt.ArrayLike
     high: npt.ArrayLike
 
+    def __post_init__(self) -> None:
+        """Raises SpecError where a bound is no finite number, or low is above high."""
+        _check_bounds("Uniform", self.low, self.high)
 
+
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Scaled:
     """As Uniform, with bounds that are multiples of the file's values.
@@ -42,6 +49,10 @@ class Scaled:
 
     low: npt.ArrayLike
     high: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        """Raises SpecError as `Uniform`."""
+        _check_bounds("Scaled", self.low, self.high)
 
 
 class ModelReader(Protocol):
@@ -93,6 +104,29 @@ def read_field(pool: ModelReader, env: int, field: str, of_file: bool) -> Array:
         close = difflib.get_close_matches(field, pool.model_fields(env), n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
         raise SpecError(f"{error}; {hint}VectorEnv.model_fields lists what can be set") from None
+
+
+def _check_bounds(name: str, low: object, high: object) -> None:
+    for side, bound in (("low", low), ("high", high)):
+        try:
+            is_finite = bool(np.isfinite(np.asarray(bound)).all())
+        except (TypeError, ValueError):
+            is_finite = False
+        if not is_finite:
+            raise SpecError(f"{name}.{side} is {bound!r}, expected finite numbers")
+    try:
+        pairs = np.broadcast_arrays(np.asarray(low), np.asarray(high))
+    except ValueError:
+        shapes = np.asarray(low).shape, np.asarray(high).shape
+        raise SpecError(
+            f"{name} has low of shape {shapes[0]} and high of {shapes[1]}, expected numbers or "
+            "arrays of the field's shape"
+        ) from None
+    if (pairs[0] > pairs[1]).any():
+        raise SpecError(
+            f"{name}({low!r}, {high!r}) has low above high, expected low <= high: "
+            f"{name}({high!r}, {low!r})?"
+        )
 
 
 def _column(

@@ -62,10 +62,11 @@ def one_thread_after_fork() -> None:
 
 
 def check_threads(name: str, num_threads: int | None) -> int | None:
-    """Returns num_threads; raises SpecError where it is below 1."""
-    if num_threads is not None and not num_threads >= 1:
+    """Returns num_threads; raises SpecError where it is no number of at least 1."""
+    is_number = not isinstance(num_threads, bool) and hasattr(num_threads, "__index__")
+    if num_threads is not None and not (is_number and num_threads >= 1):
         raise SpecError(
-            f"{name} is {num_threads}, expected at least 1 thread, or None for 1 unless the "
+            f"{name} is {num_threads!r}, expected at least 1 thread, or None for 1 unless the "
             "policy's network is large"
         )
     return num_threads

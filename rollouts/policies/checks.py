@@ -3,19 +3,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.errors import SpecError
+from rollouts.checks import whole_number
+from rollouts.errors import DTypeError, SpecError
 
 if TYPE_CHECKING:
     from rollouts.policy import PolicyOutput
 
 Array = NDArray[Any]
+
+
+def check_policy(policy: Any) -> None:
+    """Raises SpecError where something is no policy, before it is asked for an action."""
+    act = getattr(policy, "act", None) or getattr(policy, "act_rows", None)
+    if callable(act) and not isinstance(policy, type):
+        return
+    if isinstance(policy, type):
+        what = f"the class {policy.__name__}"
+        hint = f"make one of it: {policy.__name__}(...)"
+    else:
+        what = f"a {type(policy).__name__}"
+        is_module = hasattr(policy, "parameters") and callable(policy)
+        hint = (
+            "give rollouts.TorchPolicy(module, env.single_action_space)"
+            if is_module
+            else "see rollouts.policy.Policy for the methods that it needs"
+        )
+    raise SpecError(f"policy is {what}, expected one with act() and value(): {hint}")
+
+
+def check_seed(seed: Any) -> None:
+    """Raises SpecError where a seed is no whole number of at least 0, nor several of them."""
+    for number in seed if isinstance(seed, list | tuple | np.ndarray) else [seed]:
+        if number is not None:
+            whole_number("seed", number, 0)
+
+
+def check_named(weights: Any) -> None:
+    """Raises DTypeError where weights are no mapping of names to arrays."""
+    if isinstance(weights, Mapping):
+        return
+    hint = "module.state_dict()" if hasattr(weights, "state_dict") else "policy.weights()"
+    raise DTypeError(
+        f"weights are a {type(weights).__name__}, expected a dict of names and arrays: {hint}"
+    )
+
+
+def check_names(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises SpecError where weights have other names or shapes, DTypeError where they are none."""
+    check_named(weights)
+    for kind, names in (
+        ("lack", [name for name in shapes if name not in weights]),
+        ("have the unknown", [name for name in weights if name not in shapes]),
+    ):
+        if names:
+            raise SpecError(
+                f"weights {kind} {names[0]!r}, expected those of the policy: {', '.join(shapes)}"
+            )
+    for name, shape in shapes.items():
+        value = weights[name]
+        found = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+        if found != tuple(shape):
+            raise SpecError(f"weights have {name!r} of shape {found}, expected {tuple(shape)}")
 
 
 def check_output(output: PolicyOutput, num_rows: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
 
 # what torch says of the one and of the other
 _SIZES = ("shapes cannot be multiplied", "channels, but got", "size mismatch")
@@ -21,6 +21,17 @@ def dtype_of(module: nn.Module) -> torch.dtype | None:
         if parameter.is_floating_point():
             return parameter.dtype
     return None
+
+
+def check_module(module: object) -> None:
+    """Raises DTypeError where something is no module of torch."""
+    if isinstance(module, nn.Module):
+        return
+    if isinstance(module, type):
+        what, hint = f"the class {module.__name__}", f"make one of it: {module.__name__}(...)"
+    else:
+        what, hint = f"a {type(module).__name__}", "a function goes into the forward of one"
+    raise DTypeError(f"module is {what}, expected a torch.nn.Module: {hint}")
 
 
 def as_input(module: nn.Module, obs: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.policies.checks import head_inputs
+from rollouts.policies.checks import check_seed, head_inputs
 from rollouts.policies.native_heads import Head as Head
 from rollouts.policies.native_heads import HeadName as HeadName
 from rollouts.policies.native_heads import bounds_of, head_of, is_discrete, nvec_of
@@ -112,8 +112,10 @@ class NativePolicy:
             a weight is NaN or infinite.
         """
         from rollouts.policies.foreign import as_actor_critic
+        from rollouts.policies.inputs import check_module
         from rollouts.policies.reading import Reading
 
+        check_module(module)
         given, module = module, as_actor_critic(module)
         if head is None:
             head = head_of(action_space)
@@ -126,6 +128,7 @@ class NativePolicy:
 
     def seed(self, seed: int | Sequence[int]) -> None:
         """Starts the noise anew from `seed`."""
+        check_seed(seed)
         state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         self.seed_with(int(state[0]))
 

@@ -10,13 +10,16 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.checks import share
 from rollouts.errors import SpecError
+from rollouts.support.keywords import explains_fields
 
 HeadName = Literal[
     "categorical", "multi_categorical", "gaussian", "tanh_gaussian", "epsilon_greedy"
 ]
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Head:
     """What is done with a network's outputs.
@@ -42,10 +45,8 @@ class Head:
         if self.kind not in get_args(HeadName):
             known = ", ".join(get_args(HeadName))
             raise SpecError(f"head.kind is {self.kind!r}, expected one of {known}")
-        if not 0 <= self.epsilon <= 1:
-            raise SpecError(f"head.epsilon is {self.epsilon}, expected a share from 0 to 1")
-        if not 0.01 <= self.damping <= 1:
-            raise SpecError(f"head.damping is {self.damping}, expected a share from 0.01 to 1")
+        share("head.epsilon", self.epsilon)
+        share("head.damping", self.damping, 0.01)
         if self.damping < 1 and self.kind != "gaussian":
             raise SpecError(f"head.damping is for a gaussian head, this one is {self.kind}")
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import SpecError
+from rollouts.policies.checks import check_names
 from rollouts.support.extras import needs
 
 with needs("torch", "rollouts.policies.sources"):
@@ -160,7 +161,12 @@ class Sources:
         return {name: tuple(tensor.shape) for name, tensor in self.module.state_dict().items()}
 
     def load(self, weights: Mapping[str, Array | Tensor]) -> None:
-        """Copies arrays, or tensors on any device, of these names into the module."""
+        """Copies arrays, or tensors on any device, of these names into the module.
+
+        Raises:
+          SpecError: They have other names or shapes. DTypeError: They are no mapping.
+        """
+        check_names(weights, self.shapes())
         state = {
             name: value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
             for name, value in weights.items()

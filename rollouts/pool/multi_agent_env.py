@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.batch import STEP_ARRAYS
-from rollouts.checks import add_errors
-from rollouts.errors import SpecError
+from rollouts.checks import add_errors, check_collects
+from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
 from rollouts.pool.native_vector_env import NativeVectorEnv
@@ -134,6 +134,10 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
     ) -> None:
         """Starts stepping environments and returns at once; see `step`."""
         if out is not None:
+            if not isinstance(out, Mapping):
+                raise DTypeError(
+                    f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}"
+                )
             out = {name: self._in_groups(name, array) for name, array in out.items()}
         self._pool.send(self._in_order(actions), self._targets(env_id), out)
         self.num_calls += 1
@@ -197,9 +201,10 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         Raises:
           As `VectorEnv.collect`.
         """
-        self._check_collects()
         of_groups = self._of_groups("arrays", arrays)
-        acting = zip(self._of_groups("policies", policies), of_groups, strict=True)
+        acting = [*zip(self._of_groups("policies", policies), of_groups, strict=True)]
+        for policy, one in acting:
+            check_collects(policy, one, self.why_not_collects)
         final_obs = self._pool.collect(
             [policy.refresh(each["obs"][0]) for policy, each in acting],
             of_groups,

@@ -18,6 +18,8 @@ from rollouts.rendering.pixels import asks_for_pixels
 from rollouts.specs import OptionValue
 
 _RANGE = "_range"
+# of a range, as the native core has them
+_HALVES = ("_min", "_max")
 
 
 # one value for all environments, or a list with one for each
@@ -103,6 +105,7 @@ def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[st
         if name.endswith(_RANGE):
             stem = name.removesuffix(_RANGE)
             low, high = _low_and_high(name, value, num_envs)
+            check_order(name, value, low, high)
             for half, part in ((f"{stem}_min", low), (f"{stem}_max", high)):
                 if half in options:
                     raise SpecError(f"options {name!r} and {half!r} say the same: leave out one")
@@ -112,6 +115,26 @@ def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[st
         else:
             result[name] = value
     return result
+
+
+def check_halves(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raises SpecError where the lower half of a range is above the upper, given or by default."""
+    stems = {name[: -len(half)] for name in given for half in _HALVES if name.endswith(half)}
+    for stem in sorted(stems):
+        names = [stem + half for half in _HALVES]
+        if all(name in given or name in defaults for name in names):
+            low, high = (given.get(name, defaults.get(name)) for name in names)
+            check_order(" and ".join(names), (low, high), low, high)
+
+
+def check_order(name: str, value: object, low: Any, high: Any) -> None:
+    """Raises SpecError where `low` is above `high` in an environment; other errors are not its."""
+    try:
+        is_wrong = bool(np.any(np.asarray(low, np.float64) > np.asarray(high, np.float64)))
+    except (TypeError, ValueError):
+        return
+    if is_wrong:
+        raise SpecError(f"option {name} is {value!r}, whose low is above its high: turn it round")
 
 
 def _low_and_high(name: str, value: Any, num_envs: int | None) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from rollouts.errors import SpecError
 from rollouts.families import atari, vizdoom
 from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, installed_ids
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
-from rollouts.pool.options import first_options
+from rollouts.pool.options import check_halves, first_options
 from rollouts.pool.unknown_option import did_you_mean, unknown_option
 from rollouts.pool.wrappers import read_wrappers, split_wrappers
 from rollouts.rendering.pixels import asks_for_pixels, native_options
@@ -176,6 +176,7 @@ def resolve(
     for name in options:
         if name not in known:
             raise unknown_option(env_id, entry["header"], name, known)
+    check_halves(options, entry["options"])
     family = family_of(entry["header"])
     internal: dict[str, str | int | bool] = {**family.load(env_id, entry["header"])}
     if parts and family.parts_option is not None:

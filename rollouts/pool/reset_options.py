@@ -15,7 +15,7 @@ from rollouts import _native
 from rollouts.checks import options_dict
 from rollouts.errors import DTypeError, SpecError
 from rollouts.families.model_fields import Column, Scaled, model_columns
-from rollouts.pool.options import Columns, read_options
+from rollouts.pool.options import Columns, check_halves, read_options
 from rollouts.pool.pool_recipe import PoolRecipe
 from rollouts.pool.unknown_option import did_you_mean
 
@@ -76,6 +76,7 @@ def read_reset_options(
             f"{' and '.join(recipe.specs)}: {', '.join(expected[2:]) or 'none'}."
             + did_you_mean(close)
         )
+    check_halves(read.native, {})
     model: list[Column] = []
     if read.model is not None:
         _check_files(read.native, read.model)

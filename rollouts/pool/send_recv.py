@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rollouts import _native
 from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
-from rollouts.checks import add_errors, as_bytes, seconds, whole_number
+from rollouts.checks import add_errors, as_bytes, check_collects, seconds, whole_number
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.action_masks import TellsMasks
 from rollouts.pool.observation_parts import ObservationParts
@@ -75,7 +75,7 @@ class SendRecv(TellsMasks):
     def collect(
         self,
         policy: NativePolicy | FrozenPolicy,
-        arrays: dict[str, Array],
+        arrays: dict[str, Array] | None = None,
         *,
         keep_final_obs: bool = False,
         poll: Callable[[], None] | None = None,
@@ -124,15 +124,12 @@ class SendRecv(TellsMasks):
           ProtocolError: Environments are in flight or were never reset.
           EnvError: An environment failed, unless on_env_error="reset".
         """
-        self._check_collects()
+        check_collects(policy, arrays, self.why_not_collects)
+        assert arrays is not None
         policies, rule = [policy.refresh(arrays["obs"][0])], returns.rule if returns else None
         final_obs = self._pool.collect(policies, [arrays], keep_final_obs, poll, rule, normalize)
         self.num_calls += 1
         return None if final_obs is None else final_obs[0]
-
-    def _check_collects(self) -> None:
-        if why_not := self.why_not_collects:
-            raise SpecError(f"this pool does not collect by itself: {why_not}")
 
     def send(
         self,

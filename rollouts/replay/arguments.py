@@ -164,3 +164,16 @@ def _as_float(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise DTypeError(f"{name} is {value!r}, expected a number: {error}") from None
+
+
+def file_path(path: Any) -> str:
+    """Returns a path as text, "" for none.
+
+    Raises:
+      DTypeError: It is no path.
+    """
+    try:
+        text: str = os.fspath(path)
+        return text
+    except TypeError:
+        raise DTypeError(f"path is {path!r}, expected that of a file, or ''") from None

@@ -29,6 +29,7 @@ from rollouts.replay.arguments import (
     as_timeout,
     as_whole,
     check_updates,
+    file_path,
 )
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
@@ -116,7 +117,7 @@ class ReplayBuffer(SampledReplay):
             single_action_space,
             stack_num=stack_num,
             policy_state=policy_state,
-            extras=dict(extras),
+            extras=extras,
         )
         history = history_rows(self.tables, max_batch_length)
         self.store = make_store(
@@ -126,7 +127,7 @@ class ReplayBuffer(SampledReplay):
             history_rows=history,
             max_bytes=max_bytes,
             num_threads=num_threads,
-            path=os.fspath(path),
+            path=file_path(path),
         )
         self._writer = Writer(
             self.store,

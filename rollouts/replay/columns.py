@@ -57,6 +57,10 @@ class Columns:
             "truncated": (np.dtype(np.bool_), ()),
             "policy_version": (np.dtype(np.int64), ()),
         }
+        if not isinstance(extras, Mapping):
+            raise SpecError(f"extras is {extras!r}, expected a dict of names and examples")
+        if not isinstance(policy_state, list | tuple):
+            raise SpecError(f"policy_state is {policy_state!r}, expected a tuple of examples")
         self.extras = tuple(extras)
         self.num_states = len(policy_state)
         for name, example in extras.items():

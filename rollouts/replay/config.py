@@ -17,6 +17,7 @@ import numpy as np
 from rollouts import _native
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
+from rollouts.support.keywords import explains_fields
 
 Selector = Literal["uniform", "prioritized", "fifo", "lifo", "max_heap", "min_heap"]
 EndOfEpisode = Literal["write", "truncate", "pad"]
@@ -25,6 +26,7 @@ EndOfEpisode = Literal["write", "truncate", "pad"]
 _MOST = 2**31 - 2  # steps or items: what the core counts with 32 bits
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class MinSize:
     """Samples wait until the table has `size` items; inserts never wait."""
@@ -36,6 +38,7 @@ class MinSize:
         _at_least("size", self.size, 1)
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class SampleToInsertRatio:
     """Keeps samples / inserts near `samples_per_insert` by making the faster side wait.
@@ -73,6 +76,7 @@ class SampleToInsertRatio:
         return centre - self.error_buffer, centre + self.error_buffer
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Queue:
     """Each item is sampled once, the oldest first; inserts wait while `size` items are there."""
@@ -84,6 +88,7 @@ class Queue:
         _at_least("size", self.size, 1)
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Stack:
     """Each item is sampled once, the newest first; inserts wait while `size` items are there."""
@@ -98,6 +103,7 @@ class Stack:
 Limiter = MinSize | SampleToInsertRatio | Queue | Stack
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class NStep:
     """Transitions over n steps, fewer where the episode ends: one per environment step.
@@ -120,6 +126,7 @@ def Transitions(discount: float = 0.99) -> NStep:
     return NStep(1, discount)
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """Runs of `length` steps that begin every `period` steps of an episode.
@@ -156,6 +163,7 @@ class Sequences:
         return self.length if self.period is None else self.period
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Episodes:
     """Whole episodes; one longer than `max_length` steps becomes consecutive pieces."""
@@ -170,6 +178,7 @@ class Episodes:
 ItemKind = NStep | Sequences | Episodes
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class TableConfig:
     """One table of a buffer. Tables share the steps: a second one costs no second copy.

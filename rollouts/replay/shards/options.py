@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.support.field_checks import Strategy, check_cpus, check_nodes
+from rollouts.support.keywords import explains_fields
 from rollouts.support.moved_keywords import moved_to
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
     """Size, threads, place and restarts of each shard of a ReplayService.
