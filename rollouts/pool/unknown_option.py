@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from rollouts.errors import SpecError
+from rollouts.pool.wrappers import NAMES as WRAPPERS
 from rollouts.support.option_help import option_help
 
 # what other libraries call an argument of make_vec
@@ -26,7 +27,7 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     options = sorted(known)
     text = f"{env_id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
     arguments = arguments_of_make_vec()
-    close = difflib.get_close_matches(name, [*options, *arguments], n=1)
+    close = difflib.get_close_matches(name, [*options, *arguments, *WRAPPERS], n=1)
     if name in _OTHER_NAMES:
         close = [_OTHER_NAMES[name]]
     if name in arguments:
@@ -34,7 +35,8 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     meaning = option_help(header).get(close[0]) if close else None
     hint = did_you_mean(close, meaning)
     return SpecError(
-        f"{text}{hint} make_vec itself takes {', '.join(arguments)}; "
+        f"{text}{hint} make_vec itself takes {', '.join(arguments)}, and the wrappers "
+        f"{', '.join(WRAPPERS)}; "
         f"`rollouts envs {env_id}` says what each option means."
     )
 

@@ -50,6 +50,14 @@ def test_help_is_the_comment_at_the_field() -> None:
         ("CartPole-v1", {"num_thread": 2}, r"Did you mean num_threads\?"),
         ("simple_v3", {"max_cycles": 25}, r"Did you mean max_episode_steps\?"),
         ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes env_id, num_envs, batch_size"),
+        ("CartPole-v1", {"normalise_observation": True}, r"Did you mean normalize_observation\?"),
+        ("CheetahRun-v1", {"frame_stak": 3}, r"Did you mean frame_stack\?"),
+        ("CartPole-v1", {"num_thread": 2}, "device, and the wrappers clip_reward, .*, time_aware;"),
+        (
+            "MiniGrid-Empty-8x8-v0",
+            {"frame_stack": 3, "flatten_observation": False},
+            "with frame_stack an observation is one array, and flatten_observation=False asks",
+        ),
         ("CartPole-v1", {"gravty": 2.0}, r"Did you mean gravity \(m/s\^2; downwards\)\?"),
         ("CartPole-v1", {"gravty": 2.0}, "`rollouts envs CartPole-v1` says what each"),
         (
