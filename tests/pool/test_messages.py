@@ -78,6 +78,24 @@ def test_a_wrong_name_is_answered_with_the_right_one(
         rollouts.make_vec(env_id, 2, **options)
 
 
+@pytest.mark.parametrize("device", [None, "cpu-emulation"])
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("CartPole-v1", {"low": -0.1, "high": 0.1}),
+        ("Pendulum-v1", {"x_init": 1.0}),
+        ("Acrobot-v1", {"low": -0.2}),
+        ("MountainCar-v0", {"high": -0.4}),
+    ],
+)
+def test_gymnasium_s_options_of_starts_are_answered_with_what_takes_them(
+    env_id: str, options: dict[str, float], device: str | None
+) -> None:
+    said = rf"unknown reset options .*gymnasium.make\('{env_id}"
+    with rollouts.make_vec(env_id, 2, device=device) as env, pytest.raises(SpecError, match=said):
+        env.reset(options=options)
+
+
 def test_options_of_a_reset_are_explained_too() -> None:
     with rollouts.make_vec("CartPole-v1", 2) as env:
         with pytest.raises(SpecError, match=r"Did you mean gravity\?"):
