@@ -54,6 +54,9 @@ def step_types(batch: StepBatch) -> Any:
     return begun + begun * ended
 
 
+_NO_LIMIT = 1e10  # mjMAXVAL; dm_control/suite mujoco.action_spec
+
+
 def spec_of_space(space: spaces.Space[Any], name: str) -> Any:
     """The spec of dm_env that describes one environment's observation or action."""
     if isinstance(space, spaces.Discrete):
@@ -62,6 +65,9 @@ def spec_of_space(space: spaces.Space[Any], name: str) -> Any:
         return dm_env.specs.BoundedArray(space.shape, np.int64, 0, space.nvec - 1, name)
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
+        if name == "action":
+            # what has no limit has dm_control's: finite, for agents that draw between them
+            low, high = np.clip(low, -_NO_LIMIT, _NO_LIMIT), np.clip(high, -_NO_LIMIT, _NO_LIMIT)
         if low.size and np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
             low, high = low.flat[0], high.flat[0]
         return dm_env.specs.BoundedArray(space.shape, space.dtype, low, high, name)
@@ -212,7 +218,7 @@ class Environment(dm_env.Environment):
 
     def _single(self, step: Any) -> Any:
         if isinstance(step.observation, dict):
-            observation: Any = {name: value[0] for name, value in step.observation.items()}
+            observation: Any = {name: one[0, ...] for name, one in step.observation.items()}
         else:
             observation = step.observation[0]
         if isinstance(self._batch.env.single_observation_space, spaces.Discrete):

@@ -145,7 +145,8 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
 
 def _row(obs: Any) -> Any:
-    return {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
+    # a part that is one number stays an array, as its space has it
+    return {name: one[0, ...] for name, one in obs.items()} if isinstance(obs, dict) else obs[0]
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rollouts.device.launch_args import ActionSource, Command, Launch
 from rollouts.device.tensor_pool import Five
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.pool.options import Columns, read_options
+from rollouts.pool.unknown_option import start_hint
 from rollouts.specs import OptionValue
 
 
@@ -45,7 +46,8 @@ class DeviceStepping(DevicePool):
         if unknown:
             raise SpecError(
                 f"unknown reset options {unknown}; expected 'reset_mask' or options of "
-                f"{self.env_spec.id}: {', '.join(sorted(self._option_names)) or 'none'}"
+                f"{self.env_spec.id}: {', '.join(sorted(self._option_names)) or 'none'}."
+                + start_hint(unknown, self.env_spec.id)
             )
         before = self._envs.options
         if begins is not None:

@@ -98,6 +98,8 @@ class NativeVectorEnv(SendRecv):
         recipe = bare.wrapped(self._wrappers)
         self.env_spec = recipe.specs[ids[0]]
         self._recipe = recipe
+        if not is_flat:
+            self._wrappers.check_parts(bare.specs)
         self._parts = None if is_flat else ObservationParts.of_pool(recipe.specs)
         self._set_spaces()
 

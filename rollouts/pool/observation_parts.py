@@ -112,4 +112,4 @@ class ObservationParts:
 
     def split_row(self, obs: Array) -> dict[str, Any]:
         """(D,) as {name: (*shape,)}."""
-        return {name: value[0] for name, value in self.split(obs[None]).items()}
+        return {name: part[0, ...] for name, part in self.split(obs[None]).items()}

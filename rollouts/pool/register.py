@@ -8,7 +8,9 @@ import operator
 import os
 import re
 
-from rollouts.errors import SpecError
+import numpy as np
+
+from rollouts.errors import DTypeError, SpecError
 from rollouts.own_env.header_files import HeaderFiles, read_header
 from rollouts.own_env.registrations import OwnEnv, add, travelling
 from rollouts.pool import registry
@@ -50,6 +52,7 @@ def register_env(
       The id; where it is pickled, it registers the environment in the process that reads it.
 
     Raises:
+      DTypeError: A header that is no path, a threshold that is no number.
       SpecError: An argument is wrong, the header does not compile (the message has its file and
         line), or the id exists and means something else; the same once more does nothing.
       EngineError: No compiler, or no folder for what it makes.
@@ -66,10 +69,10 @@ def register_env(
         raise SpecError(f"type must name a struct in C++, as 'MyEnv', got {type!r}")
     own = OwnEnv(
         env_id=str(env_id),
-        files=header if isinstance(header, HeaderFiles) else read_header(header),
+        files=header if isinstance(header, HeaderFiles) else read_header(_path(header)),
         type=type,
         max_episode_steps=_limit(max_episode_steps),
-        reward_threshold=math.nan if reward_threshold is None else float(reward_threshold),
+        reward_threshold=_threshold(reward_threshold),
     )
     if add(own, first_reserved):
         registry.forget_entries()
@@ -77,11 +80,37 @@ def register_env(
     return travelling(env_id)
 
 
+def _path(header: object) -> str | os.PathLike[str]:
+    if not isinstance(header, (str, os.PathLike)) or isinstance(os.fspath(header), bytes):
+        raise DTypeError(
+            f"header must be a path, as 'my_env.h' or a pathlib.Path, got {header!r}; "
+            "`rollouts new-env my_env.h` writes one to begin with"
+        )
+    text = os.fspath(header)
+    if "\n" in text or "\0" in text:
+        begin = text.strip().splitlines()[0][:40] if text.strip() else ""
+        raise SpecError(
+            f"header is text that begins with {begin!r}, expected the path of a file: write the "
+            "text into one, as pathlib.Path('my_env.h').write_text(text)"
+        )
+    if not text:
+        raise SpecError("header is '', expected the path of a file, as 'my_env.h'")
+    return header
+
+
+def _threshold(threshold: object) -> float:
+    if threshold is None:
+        return math.nan
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float, np.number)):
+        raise DTypeError(f"reward_threshold must be a number or None, got {threshold!r}")
+    return float(threshold)
+
+
 def _limit(limit: int | None) -> int:
     try:
         steps = 0 if limit is None else operator.index(limit)
     except TypeError:
         steps = -1
-    if not 0 <= steps < 2**31 or limit == 0:
+    if not 0 <= steps < 2**31 or limit == 0 or isinstance(limit, bool):
         raise SpecError(f"max_episode_steps must be a positive int or None, got {limit!r}")
     return steps

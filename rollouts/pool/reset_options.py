@@ -17,7 +17,7 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.families.model_fields import Column, Scaled, model_columns
 from rollouts.pool.options import Columns, check_halves, read_options
 from rollouts.pool.pool_recipe import PoolRecipe
-from rollouts.pool.unknown_option import did_you_mean
+from rollouts.pool.unknown_option import did_you_mean, start_hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def read_reset_options(
         raise SpecError(
             f"unknown reset options {unknown}; expected 'reset_mask', 'model' or options of "
             f"{' and '.join(recipe.specs)}: {', '.join(expected[2:]) or 'none'}."
-            + did_you_mean(close)
+            + (start_hint(unknown, next(iter(recipe.specs))) or did_you_mean(close))
         )
     check_halves(read.native, {})
     model: list[Column] = []

@@ -8,10 +8,13 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from rollouts.errors import SpecError
+from rollouts.pool.wrappers import NAMES as WRAPPERS
 from rollouts.support.option_help import option_help
 
 # what other libraries call an argument of make_vec
 _OTHER_NAMES = {"max_cycles": "max_episode_steps", "episode_length": "max_episode_steps"}
+# Gymnasium's reset options of classic control
+_STARTS = frozenset(("low", "high", "x_init", "y_init"))
 
 
 def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) -> SpecError:
@@ -26,7 +29,7 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     options = sorted(known)
     text = f"{env_id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
     arguments = arguments_of_make_vec()
-    close = difflib.get_close_matches(name, [*options, *arguments], n=1)
+    close = difflib.get_close_matches(name, [*options, *arguments, *WRAPPERS], n=1)
     if name in _OTHER_NAMES:
         close = [_OTHER_NAMES[name]]
     if name in arguments:
@@ -34,7 +37,8 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     meaning = option_help(header).get(close[0]) if close else None
     hint = did_you_mean(close, meaning)
     return SpecError(
-        f"{text}{hint} make_vec itself takes {', '.join(arguments)}; "
+        f"{text}{hint} make_vec itself takes {', '.join(arguments)}, and the wrappers "
+        f"{', '.join(WRAPPERS)}; "
         f"`rollouts envs {env_id}` says what each option means."
     )
 
@@ -43,6 +47,17 @@ def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
     """The question that ends an error, with a space before it; "" where nothing is close."""
     said = f" ({meaning})" if meaning else ""
     return f" Did you mean {' or '.join(close)}{said}?" if close else ""
+
+
+def start_hint(unknown: Iterable[str], env_id: str) -> str:
+    """What to do where reset options are Gymnasium's for starts, with a space before; else ""."""
+    if not _STARTS.intersection(unknown):
+        return ""
+    return (
+        " Gymnasium's low, high, x_init and y_init are not options here: where episodes start is "
+        f"the environment's own. rollouts.from_env_fns([lambda: gymnasium.make({env_id!r})] * N) "
+        "steps Gymnasium's environments, which take them."
+    )
 
 
 def arguments_of_make_vec() -> list[str]:

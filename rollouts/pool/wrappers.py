@@ -109,6 +109,17 @@ class Wrappers:
             observation_parts=() if changed else spec.observation_parts,
         )
 
+    def check_parts(self, specs: Mapping[str, EnvSpec]) -> None:
+        """Raises SpecError where observations of named parts would be joined to one array."""
+        joining = [name for name in ("time_aware", "frame_stack") if getattr(self, name)]
+        for env_id, spec in specs.items():
+            if joining and spec.observation_parts:
+                raise SpecError(
+                    f"with {' and '.join(joining)} an observation is one array, and "
+                    f"flatten_observation=False asks for the parts of {env_id}: leave one of them "
+                    "out, or stack the parts by Gymnasium's FrameStackObservation"
+                )
+
     def native(self, specs: Sequence[EnvSpec]) -> dict[str, Any]:
         """These wrappers as the native pool takes them.
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of environments under way, and attributes that they do not have."""
+"""Copies of environments under way, parts that are one number, attributes that are missing."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 
 import gymnasium
 import numpy as np
@@ -61,3 +62,15 @@ def test_an_attribute_that_hosted_environments_lack_is_an_attribute_error(
                 ask("nothing")
             with pytest.raises(rollouts.EnvError):
                 ask("nothing")
+
+
+@pytest.mark.parametrize("env_id", ["MiniGrid-Empty-8x8-v0", "BabyAI-GoToRedBall-v0"])
+def test_a_part_that_is_one_number_is_an_array_as_its_space_has_it(env_id: str) -> None:
+    env = gymnasium.make(f"rollouts:rollouts/{env_id}", flatten_observation=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        obs, _ = env.reset(seed=1)
+        for _ in range(3):
+            assert isinstance(obs["direction"], np.ndarray)
+            obs, *_ = env.step(env.action_space.sample())
+    env.close()

@@ -39,7 +39,7 @@ OBJECTS = {
         ),
         ("sums", "selectors", "chunks", "streams", "gather"),
     ),
-    "plugin": (("plugin/plugin_batch", "engines/shared_library"), ("plugin",)),
+    "plugin": (("plugin/plugin_batch", "plugin/spec_rules", "engines/shared_library"), ("plugin",)),
     "support": (
         (
             *("support/checksum", "support/huge_pages", "support/moments", "support/options"),

@@ -16,7 +16,7 @@ import torch
 from own_envs import HEADERS, register_herd, register_vault
 
 import rollouts
-from rollouts.errors import EnvError, SpecError
+from rollouts.errors import DTypeError, EnvError, SpecError
 from rollouts.own_env.registrations import OwnEnvId, env_source
 
 TEMPLATE = Path(rollouts.__file__).parent / "own_env" / "templates" / "one_agent.h"
@@ -188,11 +188,17 @@ def test_the_same_once_more_does_nothing_and_another_text_is_refused(header: Pat
         ({"max_episode_steps": 0}, "max_episode_steps must be a positive int or None, got 0"),
         ({"max_episode_steps": 2.5}, "max_episode_steps must be"),
         ({"header": "nowhere.h"}, "the header .*nowhere.h cannot be read"),
+        ({"header": TEMPLATE.read_text()}, "header is text that begins with '// MyEnv: walk along"),
+        ({"header": ""}, "header is '', expected the path of a file"),
+        ({"header": None}, "header must be a path, as 'my_env.h' or a pathlib.Path, got None"),
+        ({"header": b"my_env.h"}, "header must be a path, .*, got b'my_env.h'"),
+        ({"max_episode_steps": True}, "max_episode_steps must be a positive int or None, got True"),
+        ({"reward_threshold": "much"}, "reward_threshold must be a number or None, got 'much'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict, message: str, header: Path) -> None:
     given = {"env_id": "Wrong-v0", "header": header, "type": "MyEnv"} | arguments
-    with pytest.raises(SpecError, match=message):
+    with pytest.raises((SpecError, DTypeError), match=message):
         rollouts.register_env(given.pop("env_id"), **given)
 
 

@@ -50,6 +50,14 @@ def test_help_is_the_comment_at_the_field() -> None:
         ("CartPole-v1", {"num_thread": 2}, r"Did you mean num_threads\?"),
         ("simple_v3", {"max_cycles": 25}, r"Did you mean max_episode_steps\?"),
         ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes env_id, num_envs, batch_size"),
+        ("CartPole-v1", {"normalise_observation": True}, r"Did you mean normalize_observation\?"),
+        ("CheetahRun-v1", {"frame_stak": 3}, r"Did you mean frame_stack\?"),
+        ("CartPole-v1", {"num_thread": 2}, "device, and the wrappers clip_reward, .*, time_aware;"),
+        (
+            "MiniGrid-Empty-8x8-v0",
+            {"frame_stack": 3, "flatten_observation": False},
+            "with frame_stack an observation is one array, and flatten_observation=False asks",
+        ),
         ("CartPole-v1", {"gravty": 2.0}, r"Did you mean gravity \(m/s\^2; downwards\)\?"),
         ("CartPole-v1", {"gravty": 2.0}, "`rollouts envs CartPole-v1` says what each"),
         (
@@ -68,6 +76,24 @@ def test_a_wrong_name_is_answered_with_the_right_one(
 ) -> None:
     with pytest.raises(SpecError, match=said):
         rollouts.make_vec(env_id, 2, **options)
+
+
+@pytest.mark.parametrize("device", [None, "cpu-emulation"])
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("CartPole-v1", {"low": -0.1, "high": 0.1}),
+        ("Pendulum-v1", {"x_init": 1.0}),
+        ("Acrobot-v1", {"low": -0.2}),
+        ("MountainCar-v0", {"high": -0.4}),
+    ],
+)
+def test_gymnasium_s_options_of_starts_are_answered_with_what_takes_them(
+    env_id: str, options: dict[str, float], device: str | None
+) -> None:
+    said = rf"unknown reset options .*gymnasium.make\('{env_id}"
+    with rollouts.make_vec(env_id, 2, device=device) as env, pytest.raises(SpecError, match=said):
+        env.reset(options=options)
 
 
 def test_options_of_a_reset_are_explained_too() -> None:

@@ -38,12 +38,28 @@ class Rows final : public RowSource {
   const Gives gives_;
 };
 
+EnvSpec SpecOf(DType dtype) {
+  EnvSpec spec;
+  spec.observation.dtype = dtype;
+  spec.observation.ndim = 1;
+  spec.observation.shape[0] = 2;
+  spec.action.n = 3;
+  spec.step_cost_ns = 11;
+  return spec;
+}
+
 int made = 0;
 PluginResult run_result = kPluginOk;
 
 // A plug-in in plain functions, whose environment 3 fails.
 PluginTable FakeTable() {
   PluginTable table{};
+  table.obs_element = static_cast<std::int32_t>(DType::kFloat32);
+  table.action_element = static_cast<std::int32_t>(DType::kInt32);
+  table.make_spec = [](PluginColumns, EnvSpec* spec, ErrorSink) {
+    *spec = SpecOf(DType::kFloat32);
+    return kPluginOk;
+  };
   table.make = [](PluginColumns options, std::int32_t, std::int32_t, void** batch, ErrorSink error) {
     if (options.count > 0) {
       error.put(error.to, options.first[0].name);
@@ -54,7 +70,7 @@ PluginTable FakeTable() {
     return kPluginOk;
   };
   table.destroy = [](void*) { --made; };
-  table.spec = [](const void*, EnvSpec* spec) { spec->step_cost_ns = 11; };
+  table.spec = [](const void*, EnvSpec* spec) { *spec = SpecOf(DType::kFloat32); };
   table.run = [](void*, const std::int32_t*, std::int64_t num_envs, const PluginWork*,
                  PluginRowSource rows, ErrorSink error) {
     if (run_result != kPluginOk) {
@@ -107,6 +123,15 @@ TEST(PluginBatch, TurnsResultsIntoExceptions) {
   const PluginTable table = FakeTable();
   const OptionColumns options = {{"wrong", {OptionValue(true)}}};
   CHECK_EQ(units::MessageOf<SpecError>([&] { MakePluginBatch(table, options, 0, 1); }), "wrong");
+}
+
+TEST(PluginBatch, RefusesASpecThatItsElementsDoNotFit) {
+  PluginTable table = FakeTable();
+  table.spec = [](const void*, EnvSpec* spec) { *spec = SpecOf(DType::kInt16); };
+  const std::string said = units::MessageOf<SpecError>([&] { MakePluginBatch(table, {}, 0, 1); });
+  CHECK_EQ(said,
+           "the observation has .dtype kInt16, which needs `using Obs = std::int16_t`, got float");
+  CHECK_EQ(made, 0);
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ def test_an_unknown_option_is_answered_with_all_that_there_are() -> None:
 def test_an_argument_of_make_vec_is_no_option_and_close_to_none() -> None:
     text = str(unknown_option("CartPole-v1", HEADER, "device", {"devices"}))
     assert "takes: devices. make_vec itself takes " in text
-    assert ", device;" in text
+    assert ", device, and the wrappers " in text
     assert "Did you mean" not in text
 
 
