@@ -23,6 +23,7 @@ from rollouts.batch import PER_EPISODE, RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
+from rollouts.support.no_room import start_thread
 
 with needs("torch", "moving batches to a device"):
     import torch
@@ -130,7 +131,7 @@ class DeviceQueue:
         self._closed = False
         self._num_delivered = self._num_discarded = 0
         self._thread = threading.Thread(target=self._run, name="rollouts-device", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
         at_exit.call_at_exit(self._close)
 
     def get(self, timeout_s: float | None = None) -> DeviceBatch:

@@ -18,6 +18,7 @@ from rollouts.distributed.state_clients import StateClients
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.distributed.worker_failure import WorkerFailure, guarded
 from rollouts.errors import SpecError
+from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
@@ -55,7 +56,7 @@ class PolicyServer:
         self._end: str | None = None
         self._counts = dict.fromkeys(("requests", "batches", "forward_passes", "rows"), 0)
         self._thread = threading.Thread(target=self._run, name="rollouts-inference", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def submit(self, request: Request, min_version: int = 0) -> Future[Reply]:
         """Asks for an answer with weights of `min_version` or newer. Never blocks; any thread."""

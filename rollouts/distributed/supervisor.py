@@ -21,6 +21,7 @@ from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.support import at_exit
+from rollouts.support.no_room import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Supervisor:
         with self._lock:
             self._fleet.scale_to(num_workers)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
         at_exit.call_at_exit(self._close)
 
     def wake(self) -> None:

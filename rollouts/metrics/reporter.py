@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from rollouts.errors import ClosedError, SpecError
 from rollouts.metrics.sample import Sample, Sampler
 from rollouts.support import at_exit
+from rollouts.support.no_room import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class MetricsReporter:
             self._thread = threading.Thread(
                 target=self._run, args=(interval_s,), name="rollouts-metrics", daemon=True
             )
-            self._thread.start()
+            start_thread(self._thread)
         at_exit.call_at_exit(self._close)
 
     def report(self) -> Sample | None:

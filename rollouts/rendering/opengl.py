@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rollouts.errors import EngineError
+from rollouts.support.no_room import start_thread
 
 Result = TypeVar("Result")
 
@@ -132,7 +133,9 @@ class GlThread:
             if self._calls is None:
                 self._calls, self._pid = SimpleQueue(), os.getpid()
                 name = "rollouts-opengl"
-                threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
+                start_thread(
+                    threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+                )
         self.refuse_forked()
         future: Future[Result] = Future()
         self._calls.put((future, function))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rollouts.errors import ClosedError
 from rollouts.replay.clients.asking import Ask, Mailbox, UnreachableError
 from rollouts.support import at_exit
+from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
     from rollouts.replay.shards.driver import Driver
@@ -57,7 +58,7 @@ class Desk:
         self._waiting: list[_Waiting] = []
         self._places: dict[str, tuple[float, float]] = {}  # by batch: since, last asked
         self._thread = threading.Thread(target=self._run, name="rollouts-replay-desk", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
         at_exit.call_at_exit(self._stop)
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
 from rollouts.support import at_exit
+from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
@@ -103,7 +104,7 @@ class Driver:
         self._thread: threading.Thread | None = None
         if not self._collects_here:
             self._thread = threading.Thread(target=self._feed, name="rollouts-replay", daemon=True)
-            self._thread.start()
+            start_thread(self._thread)
             at_exit.call_at_exit(self._join)
 
     def sample(
