@@ -23,7 +23,7 @@ from rollouts.batch import PER_EPISODE, RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 with needs("torch", "moving batches to a device"):
     import torch

@@ -18,7 +18,7 @@ from rollouts.distributed.state_clients import StateClients
 from rollouts.distributed.weights import WeightOffer, take_over
 from rollouts.distributed.worker_failure import WorkerFailure, guarded
 from rollouts.errors import SpecError
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy

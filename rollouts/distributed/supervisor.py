@@ -21,7 +21,7 @@ from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.support import at_exit
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 _log = logging.getLogger(__name__)
 

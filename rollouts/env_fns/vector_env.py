@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from rollouts.env_fns.processes.wire import Kind
 from rollouts.env_fns.resets import EnvFnsResets
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
+from rollouts.support.no_room import named_if_no_room
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -111,23 +113,24 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
         self._seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         self._is_first_reset = True
         if num_processes is None:
-            num_processes = default_processes(env_fns[0], context, self.num_envs, usable_cpus())
+            with _named_if_no_room(1):
+                num_processes = default_processes(env_fns[0], context, self.num_envs, usable_cpus())
         self.num_processes = num_processes
         make_host = ProcessHost if num_processes else LocalHost
-        self._host = make_host(
-            env_fns,
-            HostOptions(
-                num_processes=self.num_processes,
-                context=context,
-                autoreset_mode=self.autoreset_mode,
-                reports_each=not self._synchronous,
-                env_id_offset=self.env_id_offset,
-                seed=self._seed,
-            ),
+        options = HostOptions(
+            num_processes=self.num_processes,
+            context=context,
+            autoreset_mode=self.autoreset_mode,
+            reports_each=not self._synchronous,
+            env_id_offset=self.env_id_offset,
+            seed=self._seed,
         )
+        with _named_if_no_room(num_processes):
+            self._host = make_host(env_fns, options)
         try:
             self._take_spaces(observation_mode)
-            self._host.share(self.single_observation_space, self.single_action_space)
+            with _named_if_no_room(num_processes):
+                self._host.share(self.single_observation_space, self.single_action_space)
         except BaseException:
             self._host.close()
             raise
@@ -287,6 +290,11 @@ class EnvFnsVectorEnv(EnvFnsResets, GymnasiumVectorEnv[Any, Any, Array]):
             f"rollouts.from_env_fns(num_envs={self.num_envs}, batch_size={self.batch_size}, "
             f"num_processes={self.num_processes}, autoreset_mode={self.autoreset_mode.name})"
         )
+
+
+def _named_if_no_room(num_processes: int) -> AbstractContextManager[None]:
+    what = f"num_processes={num_processes} for environments"
+    return named_if_no_room(what, "ask for less num_processes (0: this process)")
 
 
 def _remake(env_fns: bytes, recipe: dict[str, Any]) -> EnvFnsVectorEnv:

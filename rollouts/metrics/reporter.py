@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 from rollouts.errors import ClosedError, SpecError
 from rollouts.metrics.sample import Sample, Sampler
 from rollouts.support import at_exit
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 _log = logging.getLogger(__name__)
 

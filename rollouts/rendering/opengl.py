@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rollouts.errors import EngineError
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 Result = TypeVar("Result")
 

@@ -282,3 +282,33 @@ def test_environments_may_have_processes_of_their_own() -> None:
     with rollouts.from_env_fns([Parent]) as envs:
         envs.reset()
         assert envs.step([1])[1].tolist() == [1]
+
+
+@pytest.mark.parametrize("how", ["time.sleep(600)", "while True: pass"])
+def test_ctrl_c_twice_ends_a_host_whose_environments_do_not_end(how: str) -> None:
+    code = f"""
+        import atexit, signal, sys, time
+        from host_envs import Counter
+        import rollouts
+
+        class Stuck(Counter):
+            def act(self, action):
+                {how}
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        envs = rollouts.from_env_fns([Stuck] * 2, num_processes=2, start_method="fork")
+        envs.reset()
+        print(*envs.call("pid_of"), flush=True)
+        # before the host is closed, for which environments have 10 s
+        atexit.register(lambda: print("closing", flush=True))
+        envs.step([1] * 2)
+    """
+
+    def interrupt_twice(process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout.readline() == "closing\n"
+        os.killpg(process.pid, signal.SIGINT)
+
+    pids, code_of_end, _ = run_python(code, interrupt_twice)
+    assert code_of_end != 0 and are_gone(pids)

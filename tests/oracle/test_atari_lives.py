@@ -226,7 +226,8 @@ def test_other_ways_are_refused() -> None:
 
 # games that ALE begins with actions of its own, whose frames it counts
 STARTED = (
-    "AirRaid BasicMath Crossbow DoubleDunk FlagCapture HumanCannonball LostLuggage SpaceWar Surround"
+    "AirRaid BasicMath Crossbow DoubleDunk FlagCapture HumanCannonball"
+    " LostLuggage SpaceWar Surround"
 )
 
 

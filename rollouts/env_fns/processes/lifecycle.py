@@ -166,11 +166,15 @@ def stop(processes: Sequence[EnvProcess], timeout_s: float) -> None:
             one.link.socket.shutdown(socket.SHUT_RDWR)
         one.link.close()
     deadline = time.monotonic() + timeout_s
-    for one in processes:
-        one.process.join(max(0.0, deadline - time.monotonic()))
-        if one.process.is_alive():
-            one.kill()
-        one.process.close()
+    try:
+        for one in processes:
+            one.process.join(max(0.0, deadline - time.monotonic()))
+    finally:
+        # also where Ctrl-C ends the wait, as multiprocessing would wait for them at the exit
+        for one in processes:
+            if one.process.is_alive():
+                one.kill()
+            one.process.close()
 
 
 def to_context(start_method: str | None) -> BaseContext:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rollouts.errors import ClosedError
 from rollouts.replay.clients.asking import Ask, Mailbox, UnreachableError
 from rollouts.support import at_exit
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
     from rollouts.replay.shards.driver import Driver

@@ -26,7 +26,7 @@ from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
 from rollouts.support import at_exit
-from rollouts.support.threads import start_thread
+from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
