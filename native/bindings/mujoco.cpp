@@ -32,6 +32,16 @@ py::array PhysicsState(const std::string_view sealed) {
   return py::array_t<double>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
 }
 
+py::dict PhysicsFields(const std::string_view sealed) {
+  StateReader reader(EnvInside(sealed));
+  py::dict fields;
+  for (const auto& [name, values] : OwnFieldsIn(reader)) {
+    fields[py::str(name)] =
+        py::bytes(reinterpret_cast<const char*>(values.data()), values.size());
+  }
+  return fields;
+}
+
 py::bytes EnvState(const std::string_view sealed) {
   const auto state = EnvInside(sealed);
   return py::bytes(reinterpret_cast<const char*>(state.data()), state.size());
@@ -53,6 +63,28 @@ void BindMujoco(py::module_& module) {
   module.attr("MUJOCO_RELEASES") = py::tuple(py::cast(MujocoReleaseNames()));
   module.def("load_mujoco", &LoadMujoco, py::arg("so_path"), py::arg("version"),
              "Resolves MuJoCo's functions in the library of the imported mujoco.");
+  py::class_<PhysicsModel, std::shared_ptr<PhysicsModel>>(module, "PhysicsModel")
+      .def_property_readonly("xml_path", &PhysicsModel::xml_path)
+      .def("binary",
+           [](const PhysicsModel& self) {
+             const std::vector<std::uint8_t> bytes = BinaryOf(self);
+             return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+           });
+  module.def(
+      "physics_model",
+      [](const std::string& xml_path) {
+        return std::const_pointer_cast<PhysicsModel>(PhysicsModel::Get(xml_path));
+      },
+      py::arg("xml_path"), "The model that simulations of a file share while anybody holds it.");
+  module.def(
+      "mujoco_quaternions",
+      [](const std::string& xml_path, const std::string& field) {
+        return QuaternionsOf(*PhysicsModel::Get(xml_path), field);
+      },
+      py::arg("xml_path"), py::arg("field"),
+      "Where quaternions begin among the values of a model's field.");
+  module.def("physics_fields", &ReadState<PhysicsFields>, py::arg("state"),
+             "{name: bytes} of the fields of a model in which a saved environment differs.");
   module.def("learn_mujoco_timer", &LearnPackageTimer, py::arg("folder"),
              "Has our steps do without the timer of the mujoco package in this folder.");
   module.def("choose_opengl", &GlContext::Choose, py::arg("library"),

@@ -74,8 +74,10 @@ static_assert(std::is_same_v<mjtSize, std::int64_t> && std::is_same_v<mjtNum, do
 
 #define FUNCTION(ours, theirs) \
   static_assert(std::is_same_v<decltype(MujocoApi::ours), decltype(&theirs)>)
+FUNCTION(get_cache, mj_getCache); FUNCTION(clear_cache, mj_clearCache);
 FUNCTION(load_xml, mj_loadXML); FUNCTION(load_model, mj_loadModel);
-FUNCTION(delete_model, mj_deleteModel); FUNCTION(make_data, mj_makeData);
+FUNCTION(delete_model, mj_deleteModel); FUNCTION(size_model, mj_sizeModel);
+FUNCTION(make_data, mj_makeData);
 FUNCTION(delete_data, mj_deleteData); FUNCTION(reset_data, mj_resetData);
 FUNCTION(reset_data_keyframe, mj_resetDataKeyframe); FUNCTION(set_const, mj_setConst);
 FUNCTION(forward, mj_forward); FUNCTION(step, mj_step); FUNCTION(step1, mj_step1);

@@ -18,7 +18,7 @@ from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import Column
 from rollouts.physics.host_models import HostModel
-from rollouts.physics.kernels.drawing import draw_field
+from rollouts.physics.kernels.drawing import draw_field, make_rotations
 from rollouts.physics.worlds import Worlds
 
 Array = npt.NDArray[Any]
@@ -59,6 +59,8 @@ class ModelFields:
         # mujoco_warp's arrays of fields that differ, (N, ...) float32
         self._tensors: dict[str, Tensor] = {}
         self._bounds: dict[str, tuple[Tensor, Tensor]] = {}
+        # of fields that are drawn: where quaternions begin among a world's values
+        self._rotations: dict[str, Any] = {}
         self.draws = torch.zeros(self._num_envs, dtype=torch.int32, device=device)
         self.draws_wp = wp.from_torch(self.draws)
         # seconds of a substep, in 64 bits
@@ -173,6 +175,8 @@ class ModelFields:
                         tensor.copy_(bound)
                 else:
                     self._bounds[name] = (low.contiguous(), high.contiguous())
+                    firsts = _native.mujoco_quaternions(self._file, name)
+                    self._rotations[name] = wp.array(firsts, dtype=int)
 
     def have_own(self, name: str) -> None:
         """Gives each world a row of a field, with the values that all share so far."""
@@ -213,4 +217,8 @@ class ModelFields:
                     self._num_envs,
                     [clocks, beginning, low, high, self.draws_wp, values],
                 )
+                firsts = self._rotations[name]
+                if firsts.size:
+                    inputs = [beginning, low, high, firsts, values]
+                    wp.launch(make_rotations, (self._num_envs, firsts.size), inputs)
         return self.draws_wp

@@ -186,7 +186,7 @@ class NativeVectorEnv(SendRecv):
         if given.env_options or given.model:
             with explained(self._recipe.headers, given.env_options):
                 self._pool.change(mask, given.env_options, given.model)
-            self._frames.forget_options()
+            self._frames.find_models()
         self._apply_seeds(seeds, mask)
         self._pool.send_reset(mask)
         self.num_calls += 1

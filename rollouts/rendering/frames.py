@@ -32,34 +32,6 @@ Draw = Callable[[Sequence[int], int | str | None], list[Array]]
 
 # of the engines that draw themselves, by the option that tells how many frames a step is
 _FRAMES_PER_S = {"frameskip": 60, "frame_skip": 35}  # Atari, ViZDoom
-# what of a model may be an environment's own and is seen
-_VISIBLE = (
-    "body_pos",
-    "body_quat",
-    "geom_pos",
-    "geom_quat",
-    "geom_size",
-    "geom_rgba",
-    "site_pos",
-    "site_quat",
-    "site_size",
-    "site_rgba",
-    "mat_rgba",
-    "hfield_data",
-    "qpos0",
-    "jnt_pos",
-    "jnt_axis",
-    "cam_pos",
-    "cam_quat",
-    "cam_fovy",
-    "light_pos",
-    "light_dir",
-    "light_ambient",
-    "light_diffuse",
-    "light_specular",
-    "tendon_rgba",
-    "tendon_width",
-)
 
 
 class FrameSource:
@@ -103,11 +75,14 @@ class FrameSource:
             )
         self.options: RenderOptions = read_options(options)
         self._paths: dict[int, str] = {}  # by environment: the file of its model
-        self._models: dict[str, Any] = {}  # by file: mujoco.MjModel
-        self._scenes: dict[tuple[str, str], MujocoScene] = {}  # by model and id
+        # by file: what the pool simulates, whatever is written to the file meanwhile
+        self._models: dict[str, _native.PhysicsModel] = {}
+        # by the native core's model and id
+        self._scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene] = {}
         self._renderers: dict[str, ClassicRenderer] = {}  # by id
         self._worlds = WorldFrames(pool, self.options)
         weakref.finalize(self, _free_later, self._scenes).atexit = False
+        self.find_models()
 
     def draw(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Array, ...]:
         """Draws environments as they are now; see `VectorEnv.render`."""
@@ -158,15 +133,21 @@ class FrameSource:
             return self._classic(spec.id).frames_per_s
         if spec.groups:
             return self._worlds.frames_per_s(spec)
-        timestep = float(self._model(self._model_path(0)).opt.timestep)
+        timestep = float(self._pool.read_model(0, "opt.timestep", True))
         substeps = int(spec.options["frame_skip"])
         if substeps == 0:  # of the DeepMind Control Suite: the task's own
             return max(1, round(1 / (dm_control.control_timestep(spec.header) or timestep)))
         return max(1, round(1 / (timestep * substeps)))
 
-    def forget_options(self) -> None:
+    def find_models(self) -> None:
         """To be called when the environments' options have changed."""
-        self._paths.clear()
+        columns = self._pool.env_options() if "mujoco" in self._drawers else {}
+        for row, (spec, drawer) in enumerate(zip(self._specs, self._drawers, strict=True)):
+            find = family_of(spec.header).model_file if drawer == "mujoco" else None
+            if find is not None:
+                self._paths[row] = find({name: column[row] for name, column in columns.items()})
+        # held by the pool, so nothing is read
+        self._models = {path: _native.physics_model(path) for path in {*self._paths.values()}}
 
     def close(self) -> None:
         """Frees contexts of OpenGL and waits for it. May be called twice."""
@@ -240,35 +221,23 @@ class FrameSource:
 
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         # states are copied here: the pool may go on while OpenGL draws
-        states = [mujoco.integration_state(one) for one in self._pool.save_states(self._ids(envs))]
-        looks = [self._look(env) for env in envs]
-        keys = [(self._model_path(env), self._specs[env].id) for env in envs]
-        return gl_thread.run(
-            functools.partial(self._draw_states, envs, keys, states, looks, camera)
-        )
-
-    def _look(self, env: int) -> dict[str, Array]:
-        # a model without sites has no site_pos
-        names = set(self._pool.model_fields(env)).intersection(_VISIBLE)
-        return {name: self._pool.read_model(env, name, False) for name in names}
+        states = self._pool.save_states(self._ids(envs))
+        return gl_thread.run(functools.partial(self._draw_states, envs, states, camera))
 
     def _draw_states(
-        self,
-        envs: Sequence[int],
-        keys: Sequence[tuple[str, str]],
-        states: Sequence[Array],
-        looks: Sequence[Mapping[str, Array]],
-        camera: int | str | None,
+        self, envs: Sequence[int], states: Sequence[bytes], camera: int | str | None
     ) -> list[Array]:
         """In OpenGL's thread."""
         frames = []
-        for env, (path, env_id), state, look in zip(envs, keys, states, looks, strict=True):
-            scene = self._scenes.get((path, env_id))
+        for env, state in zip(envs, states, strict=True):
+            model = self._models[self._paths[env]]
+            key = model, self._specs[env].id
+            scene = self._scenes.get(key)
             if scene is None:
-                scene = MujocoScene(self._model(path), path, env_id, self.options)
-                self._scenes[path, env_id] = scene
-            scene.look_as(look)
-            frames.append(scene.draw(env, state, camera))
+                scene = MujocoScene(_copy(model), model.xml_path, key[1], self.options)
+                self._scenes[key] = scene
+            scene.look_as(_native.physics_fields(state))
+            frames.append(scene.draw(env, mujoco.integration_state(state), camera))
         return frames
 
     def _options(self, envs: Sequence[int]) -> list[dict[str, Any]]:
@@ -279,23 +248,11 @@ class FrameSource:
     def _ids(self, envs: Sequence[int]) -> Array:
         return np.asarray(envs, np.int64) + self._first
 
-    def _model(self, xml_path: str) -> Any:
-        if xml_path not in self._models:
-            module = importlib.import_module("mujoco")
-            read = module.MjModel
-            binary = xml_path.endswith(".mjb")
-            made = read.from_binary_path(xml_path) if binary else read.from_xml_path(xml_path)
-            self._models[xml_path] = made
-        return self._models[xml_path]
 
-    def _model_path(self, env: int) -> str:
-        if env not in self._paths:
-            columns = self._pool.env_options()
-            for row in range(len(self._specs)):
-                find = family_of(self._specs[row].header).model_file
-                if find is not None:
-                    self._paths[row] = find({name: column[row] for name, column in columns.items()})
-        return self._paths[env]
+def _copy(model: _native.PhysicsModel) -> Any:
+    """A mujoco.MjModel of what the pool simulates, whatever was written to its files since."""
+    module = importlib.import_module("mujoco")
+    return module.MjModel.from_binary_path("model.mjb", {"model.mjb": model.binary()})
 
 
 def _refuse_camera(camera: int | str | None) -> None:
@@ -303,12 +260,12 @@ def _refuse_camera(camera: int | str | None) -> None:
         raise SpecError(f"camera is {camera!r}, but only MuJoCo models have any: leave it out")
 
 
-def _free(scenes: dict[tuple[str, str], MujocoScene]) -> None:
+def _free(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
     while scenes:
         scenes.popitem()[1].free()
 
 
-def _free_later(scenes: dict[tuple[str, str], MujocoScene]) -> None:
+def _free_later(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
     """For a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
     if scenes:
         gl_thread.post(functools.partial(_free, scenes))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import weakref
@@ -111,6 +112,11 @@ class MujocoScene:
         self._model.vis.global_.offwidth = options.width
         self._model.vis.global_.offheight = options.height
         self._data = mj.MjData(self._model)
+        self._usual_view = mj.MjvCamera()
+        if not self._in_gymnasium:
+            mj.mjv_defaultFreeCamera(self._model, self._usual_view)
+        self._distance = self._model.stat.extent
+        self._files: dict[str, Array] = {}  # values of fields that differ at present
         self._flags = mj.MjvOption()
         for flag, value in {**usual_flags(env_id), **options.visual_options}.items():
             if not 0 <= int(flag) < len(self._flags.flags):
@@ -138,18 +144,20 @@ class MujocoScene:
         MujocoScene._live.add(self)
         _free_all_at_exit()
 
-    def look_as(self, fields: Mapping[str, Array]) -> None:
-        """Gives fields of the model the values that they have in one environment."""
-        mj = self._mujoco
+    def look_as(self, fields: Mapping[str, bytes]) -> None:
+        """Gives fields the values that they have in one environment, and all others the file's.
+
+        Args:
+          fields: In which its model differs, as of `_native.physics_fields`.
+        """
+        for name in self._files.keys() - fields.keys():
+            self._put(name, self._files.pop(name))
         for name, values in fields.items():
-            field = getattr(self._model, name)
-            if np.array_equal(field, values.reshape(field.shape)):
-                continue
-            field[...] = values.reshape(field.shape)
-            if name == "hfield_data":
-                self._context.make_current()
-                for terrain in range(self._model.nhfield):
-                    mj.mjr_uploadHField(self._model, self._drawing, terrain)
+            if "." not in name and not isinstance(getattr(self._model, name, None), np.ndarray):
+                continue  # counts and flags, by which MuJoCo leaves out work
+            before = self._read(name)
+            self._files.setdefault(name, before)
+            self._put(name, np.frombuffer(values, before.dtype).reshape(before.shape))
 
     def draw(self, env: int, state: Array, camera: int | str | None = None) -> Array:
         """Draws a state.
@@ -220,17 +228,36 @@ class MujocoScene:
             + "".join(f", {i} ({name})" for i, name in enumerate(names))
         )
 
+    def _place(self, name: str) -> tuple[Any, str]:
+        """A field's owner and its name there: "opt.gravity" and "stat.extent" have others."""
+        *owners, key = name.split(".")
+        return functools.reduce(getattr, owners, self._model), key
+
+    def _read(self, name: str) -> Array:
+        return np.array(getattr(*self._place(name)))
+
+    def _put(self, name: str, values: Array) -> None:
+        owner, key = self._place(name)
+        if not values.ndim:
+            setattr(owner, key, values.item())
+        elif not np.array_equal(getattr(owner, key), values):
+            getattr(owner, key)[...] = values
+            if name == "hfield_data":
+                self._context.make_current()
+                for terrain in range(self._model.nhfield):
+                    self._mujoco.mjr_uploadHField(self._model, self._drawing, terrain)
+
     def _view(self, env: int, number: int) -> Any:
         mj = self._mujoco
         view = mj.MjvCamera()
         if number == FREE and not self._in_gymnasium:
-            mj.mjv_defaultFreeCamera(self._model, view)
+            view = copy.copy(self._usual_view)
         elif number == FREE:
             at = self._looks_at.get(env)
             if at is None:
                 at = self._looks_at[env] = np.median(self._data.geom_xpos, axis=0)
             view.lookat[:] = at
-            view.distance = self._model.stat.extent
+            view.distance = self._distance
         for name, value in self._config.items():
             if name == "lookat":
                 view.lookat[:] = value

@@ -28,6 +28,7 @@ SOURCES = [
     *sorted((NATIVE / "src" / "envs" / "mujoco").glob("*.cpp")),
     NATIVE / "src" / "support" / "options.cpp",
     NATIVE / "src" / "support" / "checksum.cpp",
+    NATIVE / "src" / "support" / "model_files.cpp",
     NATIVE / "src" / "support" / "state.cpp",
 ]
 SCENARIOS = [

@@ -106,6 +106,20 @@ def test_others_go_on_while_models_change() -> None:
     assert env.stats().env_steps == other.stats().env_steps
 
 
+def test_quaternions_that_episodes_draw_are_the_rotations_of_the_pools_of_threads() -> None:
+    # places of geoms and bodies are refused: of what does not move, mujoco_warp computes them once
+    arguments = {"model": {"site_quat": Uniform(-1, 1)}, "seed": 1}
+    names = ("InvertedDoublePendulum-v5", 4)
+    env = rollouts.make_vec(*names, device="cpu-emulation", **arguments)
+    pool = rollouts.make_vec(*names, **arguments)
+    env.reset()
+    pool.reset()
+    found, expected = env.model_field("site_quat"), pool.model_field("site_quat")
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=-1), 1, rtol=1e-9)
+    assert len(np.unique(found)) == 16
+
+
 def test_states_have_the_worlds_models() -> None:
     env = make(model={"body_mass": masses(make(device=None)), "dof_damping": Scaled(0.5, 2.0)})
     env.reset()

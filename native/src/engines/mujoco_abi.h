@@ -4,9 +4,12 @@
 // native/tools/mujoco_layout.py compares this with the headers of a release.
 #pragma once
 
+#include <cstdint>
+
 struct mjModel_;
 struct mjData_;
 struct mjVFS_;
+struct mjCache_;
 struct mjvCamera_;
 struct mjvOption_;
 struct mjvPerturb_;
@@ -75,8 +78,13 @@ using MujocoTimer = double (*)();  // mjfTime
 
 struct MujocoApi {
   mjModel* (*load_xml)(const char* path, const mjVFS_*, char* error, int error_size);
+  mjCache_* (*get_cache)();  // of assets that were read
+  void (*clear_cache)(mjCache_*);
   mjModel* (*load_model)(const char* path, const mjVFS_*);
   void (*delete_model)(mjModel*);
+  std::int64_t (*size_model)(const mjModel*);
+  // Releases before 4.0 take an int as size, in the same register.
+  void (*save_model)(const mjModel*, const char* path, void* buffer, std::int64_t size);
   mjData* (*make_data)(const mjModel*);
   void (*delete_data)(mjData*);
   void (*reset_data)(const mjModel*, mjData*);

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields of models by name, and those that a simulation owns; mujoco_physics.cpp steps it.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
+#include "mujoco_library.h"
 #include "mujoco_native.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
 namespace {
+
+constexpr std::int32_t kWeld = 1;  // mjtEq
 
 PhysicsModel::Field Describe(const ModelField& field) {
   PhysicsModel::Field described;
@@ -34,7 +40,52 @@ void VisitType(ModelValue type, Visit&& visit) {
   }
 }
 
+// Where quaternions begin in the positions of a model.
+std::vector<std::size_t> QuaternionsOfPositions(const mjModel* model) {
+  const ModelPlaces& at = Release().model;
+  std::vector<std::size_t> firsts;
+  for (std::int64_t joint = 0; joint < at.njnt.In(model); ++joint) {
+    const auto first = static_cast<std::size_t>(at.jnt_qposadr.In(model)[joint]);
+    const std::int32_t type = at.jnt_type.In(model)[joint];
+    // behind the place of what is free
+    if (type == kFreeJoint) firsts.push_back(first + 3);
+    if (type == kBallJoint) firsts.push_back(first);
+  }
+  return firsts;
+}
+
 }  // namespace
+
+std::vector<std::size_t> QuaternionsOf(const PhysicsModel& shared, const std::string& name) {
+  constexpr std::string_view kOfPositions[] = {"qpos0", "qpos_spring", "key_qpos"};
+  constexpr std::size_t kInWeld = 6;  // behind an anchor and a place
+  const auto* const of_positions =
+      std::find(std::begin(kOfPositions), std::end(kOfPositions), name);
+  const bool has_positions = of_positions != std::end(kOfPositions);
+  // most fields have none, and are drawn as often
+  if (!name.ends_with("quat") && !has_positions && name != "eq_data") return {};
+  const mjModel* const model = ModelOf(shared);
+  const std::vector<ModelField> fields = ModelFields(model);
+  const ModelField& field = FindField(fields, name, shared.xml_path());
+  const auto size = static_cast<std::size_t>(field.rows * field.columns);
+  std::vector<std::size_t> firsts;
+  if (name.ends_with("quat")) {
+    for (std::size_t i = 0; i + 4 <= size; i += 4) firsts.push_back(i);
+  } else if (has_positions) {
+    const auto row = static_cast<std::size_t>(Release().model.nq.In(model));
+    for (std::size_t key = 0; key < size; key += row) {
+      for (const std::size_t first : QuaternionsOfPositions(model)) firsts.push_back(key + first);
+    }
+  } else {
+    const auto* const types =
+        reinterpret_cast<const std::int32_t*>(FieldNamed(fields, "eq_type")->DataIn(model));
+    const auto row = static_cast<std::size_t>(field.columns);
+    for (std::size_t i = 0; i * row < size; ++i) {
+      if (types[i] == kWeld) firsts.push_back(i * row + kInWeld);
+    }
+  }
+  return firsts;
+}
 
 PhysicsModel::Field PhysicsModel::SettableField(const std::string& name) const {
   return Describe(FindField(native_->fields, name, xml_path_));
@@ -100,6 +151,21 @@ std::vector<double> Physics::ReadField(const std::string& name, bool of_file) co
   return values;
 }
 
+std::vector<std::pair<std::string, std::span<const std::uint8_t>>> OwnFieldsIn(
+    StateReader& reader) {
+  Physics::ReadNumbers(reader);
+  return ModelCopy::ReadSaved(reader);
+}
+
+std::vector<std::uint8_t> BinaryOf(const PhysicsModel& shared) {
+  const MujocoApi& api = Mujoco();
+  const mjModel* const model = ModelOf(shared);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(api.size_model(model)));
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  Guarded([&] { api.save_model(model, nullptr, bytes.data(), size); });
+  return bytes;
+}
+
 void Physics::DeriveConstants() {
   if (!native_->own) return;  // the constants are those of the shared model
   try {
@@ -132,7 +198,13 @@ void Physics::LoadOwn(StateReader& reader) {
     reader.Get<std::uint64_t>();
     return;
   }
-  OwnedModel().Load(reader);
+  ModelCopy& own = OwnedModel();
+  try {
+    own.Load(reader, native_->data.get());
+  } catch (...) {
+    UpdateModelView();  // copies may be gone
+    throw;
+  }
   UpdateModelView();
 }
 

@@ -82,8 +82,12 @@ class Resolver {
 
 void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.load_xml, "mj_loadXML");
+  resolve(api.get_cache, "mj_getCache");
+  resolve(api.clear_cache, "mj_clearCache");
   resolve(api.load_model, "mj_loadModel");
   resolve(api.delete_model, "mj_deleteModel");
+  resolve(api.size_model, "mj_sizeModel");
+  resolve(api.save_model, "mj_saveModel");
   resolve(api.make_data, "mj_makeData");
   resolve(api.delete_data, "mj_deleteData");
   resolve(api.reset_data, "mj_resetData");

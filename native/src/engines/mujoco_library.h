@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MuJoCo library as a whole: how it is loaded, and which releases are supported.
+// The MuJoCo library as a whole: how it is loaded, which releases are supported, what Python draws
+// frames of, and which numbers of a model are rotations.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rollouts {
+
+class PhysicsModel;
+class StateReader;
 
 // Resolves every function in the shared object that the imported `mujoco` package uses.
 // `version` is the package's, for messages. Loading twice is harmless. Throws EngineError when
@@ -16,6 +23,20 @@ void LoadMujoco(const std::string& so_path, const std::string& version);
 // To be called while Python knows of no callback that a user has set. Callbacks of users are called
 // in our steps as in all others, and simulations that are not ours are timed as before.
 void LearnPackageTimer(const std::string& folder);
+
+// Where quaternions begin among the values of a field that can be set: those of bodies, geoms, sites,
+// cameras and mocap bodies, of free and ball joints in positions, and of welds. Throws SpecError.
+std::vector<std::size_t> QuaternionsOf(const PhysicsModel& model, const std::string& field);
+
+// The bytes of a .mjb file.
+std::vector<std::uint8_t> BinaryOf(const PhysicsModel& model);
+
+// A field's name, which bytes that are not trusted say. Throws SpecError where it can be none.
+std::string FieldNameIn(StateReader& reader);
+
+// In what Physics::Save has written: fields in which the simulation's model differs from its file's,
+// constants among them, by name, and the bytes of their values. Throws SpecError.
+std::vector<std::pair<std::string, std::span<const std::uint8_t>>> OwnFieldsIn(StateReader& reader);
 
 // The releases that are supported, oldest first, such as "4.0"; their patches are, too.
 std::vector<std::string> MujocoReleaseNames();

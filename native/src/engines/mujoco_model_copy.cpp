@@ -2,11 +2,15 @@
 #include "mujoco_model_copy.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "mujoco_lib.h"
+#include "mujoco_library.h"
 #include "rollouts/support/errors.h"
 
 namespace rollouts {
@@ -21,29 +25,59 @@ std::uint8_t* Allocate(std::size_t bytes) {
   return static_cast<std::uint8_t*>(data);
 }
 
-// A field of a saved state.
-struct Saved {
-  const ModelField* field;
-  std::span<const std::uint8_t> values;
-};
-
-Saved ReadSaved(StateReader& reader, const std::vector<ModelField>& fields) {
-  const auto name_bytes = reader.GetBytes(reader.Get<std::uint64_t>());
-  const std::string name(name_bytes.begin(), name_bytes.end());
-  const auto values = reader.GetBytes(reader.Get<std::uint64_t>());
-  const auto field = std::find_if(fields.begin(), fields.end(),
-                                  [&](const ModelField& one) { return name == one.name; });
-  // constants too: mj_setConst may have made them differ
-  const bool may_differ = field != fields.end() &&
-                          (field->use == ModelField::Use::kValues || field->is_constant);
-  if (!may_differ || field->bytes() != values.size()) {
-    throw SpecError("has " + std::to_string(values.size()) + " bytes of an own '" + name +
-                    "', which this model does not have so");
+// Whether values may be put into a model: MuJoCo takes them for what its own compiler has checked.
+// A number that is not finite may stand where the shared model has the same one.
+template <typename Real>
+bool AreFinite(std::span<const std::uint8_t> bytes, const std::uint8_t* shared) {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(Real)) {
+    Real value;
+    std::memcpy(&value, bytes.data() + at, sizeof(Real));
+    if (!std::isfinite(value) && std::memcmp(bytes.data() + at, shared + at, sizeof(Real)) != 0) {
+      return false;
+    }
   }
-  return {&*field, values};
+  return true;
+}
+
+bool AreValues(const ModelField& field, std::span<const std::uint8_t> bytes, const mjModel* shared) {
+  const std::uint8_t* const before = field.DataIn(shared);
+  switch (field.type) {
+    case ModelValue::kDouble:
+      return AreFinite<double>(bytes, before) &&
+             (std::string_view(field.name) != "opt.timestep" ||
+              *reinterpret_cast<const double*>(bytes.data()) > 0);
+    case ModelValue::kFloat: return AreFinite<float>(bytes, before);
+    case ModelValue::kBool:
+      return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t one) { return one <= 1; });
+    default: return true;
+  }
+}
+
+// Counts and indices, which mj_setConst computes: any others would have MuJoCo read elsewhere.
+bool IsComputed(const ModelField& field) {
+  return field.is_constant && field.use != ModelField::Use::kValues &&
+         field.type != ModelValue::kDouble && field.type != ModelValue::kFloat;
+}
+
+bool IsNameCharacter(std::uint8_t one) {
+  return std::isalnum(one) != 0 || one == '_' || one == '.';
+}
+
+[[noreturn]] void ThrowForeign(const std::string& name, std::size_t bytes) {
+  throw SpecError("has " + std::to_string(bytes) + " bytes of an own '" + name +
+                  "', which this model does not have so");
 }
 
 }  // namespace
+
+std::string FieldNameIn(StateReader& reader) {
+  const auto name = reader.GetBytes(reader.Get<std::uint64_t>());
+  // messages show it
+  if (!std::all_of(name.begin(), name.end(), IsNameCharacter)) {
+    throw SpecError("names a field of models that there is not");
+  }
+  return {name.begin(), name.end()};
+}
 
 ModelStruct::ModelStruct(const mjModel* from)
     : bytes_(std::make_unique<std::uint8_t[]>(Release().model_bytes)) {
@@ -53,11 +87,10 @@ ModelStruct::ModelStruct(const mjModel* from)
 
 const ModelField& FindField(const std::vector<ModelField>& fields, const std::string& name,
                             const std::string& xml_path) {
-  const auto field = std::find_if(fields.begin(), fields.end(),
-                                  [&](const ModelField& one) { return name == one.name; });
+  const ModelField* const field = FieldNamed(fields, name);
   const std::string what = "the model " + xml_path;
   // three reasons why not, each with what to do instead
-  if (field == fields.end()) {
+  if (!field) {
     throw SpecError(what + " has no field '" + name + "', or has it empty; fields are named as " +
                     "in MuJoCo's mjModel, those of its options as in 'opt.gravity'");
   }
@@ -145,16 +178,51 @@ void ModelCopy::Save(StateWriter& writer) const {
   }
 }
 
-void ModelCopy::Load(StateReader& reader) {
+std::vector<std::pair<std::string, std::span<const std::uint8_t>>> ModelCopy::ReadSaved(
+    StateReader& reader) {
   const auto count = reader.Get<std::uint64_t>();
-  std::vector<Saved> saved;
-  for (std::uint64_t i = 0; i < count; ++i) saved.push_back(ReadSaved(reader, fields_));
+  std::vector<std::pair<std::string, std::span<const std::uint8_t>>> saved;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::string name = FieldNameIn(reader);
+    saved.emplace_back(name, reader.GetBytes(reader.Get<std::uint64_t>()));
+  }
+  return saved;
+}
+
+void ModelCopy::Load(StateReader& reader, mjData* scratch) {
+  const auto saved = ReadSaved(reader);
+  bool computes = false;
+  for (const auto& [name, values] : saved) {
+    const ModelField* const field = FieldNamed(fields_, name);
+    // constants too: mj_setConst may have made them differ
+    const bool may_differ =
+        field && (field->use == ModelField::Use::kValues || field->is_constant);
+    if (!may_differ || field->bytes() != values.size() || !AreValues(*field, values, shared_)) {
+      ThrowForeign(name, values.size());
+    }
+    computes |= IsComputed(*field);
+  }
   // fields of its own that the state lacks get the shared values
   Restore();
-  for (const auto& [field, values] : saved) {
-    const std::span<std::uint8_t> own = Own(*field, /*keep=*/false);
-    std::memcpy(own.data(), values.data(), values.size());
+  const auto put = [&] {
+    for (const auto& [name, values] : saved) {
+      const ModelField& field = *FieldNamed(fields_, name);
+      if (IsComputed(field)) continue;
+      std::memcpy(Own(field, /*keep=*/false).data(), values.data(), values.size());
+    }
+  };
+  put();
+  if (!computes) return;
+  DeriveConstants(scratch);
+  for (const auto& [name, values] : saved) {
+    const ModelField& field = *FieldNamed(fields_, name);
+    if (!IsComputed(field)) continue;
+    if (std::memcmp(field.DataIn(own_.get()), values.data(), values.size()) == 0) continue;
+    Restore();
+    ThrowForeign(name, values.size());
   }
+  // constants that a task left as they were before its own fields changed
+  put();
 }
 
 }  // namespace rollouts

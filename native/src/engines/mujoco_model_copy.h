@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mujoco_model_fields.h"
@@ -53,8 +54,12 @@ class ModelCopy {
 
   // The fields that differ from the shared model's.
   void Save(StateWriter& writer) const;
-  // All others get the shared values. Throws SpecError before anything has changed.
-  void Load(StateReader& reader);
+  // All others get the shared values. `scratch` loses its state. Throws SpecError; the simulation
+  // has the shared values then.
+  void Load(StateReader& reader, mjData* scratch);
+  // What Save wrote: names, and the bytes of values.
+  static std::vector<std::pair<std::string, std::span<const std::uint8_t>>> ReadSaved(
+      StateReader& reader);
   // Reads what Save wrote for a model that owns nothing: true when there is nothing in it.
   static bool IsEmpty(StateReader reader) { return reader.Get<std::uint64_t>() == 0; }
 

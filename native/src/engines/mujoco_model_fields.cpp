@@ -45,6 +45,12 @@ ModelField::Use UseAs(const ModelEntry& entry) {
 
 }  // namespace
 
+const ModelField* FieldNamed(const std::vector<ModelField>& fields, std::string_view name) {
+  const auto field = std::find_if(fields.begin(), fields.end(),
+                                  [&](const ModelField& one) { return name == one.name; });
+  return field == fields.end() ? nullptr : &*field;
+}
+
 std::vector<ModelField> ModelFields(const mjModel* model) {
   std::vector<ModelField> fields;
   for (const ModelEntry& entry : Release().entries) {

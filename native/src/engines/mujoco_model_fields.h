@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mujoco_release.h"
@@ -51,6 +52,9 @@ struct ModelField {
         data;
   }
 };
+
+// The one of that name; null where the model has none, or has it empty.
+const ModelField* FieldNamed(const std::vector<ModelField>& fields, std::string_view name);
 
 // Every array of the model that is not empty, all options, and the other entries of the struct
 // that mj_setConst writes.

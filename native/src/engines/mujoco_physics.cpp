@@ -6,11 +6,16 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "mujoco_native.h"
 #include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/support/errors.h"
+#include "rollouts/support/model_files.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
@@ -36,26 +41,89 @@ void CheckLayout(const std::string& fault) {
                     " is elsewhere), and " + MujocoAdvice() + " --force-reinstall");
 }
 
-// Models that somebody holds, by path and the time that the file was written.
-using ModelKey = std::pair<std::string, std::filesystem::file_time_type>;
+// Models that somebody holds, by path, with the files that they were made of.
+struct HeldModel {
+  ModelFiles files;
+  std::weak_ptr<const PhysicsModel> model;
+};
 std::mutex models_mutex;
-std::map<ModelKey, std::weak_ptr<const PhysicsModel>> models;
+std::map<std::string, HeldModel> models;
+// What was read last, also of models that are gone.
+std::map<std::filesystem::path, ModelFiles::Stamp> last_read;
+
+// MuJoCo keeps meshes, textures and height fields that it has read, and tells their times apart by
+// the second.
+void ForgetOlderAssets(const ModelFiles& files) {
+  bool changed = false;
+  for (const ModelFiles::Stamp& file : files.files()) {
+    const auto [before, is_new] = last_read.try_emplace(file.path, file);
+    changed |= !is_new && !(before->second == file);
+    before->second = file;
+  }
+  if (changed) Mujoco().clear_cache(Mujoco().get_cache());
+}
+
+// The first `count` values of a field, which `model` may be without.
+std::span<const std::int32_t> Integers(const std::vector<ModelField>& fields, const mjModel* model,
+                                       std::string_view name) {
+  const ModelField* const field = FieldNamed(fields, name);
+  if (!field) return {};
+  return {reinterpret_cast<const std::int32_t*>(field->DataIn(model)),
+          static_cast<std::size_t>(field->rows * field->columns)};
+}
+
+// A buffer of past controls or readings says itself where its newest one is, and MuJoCo believes it.
+void CheckCursors(std::span<const double> history, std::span<const std::int32_t> samples,
+                  std::span<const std::int32_t> addresses) {
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const std::int32_t count = samples[2 * i];  // and how it interpolates
+    if (count <= 0) continue;
+    const double cursor = history[static_cast<std::size_t>(addresses[i]) + 1];
+    if (!(cursor >= 0 && cursor < count && cursor == std::floor(cursor))) {
+      throw SpecError("has a buffer of " + std::to_string(count) + " past values whose newest is " +
+                      "number " + std::to_string(cursor));
+    }
+  }
+}
+
+// mjtEnableBit
+bool Sleeps(const std::vector<ModelField>& fields, const mjModel* model) {
+  constexpr std::int32_t kSleep = 1 << 4;
+  const auto flags = Integers(fields, model, "opt.enableflags");
+  return !flags.empty() && (flags[0] & kSleep) != 0;
+}
+
+// What MuJoCo would index memory with, or never come back from, before any of it is used.
+void CheckNumbers(const std::vector<ModelField>& fields, const mjModel* model,
+                  std::span<const double> state) {
+  if (!std::all_of(state.begin(), state.end(), [](double one) { return std::isfinite(one); })) {
+    throw SpecError("has numbers that are not finite");
+  }
+  // history follows time, positions, velocities and activations: the first four bits of mjtState
+  const auto first = static_cast<std::size_t>(Mujoco().state_size(model, 0b1111));
+  for (const std::string of : {"actuator_history", "sensor_history"}) {
+    CheckCursors(state.subspan(first), Integers(fields, model, of),
+                 Integers(fields, model, of + "adr"));
+  }
+}
 
 }  // namespace
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
   // under the lock: of two threads that ask for a file, one reads it and the other gets the same
-  std::erase_if(models, [](const auto& entry) { return entry.second.expired(); });
-  std::error_code no_file;  // the constructor says so
-  const ModelKey key(xml_path, std::filesystem::last_write_time(xml_path, no_file));
-  const auto held = models.find(key);
+  std::erase_if(models, [](const auto& entry) { return entry.second.model.expired(); });
+  const auto held = models.find(xml_path);
   if (held != models.end()) {
-    // its last holder may be gone since
-    if (auto model = held->second.lock()) return model;
+    // its last holder may be gone since, and what it was made of may be another model now
+    auto model = held->second.model.lock();
+    if (model && held->second.files.Unchanged()) return model;
   }
+  // before it is read: what is written meanwhile is seen by the next one who asks
+  ModelFiles files(xml_path);
+  ForgetOlderAssets(files);
   const std::shared_ptr<const PhysicsModel> made(new PhysicsModel(xml_path));
-  models[key] = made;
+  models.insert_or_assign(xml_path, HeldModel{std::move(files), made});
   return made;
 }
 
@@ -211,6 +279,14 @@ void Physics::ThrowWarnings() {
   }
 }
 
+// Beside mjSTATE_INTEGRATION, a step depends on the model, and on these parts of mjData:
+//   which trees sleep, for how long others have been quiet, and all that was computed of those that
+//     sleep (tree_asleep and what mj_updateSleep makes of it): Load refuses such models;
+//   what plugins keep outside of plugin_state (plugin_data): MuJoCo's own keep there what they
+//     compute anew. A user's plugin that remembers more is not saved;
+//   what users' callbacks remember.
+// All else is in it (warm starts, plastic state, buffers of delays and intervals, plugin_state) or is
+// computed by each step from it (islands, contacts, sensors, constraints).
 void Physics::Save(StateWriter& writer) const {
   const MujocoApi& api = Mujoco();
   const auto size = static_cast<std::size_t>(api.state_size(native_->model, Release().saved_state));
@@ -250,6 +326,12 @@ void Physics::Load(StateReader& reader) {
     throw SpecError("has " + std::to_string(state.size()) + " numbers of a model with " +
                     std::to_string(expected));
   }
+  if (Sleeps(model_->native_->fields, model)) {
+    throw SpecError("is of a model whose bodies may sleep, and MuJoCo's states do not hold which "
+                    "of them do: a simulation would go on otherwise. Leave out <flag "
+                    "sleep=\"enable\"/> in " + model_->xml_path() + " to set states");
+  }
+  CheckNumbers(model_->native_->fields, model, state);
   // first: the simulation goes on with its own model
   LoadOwn(reader);
   model = native_->model;

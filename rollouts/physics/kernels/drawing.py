@@ -34,3 +34,35 @@ def draw_field(
             values[w, i] = float(drawn)
             draw += 1
     draws[w] = draw
+
+
+@wp.kernel
+def make_rotations(
+    beginning: wp.array[wp.bool],
+    low: wp.array2d[wp.float64],
+    high: wp.array2d[wp.float64],
+    firsts: wp.array[int],
+    values: wp.array2d[float],
+):
+    """Gives quaternions that were drawn the length 1; `firsts` says where they begin in a row."""
+    w, q = wp.tid()
+    if not beginning[w]:
+        return
+    first = firsts[q]
+    drawn = int(0)
+    square = float(0.0)
+    for i in range(first, first + 4):
+        square += values[w, i] * values[w, i]
+        if high[w, i] > low[w, i]:
+            drawn += 1
+    if drawn == 0:
+        return
+    length = wp.sqrt(square)
+    for i in range(first, first + 4):
+        if length > 0.0:
+            values[w, i] = values[w, i] / length
+        else:
+            # nothing to go by is no rotation
+            values[w, i] = float(0.0)
+            if i == first:
+                values[w, i] = float(1.0)

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "engines/mujoco_library.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
 
@@ -71,6 +72,23 @@ std::vector<double> GetValues(StateReader& reader) {
   return values;
 }
 
+// Numbers of a box are no rotation, and scale what they should turn, in silence: of those that were
+// drawn the direction counts. Given ones are MuJoCo's to take as they are.
+void MakeRotations(const PhysicsModel& model, const ModelOverride& one,
+                   std::vector<double>& values) {
+  constexpr double kSmallest = 1e-15;  // mjMINVAL
+  for (const std::size_t first : QuaternionsOf(model, one.field)) {
+    double* const quat = values.data() + first;
+    const auto drawn = [&](std::size_t i) { return one.high[i] > one.low[i]; };
+    if (!drawn(first) && !drawn(first + 1) && !drawn(first + 2) && !drawn(first + 3)) continue;
+    const double length = std::sqrt(quat[0] * quat[0] + quat[1] * quat[1] + quat[2] * quat[2] +
+                                    quat[3] * quat[3]);
+    // nothing to go by is no rotation, as mju_normalize4 has it
+    constexpr double kNone[] = {1, 0, 0, 0};
+    for (int i = 0; i < 4; ++i) quat[i] = length < kSmallest ? kNone[i] : quat[i] / length;
+  }
+}
+
 }  // namespace
 
 void ModelChanges::Check(const PhysicsModel& model, const ModelOverrides& overrides) {
@@ -109,6 +127,7 @@ void ModelChanges::BeginEpisode(Physics& physics, Rng& rng) {
       // in the order of fields and elements: each draw takes from the episode's stream
       if (one.high[i] > one.low[i]) values[i] = rng.Uniform(one.low[i], one.high[i]);
     }
+    if (one.drawn()) MakeRotations(physics.model(), one, values);
     makes_constants |= physics.SetField(one.field, values);
   }
   // once, after all of them
@@ -131,8 +150,8 @@ void ModelChanges::Load(StateReader& reader, const PhysicsModel& model) {
   const auto count = reader.Get<std::uint64_t>();
   ModelOverrides loaded;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto name = reader.GetBytes(reader.Get<std::uint64_t>());
-    ModelOverride one{std::string(name.begin(), name.end()), GetValues(reader), {}};
+    const std::string name = FieldNameIn(reader);
+    ModelOverride one{name, GetValues(reader), {}};
     one.high = GetValues(reader);
     loaded.push_back(std::move(one));
   }
