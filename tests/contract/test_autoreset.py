@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract_envs import ATARI_IDS, HEAVY_IDS, LIGHT_IDS, actions_of, step_until_any_end
+from contract_envs import (
+    ATARI_IDS,
+    HEAVY_IDS,
+    LIGHT_IDS,
+    MUJOCO_IDS,
+    actions_of,
+    step_until_any_end,
+)
 from gymnasium.vector import AutoresetMode
 
 import rollouts
 
 MODES = ["next_step", "same_step", "disabled"]
+BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 pytestmark = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
 
@@ -87,6 +95,34 @@ def test_same_step_mode_returns_the_reset_obs_and_the_final_obs(
         np.testing.assert_array_equal(final_info["_episode_length"], ended)
         # the next step counts from one again
         assert env.step(actions)[4]["episode_length"].tolist() == [1] * num_envs
+
+
+def test_same_step_infos_are_of_the_step_in_final_info_and_of_the_reset_beside_it(
+    env_id: str, num_envs: int
+) -> None:
+    arguments = {"seed": 1, "max_episode_steps": 3}
+    # the engine's environments: beside final_info they still have the step's, not the reset's
+    steps_infos_stay = env_id in MUJOCO_IDS and not env_id.startswith(BOX2D)
+    with (
+        rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **arguments) as env,
+        rollouts.make_vec(env_id, num_envs, autoreset_mode="next_step", **arguments) as slow,
+    ):
+        env.reset()
+        slow.reset()
+        for step in range(3):
+            actions = actions_of(env, step)
+            _, _, terminated, truncated, info = env.step(actions)
+            last = {name: np.array(column) for name, column in slow.step(actions)[4].items()}
+            ended = terminated | truncated
+            if ended.any():
+                break
+        first = slow.step(actions)[4]
+        names = [name for name in last if not name.startswith("_") and name != "env_id"]
+        for name in names:
+            np.testing.assert_array_equal(info["final_info"][name][ended], last[name][ended])
+            of_reset = name not in ("episode_return", "episode_length") and not steps_infos_stay
+            expected = (first if of_reset else last)[name]
+            np.testing.assert_array_equal(info[name][ended], expected[ended], err_msg=name)
 
 
 def test_final_obs_is_none_where_no_episode_ended(env_id: str, num_envs: int) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from contract_envs import ATARI_IDS, LIGHT_IDS
+from crafted import HEADER, sealed
 from state_envs import every_env, make, play, state_of
 
 import rollouts
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.mujoco import Scaled
-
-HEADER = struct.Struct("<8sIIQQQ")  # magic, version, type, fingerprint, state, checksum
 
 
 def damaged(state: bytes, at: int, bit: int = 0) -> bytes:
@@ -105,26 +104,6 @@ def test_state_of_other_options_is_refused(env_id: str, options: dict) -> None:
 def test_state_of_another_game_is_refused() -> None:
     with make("ALE/Pong-v5", 1) as env, pytest.raises(SpecError, match="other options"):
         env.set_state(None, [state_of("ALE/Breakout-v5")])
-
-
-def rotated(value: int, by: int) -> int:
-    """64 bits, to the left."""
-    value %= 2**64
-    return (value << by | value >> 64 - by) % 2**64
-
-
-def sealed(state: bytes) -> bytes:
-    """The state with the checksum of what it holds now: native/.../support/checksum.h."""
-    checked = state[: HEADER.size - 8] + state[HEADER.size :]
-    prime, lanes = 0x9E3779B185EBCA87, [1, 2, 3, 4]
-    # blocks of 32 bytes; zeros fill the last one, which may have nothing else
-    padded = checked + bytes(32 - len(checked) % 32)
-    for at, (word,) in enumerate(struct.iter_unpack("<Q", padded)):
-        lanes[at % 4] = rotated((lanes[at % 4] ^ word) * prime, 29)
-    value = len(checked)
-    for lane in lanes:
-        value = rotated((value ^ lane) * prime, 31)
-    return state[: HEADER.size - 8] + value.to_bytes(8, "little") + state[HEADER.size :]
 
 
 def test_checksum_is_the_documented_one() -> None:

@@ -177,11 +177,22 @@ void Episodes::Load(Saved saved) {
     throw SpecError("the saved replay buffer has arrays of streams that do not fit each other");
   }
   const auto is_negative = [](std::int64_t row) { return row < 0; };
+  // rows are numbered below this, so that no sum of them overflows
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 62;
   for (const Open& open : saved.open) {
-    if (open.begin < 0 || open.end < 0) throw SpecError("the saved replay buffer has a row below 0");
+    if (open.begin < 0 || open.end < 0 || open.end >= kMostRows) {
+      throw SpecError("the saved replay buffer has a row below 0, or one that no stream comes to");
+    }
   }
   if (std::ranges::any_of(saved.next_start, is_negative)) {
     throw SpecError("the saved replay buffer has an item that begins below row 0");
+  }
+  for (std::size_t i = 0; i < saved.next_start.size(); ++i) {
+    const Open& open = saved.open[i / kinds_.size()];
+    // as MakeItems left it: all items before are made
+    if (open.is_open && open.end - saved.next_start[i] >= kinds_[i % kinds_.size()].steps) {
+      throw SpecError("the saved replay buffer has an episode whose items were left out");
+    }
   }
   std::vector<double> priority;
   if (!saved.priority.empty()) {

@@ -292,6 +292,10 @@ double MostPriority(const SelectorSpec& spec) {
   return std::min(kMost, std::pow(kMostWeight, 1.0 / spec.exponent));
 }
 
+double MostPriority(const SelectorSpec& sampler, const SelectorSpec& remover) {
+  return std::min(MostPriority(sampler), MostPriority(remover));
+}
+
 const char* NameOf(SelectorKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
 SelectorKind SelectorKindOf(const std::string& name, const std::string& what) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/replay/state_parts.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "rollouts/support/errors.h"
@@ -18,8 +17,17 @@ std::int64_t GetCount(StateReader& reader) {
 
 namespace {
 
+// Rows and frames of a stream are numbered below this, so that no sum of them overflows.
+constexpr std::int64_t kMostNumber = std::int64_t{1} << 62;
+
 void CheckState(bool fits) {
   if (!fits) throw SpecError("has parts that do not fit each other");
+}
+
+std::int64_t GetNumber(StateReader& reader) {
+  const auto number = reader.Get<std::int64_t>();
+  CheckState(number >= 0 && number < kMostNumber);
+  return number;
 }
 
 // --- chunks ------------------------------------------------------------------------------
@@ -38,15 +46,15 @@ void VisitMemory(const ChunkLayout& layout, std::uint8_t* data, std::int32_t num
 
 // Into a chunk that nobody else knows yet.
 void GetChunk(StateReader& reader, const ChunkLayout& layout, Chunk& chunk) {
-  chunk.stream = reader.Get<std::int64_t>();
-  chunk.number = reader.Get<std::int64_t>();
-  chunk.first_row = reader.Get<std::int64_t>();
+  chunk.stream = GetNumber(reader);
+  chunk.number = GetNumber(reader);
+  chunk.first_row = GetNumber(reader);
   chunk.num_rows = reader.Get<std::int32_t>();
   // what is read into memory is bounded by what the chunk has room for
-  CheckState(chunk.num_rows >= 0 && chunk.num_rows <= layout.chunk_rows);
+  CheckState(chunk.num_rows >= 1 && chunk.num_rows <= layout.chunk_rows);
   for (std::size_t c = 0; c < layout.columns.size(); ++c) {
     Chunk::Frames& frames = chunk.frames[c];
-    frames.first = reader.Get<std::int64_t>();
+    frames.first = GetNumber(reader);
     frames.count = reader.Get<std::int32_t>();
     CheckState(frames.count >= 0 && frames.count <= layout.columns[c].capacity);
   }
@@ -54,6 +62,28 @@ void GetChunk(StateReader& reader, const ChunkLayout& layout, Chunk& chunk) {
     const auto from = reader.GetBytes(static_cast<std::uint64_t>(bytes));
     if (bytes > 0) std::memcpy(data, from.data(), from.size());
   });
+}
+
+// The oldest frame that a row shows of a stacked column; `none` where it shows zeros alone. Throws
+// for frames that are out of order, or that its chunk and those before it do not have.
+std::int64_t OldestFrame(const ChunkLayout::Column& column, const Chunk::Frames& frames,
+                         const std::uint8_t* record, std::int64_t none) {
+  std::int64_t newest;
+  std::memcpy(&newest, record + column.newest_offset, sizeof(newest));
+  CheckState(newest >= frames.first - 1 && newest < frames.first + frames.count);
+  std::int64_t oldest = none;
+  std::int64_t before = 0;
+  bool any = false;
+  for (std::int32_t k = 0; k < column.stack; ++k) {
+    const std::uint8_t delta = record[column.deltas_offset + k];
+    if (delta == ChunkLayout::kNoFrame) continue;
+    const std::int64_t number = newest - delta;
+    CheckState(delta < column.stack && number >= before);
+    before = number;
+    if (!any) oldest = number;
+    any = true;
+  }
+  return oldest;
 }
 
 }  // namespace
@@ -86,22 +116,48 @@ LoadedChunks::~LoadedChunks() {
   for (Chunk* const chunk : chunks_) allocator_.Unref(chunk);
 }
 
-void LoadedChunks::Load(StateReader& reader, const ChunkLayout& layout) {
+void LoadedChunks::Load(StateReader& reader) {
   const std::int64_t count = GetCount(reader);
   chunks_.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     chunks_.push_back(allocator_.Take());
-    GetChunk(reader, layout, *chunks_.back());
+    GetChunk(reader, layout_, *chunks_.back());
     // chunks are saved in order of streams and numbers, so neighbours are linked
     if (i > 0 && Follows(i)) chunks_[i - 1]->next = chunks_[i];
+    if (layout_.has_stacks) CheckFrames(i);
   }
 }
 
 // Whether chunk i is the next one of its stream after chunk i - 1.
 bool LoadedChunks::Follows(std::int64_t i) const {
-  return chunks_[i]->stream == chunks_[i - 1]->stream &&
-         chunks_[i]->number == chunks_[i - 1]->number + 1 &&
-         chunks_[i]->first_row == chunks_[i - 1]->first_row + chunks_[i - 1]->num_rows;
+  const Chunk& chunk = *chunks_[i];
+  const Chunk& before = *chunks_[i - 1];
+  for (std::size_t c = 0; c < chunk.frames.size(); ++c) {
+    if (chunk.frames[c].first != before.frames[c].first + before.frames[c].count) return false;
+  }
+  return chunk.stream == before.stream && chunk.number == before.number + 1 &&
+         chunk.first_row == before.first_row + before.num_rows;
+}
+
+// Whose frames are found walking forward from the chunk with a run's oldest one: no row shows an
+// older frame than the row before it.
+void LoadedChunks::CheckFrames(std::int64_t i) {
+  const Chunk& chunk = *chunks_[i];
+  if (i == 0 || !Follows(i)) last_oldest_.assign(layout_.columns.size(), 0);
+  for (std::int64_t row = 0; row < chunk.num_rows; ++row) {
+    const std::uint8_t* const record = RecordOf(layout_, chunk, row);
+    for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
+      const ChunkLayout::Column& column = layout_.columns[c];
+      if (column.stack == 1) continue;
+      const std::int64_t oldest = OldestFrame(column, chunk.frames[c], record, last_oldest_[c]);
+      CheckState(oldest >= last_oldest_[c]);
+      last_oldest_[c] = oldest;
+    }
+  }
+}
+
+void LoadedChunks::CheckStreams(std::int64_t num_streams) const {
+  for (const Chunk* const chunk : chunks_) CheckState(chunk->stream < num_streams);
 }
 
 void LoadedChunks::CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const {
@@ -109,6 +165,26 @@ void LoadedChunks::CheckRange(std::int64_t first, std::int64_t count, std::int64
   CheckState(count >= 1 && first >= 0 && first <= std::ssize(chunks_) - count);
   CheckState(chunks_[first]->stream == stream);
   for (std::int64_t i = first + 1; i < first + count; ++i) CheckState(Follows(i));
+}
+
+// Whether rows [start, start + length) lie in `count` chunks, with the frames of the first one,
+// and so of all.
+void LoadedChunks::CheckRows(std::int64_t first, std::int64_t count, std::int64_t start,
+                             std::int64_t length) const {
+  const Chunk& last = *chunks_[first + count - 1];
+  CheckState(start >= chunks_[first]->first_row && start < kMostNumber &&
+             start + length <= last.first_row + last.num_rows);
+  if (!layout_.has_stacks) return;
+  std::int64_t own = first;
+  while (start >= chunks_[own]->first_row + chunks_[own]->num_rows) ++own;
+  const Chunk& holder = *chunks_[own];
+  const std::uint8_t* const record = RecordOf(layout_, holder, start - holder.first_row);
+  for (std::size_t c = 0; c < layout_.columns.size(); ++c) {
+    const ChunkLayout::Column& column = layout_.columns[c];
+    if (column.stack == 1) continue;
+    const std::int64_t from = chunks_[first]->frames[c].first;
+    CheckState(OldestFrame(column, holder.frames[c], record, from) >= from);
+  }
 }
 
 // --- streams -----------------------------------------------------------------------------
@@ -130,14 +206,16 @@ void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& inde
 Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_columns,
                         const LoadedChunks& chunks) {
   Stream::Saved saved;
-  saved.next_row = reader.Get<std::int64_t>();
-  saved.oldest_row = reader.Get<std::int64_t>();
-  saved.next_chunk = reader.Get<std::int64_t>();
+  saved.next_row = GetNumber(reader);
+  saved.oldest_row = GetNumber(reader);
+  saved.next_chunk = GetNumber(reader);
   saved.next_is_first = reader.Get<std::uint8_t>() != 0;
-  for (std::size_t c = 0; c < num_columns; ++c) saved.next_frame.push_back(reader.Get<std::int64_t>());
+  for (std::size_t c = 0; c < num_columns; ++c) saved.next_frame.push_back(GetNumber(reader));
   const auto count = reader.Get<std::int64_t>();
   const auto first = reader.Get<std::int64_t>();
-  CheckState(saved.oldest_row >= 0 && saved.oldest_row <= saved.next_row && count >= 0);
+  CheckState(saved.oldest_row <= saved.next_row && count >= 0);
+  // rows that new items may refer to are in chunks
+  CheckState(count > 0 || saved.oldest_row == saved.next_row);
   if (count == 0) return saved;
   chunks.CheckRange(first, count, id);
   const Chunk& last = *chunks.at(first + count - 1);
@@ -145,6 +223,12 @@ Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_co
   CheckState(chunks.at(first)->first_row <= saved.oldest_row &&
              last.num_rows > 0 && last.first_row + last.num_rows == saved.next_row &&
              last.number + 1 == saved.next_chunk);
+  if (saved.oldest_row < saved.next_row) {
+    chunks.CheckRows(first, count, saved.oldest_row, saved.next_row - saved.oldest_row);
+  }
+  for (std::size_t c = 0; c < num_columns; ++c) {
+    CheckState(saved.next_frame[c] == last.frames[c].first + last.frames[c].count);
+  }
   for (std::int64_t i = first; i < first + count; ++i) saved.chunks.push_back(chunks.at(i));
   return saved;
 }
@@ -169,12 +253,10 @@ RowRun GetRun(StateReader& reader, const LoadedChunks& chunks) {
   run.length = reader.Get<std::int32_t>();
   run.stream = reader.Get<std::int64_t>();
   run.start = reader.Get<std::int64_t>();
+  CheckState(run.length >= 1);
   chunks.CheckRange(first, run.num_chunks, run.stream);
-  const Chunk& last = *chunks.at(first + run.num_chunks - 1);
   run.first = chunks.at(first);
-  // all rows of a run lie in its chunks
-  CheckState(run.length >= 1 && run.start >= run.first->first_row &&
-             run.start + run.length <= last.first_row + last.num_rows);
+  chunks.CheckRows(first, run.num_chunks, run.start, run.length);
   return run;
 }
 
@@ -239,8 +321,7 @@ void GetItem(StateReader& reader, const LoadedChunks& chunks, Table::Item& item)
   item.priority = reader.Get<double>();
   item.insert_index = reader.Get<std::int64_t>();
   item.times_sampled = reader.Get<std::int32_t>();
-  // a negative or infinite weight would spoil every sum above it
-  CheckState(item.priority >= 0 && std::isfinite(item.priority) && item.times_sampled >= 0);
+  CheckState(item.times_sampled >= 0 && item.insert_index >= 0);
 }
 
 }  // namespace
@@ -248,12 +329,15 @@ void GetItem(StateReader& reader, const LoadedChunks& chunks, Table::Item& item)
 std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& spec,
                                           const LoadedChunks& chunks) {
   auto contents = Table::MakeContents(spec);
-  const auto inserts = reader.Get<std::int64_t>();
-  const auto samples = reader.Get<std::int64_t>();
-  contents->limiter.Load(inserts, samples, reader.Get<std::int64_t>());
+  // as `insert` has it: a negative, infinite or too large weight would spoil every sum above it
+  const double most_priority = MostPriority(spec.sampler, spec.remover);
+  const auto inserts = GetNumber(reader);
+  const auto samples = GetNumber(reader);
+  contents->limiter.Load(inserts, samples, GetNumber(reader));
   const auto seed = reader.Get<std::uint64_t>();
   contents->random = TableRandom(seed, reader.Get<std::uint64_t>());
   contents->max_priority = reader.Get<double>();
+  CheckState(contents->max_priority >= 0 && contents->max_priority <= most_priority);
   const std::int64_t num_slots = GetCount(reader);
   // before memory is asked for, which a damaged count would take all of
   CheckState(num_slots <= spec.max_size);
@@ -266,8 +350,10 @@ std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& 
     Table::Item& item = contents->items[slot];
     item.generation = reader.Get<std::uint32_t>();
     item.live = reader.Get<std::uint8_t>() != 0;
+    CheckState(item.generation <= Table::kGenerations);
     if (!item.live) continue;
     GetItem(reader, chunks, item);
+    CheckState(item.priority >= 0 && item.priority <= most_priority);
     slots.push_back(slot);
     priorities.push_back(item.priority);
     contents->uses += item.times_sampled;

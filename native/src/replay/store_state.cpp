@@ -188,10 +188,11 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
   }
 
   // everything is read before anything changes
-  LoadedChunks chunks(allocator_);
-  chunks.Load(reader, layout_);
+  LoadedChunks chunks(allocator_, layout_);
+  chunks.Load(reader);
   // chunks are in use by nobody yet: what throws from here on gives them back
   std::vector<std::unique_ptr<Stream>> streams(static_cast<std::size_t>(GetCount(reader)));
+  chunks.CheckStreams(std::ssize(streams));
   std::vector<Stream::Saved> saved;
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const auto id = static_cast<std::int64_t>(i);

@@ -221,8 +221,10 @@ void Stream::ReadStacks() {
       const std::int64_t number = newest - delta;
       // most often in the last chunk, and else not far before it
       std::size_t index = chunks_.size() - 1;
-      while (chunks_[index]->frames[c].first > number) --index;
+      while (index > 0 && chunks_[index]->frames[c].first > number) --index;
       const Chunk& holder = *chunks_[index];
+      // of a row that was trimmed, a frame may be gone
+      if (number < holder.frames[c].first) continue;
       stacks_[c].numbers[k] = number;
       stacks_[c].frames[k] =
           holder.data + column.offset + (number - holder.frames[c].first) * column.bytes;

@@ -12,7 +12,6 @@ namespace rollouts::replay {
 namespace {
 
 constexpr std::int32_t kFirstCapacity = 256;  // slots
-constexpr std::uint32_t kGenerations = 0x7FFFFFFF;  // keys are not negative
 
 void CheckOrder(const TableSpec& spec) {
   if (spec.order == TableSpec::Order::kAny) return;
@@ -84,7 +83,7 @@ std::unique_ptr<Table::Contents> Table::MakeContents(const TableSpec& spec) {
 
 Table::Table(const TableSpec& spec, ChunkAllocator& allocator)
     : spec_((CheckSpec(spec), spec)),
-      most_priority_(std::min(MostPriority(spec.sampler), MostPriority(spec.remover))),
+      most_priority_(MostPriority(spec.sampler, spec.remover)),
       allocator_(allocator),
       contents_(MakeContents(spec)) {}
 

@@ -12,6 +12,10 @@
 //       options may be; `check` is a ConfigCheck (support/options.h)
 //   static EnvSpec MakeSpec(const Config&)   optional: the spec under options that change the
 //       observation, whose rows may then be longer than kSpec's. A GPU's pool has kSpec's alone
+//   static const char* CheckState(const Config&, const State&)   optional: null, or what is wrong
+//       with a saved state, which goes on after "state 0 for env_id 0: "; a state may come from
+//       anywhere, so all that Step, Observe and WriteInfo take for an index, a size or the bound of
+//       a loop is looked at; most return kNoSuchState
 //   static const char* HostOnly(const Config&)   optional, of ours: the option for which Observe
 //       calls functions of the host (unless kInKernel), so that a GPU's pool refuses it; null: none
 //   static void Reset(const Config&, State&, Rng&)
@@ -89,6 +93,12 @@ template <typename A, typename B>
 inline constexpr bool kSameType = false;
 template <typename A>
 inline constexpr bool kSameType<A, A> = true;
+
+// For CheckState.
+ROLLOUTS_HD constexpr bool IsWithin(std::int64_t value, std::int64_t low, std::int64_t high) {
+  return value >= low && value <= high;
+}
+inline constexpr const char* kNoSuchState = "has numbers that no state of the environment has";
 
 // What a light environment must have; the optional members are asked for where they are used.
 template <typename Env>

@@ -26,6 +26,8 @@
 //       after a reset as after a step; changes nothing
 //   static std::int32_t NumTables(const Config&)   optional, with FillTables(const Config&, float*):
 //       numbers that follow from the options, which every world finds in `tables`; on the host alone
+//   static const char* CheckWorld(const WorldRef<Env>& world)   optional, as CheckState in core/env.h;
+//       the status of the agents is looked at for every environment
 // all ROLLOUTS_HD but VisitConfig, CheckConfig, MakeSpec and FillTables. As loops on the CPU and as
 // threads of a block, with a barrier after each phase, it computes the same.
 //

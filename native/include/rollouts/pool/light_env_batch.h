@@ -116,10 +116,18 @@ class LightEnvBatch final : public EnvBatch {
     out.insert(out.end(), bytes, bytes + sizeof(typename Env::State));
   }
 
-  void CheckState(std::int32_t, std::span<const std::uint8_t> state) const override {
+  void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const override {
     if (state.size() != sizeof(typename Env::State)) {
       throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
                       std::to_string(sizeof(typename Env::State)));
+    }
+    if constexpr (requires(const typename Env::State& read) {
+                    Env::CheckState(configs_[env], read);
+                  }) {
+      // in memory of its own, which is aligned
+      const auto read = std::make_unique<typename Env::State>();
+      std::memcpy(read.get(), state.data(), sizeof(*read));
+      if (const char* wrong = Env::CheckState(configs_[env], *read)) throw SpecError(wrong);
     }
   }
 

@@ -245,9 +245,20 @@ class MultiAgentBatch final : public EnvBatch {
 
   void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const override {
     const auto expected = static_cast<std::size_t>(of_env_[env]->layout.bytes());
-    if (state.size() == expected) return;
-    throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
-                    std::to_string(expected));
+    if (state.size() != expected) {
+      throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
+                      std::to_string(expected));
+    }
+    // in memory of its own, which is aligned
+    PageMemory copy(expected);
+    std::memcpy(copy.data(), state.data(), expected);
+    const WorldRef<Env> world = WorldAt(*of_env_[env], copy.data(), /*max_episode_steps=*/0);
+    for (std::int32_t i = 0; i < num_agents_; ++i) {
+      if (world.status.active[i] > 1 || world.status.terminated[i] > 1) throw SpecError(kNoSuchState);
+    }
+    if constexpr (requires { Env::CheckWorld(world); }) {
+      if (const char* wrong = Env::CheckWorld(world)) throw SpecError(wrong);
+    }
   }
 
   void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override {

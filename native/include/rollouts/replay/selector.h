@@ -24,6 +24,8 @@ struct SelectorSpec {
 // The highest priority whose weights can be summed over any table; of the largest finite one
 // where nothing is summed.
 double MostPriority(const SelectorSpec& spec);
+// The same of a table's two.
+double MostPriority(const SelectorSpec& sampler, const SelectorSpec& remover);
 
 const char* NameOf(SelectorKind kind);
 // Throws SpecError naming `what` for a name that is none.

@@ -41,21 +41,29 @@ void PutChunk(StateWriter& writer, const ChunkLayout& layout, const ChunkImage& 
 // Chunks taken for a state that is being loaded; given back with it.
 class LoadedChunks {
  public:
-  explicit LoadedChunks(ChunkAllocator& allocator) : allocator_(allocator) {}
+  LoadedChunks(ChunkAllocator& allocator, const ChunkLayout& layout)
+      : allocator_(allocator), layout_(layout) {}
   ~LoadedChunks();
   LoadedChunks(const LoadedChunks&) = delete;
   LoadedChunks& operator=(const LoadedChunks&) = delete;
 
-  void Load(StateReader& reader, const ChunkLayout& layout);
+  void Load(StateReader& reader);
+  void CheckStreams(std::int64_t num_streams) const;
   // `count` chunks of one stream that follow each other.
   void CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const;
+  // Rows of such chunks.
+  void CheckRows(std::int64_t first, std::int64_t count, std::int64_t start,
+                 std::int64_t length) const;
   Chunk* at(std::int64_t i) const { return chunks_[static_cast<std::size_t>(i)]; }
 
  private:
   bool Follows(std::int64_t i) const;
+  void CheckFrames(std::int64_t i);
 
   ChunkAllocator& allocator_;
+  const ChunkLayout& layout_;
   std::vector<Chunk*> chunks_;
+  std::vector<std::int64_t> last_oldest_;  // by column: the oldest frame of the row read last
 };
 
 void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& index);

@@ -103,6 +103,9 @@ class Table {
   // Wakes everybody; they and all later Inserts and Samples throw ClosedError.
   void Close();
 
+  // The most that an item's generation is: keys are not negative.
+  static constexpr std::uint32_t kGenerations = 0x7FFFFFFF;
+
   // Saved states; who calls these holds mutex().
   std::mutex& mutex() const { return mutex_; }
   struct alignas(64) Item {  // one cache line

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "rollouts/core/step.h"
 #include "rollouts/support/errors.h"
@@ -33,8 +34,9 @@ inline EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
   clock.elapsed_steps = reader.Get<std::int32_t>();
   clock.episode_return = reader.Get<double>();
   const auto ended = reader.Get<std::uint8_t>();
-  // a clock that has begun counts the next episode, which is 1 at least
-  if (clock.elapsed_steps < 0 || clock.next_episode == 0 || ended > 1) {
+  // one more step can be counted; a clock that has begun counts the next episode, which is 1 at least
+  constexpr std::int32_t kMostSteps = std::numeric_limits<std::int32_t>::max();
+  if (clock.elapsed_steps < 0 || clock.elapsed_steps == kMostSteps || clock.next_episode == 0 || ended > 1) {
     throw SpecError("has no episode that could be");
   }
   clock.ended = ended != 0;

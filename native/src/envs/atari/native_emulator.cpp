@@ -19,6 +19,7 @@
 #include "native_rules.h"
 #include "rollouts/atari2600/decoded_rom.h"
 #include "rollouts/atari2600/game_console.h"
+#include "rollouts/atari2600/saved_console.h"
 #include "rollouts/support/errors.h"
 #include "rollouts/support/state.h"
 
@@ -28,7 +29,6 @@ namespace {
 using atari2600::GameConsole;
 using atari2600::U8;
 
-constexpr std::int32_t kNumActions = 18;
 // of a console's bytes: the screens behind them have the height of the game
 constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
 
@@ -114,7 +114,7 @@ class NativeEmulator final : public AtariMachine {
         native_(std::move(native)),
         repeat_probability_(repeat_probability) {
     const auto& legal = game_->legal_actions();
-    for (AleAction action = 0; action < kNumActions; ++action) {
+    for (AleAction action = 0; action < kNumAleActions; ++action) {
       // what a game has no use for is nothing pressed, as in ALE
       const bool is_legal = std::find(legal.begin(), legal.end(), action) != legal.end();
       actions_[static_cast<std::size_t>(action)] = is_legal ? action : kAleNoop;
@@ -167,12 +167,9 @@ class NativeEmulator final : public AtariMachine {
     auto saved = std::make_unique<SavedNative>();
     GameConsole& console = saved->console;
     std::memcpy(static_cast<void*>(&console), reader.GetBytes(kConsoleBytes).data(), kConsoleBytes);
-    if (console.console.shown > 1) throw SpecError("shows a screen that there is not");
-    for (const std::uint32_t slice : console.console.cartridge.slices) {
-      // code is looked up by them
-      if (slice % 1024 || slice + 1024 > native_->rom.size()) {
-        throw SpecError("has a bank that the cartridge has not");
-      }
+    const auto rom_size = static_cast<std::uint32_t>(native_->rom.size());
+    if (!atari2600::IsConsole(console, *native_->start, rom_size)) {
+      throw SpecError("has numbers that no console with this game has");
     }
     atari2600::Attach(console, *native_->game, native_->rom.data(), native_->decoded->get());
     for (auto& screen : console.screens) {
@@ -206,7 +203,7 @@ class NativeEmulator final : public AtariMachine {
   const std::shared_ptr<const AtariGame> game_;
   const std::shared_ptr<const NativeGame> native_;
   const float repeat_probability_;  // 0: sticky actions are the environment's
-  std::array<AleAction, kNumActions> actions_{};
+  std::array<AleAction, kNumAleActions> actions_{};
   const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
   std::unique_ptr<NativeRules> rules_;  // of its memory
 };

@@ -6,6 +6,7 @@
 
 #include "rollouts/envs/babyai/levels.h"
 #include "rollouts/envs/minigrid/observe.h"
+#include "rollouts/envs/minigrid/saved_grid.h"
 
 namespace rollouts {
 
@@ -78,6 +79,14 @@ struct BabyAI {
 
   ROLLOUTS_HD static void Observe(const Config& config, const State& state, Obs* obs) {
     minigrid::Observe(config.shown, state.grid, kNumWords, obs);
+  }
+
+  // Of the task, numbers are compared alone.
+  ROLLOUTS_HD static const char* CheckState(const Config& config, const State& state) {
+    const std::int32_t side = config.room_size - 1;
+    return minigrid::IsGrid(state.grid, side * config.num_cols + 1, side * config.num_rows + 1)
+               ? nullptr
+               : kNoSuchState;
   }
 
  private:

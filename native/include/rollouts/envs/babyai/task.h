@@ -175,7 +175,9 @@ inline ROLLOUTS_NOINLINE Verdict LookAtPart(const Grid& grid, Task& task, std::i
   const std::uint32_t beside = 1u << MarkOf(part, true);
   const std::int32_t around[4] = {front - 1, front + 1, front - grid.width, front + grid.width};
   for (const std::int32_t at : around) {
-    if (task.places[at] & beside) return Verdict::kSuccess;
+    // a task that was saved elsewhere may have dropped something into a wall
+    const bool inside = at >= 0 && at < minigrid::kMaxCells;
+    if (inside && (task.places[at] & beside)) return Verdict::kSuccess;
   }
   return Verdict::kGoesOn;
 }

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -139,6 +140,7 @@ class Box2DEnv {
     TapeDraws draws{std::span<const double>(numbers)};
     auto task = begun ? std::make_unique<Task>(config_, draws) : nullptr;
     if (!begun && num_actions > 0) throw SpecError("has steps of no episode");
+    CheckActions(actions);
     for (std::size_t i = 0; i < actions.size(); i += per_step) task->Step(&actions[i], draws);
     if (!draws.at_end()) throw SpecError("is longer than its parts");
     task_ = std::move(task);
@@ -148,6 +150,17 @@ class Box2DEnv {
   }
 
  private:
+  // As the pool takes them: numbers of a Discrete space, or finite ones.
+  void CheckActions(std::span<const float> actions) const {
+    const std::int32_t choices = Task::MakeSpec(config_).action.n;
+    for (const float number : actions) {
+      const bool is_choice = number >= 0 && number < choices && number == std::floor(number);
+      if (choices > 0 ? !is_choice : !std::isfinite(number)) {
+        throw SpecError("has an action out of range");
+      }
+    }
+  }
+
   std::span<const double> AgainNext() const {
     if constexpr (requires { Task::NumLasting(config_); }) {
       if (!Task::DrawsAnew(config_)) return lasting_;

@@ -33,6 +33,12 @@ struct Grid {
   ROLLOUTS_HD Cell At(std::int32_t i, std::int32_t j) const { return cells[Index(i, j)]; }
   ROLLOUTS_HD std::int32_t Front() const { return Index(x + StepX(dir), y + StepY(dir)); }
 
+  // Whether a cell has neighbours on all sides. The agent stands on no other, whatever the grid is,
+  // so that what is in front of it is a cell.
+  ROLLOUTS_HD bool IsInner(std::int32_t i, std::int32_t j) const {
+    return i > 0 && j > 0 && i < width - 1 && j < height - 1;
+  }
+
   // The next word of the mission.
   ROLLOUTS_HD void Say(std::int32_t word) {
     words[num_words++] = static_cast<std::uint8_t>(word);
@@ -164,6 +170,7 @@ inline ROLLOUTS_NOINLINE StepResult DoAction(Grid& grid, std::int32_t action) {
     case kRight: grid.dir = (grid.dir + 1) & 3; break;
     case kForward:
       if (!CanOverlap(front)) break;
+      if (!grid.IsInner(grid.x + StepX(grid.dir), grid.y + StepY(grid.dir))) break;
       if (TypeOf(front) == kGoalType) result = StepResult::Of(grid.Reward(), true);
       if (TypeOf(front) == kLavaType) result.terminated = true;
       grid.x += StepX(grid.dir);

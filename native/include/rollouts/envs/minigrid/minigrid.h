@@ -8,6 +8,7 @@
 #include "rollouts/envs/minigrid/object_levels.h"
 #include "rollouts/envs/minigrid/observe.h"
 #include "rollouts/envs/minigrid/room_levels.h"
+#include "rollouts/envs/minigrid/saved_grid.h"
 #include "rollouts/envs/minigrid/wall_levels.h"
 
 namespace rollouts {
@@ -67,7 +68,25 @@ struct MiniGridOf {
     minigrid::Observe(config.shown, state, kNumWords, obs);
   }
 
+  ROLLOUTS_HD static const char* CheckState(const Config& config, const State& state) {
+    const bool fits = minigrid::IsGrid(state, WidthOf(config), HeightOf(config));
+    return fits && AreItems(config.level, state) ? nullptr : kNoSuchState;
+  }
+
  private:
+  // Whether a level's items are what its steps take them for: cells, of which obstacles are balls.
+  ROLLOUTS_HD static bool AreItems(Level level, const State& grid) {
+    // the first is an object, which is compared alone
+    const bool object = level == Level::kFetch || level == Level::kPutNear;
+    for (std::int32_t i = object; i < minigrid::kMaxItems; ++i) {
+      const std::int32_t at = grid.items[i];
+      if (!IsWithin(at, 0, grid.width * grid.height - 1)) return false;
+      const bool moves = level == Level::kObstacles && i < grid.num_items;
+      if (moves && minigrid::TypeOf(grid.cells[at]) != minigrid::kBall) return false;
+    }
+    return true;
+  }
+
   // Draws a grid; false: it did not come about.
   ROLLOUTS_HD static bool Make(const Config& config, State& grid, Rng& rng) {
     switch (config.level) {

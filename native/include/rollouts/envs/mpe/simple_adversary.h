@@ -84,6 +84,10 @@ struct MpeAdversary {
     return false;
   }
 
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    return IsWithin(w.world.goal, 0, w.config.N - 1) ? nullptr : kNoSuchState;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t i, Obs* row) {
     const Vec2 at = w.agents.position[i];
     ParticleObs obs(row);

@@ -73,6 +73,10 @@ struct MpeCrypto {
     return false;
   }
 
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    return IsWithin(w.world.goal, 0, 1) && IsWithin(w.world.key, 0, 1) ? nullptr : kNoSuchState;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t i, Obs* row) {
     ParticleObs obs(row);
     if (i == kAlice) obs.PutColor(w.world.goal, 1, 0, kWords);

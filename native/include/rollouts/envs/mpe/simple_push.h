@@ -73,6 +73,10 @@ struct MpePush {
     return false;
   }
 
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    return IsWithin(w.world.goal, 0, 1) ? nullptr : kNoSuchState;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t i, Obs* row) {
     const bool is_agent = i == 1;
     const Vec2 at = w.agents.position[i];

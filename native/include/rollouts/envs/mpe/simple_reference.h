@@ -89,6 +89,13 @@ struct MpeReference {
     return false;
   }
 
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    for (const std::int32_t goal : w.world.goals) {
+      if (!IsWithin(goal, 0, kLandmarks - 1)) return kNoSuchState;
+    }
+    return nullptr;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t i, Obs* row) {
     ParticleObs obs(row);
     obs.Put(w.agents.velocity[i]);

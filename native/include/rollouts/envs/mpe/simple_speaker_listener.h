@@ -78,6 +78,10 @@ struct MpeSpeakerListener {
     return false;
   }
 
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    return IsWithin(w.world.goal, 0, kLandmarks - 1) ? nullptr : kNoSuchState;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t i, Obs* row) {
     ParticleObs obs(row);
     if (i == kSpeaker) {

@@ -218,6 +218,20 @@ struct TagContinuous {
     return left == 0;
   }
 
+  // Of arrays of numbers of other agents, what is written for those who see the nearest alone.
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    if (w.config.use_full_observation) return nullptr;
+    const std::int32_t ranks = w.config.num_other_agents_observed;
+    for (std::int32_t i = 0; i < w.num_agents; ++i) {
+      if (!IsWithin(w.agents.num_near[i], 0, ranks)) return kNoSuchState;
+      for (std::int32_t k = 0; k < w.agents.num_near[i]; ++k) {
+        const std::int32_t near = w.agents.near[std::int64_t{i} * ranks + k];
+        if (!IsWithin(near, 0, w.num_agents - 1)) return kNoSuchState;
+      }
+    }
+    return nullptr;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t row, Obs* obs) {
     const auto id = static_cast<std::int32_t>(w.tables[row]);
     const bool active = w.agents.seen_active[id] != 0;

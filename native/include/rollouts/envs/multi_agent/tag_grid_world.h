@@ -114,6 +114,15 @@ struct TagGridWorld {
     return tagged;
   }
 
+  ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
+    const std::int32_t length = w.config.grid_length;
+    for (std::int32_t i = 0; i < w.num_agents; ++i) {
+      const bool inside = IsWithin(w.agents.x[i], 0, length) && IsWithin(w.agents.y[i], 0, length);
+      if (!inside) return kNoSuchState;
+    }
+    return nullptr;
+  }
+
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t agent, Obs* obs) {
     const std::int32_t n = w.num_agents, runner = n - 1;
     const auto length = static_cast<float>(w.config.grid_length);

@@ -75,7 +75,20 @@ struct Blackjack {
     obs[2] = state.player_has_ace && state.player_total <= 11;
   }
 
+  ROLLOUTS_HD static const char* CheckState(const Config&, const State& state) {
+    return IsHand(state.player_total, state.player_has_ace, state.player_cards) &&
+                   IsHand(state.dealer_total, state.dealer_has_ace, state.dealer_cards) &&
+                   IsWithin(state.dealer_shows, 1, 10)
+               ? nullptr
+               : kNoSuchState;
+  }
+
  private:
+  // Two cards at least; one more than 21 is the last.
+  ROLLOUTS_HD static bool IsHand(std::int32_t total, std::int32_t has_ace, std::int32_t cards) {
+    return IsWithin(total, 2, 31) && IsWithin(has_ace, 0, 1) && IsWithin(cards, 2, 22);
+  }
+
   // Adds one card to a hand and returns it: of thirteen, four count 10.
   ROLLOUTS_HD static std::int32_t Deal(std::int32_t& total, std::int32_t& has_ace,
                                        std::int32_t& cards, Rng& rng) {

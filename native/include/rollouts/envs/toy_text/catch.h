@@ -44,6 +44,13 @@ struct Catch {
     return StepResult::Of(terminated ? caught : 0.0, terminated);
   }
 
+  ROLLOUTS_HD static const char* CheckState(const Config&, const State& state) {
+    return IsWithin(state.ball_row, 0, kRows - 1) && IsWithin(state.ball_col, 0, kCols - 1) &&
+                   IsWithin(state.paddle_col, 0, kCols - 1)
+               ? nullptr
+               : kNoSuchState;
+  }
+
   ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
     const std::int32_t ball = state.ball_row * kCols + state.ball_col;
     const std::int32_t paddle = (kRows - 1) * kCols + state.paddle_col;

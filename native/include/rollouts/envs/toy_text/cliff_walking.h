@@ -70,6 +70,13 @@ struct CliffWalkingOf {
     *obs = state.row * kCols + Col(state);
   }
 
+  ROLLOUTS_HD static const char* CheckState(const Config&, const State& state) {
+    return IsWithin(state.row, 0, kRows - 1) && IsWithin(Col(state), 0, kCols - 1) &&
+                   IsWithin(state.col, 0, kDrawn + kCols - 1)
+               ? nullptr
+               : kNoSuchState;
+  }
+
   // prob: the probability of the direction that was taken.
   ROLLOUTS_HD static void WriteInfo(const Config&, const State& state, double* values) {
     values[0] = state.col >= kDrawn ? 1.0 / 3.0 : 1.0;

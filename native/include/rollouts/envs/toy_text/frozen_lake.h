@@ -123,6 +123,13 @@ struct FrozenLakeOn {
     *obs = state.row * kSize + Col(state);
   }
 
+  ROLLOUTS_HD static const char* CheckState(const Config&, const State& state) {
+    return IsWithin(state.row, 0, kSize - 1) && IsWithin(Col(state), 0, kSize - 1) &&
+                   IsWithin(state.col, 0, kSlipped + kSize - 1)
+               ? nullptr
+               : kNoSuchState;
+  }
+
   // prob: the probability of the direction that was taken.
   ROLLOUTS_HD static void WriteInfo(const Config& config, const State& state, double* values) {
     const double told = state.col < kAsTold ? 1.0 : config.success_rate;

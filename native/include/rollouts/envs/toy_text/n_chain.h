@@ -59,6 +59,10 @@ struct NChain {
   ROLLOUTS_HD static void Observe(const Config&, const State& state, Obs* obs) {
     *obs = state.position;
   }
+
+  ROLLOUTS_HD static const char* CheckState(const Config&, const State& state) {
+    return IsWithin(state.position, 0, kLength - 1) ? nullptr : kNoSuchState;
+  }
 };
 
 }  // namespace rollouts

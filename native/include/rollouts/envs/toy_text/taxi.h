@@ -83,6 +83,14 @@ struct Taxi {
     *obs = ((state.row * 5 + state.col) * 5 + state.passenger) * 4 + state.destination;
   }
 
+  ROLLOUTS_HD static const char* CheckState(const Config&, const State& state) {
+    return IsWithin(state.row, 0, kSize - 1) && IsWithin(state.col, 0, kSize - 1) &&
+                   IsWithin(state.passenger, 0, kInTaxi) && IsWithin(state.destination, 0, 3) &&
+                   IsWithin(state.fickle, 0, 1) && IsWithin(state.chance, 0, 2)
+               ? nullptr
+               : kNoSuchState;
+  }
+
   // prob: the probability of where the rain let it go. action_mask: 1 for actions that would change
   // the state.
   ROLLOUTS_HD static void WriteInfo(const Config& config, const State& state, double* values) {
