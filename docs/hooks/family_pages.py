@@ -23,11 +23,12 @@ from rollouts.specs import EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "native" / "include" / "rollouts"
-STEPS_BEFORE_A_FRAME = 20
+# of a family's picture, that all of them take some hundred KB together
+NUM_FRAMES, WIDTH, NUM_COLOURS = 24, 200, 32
 
 
 def family_pages() -> Iterator[tuple[str, str, bytes | None]]:
-    """(name of the page, its Markdown, PNG of a frame or None) of each family but users' own."""
+    """(name of the page, its Markdown, GIF or None) of each family but users' own."""
     entries = {entry["id"]: entry["header"] for entry in _native.registry()}
     count = Counter(family_of(header).headers for header in entries.values())
     specs: dict[str, list[EnvSpec]] = defaultdict(list)
@@ -69,7 +70,7 @@ def _page(
     drawn = facts.drawn or specs[0].id
     nobody = None, "Nothing draws these environments."
     frame, about_frame = nobody if family.drawer is None else _frame(drawn)
-    parts.append(f"![A frame of {drawn}]({name}.png)" if frame else about_frame)
+    parts.append(f"![{drawn} by random actions]({name}.gif)" if frame else about_frame)
     parts += ["## Ids", _id_table(specs)]
     parts += ["## Options and infos", "Options are keywords of `rollouts.make_vec`."]
     for header, group in _by_header(specs).items():
@@ -175,20 +176,24 @@ def _sampled(env: Any) -> Any:
 
 
 def _frame(env_id: str) -> tuple[bytes | None, str]:
-    """A PNG of a step of random actions, or why there is none."""
+    """A GIF of random actions, or why there is none."""
     try:
         from PIL import Image
 
         with rollouts.make_vec(env_id, 1, seed=2) as env:
             env.reset()
             env.action_space.seed(1)
-            for _ in range(STEPS_BEFORE_A_FRAME):
+            frames = []
+            for _ in range(NUM_FRAMES):
                 env.step(env.action_space.sample())
-            frames = env.render()
+                frames.append(Image.fromarray(np.asarray(env.render()[0])))
     except (rollouts.RolloutsError, ImportError) as error:
         return None, f"No frame: {_plain(str(error))}."
+    for frame in frames:
+        frame.thumbnail((WIDTH, WIDTH))
+    small = [frame.quantize(NUM_COLOURS, dither=Image.Dither.NONE) for frame in frames]
     file = io.BytesIO()
-    Image.fromarray(np.asarray(frames[0])).save(file, format="PNG")
+    small[0].save(file, "GIF", save_all=True, append_images=small[1:], duration=80, loop=0)
     return file.getvalue(), ""
 
 

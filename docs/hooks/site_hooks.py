@@ -38,7 +38,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, text, frame in family_pages():
         files.append(File.generated(config, f"environments/{name}.md", content=text))
         if frame is not None:
-            files.append(File.generated(config, f"environments/{name}.png", content=frame))
+            files.append(File.generated(config, f"environments/{name}.gif", content=frame))
     # so that pages may link to it; on_post_build has what belongs in there
     files.append(File.generated(config, "llms.txt", content=""))
     return files

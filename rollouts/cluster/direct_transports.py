@@ -13,7 +13,7 @@ import ray as _typed_ray
 
 from rollouts.distributed.device_options import TensorTransport
 from rollouts.errors import EngineError
-from rollouts.support.ray_private import make_tensor_store, open_transport
+from rollouts.support.ray_private import make_tensor_store, open_transport, trust_actors
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -41,6 +41,7 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
         raise EngineError(
             "collect.tensor_transport='nixl' needs NIXL: pip install nixl, or use 'object_store'"
         )
+    trust_actors(tensor_transport)
     return tensor_transport
 
 

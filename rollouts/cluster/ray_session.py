@@ -236,11 +236,17 @@ class DirectHandle(ActorHandle):
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
         """Does what `ActorHandle.collect` does."""
         with connected():
-            self._weights.send(offer)
-            collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
-            ref = collect.remote(offer)
-            # calls run in order: when this one ends, the tensors are there
-            return self._actor.last_info.remote().future(), RemotePayload(ref, self._actor)
+            try:
+                self._weights.send(offer)
+                collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
+                ref = collect.remote(offer)
+                # calls run in order: when this one ends, the tensors are there
+                done = self._actor.last_info.remote().future()
+            except ray.exceptions.RayActorError as error:
+                # Ray tells of a death in the call where tensors are concerned
+                ref, done = None, Future()
+                done.set_exception(error)
+            return done, RemotePayload(ref, self._actor)
 
 
 def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:

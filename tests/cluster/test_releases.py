@@ -32,7 +32,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unwanted = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(PACKAGE, copy, ignore=unwanted)
     integrations = PACKAGE.parent / "integrations"
-    if integrations.is_dir():
+    if not (copy / "integrations").is_dir():
         shutil.copytree(integrations, copy / "integrations", ignore=unwanted)
     if not (copy / "include").is_dir():
         shutil.copytree(rollouts.include_dir(), copy / "include")

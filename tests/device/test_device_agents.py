@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from counter_world import assert_balanced
-from transports import TRANSPORTS
+from fragments import TRANSPORTS
 
 import rollouts
 from rollouts import CollectOptions, MultiAgentCoordinator

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counter_world import assert_balanced, wait_until
-from transports import TRANSPORTS, needs_nixl
+from fragments import TRANSPORTS, needs_nixl
 
 import rollouts
 from rollouts import CollectOptions, DeviceCollector, FaultPolicy, RolloutCoordinator

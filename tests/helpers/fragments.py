@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragments that no worker made, without arrays."""
+"""Fragments that no worker made, without arrays, and the ways by which others travel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
+
+import pytest
 
 from rollouts.distributed import FragmentInfo
 from rollouts.learner.fragment import FragmentHandle
+
+# of tensors; NIXL needs no GPU
+HAS_NIXL = find_spec("nixl") is not None
+needs_nixl = pytest.mark.skipif(not HAS_NIXL, reason="needs NIXL: pip install nixl")
+TRANSPORTS = ["object_store", pytest.param("nixl", marks=needs_nixl)]
+# for tests of what does not depend on the way
+ANY_TRANSPORT: Any = "nixl" if HAS_NIXL else "object_store"
 
 
 def fragment_info(

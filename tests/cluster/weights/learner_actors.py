@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transports import ANY_TRANSPORT
+from fragments import ANY_TRANSPORT
 
 from rollouts import WeightTransport
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from agents_world import LIMIT_S, POLICIES, AgentsWorld, make_learner
 from counter_world import assert_balanced, wait_until
+from fragments import TRANSPORTS
 from learner_actors import opened_worlds, running_pids, start_killer
-from transports import TRANSPORTS
 
 from rollouts import Placement
 from rollouts.errors import LearnerError

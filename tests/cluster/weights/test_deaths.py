@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from counter_world import assert_balanced, wait_until
+from fragments import TRANSPORTS, needs_nixl
 from learner_actors import opened_worlds, running_pids, start_killer
 from publish_world import LIMIT_S, World, make_learner
-from transports import TRANSPORTS, needs_nixl
 
 from rollouts import Placement, WeightTransport
 from rollouts.errors import LearnerError

@@ -9,8 +9,8 @@ import threading
 from typing import Any
 
 import pytest
+from fragments import needs_nixl
 from learner_actors import make_net, start_by_value
-from transports import needs_nixl
 
 import rollouts
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator

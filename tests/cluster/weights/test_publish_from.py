@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from counter_world import assert_balanced
+from fragments import ANY_TRANSPORT, HAS_NIXL, TRANSPORTS, needs_nixl
 from learner_actors import make_net, opened_worlds
 from publish_world import LIMIT_S, World, make_learner, make_weights
-from transports import ANY_TRANSPORT, HAS_NIXL, TRANSPORTS, needs_nixl
 
 import rollouts
 from rollouts import WeightTransport

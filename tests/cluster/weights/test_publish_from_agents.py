@@ -19,8 +19,8 @@ from agents_world import (
     policy_maker,
 )
 from counter_world import assert_balanced
+from fragments import HAS_NIXL, TRANSPORTS, needs_nixl
 from learner_actors import opened_worlds
-from transports import HAS_NIXL, TRANSPORTS, needs_nixl
 
 import rollouts
 from rollouts import (
