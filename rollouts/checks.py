@@ -128,7 +128,7 @@ def share(name: str, value: object, least: float = 0) -> None:
     """Raises SpecError where `value` is no number from `least` to 1."""
     is_number = isinstance(value, (int, float, np.integer, np.floating))
     if isinstance(value, bool) or not is_number or not least <= value <= 1:  # type: ignore[operator]
-        raise SpecError(f"{name} is {value!r}, expected a number from {least} to 1")
+        raise SpecError(f"{name} is {value!r}, expected a share from {least} to 1")
 
 
 def one_of(name: str, value: object, choices: Sequence[str]) -> int:

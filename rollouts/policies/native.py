@@ -84,6 +84,7 @@ class NativePolicy:
         self._calls = 0
         # of a policy that `from_torch` made
         self._reading: Reading | None = None
+        self._has_agreed = False
         self.seed(seed)
 
     @classmethod
@@ -176,7 +177,9 @@ class NativePolicy:
             check_action_space(self._action_space, self.head)
             self._make()
         self._load()
-        if reading is not None and reading.check.is_due():
+        # a collector that has asked `agrees` can still go on with torch; here it is an error
+        has_agreed, self._has_agreed = self._has_agreed, False
+        if reading is not None and not has_agreed and reading.check.is_due():
             reading.check.run(self, obs)
         return self._native
 
@@ -187,6 +190,7 @@ class NativePolicy:
           obs: As of `refresh`.
         """
         reading = self._reading
+        self._has_agreed = True
         if self.head is not self._made_head:
             return False
         if reading is None or not reading.is_as_read():

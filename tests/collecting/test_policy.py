@@ -176,7 +176,7 @@ def test_loading_weights_makes_two_policies_equal(obs: Array) -> None:
 
 
 def test_weights_of_another_module_are_refused() -> None:
-    with pytest.raises(RuntimeError, match="log_std"):
+    with pytest.raises(SpecError, match="log_std"):
         discrete_policy().load_weights(TorchPolicy(BoxModule(), BOX).weights(), version=1)
 
 

@@ -166,8 +166,8 @@ def test_an_old_keyword_says_where_it_has_gone(keyword: str) -> None:
     assert where in inspect.signature(RolloutCoordinator).parameters
 
 
-def test_an_unknown_keyword_is_python_s_own_error() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'num_wrokers'"):
+def test_an_unknown_keyword_names_the_one_that_is_near() -> None:
+    with pytest.raises(TypeError, match=r"no 'num_wrokers'.*did you mean num_workers=2\?"):
         cartpoles(num_wrokers=2)
 
 

@@ -140,7 +140,6 @@ def test_states_have_the_worlds_models() -> None:
         ({"body_mass": np.ones(2)}, r"has shape \(2,\), expected \(3,\)"),
         ({"body_mass": [0, np.nan, 1]}, "not finite"),
         ({"body_mass": Scaled(0.5, 2.0)}, "'body_mass' cannot be drawn by every episode"),
-        ({"dof_damping": Uniform(2, 1)}, "a low above its high"),
         ({"opt.density": 1.0}, "'opt.density' is 0 in the model's file"),
         ({"opt.timestep": 0.0}, "must be positive"),
         ({"geom_pos": np.ones((3, 3))}, "'geom_pos' moves number 0, which no joint moves"),
