@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rollouts.errors import EngineError
-from rollouts.support.no_room import start_thread
+from rollouts.support.no_room import named_if_no_room, start_thread
 
 Result = TypeVar("Result")
 
@@ -88,7 +88,11 @@ def new_context(width: int, height: int) -> Any:
 
     Raises:
       EngineError: As `choose_backend`, or the back-end does not work.
+      SpecError: No further file can be opened.
     """
+    # found out first, as a library that cannot be opened looks as if it was not installed
+    with named_if_no_room("OpenGL", "close some"):
+        os.close(os.open(os.devnull, os.O_RDONLY))
     backend, reason = choose_backend()
     with explained(backend, reason):
         context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
