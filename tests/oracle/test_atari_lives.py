@@ -225,9 +225,7 @@ def test_other_ways_are_refused() -> None:
 
 
 # games that ALE begins with actions of its own, whose frames it counts
-STARTED = (
-    "AirRaid BasicMath Crossbow DoubleDunk FlagCapture HumanCannonball LostLuggage SpaceWar Surround"
-)
+STARTED = "AirRaid BasicMath Crossbow DoubleDunk FlagCapture HumanCannonball LostLuggage SpaceWar Surround"
 
 
 @pytest.mark.parametrize("engine", ["native", "ale"])
