@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from rollouts.errors import RolloutsError
 from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig, files
 
 STEPS = 4  # of each state that was taken
+MOST_MEMORY = 8 << 30  # bytes
 
 Try = Callable[[np.random.Generator], bool]
 
@@ -198,6 +200,8 @@ def tries_of(name: str) -> Try:
 
 
 def main(name: str, seed: int, first: int, count: int) -> None:
+    # a state that asks for all memory is a failure of its process, not of the machine
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     try_one = tries_of(name)
     taken = 0
     for number in range(first, first + count):

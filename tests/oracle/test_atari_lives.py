@@ -225,14 +225,12 @@ def test_other_ways_are_refused() -> None:
 
 
 # games that ALE begins with actions of its own, whose frames it counts
-STARTED = (
-    "AirRaid BasicMath Crossbow DoubleDunk FlagCapture HumanCannonball"
-    " LostLuggage SpaceWar Surround"
-)
+STARTED = ["AirRaid", "BasicMath", "Crossbow", "DoubleDunk", "FlagCapture", "HumanCannonball"]
+STARTED += ["LostLuggage", "SpaceWar", "Surround"]
 
 
 @pytest.mark.parametrize("engine", ["native", "ale"])
-@pytest.mark.parametrize("game", [*STARTED.split(), "Breakout"])
+@pytest.mark.parametrize("game", [*STARTED, "Breakout"])
 def test_frames_that_ale_begins_a_game_with_are_counted(game: str, engine: str) -> None:
     env_id = f"ALE/{game}-v5"
     rom = atari.rom_path(env_id).stem

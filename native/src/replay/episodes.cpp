@@ -176,7 +176,6 @@ void Episodes::Load(Saved saved) {
       (!saved.priority.empty() && (width == 0 || saved.priority.size() != count * width))) {
     throw SpecError("the saved replay buffer has arrays of streams that do not fit each other");
   }
-  const auto is_negative = [](std::int64_t row) { return row < 0; };
   // rows are numbered below this, so that no sum of them overflows
   constexpr std::int64_t kMostRows = std::int64_t{1} << 62;
   for (const Open& open : saved.open) {
@@ -184,8 +183,9 @@ void Episodes::Load(Saved saved) {
       throw SpecError("the saved replay buffer has a row below 0, or one that no stream comes to");
     }
   }
-  if (std::ranges::any_of(saved.next_start, is_negative)) {
-    throw SpecError("the saved replay buffer has an item that begins below row 0");
+  const auto is_no_row = [](std::int64_t row) { return row < 0 || row >= kMostRows; };
+  if (std::ranges::any_of(saved.next_start, is_no_row)) {
+    throw SpecError("the saved replay buffer has an item that begins below row 0, or behind all rows");
   }
   for (std::size_t i = 0; i < saved.next_start.size(); ++i) {
     const Open& open = saved.open[i / kinds_.size()];

@@ -218,15 +218,14 @@ struct TagContinuous {
     return left == 0;
   }
 
-  // Of arrays of numbers of other agents, what is written for those who see the nearest alone.
   ROLLOUTS_HD static const char* CheckWorld(const Ref& w) {
     if (w.config.use_full_observation) return nullptr;
     const std::int32_t ranks = w.config.num_other_agents_observed;
     for (std::int32_t i = 0; i < w.num_agents; ++i) {
       if (!IsWithin(w.agents.num_near[i], 0, ranks)) return kNoSuchState;
+      const std::int32_t* const near = w.agents.near + std::int64_t{i} * ranks;
       for (std::int32_t k = 0; k < w.agents.num_near[i]; ++k) {
-        const std::int32_t near = w.agents.near[std::int64_t{i} * ranks + k];
-        if (!IsWithin(near, 0, w.num_agents - 1)) return kNoSuchState;
+        if (!IsWithin(near[k], 0, w.num_agents - 1)) return kNoSuchState;
       }
     }
     return nullptr;
