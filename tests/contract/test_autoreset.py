@@ -9,7 +9,6 @@ from contract_envs import (
     ATARI_IDS,
     HEAVY_IDS,
     LIGHT_IDS,
-    MUJOCO_IDS,
     actions_of,
     step_until_any_end,
 )
@@ -101,8 +100,6 @@ def test_same_step_infos_are_of_the_step_in_final_info_and_of_the_reset_beside_i
     env_id: str, num_envs: int
 ) -> None:
     arguments = {"seed": 1, "max_episode_steps": 3}
-    # the engine's environments: beside final_info they still have the step's, not the reset's
-    steps_infos_stay = env_id in MUJOCO_IDS and not env_id.startswith(BOX2D)
     with (
         rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **arguments) as env,
         rollouts.make_vec(env_id, num_envs, autoreset_mode="next_step", **arguments) as slow,
@@ -120,7 +117,7 @@ def test_same_step_infos_are_of_the_step_in_final_info_and_of_the_reset_beside_i
         names = [name for name in last if not name.startswith("_") and name != "env_id"]
         for name in names:
             np.testing.assert_array_equal(info["final_info"][name][ended], last[name][ended])
-            of_reset = name not in ("episode_return", "episode_length") and not steps_infos_stay
+            of_reset = name not in ("episode_return", "episode_length")
             expected = (first if of_reset else last)[name]
             np.testing.assert_array_equal(info[name][ended], expected[ended], err_msg=name)
 

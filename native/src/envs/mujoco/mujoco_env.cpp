@@ -125,6 +125,7 @@ EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                     std::to_string(values) + " info values, expected at most " +
                     std::to_string(EnvSpec::kMaxInfoValues));
   }
+  spec.reset_infos = true;  // as Gymnasium, which has a reset report them, too
   PixelView::ChangeSpec(config, spec);
   return spec;
 }
