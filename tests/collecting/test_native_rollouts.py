@@ -343,7 +343,7 @@ def test_environments_in_flight_are_not_collected() -> None:
         collect = collector(env)
         collect.collect()
         env.send(np.zeros(4, np.int64))
-        with pytest.raises(ProtocolError, match="call recv first"):
+        with pytest.raises(ProtocolError, match="expected a pool that nobody else uses"):
             collect.collect()
 
 
@@ -374,4 +374,8 @@ def test_other_autoreset_modes_are_refused() -> None:
         env.reset()
         policy = NativePolicy.from_torch(Agent(env), env.single_action_space, 4)
         with pytest.raises(SpecError, match="autoreset in the same step"):
-            env.collect(policy, {"reward": np.zeros((5, 4), np.float32)})
+            arrays = {
+                "obs": np.zeros((6, 4, 4), np.float32),
+                "reward": np.zeros((5, 4), np.float32),
+            }
+            env.collect(policy, arrays)

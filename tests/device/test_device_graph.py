@@ -96,6 +96,7 @@ def test_a_graph_is_recorded_anew_where_what_it_was_told_has_changed() -> None:
             for one in (once, graphs):
                 # an option for each environment lies elsewhere than one for all
                 one.env.reset(options={"gravity": [9.0 + 0.1 * i for i in range(40)]})
+                one.reset()
         if step == 9:
             for one in (once, graphs):
                 module = one.policies[""].module

@@ -298,9 +298,10 @@ def test_ctrl_c_twice_ends_a_host_whose_environments_do_not_end(how: str) -> Non
         signal.signal(signal.SIGINT, signal.default_int_handler)
         envs = rollouts.from_env_fns([Stuck] * 2, num_processes=2, start_method="fork")
         envs.reset()
-        print(*envs.call("pid_of"), flush=True)
+        pids = envs.call("pid_of")
         # before the host is closed, for which environments have 10 s
         atexit.register(lambda: print("closing", flush=True))
+        print(*pids, flush=True)
         envs.step([1] * 2)
     """
 

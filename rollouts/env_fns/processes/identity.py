@@ -70,7 +70,8 @@ def share_with_forks() -> Set[str]:
         if isinstance(value, types.FunctionType) and value.__module__ == "__main__":
             _key_of(value)
     for kind in _subclasses(object):
-        if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        # classes may lack it, or have something else there
+        if getattr(kind, "__module__", None) == "__main__" or "<locals>" in kind.__qualname__:
             _key_of(kind)
     with _lock:
         return frozenset(_objects)

@@ -29,6 +29,7 @@ from rollouts.errors import SpecError
 
 # how long environments may take to close before their process is killed
 CLOSE_TIMEOUT_S = 10.0
+_NAME = "rollouts-env-fns"  # what the names of the processes begin with
 
 
 class EnvProcess:
@@ -62,7 +63,7 @@ class EnvProcess:
         is_fork = context.get_start_method() == "fork"
         self.process = context.Process(  # type: ignore[attr-defined]
             target=run_worker,
-            name=f"rollouts-env-fns-{setup.index}",
+            name=f"{_NAME}-{setup.index}",
             args=(theirs, env_fns, setup, inherited if is_fork else ()),
             # environments may have processes of their own, which daemons may not
             daemon=False,
@@ -203,6 +204,15 @@ class Closable(Protocol):
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+# registered before `_close_all`, so that it is called afterwards, even where Ctrl-C ends that
+@atexit.register
+def _kill_all() -> None:
+    """Kills what is still there, for which multiprocessing would wait without an end."""
+    for process in multiprocessing.active_children():
+        if process.name.startswith(_NAME):
+            process.kill()
 
 
 def close_at_exit(host: Closable) -> None:

@@ -159,7 +159,7 @@ class CpuPool final : private ChunkRunner {
     std::function<void()> poll;  // called about every 50 ms by the caller while it waits
     // Called by the caller when the task is done for all environments, whose commands it gets:
     // whether it is to be done for all of them again. None: it is not.
-    std::function<bool(std::span<const Command>)> again;
+    std::function<bool(std::span<const Command>)> again = nullptr;
     BatchFinisher* finisher = nullptr;  // `Finisher()`, which the task and `again` call
   };
 
