@@ -201,8 +201,9 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         Raises:
           As `VectorEnv.collect`.
         """
+        acts = self._of_groups("policies", policies)
         of_groups = self._of_groups("arrays", arrays)
-        acting = [*zip(self._of_groups("policies", policies), of_groups, strict=True)]
+        acting = [*zip(acts, of_groups, strict=True)]
         for policy, one in acting:
             check_collects(policy, one, self.why_not_collects)
         final_obs = self._pool.collect(
