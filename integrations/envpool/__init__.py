@@ -28,8 +28,12 @@ What differs from EnvPool, on purpose:
   * `terminated` and `truncated` are independent; there the last allowed step is never terminated.
   * `seed` gives other random numbers, and `reset(seed=...)` works.
   * `info` always has reward (unclipped), terminated (the game is over, int32), lives (0 where
-    there are none) and TimeLimit.truncated, beside what the environment itself reports. The dm
-    face shows the former alone.
+    there are none) and TimeLimit.truncated, beside what the environment itself reports, under
+    Gymnasium's names, too, where EnvPool's are others. The dm face has no TimeLimit.truncated.
+  * MiniGrid and BabyAI report no agent_pos and no mission_id: obs["mission"] has the sentence.
+  * Bounds of observations are Gymnasium's and dm_control's. What a task of a dm_control domain
+    has not, but others of it have, is zero, and so is the origin of QuadrupedFetch.
+  * Actions of MuJoCo are float64 in spaces, as there; the simulation gets them as float32.
   * There are no qpos0 and qvel0, which only builds of EnvPool for its own tests have.
   * elapsed_step and max_episode_steps count from the last reset; with episodic_life those are
     the steps of a life, there of a game.
@@ -90,7 +94,9 @@ def make(task_id: str, env_type: str, **kwargs: Any) -> Any:
         (1), base_path (ignored), and options of the environment. For Atari: stack_num, frame_skip,
         noop_max, episodic_life, reward_clip, use_fire_reset, img_height, img_width, gray_scale,
         mode, difficulty, full_action_space, repeat_action_probability, zero_discount_on_life_loss
-        and use_inter_area_resize, with EnvPool's defaults.
+        and use_inter_area_resize, with EnvPool's defaults. For MuJoCo: frame_stack (1). For
+        MiniGrid and BabyAI: mission_bytes (96, 512). flatten_observation=True, which EnvPool has
+        not, gives rows in place of dicts.
 
     Raises:
       SpecError: Unknown id, type or option; the message lists those there are.

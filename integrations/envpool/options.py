@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollouts import env_ids, env_spec
+from rollouts.checks import flag, whole_number
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.pool.registry import close_ids
@@ -52,6 +53,8 @@ _RENDERING: dict[str, Any] = {
     "render_camera_id": -1,
     "from_pixels": False,
 }
+# of the structure of observations; ours
+_FLATTEN = "flatten_observation"
 
 
 @dataclass(slots=True)
@@ -74,6 +77,9 @@ class Task:
       config: EnvPool's options, all of them, in its order.
       env_options: Ours.
       frames: EnvPool's options of rendering, all of them.
+      header: See `rollouts.EnvSpec.header`.
+      flatten_observation: True: rows in place of dicts; False: dicts, or an error; None: dicts
+        where observations have named parts, as in EnvPool.
     """
 
     task_id: str
@@ -81,6 +87,8 @@ class Task:
     config: dict[str, Any]
     env_options: dict[str, Any]
     frames: dict[str, Any]
+    header: str
+    flatten_observation: bool | None = None
 
     @property
     def is_atari(self) -> bool:
@@ -103,8 +111,9 @@ def read_task(task_id: str, given: Mapping[str, Any]) -> Task:
         "max_episode_steps": limit,
         "reward_threshold": spec.reward_threshold,
         **options,
+        **_structure(spec.header),
     }
-    known = defaults.keys() | _RENDERING.keys()
+    known = defaults.keys() | _RENDERING.keys() | {_FLATTEN}
     unknown = sorted(set(given) - known)
     if unknown:
         raise SpecError(
@@ -118,8 +127,16 @@ def read_task(task_id: str, given: Mapping[str, Any]) -> Task:
     frames = {name: given.get(name, default) for name, default in _RENDERING.items()}
     config = {name: given.get(name, default) for name, default in defaults.items()}
     _check_common(config)
+    flat = given.get(_FLATTEN)
+    flat = None if flat is None else flag(_FLATTEN, flat)
     chosen = {name: config[name] for name in options}
-    return Task(task_id, env_id, config, _our_options(chosen) if is_atari else chosen, frames)
+    chosen = (_our_options(chosen) if is_atari else chosen) | _our_wrappers(config)
+    return Task(task_id, env_id, config, chosen, frames, spec.header, flat)
+
+
+def is_mujoco(header: str) -> bool:
+    """Whether an environment's actions go to MuJoCo."""
+    return header.startswith(("envs/mujoco/", "envs/dm_control/"))
 
 
 def pinned_cpus(config: Mapping[str, Any]) -> bool | list[int]:
@@ -166,6 +183,17 @@ def _our_id(task_id: str) -> str:
     return found
 
 
+def _structure(header: str) -> dict[str, Any]:
+    """EnvPool's options of the structure of observations, which ours have not."""
+    if is_mujoco(header):
+        return {"frame_stack": 1}
+    if header.startswith("envs/minigrid/"):
+        return {"mission_bytes": 96}
+    if header.startswith("envs/babyai/"):
+        return {"mission_bytes": 512}
+    return {}
+
+
 def _atari_defaults(ours: Mapping[str, Any]) -> dict[str, Any]:
     theirs = {our: their for their, our in _ATARI_NAMES.items()}
     options = {
@@ -186,6 +214,13 @@ def _our_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {**ours, "ram_info": True}
 
 
+def _our_wrappers(config: Mapping[str, Any]) -> dict[str, Any]:
+    # with one frame there is no axis of frames
+    if config.get("frame_stack", 1) == 1:
+        return {}
+    return {"frame_stack": whole_number("frame_stack", config["frame_stack"], 1, NO_LIMIT)}
+
+
 def _check_common(config: dict[str, Any]) -> None:
     config["batch_size"] = config["batch_size"] or config["num_envs"]
     if not 1 <= config["batch_size"] <= config["num_envs"]:
@@ -198,6 +233,8 @@ def _check_common(config: dict[str, Any]) -> None:
             f"max_num_players is {config['max_num_players']!r}, expected 1: environments here "
             "have one player"
         )
+    if "mission_bytes" in config:
+        whole_number("mission_bytes", config["mission_bytes"], 1, NO_LIMIT)
     _, seeds = first_seeds(config)
     if seeds is not None and len(seeds) != config["num_envs"]:
         raise SpecError(

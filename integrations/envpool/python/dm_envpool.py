@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +22,23 @@ class Players(NamedTuple):
     env_id: Any
 
 
-class State(NamedTuple):
-    """An observation: what EnvPool's gym faces have in info is part of it.
+@functools.cache
+def state_class(names: tuple[str, ...]) -> Any:
+    """The named tuple of an observation: what EnvPool's gym faces have in info is part of it.
 
-    Attributes:
-      env_id (B,) int32; obs (B, *obs_shape); lives (B,) int32; reward (B,) float32, unclipped;
-      terminated (B,) int32, the game is over.
+    Its fields are env_id (B,) int32, players, obs (B, *obs_shape) or else the names of a dict's
+    arrays, lives (B,) int32, reward (B,) float32, unclipped, terminated (B,) int32 (the game is
+    over), and what the environment itself reports.
     """
+    # as a namedtuple by these names, because that is how scripts read it
+    return cast(Any, namedtuple)("State", names)
 
-    env_id: Any
-    players: Players
-    obs: Any
-    lives: Any
-    reward: Any
-    terminated: Any
+
+def state(env_id: Any, players: Players, obs: Any, infos: Mapping[str, Any]) -> Any:
+    """A State of arrays or of specs."""
+    parts = obs if isinstance(obs, dict) else {"obs": obs}
+    fields = {"env_id": env_id, "players": players, **parts, **infos}
+    return state_class(tuple(fields))(**fields)
 
 
 class DMEnvPool(EnvPoolMixin):
@@ -103,27 +109,28 @@ class DMEnvPool(EnvPoolMixin):
     def _time_step(self, batch: StepBatch, info: dict[str, Any], discount: Any) -> Any:
         from rollouts.integrations.dm_env import dm_env
 
-        info["players"] = Players(batch.env_id)
+        del info["env_id"], info["players"]
         return dm_env.TimeStep(
             step_type=self._step_types(batch),
             reward=batch.reward.astype(np.float32),
             discount=discount.astype(np.float32),
-            observation=State(obs=self._obs(batch), **info),
+            observation=state(batch.env_id, Players(batch.env_id), self._obs(batch), info),
         )
 
 
-def observation_spec(spec: EnvSpec) -> State:
+def observation_spec(spec: EnvSpec) -> Any:
     """Specs of one environment's `State`."""
     from rollouts.integrations.dm_env import dm_env, spec_of_space
 
-    def number(dtype: Any, name: str) -> Any:
-        return dm_env.specs.Array((), dtype, name)
+    def numbers(dtype: Any, name: str, shape: tuple[int, ...] = ()) -> Any:
+        return dm_env.specs.Array(shape, dtype, name)
 
-    return State(
-        env_id=number(np.int32, "env_id"),
-        players=Players(number(np.int32, "env_id")),
-        obs=spec_of_space(spec.gymnasium_observation_space, "obs"),
-        lives=number(np.int32, "lives"),
-        reward=number(np.float32, "reward"),
-        terminated=dm_env.specs.DiscreteArray(2, np.int32, "terminated"),
-    )
+    infos = {name: numbers(dtype, name, shape) for name, (dtype, shape) in spec.own_infos.items()}
+    infos |= {
+        "lives": numbers(np.int32, "lives"),
+        "reward": numbers(np.float32, "reward"),
+        "terminated": dm_env.specs.DiscreteArray(2, np.int32, "terminated"),
+    }
+    obs = spec_of_space(spec.gymnasium_observation_space, "obs")
+    env_id = numbers(np.int32, "env_id")
+    return state(env_id, Players(env_id), obs, infos)

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import sys
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from typing import Any, NamedTuple, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from rollouts.integrations.envpool.infos import own_info_specs
+from rollouts.integrations.envpool.observations import (
+    dict_observations,
+    envpool_action_space,
+    envpool_space,
+)
 from rollouts.integrations.envpool.options import PREFIX, Task, read_task
 
 import rollouts
@@ -32,6 +38,7 @@ class EnvSpec:
       config: Named tuple of all options, in EnvPool's words.
       gen_config: Its class.
       gymnasium_observation_space, gymnasium_action_space: Of one environment.
+      own_infos: dtype and shape of what the environment itself reports in info, by name.
       reward_threshold: Mean return at which the task counts as solved, or None.
     """
 
@@ -44,8 +51,12 @@ class EnvSpec:
         self.reward_threshold = task.config["reward_threshold"]
         native = rollouts.env_spec(task.env_id, **task.env_options)
         self.native_observation_space = native.single_observation_space
-        self.gymnasium_observation_space = envpool_space(native.single_observation_space)
-        self.gymnasium_action_space = native.single_action_space
+        dicts = dict_observations(task)
+        self.gymnasium_observation_space: spaces.Space[Any] = (
+            envpool_space(native.single_observation_space) if dicts is None else dicts.space
+        )
+        self.gymnasium_action_space = envpool_action_space(native.single_action_space, task.header)
+        self.own_infos = own_info_specs(task, native.single_observation_space)
         self.for_gym = False  # of the face for the package gym
 
     @property
@@ -72,18 +83,18 @@ class EnvSpec:
             "info:env_id": number,
             "info:players.env_id": number._replace(shape=[-1]),
             "elapsed_step": number,
-            "done": ArraySpec([], np.dtype(bool), False, True),
+            "done": _numbers(np.bool_),
             "reward": _numbers(np.float32)._replace(shape=[-1]),
             "discount": ArraySpec([-1], np.dtype(np.float32), 0.0, 1.0),
             "step_type": number,
-            "trunc": ArraySpec([], np.dtype(bool), False, True),
-            "obs": _of_space(self.gymnasium_observation_space),
+            "trunc": _numbers(np.bool_),
+            **_of_observation(self.gymnasium_observation_space),
             "info:lives": number._replace(shape=[-1]),
             "info:reward": _numbers(np.float32)._replace(shape=[-1]),
             "info:terminated": ArraySpec([-1], np.dtype(np.int32), 0, 1),
         }
-        if self.task.is_atari:
-            states["info:ram"] = ArraySpec([128], np.dtype(np.uint8), 0, 255)
+        for name, (dtype, shape) in self.own_infos.items():
+            states[f"info:{name}"] = _numbers(dtype)._replace(shape=list(shape) or [-1])
         return states
 
     @property
@@ -118,26 +129,16 @@ def make_spec(task_id: str, **kwargs: Any) -> EnvSpec:
     return EnvSpec(read_task(task_id, kwargs))
 
 
-def envpool_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """EnvPool's space for observations of ours.
-
-    Colours are stacked along the frames there: (S, H, W, 3) becomes (3 S, H, W). A MultiDiscrete,
-    such as Blackjack's, is a Box of int32 with the largest bound for all elements.
-    """
-    if isinstance(space, spaces.MultiDiscrete):
-        return spaces.Box(0, int(space.nvec.max()) - 1, space.shape, np.int32)
-    if not isinstance(space, spaces.Box) or len(space.shape) != 4:
-        return space
-    stack, height, width, colours = space.shape
-    return spaces.Box(0, 255, (stack * colours, height, width), np.uint8)
-
-
 def in_package(space: spaces.Space[Any], package: Any) -> Any:
     """A space of Gymnasium as one of the package gym."""
     if isinstance(space, spaces.Discrete):
         return package.Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
         return package.MultiDiscrete(space.nvec)
+    if isinstance(space, spaces.Dict):
+        # a plain dict would be sorted
+        parts = ((name, in_package(part, package)) for name, part in space.items())
+        return package.Dict(OrderedDict(parts))
     assert isinstance(space, spaces.Box)
     return package.Box(space.low, space.high, space.shape, space.dtype)
 
@@ -148,8 +149,22 @@ def is_atari(spec: EnvSpec) -> bool:
 
 
 def _numbers(dtype: Any) -> ArraySpec:
+    if np.dtype(dtype) == np.bool_:
+        return ArraySpec([], np.dtype(dtype), False, True)
     limits: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     return ArraySpec([], np.dtype(dtype), limits.min, limits.max)
+
+
+def _of_observation(space: spaces.Space[Any]) -> dict[str, ArraySpec]:
+    if isinstance(space, spaces.Dict):
+        return {f"obs:{name}": _of_part(part) for name, part in space.items()}
+    return {"obs": _of_part(space)}
+
+
+def _of_part(space: spaces.Space[Any]) -> ArraySpec:
+    spec = _of_space(space)
+    # one number of each player
+    return spec._replace(shape=[-1]) if isinstance(space, spaces.Discrete) else spec
 
 
 def _of_space(space: spaces.Space[Any]) -> ArraySpec:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rollouts.integrations.envpool.infos import own_infos
+from rollouts.integrations.envpool.observations import dict_observations
 from rollouts.integrations.envpool.options import NO_LIMIT, first_seeds, num_threads, pinned_cpus
 from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
 
@@ -47,6 +49,7 @@ class EnvPoolMixin(abc.ABC):
             env_options=spec.task.env_options | _frame_options(spec.task.frames),
         )
         self.spec = spec
+        self._dicts = dict_observations(spec.task)
         self._is_atari = is_atari(spec)
         self._episodic_life = spec.task.env_options.get("episodic_life") in (True, "continue")
         self._started = False
@@ -215,6 +218,8 @@ class EnvPoolMixin(abc.ABC):
 
     def _obs(self, batch: StepBatch) -> Any:
         space = self.spec.native_observation_space
+        if self._dicts is not None:
+            return self._dicts.split(batch.obs, batch.env_id)
         if batch.obs.dtype == np.int64:  # of discrete observations, which are int32 there
             return batch.obs.astype(np.int32)
         if not self._is_atari or len(space.shape) != 4:
@@ -234,7 +239,8 @@ class EnvPoolMixin(abc.ABC):
         if self._episodic_life:
             # with lives left, what ended is a life and not the game
             over = over & (lives == 0)
-        return {
+        own: dict[str, Any] = own_infos(self.spec.task, batch)
+        return own | {
             "env_id": batch.env_id,
             "players": {"env_id": batch.env_id},
             "lives": lives.astype(np.int32),

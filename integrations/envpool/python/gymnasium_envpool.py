@@ -16,9 +16,6 @@ from rollouts.integrations.envpool.python.envpool import EnvPoolMixin
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 
-# of our info, what EnvPool has under names of its own, or not at all
-_LEFT_OUT = {"raw_reward", "lives", "frame_number", "episode_frame_number"}
-
 
 class GymFace(EnvPoolMixin):
     """What the faces for Gymnasium and for gym have in common.
@@ -75,10 +72,6 @@ class GymFace(EnvPoolMixin):
     def _to(self, batch: StepBatch, *, reset: bool, return_info: bool) -> Any:
         obs = self._obs(batch)
         info = self._infos(batch)
-        own = {name: values for name, values in batch.info.items() if name not in _LEFT_OUT}
-        if "ram" in own:
-            own["ram"] = own["ram"].astype(np.uint8)
-        info = own | info
         info["elapsed_step"] = batch.episode_length
         info["TimeLimit.truncated"] = batch.truncated
         if reset:
