@@ -88,15 +88,11 @@ class Driver:
             max_restarts=max_restarts,
             wake=self.signal.wake,
         )
-        self._requests = Requests(
-            self._shards,
-            self._admissions,
-            keys,
-            {table.name: table.most_priority for table in tables},
-        )
+        most = {table.name: table.most_priority for table in tables}
+        self._requests = Requests(self._shards, self._admissions, keys, most)
         self._failure: Exception | None = None
         self._end: Exception | None = None  # why nothing is inserted at present
-        self._unfed: Exception | None = None  # as no weights were published yet
+        self._unfed: tuple[int, Exception | None] = 0, None  # attempts without weights, their error
         self._unclaimed: deque[Request] = deque()  # of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
@@ -298,11 +294,11 @@ class Driver:
                 self._wait_for_room()
                 try:
                     self._take_fragment(_LOOK_S)
-                    self._end = self._unfed = None
+                    self._end, self._unfed = None, (0, None)
                 except TimeoutError:
-                    self._unfed = None
+                    self._unfed = (0, None)
                 except ProtocolError as error:  # no weights yet
-                    self._unfed = error
+                    self._unfed = (self._unfed[0] + 1, error)
                     self._stopping.wait(_RETRY_S)
                 except WorkerError as error:  # no worker is left, but they may be scaled up again
                     self._end = error
@@ -353,9 +349,10 @@ class Driver:
           attempt: Returns None where there is no result yet.
           deadline: Of time.monotonic; None: none.
           what: For the error.
-          wants_items: Whether only inserts help; then they are collected here if nobody else does,
-            and it is an error if there will be none.
+          wants_items: Whether only inserts help: made here if nobody else does, else an error.
         """
+        # the second attempt from now on is the first that began after this call
+        fresh = self._unfed[0] + 2
         while True:
             seen = self.signal.count
             with self._lock:
@@ -364,8 +361,9 @@ class Driver:
                 result = attempt()
                 if result is not None:
                     return result
-                wants, unfed = wants_items(), self._unfed if deadline is None else None
-                end = (self._end or unfed) if wants and self._shards.is_idle else None
+                wants, (count, unfed) = wants_items(), self._unfed
+                end = self._end or (unfed if deadline is None and count >= fresh else None)
+                end = end if wants and self._shards.is_idle else None
                 must_collect = self._collects_here and wants and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)

@@ -60,5 +60,5 @@ def test_a_sample_that_waits_for_weights_that_nobody_published_raises(ray_sessio
         with pytest.raises(TimeoutError):
             replay.sample(8, timeout_s=0.1)
         coordinator.publish_weights(weights())
-        assert len(replay.sample(8, timeout_s=TIMEOUT_S).key) == 8
+        # at once: that there were none before is no reason
         assert len(replay.sample(8).key) == 8
