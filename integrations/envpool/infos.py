@@ -14,7 +14,7 @@ from rollouts.integrations.envpool.options import Task
 from rollouts.batch import StepBatch
 from rollouts.pool.registry import resolve
 
-# of our info, what EnvPool has under names of its own, or not at all
+# entries of our info that EnvPool names otherwise, or lacks
 _LEFT_OUT = {"raw_reward", "lives", "frame_number", "episode_frame_number"}
 # id -> EnvPool's name -> ours, which stays beside it
 _NAMES: Mapping[str, Mapping[str, str]] = {
@@ -34,7 +34,7 @@ _DTYPES: Mapping[str, Mapping[str, Any]] = {
 
 
 def own_infos(task: Task, batch: StepBatch) -> dict[str, Any]:
-    """What the environment itself reports, and what EnvPool adds; of NumPy's or JAX's arrays."""
+    """Returns the environment's own infos and those that EnvPool adds, as NumPy or JAX arrays."""
     infos = {name: values for name, values in batch.info.items() if name not in _LEFT_OUT}
     dtypes = {"ram": np.uint8} if task.is_atari else _DTYPES.get(task.env_id, {})
     for name, dtype in dtypes.items():

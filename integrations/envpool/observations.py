@@ -140,7 +140,7 @@ class DictObservations:
 
 
 def dict_observations(task: Task) -> DictObservations | None:
-    """What makes dicts of the rows of a task; None: it hands out arrays.
+    """Makes what turns the rows of a task into dicts; None: the task hands out arrays.
 
     Raises:
       SpecError: Dicts are asked for, and there are no parts.

@@ -53,7 +53,7 @@ _RENDERING: dict[str, Any] = {
     "render_camera_id": -1,
     "from_pixels": False,
 }
-# of the structure of observations; ours
+# the structure of observations, which is ours
 _FLATTEN = "flatten_observation"
 
 
