@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who `rollouts bench adapter cleanrl` measures: the rollout loop of CleanRL's ppo.py."""
+"""Contestants of `rollouts bench adapter cleanrl`: the rollout loop of CleanRL's ppo.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who `rollouts bench adapter dm_env` measures: batches of dm_env's TimeSteps, random actions."""
+"""Contestants of `rollouts bench adapter dm_env`: batches of dm_env's TimeSteps, random actions."""
 
 from __future__ import annotations
 

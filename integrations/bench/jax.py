@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who `rollouts bench adapter jax` measures: a policy in JAX, two tanh layers of 64."""
+"""Contestants of `rollouts bench adapter jax`: a policy in JAX, two tanh layers of 64."""
 
 from __future__ import annotations
 

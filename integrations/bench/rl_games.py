@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who `rollouts bench adapter rl_games` measures: vecenvs of rl_games, random actions."""
+"""Contestants of `rollouts bench adapter rl_games`: vecenvs of rl_games, random actions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who `rollouts bench adapter tianshou` measures: collectors with the same network and buffer."""
+"""Contestants of `rollouts bench adapter tianshou`: collectors with the same network and buffer."""
 
 from __future__ import annotations
 

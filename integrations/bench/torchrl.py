@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who `rollouts bench adapter torchrl` measures: environments behind TorchRL's Collector."""
+"""Contestants of `rollouts bench adapter torchrl`: environments behind TorchRL's Collector."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class NativeVecNormalize(VecNormalize):
 
 
 def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrappers | None]:
-    """What is left for the pool, and what VecNormalize does of wrappers; None for nothing.
+    """Splits options into the pool's own and the wrappers that VecNormalize does, if any.
 
     Raises:
       SpecError: VecNormalize cannot do it.
@@ -198,7 +198,7 @@ def worker_options(env: VecNormalize) -> dict[str, Any]:
 
 
 def statistics_of(env: VecNormalize) -> dict[str, RunningStatistics]:
-    """What workers go on from."""
+    """Returns the statistics that workers go on from."""
     kinds = {"observation": env.obs_rms} if env.norm_obs else {}
     if env.norm_reward:
         kinds["reward"] = env.ret_rms
