@@ -26,6 +26,7 @@ from rollouts.bench.measurement import (
 )
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
 from rollouts.errors import EngineError, SpecError
+from rollouts.machine.busy_loops import busy_loops
 from rollouts.machine.torch_threads import beside_a_pool
 from rollouts.pool.registry import env_spec
 from rollouts.support.extras import needs
@@ -106,6 +107,7 @@ def compare_collecting(
             peer_num_envs=peer_num_envs,
             in_process=in_process,
         )
+        stack.enter_context(busy_loops(settings.busy_loops))
         found = measure_streams(
             streams,
             rollout_length=rollout_length,

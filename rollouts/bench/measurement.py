@@ -28,6 +28,7 @@ class Settings:
       env_options: The environment's own options, as for `rollouts.make_vec`.
       max_episode_steps: Time limit in place of the id's own, for every library that has one;
         0: none.
+      busy_loops: Processes that are busy beside each measurement, as on a machine that others use.
     """
 
     env_id: str
@@ -39,6 +40,7 @@ class Settings:
     repeats: int = 5
     env_options: Mapping[str, OptionValue] = field(default_factory=dict)
     max_episode_steps: int | None = None
+    busy_loops: int = 0
 
     def __post_init__(self) -> None:
         """Checks what no library would notice; the pool's own arguments are checked there."""

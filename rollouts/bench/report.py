@@ -207,6 +207,7 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "batch_size": str(measurement.batch_size),
         "threads": str(measurement.num_threads),
         "calls": measurement.api,
+        "busy loops": _busy_loops(comparison),
         "library": measurement.library,
         "env-steps/s": si(measurement.median),
         "min": si(min(measurement.env_steps_per_s)),
@@ -225,8 +226,14 @@ def _failed_row(comparison: Comparison, failure: Failure) -> dict[str, str]:
         "environment": comparison.settings.env_id,
         "num_envs": str(comparison.settings.num_envs),
         "calls": "not measured",
+        "busy loops": _busy_loops(comparison),
         "library": failure.library,
     }
+
+
+def _busy_loops(comparison: Comparison) -> str:
+    count = comparison.settings.busy_loops
+    return str(count) if count else ""
 
 
 def _agent_steps(comparison: Comparison, measurement: Measurement) -> str:
@@ -252,6 +259,7 @@ def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
             "repeats": settings.repeats,
             "env_options": dict(comparison.env_options),
             "max_episode_steps": settings.max_episode_steps,
+            "busy_loops": settings.busy_loops,
         },
         "measurements": [
             _measurement_to_json(comparison, each) for each in comparison.measurements
