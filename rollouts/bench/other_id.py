@@ -46,22 +46,27 @@ class OtherId(Rollouts):
 
 
 class OneEngine(Rollouts):
-    """This library once more, with `engine` set: our own Atari 2600, or ALE's."""
+    """This library once more, with `engine` set, for ids that have several."""
 
     def __init__(self, engine: str) -> None:
-        """`engine`: "native" or "ale"."""
+        """`engine`: of Atari "native" or "ale", of MuJoCo "lanes" or "mujoco"."""
         self.name = f"rollouts-{engine}"
         self._engine = engine
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes it with the same settings. Raises SpecError for ids that have no engines."""
-        if "obs_type" not in spec.options:
+        """Makes it with the same settings. Raises SpecError for ids without this engine."""
+        if "engine" not in spec.options:
             raise SpecError(
-                f"peer {self.name!r} has no environment {spec.id!r}: measure an 'ALE/...-v5' id, "
-                "or leave this peer out"
+                f"peer {self.name!r} has ids with several engines only, and {spec.id!r} has one: "
+                "measure an 'ALE/...-v5' id, say, or leave this peer out"
             )
         options = {**settings.env_options, "engine": self._engine}
-        own = env_spec(spec.id, max_episode_steps=settings.max_episode_steps, **options)
+        try:
+            own = env_spec(spec.id, max_episode_steps=settings.max_episode_steps, **options)
+        except SpecError as error:
+            raise SpecError(
+                f"peer {self.name!r} cannot make {spec.id!r}: {error}. Leave this peer out"
+            ) from error
         return super().make(dataclasses.replace(settings, env_options=options), own)
 
 
@@ -184,7 +189,7 @@ def _ale_emulation(rom: str, frameskip: int) -> Play:
 OTHERS_OF_OURS: Mapping[str, Peer] = {
     one.name: one
     for one in (
-        *(OneEngine("native"), OneEngine("ale"), Hosted()),
+        *(OneEngine("native"), OneEngine("ale"), OneEngine("lanes"), OneEngine("mujoco"), Hosted()),
         *(Emulation("native"), Emulation("ale")),
     )
 }

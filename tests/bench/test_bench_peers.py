@@ -267,9 +267,24 @@ def test_each_engine_of_an_atari_game_is_a_peer() -> None:
     finally:
         for one in made:
             one.close()
-    cart_pole = Settings(env_id="CartPole-v1", num_envs=2, batch_size=2, num_threads=1)
-    with pytest.raises(SpecError, match="measure an 'ALE/"):
-        PEERS["rollouts-native"].make(cart_pole, env_spec("CartPole-v1"))
+
+
+@pytest.mark.skipif(
+    "engine" not in env_spec("Hopper-v5").options, reason="MuJoCo's ids have one engine"
+)
+def test_each_engine_of_a_mujoco_id_is_a_peer() -> None:
+    settings = Settings("Hopper-v5", 2, 2, 1, duration_s=0.01, repeats=1)
+    found = compare(settings, [PEERS["rollouts-lanes"], PEERS["rollouts-mujoco"]]).measurements
+    assert [one.options["engine"] for one in found[1:]] == ["lanes", "mujoco"]
+
+
+def test_ids_without_an_engine_are_refused_by_its_peer() -> None:
+    settings = Settings("CartPole-v1", 2, 2, 1)
+    with pytest.raises(SpecError, match="'CartPole-v1' has one: measure an 'ALE/"):
+        PEERS["rollouts-mujoco"].make(settings, env_spec("CartPole-v1"))
+    settings = Settings("ALE/Pong-v5", 2, 2, 1)
+    with pytest.raises(SpecError, match=r"'rollouts-mujoco' cannot make 'ALE/Pong-v5': .*'ale'"):
+        PEERS["rollouts-mujoco"].make(settings, env_spec("ALE/Pong-v5"))
 
 
 def test_gymnasium_gets_our_atari_options_in_its_words() -> None:
