@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.bench.measurement import Comparison, Failure, Measurement
+from rollouts.bench.measurement import Comparison, Failure, Measurement, geometric_means
 from rollouts.bench.peers import Peer, Rollouts
 from rollouts.machine.cpu_count import usable_cpus
 
@@ -136,12 +136,16 @@ def footer(
         for measurement in each.measurements
         for note in measurement.notes
     }
+    means = [
+        f"Geometric mean of {count} rows: rollouts is {digits(mean)}x {library}."
+        for library, (mean, count) in geometric_means(comparisons).items()
+    ]
     failures = dict.fromkeys(
         f"{one.library} {one.version} was not measured with {each.settings.env_id}: {one.reason}"
         for each in comparisons
         for one in each.failures
     )
-    return "\n".join([*lines, *notes, *failures, *skipped, f"Command: {command}"])
+    return "\n".join([*means, *lines, *notes, *failures, *skipped, f"Command: {command}"])
 
 
 def to_json(
@@ -163,6 +167,10 @@ def to_json(
             "platform": platform.platform(),
         },
         "versions": dict(machine.versions),
+        "geometric_means": {
+            library: {"rollouts_ratio": mean, "rows": count}
+            for library, (mean, count) in geometric_means(comparisons).items()
+        },
         "results": [_comparison_to_json(each) for each in comparisons],
         "skipped": list(skipped),
     }

@@ -258,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--env-id", nargs="+", action="extend", required=True, metavar="ID", help="one or several")
     several: dict[str, Any] = {"nargs": "+", "action": "extend"}
     add("--num-envs", **several, type=_positive_int, metavar="N",
         help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
@@ -285,7 +285,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--env-id", nargs="+", action="extend", required=True, metavar="ID", help="one or several")
     add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="N",
         help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
     add("--num-threads", type=_positive_int, default=1, metavar="T",

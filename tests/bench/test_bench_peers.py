@@ -233,6 +233,12 @@ def test_options_that_a_peer_cannot_be_given_are_refused() -> None:
         compare(settings, [PEERS["gymnasium"]])
 
 
+def test_our_engine_is_no_option_that_a_peer_would_need() -> None:
+    settings = Settings("Pendulum-v1", 2, 2, 1, env_options={"engine": "mujoco"})
+    _, options, _ = peers_module.gymnasium_maker(settings, env_spec("Pendulum-v1"))
+    assert options == {}
+
+
 def test_envpool_gets_our_atari_options_in_its_words() -> None:
     options = envpool_atari_options({**ATARI_OPTIONS, "frameskip": 2, "episodic_life": True})
     assert options == {
