@@ -24,6 +24,7 @@ from rollouts.bench.measurement import (
     NotMeasured,
     Settings,
 )
+from rollouts.bench.other_id import ENGINES_OF_OURS
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
 from rollouts.errors import EngineError, SpecError
 from rollouts.machine.busy_loops import busy_loops
@@ -44,6 +45,7 @@ COUNTING = (
 COLLECT_PEERS = (
     *("envpool-torch", "sb3", "torchrl-async", *COLLECTING),
     *("env-actors", "tianshou", "rllib", "rllib-actors"),
+    *ENGINES_OF_OURS,
 )
 
 _NEED_RAY = ("env-actors", "tianshou", "rllib-actors")
@@ -72,6 +74,7 @@ def compare_collecting(
       in_process: Whether to leave the Ray worker out, and not to start Ray.
       peers: Names of `COLLECT_PEERS`: "envpool-torch", a torch loop over EnvPool; "sb3", PPO's
         `collect_rollouts` over DummyVecEnv; "torchrl-async", its AsyncBatchedCollector;
+        "rollouts-mujoco" and its like, our own pool with another engine;
         "env-actors", one Gymnasium environment per Ray actor,
         all stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its
         SingleAgentEnvRunner with all environments in this process; "rllib-actors", one such runner
@@ -266,6 +269,10 @@ def _open_peer(name: str, python: Path | None, task: Task, num_envs: int) -> Str
         from rollouts.bench.collect_peers.torchrl_async import TorchrlAsync
 
         return TorchrlAsync(task, num_envs)
+    if name in ENGINES_OF_OURS:
+        from rollouts.bench.collect_streams import WithEngine
+
+        return WithEngine(task, num_envs, ENGINES_OF_OURS[name])
     # these import ray
     with needs("ray", f"peer {name!r}"):
         from rollouts.bench import ray_peers

@@ -55,6 +55,10 @@ class OneEngine(Rollouts):
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         """Makes it with the same settings. Raises SpecError for ids without this engine."""
+        return super().make(*self.instead(settings, spec))
+
+    def instead(self, settings: Settings, spec: EnvSpec) -> tuple[Settings, EnvSpec]:
+        """The same settings and spec with this engine. Raises SpecError where there is none."""
         if "engine" not in spec.options:
             raise SpecError(
                 f"peer {self.name!r} has ids with several engines only, and {spec.id!r} has one: "
@@ -67,7 +71,7 @@ class OneEngine(Rollouts):
             raise SpecError(
                 f"peer {self.name!r} cannot make {spec.id!r}: {error}. Leave this peer out"
             ) from error
-        return super().make(dataclasses.replace(settings, env_options=options), own)
+        return dataclasses.replace(settings, env_options=options), own
 
 
 class Hosted(Rollouts):
@@ -186,10 +190,8 @@ def _ale_emulation(rom: str, frameskip: int) -> Play:
     return play
 
 
+ENGINES_OF_OURS = {one.name: one for one in map(OneEngine, ("native", "ale", "lanes", "mujoco"))}
 OTHERS_OF_OURS: Mapping[str, Peer] = {
-    one.name: one
-    for one in (
-        *(OneEngine("native"), OneEngine("ale"), OneEngine("lanes"), OneEngine("mujoco"), Hosted()),
-        *(Emulation("native"), Emulation("ale")),
-    )
+    **ENGINES_OF_OURS,
+    **{one.name: one for one in (Hosted(), Emulation("native"), Emulation("ale"))},
 }
