@@ -15,6 +15,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/interrupts.h"
 #include "bindings/pool/actions.h"
 #include "bindings/pool/collect.h"
 #include "bindings/pool/pool_options.h"
@@ -47,7 +48,7 @@ class PyPool {
 
   // A computation of XLA may still use the pool; it is told that it was closed.
   ~PyPool() {
-    const ReleaseGil release;
+    const ReleaseGil release(interrupted_);
     if (pool_) pool_->Close();
   }
   PyPool(const PyPool&) = delete;
@@ -118,7 +119,7 @@ class PyPool {
 
   // Waits until nothing is in flight, and forgets what was not received.
   void Discard(std::optional<double> timeout_s) {
-    WaitForPool(*pool_, timeout_s, "reset",
+    WaitForPool(*pool_, timeout_s, "reset", interrupted_,
                 [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
     // drained: no thread writes there any more
     out_.reset();
@@ -222,10 +223,11 @@ class PyPool {
 
   void Close() {
     {
-      const ReleaseGil release;
+      const ReleaseGil release(interrupted_);
       pool_->Close();
     }
     out_.reset();  // no thread writes there any more
+    watch_.reset();
   }
 
  private:
@@ -237,7 +239,7 @@ class PyPool {
   template <typename Attempt>
   py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
     CpuPool::Received received;
-    WaitForPool(*pool_, timeout_s, what, [&](Clock::time_point deadline) {
+    WaitForPool(*pool_, timeout_s, what, interrupted_, [&](Clock::time_point deadline) {
       // no buffer: the attempt's time was up
       received = attempt(deadline);
       return received.buffer != nullptr;
@@ -294,6 +296,8 @@ class PyPool {
     return result;
   }
 
+  std::optional<InterruptWatch> watch_{std::in_place};
+  bool interrupted_ = false;  // see WaitForPool
   std::optional<OutArrays> out_;  // outlives the pool's threads
   py::list failures_;
   std::shared_ptr<CpuPool> pool_;
