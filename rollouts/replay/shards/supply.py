@@ -14,7 +14,7 @@ class Supply:
 
     @property
     def first_fresh(self) -> int:
-        """The first attempt that begins after this call, if none succeeds before; see `why_none`."""
+        """The first attempt that begins after this call, if all fail; see `why_none`."""
         return self._unfed[0] + 2
 
     def came(self) -> None:
