@@ -55,11 +55,8 @@ class PyPool {
 
   CpuPool& pool() { return *pool_; }
 
-  std::uint32_t XlaHandle() {
-    // made when it is first asked for: most pools never meet XLA
-    if (xla_handle_ == 0) xla_handle_ = NumberForXla(pool_);
-    return xla_handle_;
-  }
+  std::uint32_t XlaHandle() { return xla_number_.Of(pool_); }
+  std::int64_t num_xla_calls() const { return xla_number_.num_calls(); }
 
   void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
     // without ids all are sent, which the pool knows by the span's address
@@ -301,7 +298,7 @@ class PyPool {
   std::optional<OutArrays> out_;  // outlives the pool's threads
   py::list failures_;
   std::shared_ptr<CpuPool> pool_;
-  std::uint32_t xla_handle_ = 0;  // 0: it has none yet
+  XlaNumber xla_number_;
   const std::vector<Segment> segments_;
 };
 
@@ -391,6 +388,7 @@ void BindPool(py::module_& module) {
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)
       .def("xla_handle", &PyPool::XlaHandle)
+      .def_property_readonly("num_xla_calls", &PyPool::num_xla_calls)
       .def_property_readonly("info_names", [](PyPool& self) { return InfoNames(self.pool().spec()); })
       .def_property_readonly("num_in_flight", [](PyPool& self) { return self.pool().num_in_flight(); })
       .def_property_readonly("buffer_bytes", [](PyPool& self) { return self.pool().buffer_bytes(); })
