@@ -130,13 +130,16 @@ void Uninstall() {
 class PyNativeCall {
  public:
   void Enter() {
-    InterruptWatch::Renew(InterruptWatch::Clock::now());
+    watch_.emplace();
     call_.emplace();
   }
-  void Exit() { call_.reset(); }
+  void Exit() {
+    call_.reset();
+    watch_.reset();
+  }
 
  private:
-  InterruptWatch watch_;
+  std::optional<InterruptWatch> watch_;
   std::optional<NativeCall> call_;
 };
 

@@ -29,7 +29,8 @@ class ReplayPrefetcher(DeviceQueue):
     they were drawn. For a GPU a batch is laid into pinned memory and copied as one transfer, on a
     stream of its own, while the learner works on the batch before.
 
-    Ways out of `get` and of iteration: as `rollouts.device_queue.DeviceQueue`.
+    Ways out of `get` and of iteration: as `rollouts.device_queue.DeviceQueue`, and without a
+    timeout the ProtocolError of `sample` where nobody is left who could add; it goes on then.
 
     Example:
       with buffer.prefetch(256, device="cuda") as batches:

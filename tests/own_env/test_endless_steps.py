@@ -214,6 +214,15 @@ def test_the_last_pool_that_closes_puts_the_handler_back() -> None:
         assert c_handler() == before
 
 
+def test_an_emulated_kernel_leaves_the_handler_as_it_was() -> None:
+    gc.collect()
+    with python_handler(signal.default_int_handler):
+        before = c_handler()
+        with rollouts.make_vec("CartPole-v1", 2, device="cpu-emulation") as env:
+            env.reset()
+            assert c_handler() == before
+
+
 def test_a_handler_that_is_set_later_stays_and_the_default_one_is_found_again() -> None:
     with python_handler(signal.default_int_handler), rollouts.make_vec("CartPole-v1", 2) as env:
         ours = c_handler()
