@@ -23,8 +23,8 @@ namespace {
 using SignalHandler = void (*)(int);
 
 constexpr char kSentence[] =
-    "\nrollouts: Ctrl-C came twice while one call waits for environments, one of which may step "
-    "without an end; the process ends here.\n";
+    "\nrollouts: Ctrl-C came twice during one native call, which did not return (a step of an "
+    "environment that does not end?); the process ends here.\n";
 // Launchers pass a signal on to programs that have it from the terminal already: two that come
 // together are one.
 constexpr std::int64_t kApartNs = 200'000'000;

@@ -37,7 +37,7 @@ PLACES = {
     # so long that threads begin before anybody receives
     ".step_cost_ns = 10}": ".step_cost_ns = 10'000'000}",
 }
-SENTENCE = "Ctrl-C came twice while one call waits for environments"
+SENTENCE = "Ctrl-C came twice during one native call"
 PROGRAM = """
 import signal, sys
 from pathlib import Path
