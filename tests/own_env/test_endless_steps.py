@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,15 @@ def interrupt(process: subprocess.Popen[str]) -> None:
         return not int(line.split()[1], 16) & 1 << signal.SIGINT - 1
 
     assert wait_until(is_taken)
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
+def test_ctrl_c_again_ends_a_computation_of_jax(tmp_path: Path) -> None:
+    call = (
+        "import jax; from rollouts.integrations.jax import xla; handle, _, _, step = xla(env); "
+        "jax.block_until_ready(jax.jit(step)(handle, np.full(3, 2)))"
+    )
+    test_ctrl_c_again_ends_the_process(tmp_path, call, {"num_threads": 1})
 
 
 @pytest.mark.parametrize(("call", "options"), CASES.values(), ids=list(CASES))
