@@ -24,7 +24,9 @@ ENVS: dict[str, dict[str, Any]] = {
 FALLING = """<mujoco>
   <worldbody>
     <geom type="plane" size="5 5 .1"/>
-    <body pos="0 0 .3"><joint name="fall" type="slide" axis="0 0 1"/>
+    <body pos="0 0 .1"><joint name="below" type="slide" axis="0 0 1"/>
+      <geom type="sphere" size=".1"/></body>
+    <body pos="0 0 .6"><joint name="fall" type="slide" axis="0 0 1"/>
       <geom type="{}" size=".1 .1 .1"/></body>
   </worldbody>
   <actuator><motor joint="fall" ctrlrange="-1 1"/></actuator>
@@ -77,22 +79,10 @@ def test_a_model_beyond_lanes_is_mujocos_and_says_why(env_id: str) -> None:
     assert why in str(caught.value)
 
 
-def write_falling(folder: Path, kind: str) -> Path:
-    """A thing that falls to a floor: a sphere or a mesh."""
-    text = FALLING.format(kind)
-    if kind == "mesh":
-        vertices = " ".join(f"{x} {y} {z}" for x in (0, 0.1) for y in (0, 0.1) for z in (0, 0.1))
-        text = text.replace('type="mesh" size=".1 .1 .1"', 'type="mesh" mesh="one"')
-        assets = f'<asset><mesh name="one" vertex="{vertices}"/></asset><worldbody>'
-        text = text.replace("<worldbody>", assets)
-    path = folder / "robot.xml"
-    path.write_text(text)
-    return path
-
-
-@pytest.mark.parametrize("kind", ["sphere", "mesh"])
+@pytest.mark.parametrize("kind", ["sphere", "box"])
 def test_what_lanes_leave_to_mujoco_is_mujocos(tmp_path: Path, kind: str) -> None:
-    path = write_falling(tmp_path, kind)
+    path = tmp_path / "robot.xml"
+    path.write_text(FALLING.format(kind))
     given: dict[str, Any] = {"xml_file": path, "seed": 3, "reset_noise_scale": 0.01}
     with (
         rollouts.make_vec("MuJoCo-v0", 8, **given) as env,
@@ -109,9 +99,22 @@ def test_what_lanes_leave_to_mujoco_is_mujocos(tmp_path: Path, kind: str) -> Non
             left.append(env.stats().num_steps_by_mujoco - before)
             # one thing that falls is not chaotic
             np.testing.assert_allclose(found, want, rtol=0, atol=1e-8)
-    # in the air nothing is left to MuJoCo, on the floor it depends on what lies there
+    # in the air nothing is left to MuJoCo, at last it depends on what lies on the sphere
     assert left[0] == 0
     assert left[-1] == (0 if kind == "sphere" else 8)
+
+
+def test_a_model_with_a_mesh_is_mujocos(tmp_path: Path) -> None:
+    vertices = " ".join(f"{x} {y} {z}" for x in (0, 0.1) for y in (0, 0.1) for z in (0, 0.1))
+    text = FALLING.format("mesh").replace('type="mesh" size=".1 .1 .1"', 'type="mesh" mesh="one"')
+    assets = f'<asset><mesh name="one" vertex="{vertices}"/></asset><worldbody>'
+    path = tmp_path / "robot.xml"
+    path.write_text(text.replace("<worldbody>", assets))
+    with rollouts.make_vec("MuJoCo-v0", 2, xml_file=path) as env:
+        assert env.engine == "mujoco"
+        assert env.why_not_lanes
+        env.reset()
+        step_once(env)
 
 
 def test_arrays_that_lanes_do_not_write_are_mujocos() -> None:

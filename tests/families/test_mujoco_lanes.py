@@ -215,5 +215,5 @@ def test_wild_pools_go_on(env_id: str | list[str]) -> None:
             obs = env.step(action)[0]
             assert np.isfinite(obs).all()
         stats = env.stats()
-        assert stats.num_env_errors > 10
+        assert stats.num_env_errors > 5
         assert stats.num_steps_in_lanes > 5_000
