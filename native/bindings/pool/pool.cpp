@@ -278,7 +278,10 @@ class PyPool {
 
   // Which saved states an environment understands.
   StateKind KindOf(std::int32_t env) {
-    return MakeStateKind(EntryOf(segments_, env).type, pool_->OptionsOf(env));
+    Options options = pool_->OptionsOf(env);
+    // where there is a choice, one engine takes the states of another
+    if (!pool_->EngineOf(env).name.empty()) options.erase("engine");
+    return MakeStateKind(EntryOf(segments_, env).type, options);
   }
 
   // Views of the rows that were received, in the order of MakeArrays; None stays None.
@@ -383,6 +386,14 @@ void BindPool(py::module_& module) {
       }, py::arg("updates"))
       .def_property_readonly("updates_statistics", [](PyPool& self) {
         return self.pool().updates_statistics();
+      })
+      .def("engines", [](PyPool& self) {
+        py::list engines;
+        for (std::int32_t env = 0; env < self.pool().options().num_envs; ++env) {
+          const EngineChoice engine = self.pool().EngineOf(env);
+          engines.append(py::make_tuple(engine.name, engine.why_not_lanes));
+        }
+        return engines;
       })
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
