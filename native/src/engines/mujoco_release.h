@@ -44,6 +44,15 @@ struct Place {
   X(std::int64_t, ntendon, ntendon)                   \
   X(std::int64_t, nsensor, nsensor)                   \
   X(std::int64_t, nkey, nkey)                         \
+  X(std::int64_t, ntree, ntree)                       \
+  X(std::int64_t, nJten, nJten)                       \
+  X(std::int64_t, nflex, nflex)                       \
+  X(std::int64_t, npair, npair)                       \
+  X(std::int64_t, nexclude, nexclude)                 \
+  X(std::int64_t, neq, neq)                           \
+  X(std::int64_t, nwrap, nwrap)                       \
+  X(std::int64_t, nplugin, nplugin)                   \
+  X(std::int64_t, nhistory, nhistory)                 \
   X(std::int64_t, nmocap, nmocap)                     \
   X(std::int64_t, nsensordata, nsensordata)           \
   X(std::int64_t, nbuffer, nbuffer)                   \
@@ -87,6 +96,9 @@ struct Place {
   X(std::int64_t, nbuffer)      \
   X(void*, buffer)              \
   X(std::int32_t, ncon)         \
+  X(std::int32_t, nefc)         \
+  X(std::int32_t, nisland)      \
+  X(std::int32_t[kMostIslands], solver_niter) \
   X(double, time)               \
   ROLLOUTS_DATA_ARRAYS(X)
 
@@ -94,6 +106,8 @@ struct Place {
   X(double*, qpos)               \
   X(double*, qvel)               \
   X(double*, qacc)               \
+  X(double*, qacc_smooth)        \
+  X(double*, qacc_warmstart)     \
   X(double*, qfrc_actuator)      \
   X(double*, qfrc_applied)       \
   X(double*, qfrc_bias)          \
