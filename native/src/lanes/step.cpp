@@ -1,25 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses loops by the machine and the number of rows.
 #include "rollouts/lanes/step.h"
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "loops.h"
+#include "model.h"
+
 namespace rollouts::lanes {
+namespace {
 
-class Model {};
-
-ModelOrReason ReadModel(const ModelSizes&, const FieldReader&) {
-  return {std::make_shared<const Model>(), ""};
+// Widest first; the last one is a single lane.
+std::vector<const Loops*> Available() {
+  std::vector<const Loops*> out;
+#if defined(__x86_64__)
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (avx512 && Avx512Loops()) out.push_back(Avx512Loops());
+  if (avx2 && Avx2Loops()) {
+    out.push_back(Avx2Loops());
+    out.push_back(PairLoops());
+    out.push_back(Avx2SingleLoops());
+    return out;
+  }
+#endif
+  out.push_back(PairLoops());
+  out.push_back(SingleLoops());
+  return out;
 }
 
-std::uint64_t Step(const Model&, std::span<const Row> rows, const StepOptions&) {
-  return rows.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << rows.size()) - 1;
+const std::vector<const Loops*>& All() {
+  static const std::vector<const Loops*> loops = Available();
+  return loops;
 }
 
-std::uint64_t Forward(const Model&, std::span<const Row> rows, std::span<const Probe>, std::int32_t) {
-  return rows.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << rows.size()) - 1;
+// The narrowest that takes all rows, or the widest.
+const Loops& Choose(std::int32_t width, std::size_t rows) {
+  const Loops* best = All().front();
+  for (const Loops* one : All()) {
+    if (width > 0 ? one->width == width : one->width >= static_cast<std::int32_t>(rows)) best = one;
+  }
+  return *best;
+}
+
+// A thread's memory for the largest model that it has stepped.
+std::uint8_t* Memory(std::size_t bytes) {
+  struct Block {
+    std::unique_ptr<std::uint8_t[]> memory;
+    std::size_t bytes = 0;
+  };
+  static thread_local Block block;
+  if (block.bytes < bytes) {
+    block.memory.reset();
+    block.memory = std::make_unique<std::uint8_t[]>(bytes + 64);
+    block.bytes = bytes;
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
+  return reinterpret_cast<std::uint8_t*>((address + 63) / 64 * 64);
+}
+
+template <typename Run>
+std::uint64_t ByVectors(const Model& model, std::size_t count, std::int32_t width, const Run& run) {
+  std::uint64_t left = 0;
+  for (std::size_t first = 0; first < count;) {
+    const Loops& loops = Choose(width, count - first);
+    const std::size_t some = std::min(count - first, static_cast<std::size_t>(loops.width));
+    std::uint8_t* const memory = Memory(loops.memory_bytes(model));
+    left |= std::uint64_t{run(loops, memory, first, static_cast<int>(some))} << first;
+    first += some;
+  }
+  return left;
+}
+
+}  // namespace
+
+std::uint64_t Step(const Model& model, std::span<const Row> rows, const StepOptions& options) {
+  return ByVectors(model, rows.size(), options.width,
+                   [&](const Loops& loops, std::uint8_t* memory, std::size_t first, int count) {
+                     return loops.step(model, memory, rows.data() + first, count, options);
+                   });
+}
+
+std::uint64_t Forward(const Model& model, std::span<const Row> rows, std::span<const Probe> probes,
+                      std::int32_t width) {
+  return ByVectors(model, rows.size(), width,
+                   [&](const Loops& loops, std::uint8_t* memory, std::size_t first, int count) {
+                     return loops.forward(model, memory, rows.data() + first, probes.data() + first, count);
+                   });
 }
 
 std::span<const std::int32_t> Widths() {
-  static constexpr std::int32_t kWidths[] = {1};
-  return kWidths;
+  static const std::vector<std::int32_t> widths = [] {
+    std::vector<std::int32_t> out;
+    for (const Loops* one : All()) out.push_back(one->width);
+    return out;
+  }();
+  return widths;
 }
 
 }  // namespace rollouts::lanes

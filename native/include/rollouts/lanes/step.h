@@ -32,6 +32,9 @@ struct ModelOrReason {
 };
 ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read);
 
+// Whether steps write a sensor's numbers; those of others keep what they hold.
+bool CoversSensor(const Model& model, std::int32_t sensor);
+
 // One simulation: its state, which a step moves, and what else a step writes. The arrays are those of
 // an mjData, named alike. A null output is not written.
 struct Row {

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies a model's constants, and refuses what lanes do not step.
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <span>
+#include <utility>
+
+namespace rollouts::lanes {
+
+std::string WhyUncovered(const ModelSizes& n, const FieldReader& read);
+void ReadConstraints(Model& model, const FieldReader& read);
+
+namespace {
+
+template <typename T>
+const T* Array(const FieldReader& read, const char* name) {
+  return static_cast<const T*>(read(name));
+}
+
+template <typename T>
+const T* Copy(Model& model, const FieldReader& read, const char* name, std::size_t count) {
+  T* const out = model.Keep<T>(count);
+  if (const T* in = Array<T>(read, name)) std::copy_n(in, count, out);
+  return out;
+}
+
+void ToMatrix(const double* q, double* m) {
+  const double w = q[0], x = q[1], y = q[2], z = q[3];
+  const double rows[9] = {w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y),
+                          2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x),
+                          2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z};
+  std::copy_n(rows, 9, m);
+}
+
+const double* Matrices(Model& model, const double* quats, std::int32_t count) {
+  double* const out = model.Keep<double>(9 * static_cast<std::size_t>(count));
+  for (std::int32_t i = 0; i < count; ++i) ToMatrix(quats + 4 * i, out + 9 * i);
+  return out;
+}
+
+// Which vectors of `width` numbers are not `zero`.
+const std::uint8_t* Differs(Model& model, const double* values, std::int32_t count, int width,
+                            const double* zero) {
+  std::uint8_t* const out = model.Keep<std::uint8_t>(static_cast<std::size_t>(count));
+  for (std::int32_t i = 0; i < count; ++i) out[i] = !std::equal(zero, zero + width, values + width * i);
+  return out;
+}
+
+void ReadOptions(Model& model, const FieldReader& read) {
+  model.timestep = *Array<double>(read, "opt.timestep");
+  model.tolerance = *Array<double>(read, "opt.tolerance");
+  model.ls_tolerance = *Array<double>(read, "opt.ls_tolerance");
+  model.iterations = *Array<std::int32_t>(read, "opt.iterations");
+  model.ls_iterations = *Array<std::int32_t>(read, "opt.ls_iterations");
+  model.disabled = *Array<std::int32_t>(read, "opt.disableflags");
+  model.runge_kutta = *Array<std::int32_t>(read, "opt.integrator") == kRungeKutta4;
+  model.pgs = *Array<std::int32_t>(read, "opt.solver") == kPgs;
+  model.warm_starts = (model.disabled & kNoWarmStart) == 0;
+  model.has_actuation = (model.disabled & kNoActuation) == 0;
+  model.density = *Array<double>(read, "opt.density");
+  model.viscosity = *Array<double>(read, "opt.viscosity");
+  model.fluid = model.density > 0 || model.viscosity > 0;
+  std::copy_n(Array<double>(read, "opt.wind"), 3, model.wind);
+  std::copy_n(Array<double>(read, "opt.gravity"), 3, model.gravity);
+  if (model.disabled & kNoGravity) std::fill_n(model.gravity, 3, 0.0);
+}
+
+// The sides of a box of uniform mass with the body's inertia, which MuJoCo's fluid pushes against.
+const double* Boxes(Model& model) {
+  double* const out = model.Keep<double>(3 * static_cast<std::size_t>(model.n.nbody));
+  for (std::int32_t b = 0; b < model.n.nbody; ++b) {
+    const double* const inertia = model.body_inertia + 3 * b;
+    const double sum = inertia[0] + inertia[1] + inertia[2];
+    for (int i = 0; i < 3; ++i) {
+      if (model.body_mass[b] < kTiny) continue;
+      out[3 * b + i] =
+          std::sqrt(std::max(kTiny, sum - 2 * inertia[i]) / model.body_mass[b] * 6.0);
+    }
+  }
+  return out;
+}
+
+void ReadBodies(Model& model, const FieldReader& read) {
+  const auto nbody = static_cast<std::size_t>(model.n.nbody);
+  const double kNoOffset[3] = {0, 0, 0}, kNoTurn[4] = {1, 0, 0, 0};
+  model.body_parentid = Copy<std::int32_t>(model, read, "body_parentid", nbody);
+  model.body_rootid = Copy<std::int32_t>(model, read, "body_rootid", nbody);
+  model.body_jntnum = Copy<std::int32_t>(model, read, "body_jntnum", nbody);
+  model.body_jntadr = Copy<std::int32_t>(model, read, "body_jntadr", nbody);
+  model.body_dofnum = Copy<std::int32_t>(model, read, "body_dofnum", nbody);
+  model.body_dofadr = Copy<std::int32_t>(model, read, "body_dofadr", nbody);
+  model.body_pos = Copy<double>(model, read, "body_pos", 3 * nbody);
+  model.body_quat = Copy<double>(model, read, "body_quat", 4 * nbody);
+  model.body_ipos = Copy<double>(model, read, "body_ipos", 3 * nbody);
+  model.body_mass = Copy<double>(model, read, "body_mass", nbody);
+  model.body_inertia = Copy<double>(model, read, "body_inertia", 3 * nbody);
+  const double* const iquat = Copy<double>(model, read, "body_iquat", 4 * nbody);
+  model.body_imat = Matrices(model, iquat, model.n.nbody);
+  model.body_mat = Matrices(model, model.body_quat, model.n.nbody);
+  model.body_offset = Differs(model, model.body_pos, model.n.nbody, 3, kNoOffset);
+  model.body_inertia_offset = Differs(model, model.body_ipos, model.n.nbody, 3, kNoOffset);
+  model.body_turned = Differs(model, model.body_quat, model.n.nbody, 4, kNoTurn);
+  model.body_inertia_turned = Differs(model, iquat, model.n.nbody, 4, kNoTurn);
+  model.body_box = Boxes(model);
+  const double* const subtree = Array<double>(read, "body_subtreemass");
+  double* const inverse = model.Keep<double>(nbody);
+  for (std::size_t b = 0; b < nbody; ++b) inverse[b] = subtree[b] < kTiny ? 0 : 1.0 / subtree[b];
+  model.inverse_subtree_mass = inverse;
+}
+
+void ReadJoints(Model& model, const FieldReader& read) {
+  const auto njnt = static_cast<std::size_t>(model.n.njnt);
+  const auto nq = static_cast<std::size_t>(model.n.nq);
+  const double kNoOffset[3] = {0, 0, 0};
+  model.jnt_type = Copy<std::int32_t>(model, read, "jnt_type", njnt);
+  model.jnt_qposadr = Copy<std::int32_t>(model, read, "jnt_qposadr", njnt);
+  model.jnt_dofadr = Copy<std::int32_t>(model, read, "jnt_dofadr", njnt);
+  model.jnt_pos = Copy<double>(model, read, "jnt_pos", 3 * njnt);
+  model.jnt_axis = Copy<double>(model, read, "jnt_axis", 3 * njnt);
+  model.jnt_offset = Differs(model, model.jnt_pos, model.n.njnt, 3, kNoOffset);
+  model.jnt_stiffness = Copy<double>(model, read, "jnt_stiffness", njnt);
+  model.qpos0 = Copy<double>(model, read, "qpos0", nq);
+  model.qpos_spring = Copy<double>(model, read, "qpos_spring", nq);
+  const std::uint8_t* const limited = Array<std::uint8_t>(read, "jnt_actfrclimited");
+  const double* const range = Array<double>(read, "jnt_actfrcrange");
+  double* const forces = model.Keep<double>(2 * njnt);
+  for (std::size_t j = 0; j < njnt; ++j) {
+    model.springs |= model.jnt_stiffness[j] != 0 && (model.disabled & kNoSpring) == 0;
+    const bool limits = limited && limited[j];
+    model.limits_joint_forces |= limits;
+    for (int side = 0; side < 2; ++side) {
+      constexpr double kNone = std::numeric_limits<double>::infinity();
+      forces[2 * j + side] = limits ? range[2 * j + side] : side ? kNone : -kNone;
+    }
+  }
+  model.jnt_force_range = forces;
+}
+
+// Sparsity of matrices over the dofs whose entries are those of a dof and its ancestors, or of all dofs
+// before it.
+Sparsity MakeSparsity(Model& model, const std::int32_t* parent) {
+  const std::int32_t nv = model.n.nv;
+  const auto all = static_cast<std::size_t>(nv) * static_cast<std::size_t>(nv);
+  auto* const adr = model.Keep<std::int32_t>(static_cast<std::size_t>(nv));
+  auto* const count = model.Keep<std::int32_t>(static_cast<std::size_t>(nv));
+  auto* const column = model.Keep<std::int32_t>(all);
+  auto* const place = model.Keep<std::int32_t>(all);
+  std::int32_t size = 0;
+  for (std::int32_t i = 0; i < nv; ++i) {
+    adr[i] = size;
+    for (std::int32_t j = i; j >= 0; j = parent ? parent[j] : j - 1) {
+      place[i * nv + j] = size - adr[i];
+      column[size++] = j;
+    }
+    count[i] = size - adr[i];
+  }
+  return {size, adr, count, column, place};
+}
+
+void ReadDofs(Model& model, const FieldReader& read) {
+  const auto nv = static_cast<std::size_t>(model.n.nv);
+  model.dof_bodyid = Copy<std::int32_t>(model, read, "dof_bodyid", nv);
+  model.dof_armature = Copy<double>(model, read, "dof_armature", nv);
+  auto* const damping = model.Keep<double>(nv);
+  if ((model.disabled & kNoDamper) == 0) std::copy_n(Array<double>(read, "dof_damping"), nv, damping);
+  model.dof_damping = damping;
+  model.implicit_damping = (model.disabled & kNoEulerDamping) == 0 &&
+                           std::any_of(damping, damping + nv, [](double one) { return one > 0; });
+  const std::int32_t* const parent = Array<std::int32_t>(read, "dof_parentid");
+  model.tree = MakeSparsity(model, parent);
+  model.dense = MakeSparsity(model, nullptr);
+  // dofs of a tree follow each other
+  auto* const tree = model.Keep<std::int32_t>(nv);
+  auto* const first = model.Keep<std::int32_t>(nv + 1);
+  auto* const number = model.Keep<std::int32_t>(nv + 1);
+  model.num_trees = 0;
+  for (std::size_t i = 0; i < nv; ++i) {
+    if (parent[i] < 0) first[model.num_trees++] = static_cast<std::int32_t>(i);
+    tree[i] = model.num_trees - 1;
+    ++number[tree[i]];
+  }
+  model.dof_tree = tree;
+  model.tree_dofadr = first;
+  model.tree_dofnum = number;
+  auto* const body_tree = model.Keep<std::int32_t>(static_cast<std::size_t>(model.n.nbody));
+  for (std::int32_t b = 0; b < model.n.nbody; ++b) {
+    body_tree[b] = model.body_dofnum[b] > 0 ? tree[model.body_dofadr[b]]
+                   : b > 0                  ? body_tree[model.body_parentid[b]]
+                                            : -1;
+  }
+  model.body_tree = body_tree;
+}
+
+void ReadPlaces(Model& model, const FieldReader& read) {
+  const auto ngeom = static_cast<std::size_t>(model.n.ngeom);
+  const auto nsite = static_cast<std::size_t>(model.n.nsite);
+  model.geom_bodyid = Copy<std::int32_t>(model, read, "geom_bodyid", ngeom);
+  model.geom_pos = Copy<double>(model, read, "geom_pos", 3 * ngeom);
+  model.geom_mat = Matrices(model, Array<double>(read, "geom_quat"), model.n.ngeom);
+  auto* const axis = model.Keep<double>(3 * ngeom);
+  for (std::size_t g = 0; g < ngeom; ++g) {
+    for (std::size_t i = 0; i < 3; ++i) axis[3 * g + i] = model.geom_mat[9 * g + 3 * i + 2];
+  }
+  model.geom_axis = axis;
+  model.site_bodyid = Copy<std::int32_t>(model, read, "site_bodyid", nsite);
+  model.site_pos = Copy<double>(model, read, "site_pos", 3 * nsite);
+  model.site_size = Copy<double>(model, read, "site_size", 3 * nsite);
+  model.site_type = Copy<std::int32_t>(model, read, "site_type", nsite);
+  model.site_mat = Matrices(model, Array<double>(read, "site_quat"), model.n.nsite);
+}
+
+void ReadTendons(Model& model, const FieldReader& read) {
+  const auto ntendon = static_cast<std::size_t>(model.n.ntendon);
+  const auto nwrap = static_cast<std::size_t>(model.n.nwrap);
+  model.tendon_adr = Copy<std::int32_t>(model, read, "tendon_adr", ntendon);
+  model.tendon_num = Copy<std::int32_t>(model, read, "tendon_num", ntendon);
+  const std::int32_t* const joints = Array<std::int32_t>(read, "wrap_objid");
+  const double* const coefficients = Array<double>(read, "wrap_prm");
+  auto* const out = model.Keep<TendonJoint>(nwrap);
+  for (std::size_t i = 0; i < nwrap; ++i) {
+    out[i] = {model.jnt_dofadr[joints[i]], model.jnt_qposadr[joints[i]], coefficients[i]};
+  }
+  model.tendon_joints = out;
+}
+
+void ReadActuators(Model& model, const FieldReader& read) {
+  const auto nu = static_cast<std::size_t>(model.n.nu);
+  auto* const out = model.Keep<Actuator>(nu);
+  const auto* const gain_type = Array<std::int32_t>(read, "actuator_gaintype");
+  const auto* const bias_type = Array<std::int32_t>(read, "actuator_biastype");
+  const auto* const gain = Array<double>(read, "actuator_gainprm");
+  const auto* const bias = Array<double>(read, "actuator_biasprm");
+  const auto* const target = Array<std::int32_t>(read, "actuator_trnid");
+  const auto* const kind = Array<std::int32_t>(read, "actuator_trntype");
+  const auto* const ctrl_limited = Array<std::uint8_t>(read, "actuator_ctrllimited");
+  const auto* const force_limited = Array<std::uint8_t>(read, "actuator_forcelimited");
+  for (std::size_t i = 0; i < nu; ++i) {
+    Actuator& one = out[i];
+    one.transmission = kind[i] == 3 ? Transmission::kTendon : Transmission::kJoint;
+    const std::int32_t id = target[2 * i];
+    if (one.transmission == Transmission::kTendon) {
+      one.tendon = id;
+    } else {
+      one.dof = model.jnt_dofadr[id];
+      one.qpos = model.jnt_qposadr[id];
+    }
+    constexpr std::size_t kParameters = 10;  // mjNGAIN, mjNBIAS
+    one.gear = Array<double>(read, "actuator_gear")[6 * i];
+    std::copy_n(gain + kParameters * i, 3, one.gain);
+    std::copy_n(bias + kParameters * i, 3, one.bias);
+    one.affine_gain = gain_type[i] == 1;
+    one.affine_bias = bias_type[i] == 1;
+    one.ctrl_limited = ctrl_limited[i] && (model.disabled & kNoClamp) == 0;
+    one.force_limited = force_limited[i];
+    std::copy_n(Array<double>(read, "actuator_ctrlrange") + 2 * i, 2, one.ctrl_range);
+    std::copy_n(Array<double>(read, "actuator_forcerange") + 2 * i, 2, one.force_range);
+  }
+  model.actuators = out;
+}
+
+// mjtSensor and mjtObj.
+SensorKind KindOfSensor(std::int32_t type) {
+  switch (type) {
+    case 0: return SensorKind::kTouch;
+    case 1: return SensorKind::kAccelerometer;
+    case 2: return SensorKind::kVelocimeter;
+    case 3: return SensorKind::kGyro;
+    case 4: return SensorKind::kForce;
+    case 5: return SensorKind::kTorque;
+    case 9: return SensorKind::kJointPosition;
+    case 10: return SensorKind::kJointVelocity;
+    case 26: return SensorKind::kFramePosition;
+    case 28: case 29: case 30: return SensorKind::kFrameAxis;
+    case 35: return SensorKind::kSubtreeCom;
+    case 36: return SensorKind::kSubtreeVelocity;
+    default: return SensorKind::kUncovered;
+  }
+}
+
+FrameKind KindOfFrame(std::int32_t object) {
+  switch (object) {
+    case 1: return FrameKind::kInertialBody;
+    case 2: return FrameKind::kBody;
+    case 5: return FrameKind::kGeom;
+    default: return FrameKind::kSite;
+  }
+}
+
+void ReadSensors(Model& model, const FieldReader& read) {
+  const auto count = static_cast<std::size_t>(model.n.nsensor);
+  auto* const out = model.Keep<Sensor>(count);
+  const auto* const type = Array<std::int32_t>(read, "sensor_type");
+  const auto* const object = Array<std::int32_t>(read, "sensor_objtype");
+  for (std::size_t i = 0; i < count; ++i) {
+    Sensor& one = out[i];
+    one.kind = KindOfSensor(type[i]);
+    one.frame = KindOfFrame(object[i]);
+    one.object = Array<std::int32_t>(read, "sensor_objid")[i];
+    one.adr = Array<std::int32_t>(read, "sensor_adr")[i];
+    one.axis = type[i] - 28;
+    one.cutoff = Array<double>(read, "sensor_cutoff")[i];
+    const bool framed = one.kind == SensorKind::kFramePosition || one.kind == SensorKind::kFrameAxis;
+    const bool known = object[i] == 1 || object[i] == 2 || object[i] == 5 || object[i] == 6;
+    // relative to another frame, or of a camera
+    if (framed && (!known || Array<std::int32_t>(read, "sensor_refid")[i] >= 0)) {
+      one.kind = SensorKind::kUncovered;
+    }
+    // zones of other shapes
+    if (one.kind == SensorKind::kTouch) {
+      const std::int32_t zone = model.site_type[one.object];
+      if (zone != kSphere && zone != kCapsule && zone != kBox && zone != kEllipsoid) {
+        one.kind = SensorKind::kUncovered;
+      }
+    }
+    const auto* const interval = Array<double>(read, "sensor_interval");
+    const auto* const delay = Array<double>(read, "sensor_delay");
+    if ((interval && interval[2 * i] > 0) || (delay && delay[i] > 0)) one.kind = SensorKind::kUncovered;
+    model.forces_sensed |= one.kind == SensorKind::kForce || one.kind == SensorKind::kTorque;
+    model.accelerations_sensed |= model.forces_sensed || one.kind == SensorKind::kAccelerometer;
+  }
+  model.sensors = out;
+}
+
+// The rows of a sweep of PGS in the order of MuJoCo's: shuffled before each sweep by PCG32 from state 0.
+void MakeVisits(Model& model) {
+  auto* const table = model.Keep<const std::uint8_t*>(kMaxDualRows + 1);
+  for (int rows = 1; rows <= kMaxDualRows; ++rows) {
+    auto* const out =
+        model.Keep<std::uint8_t>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(model.iterations));
+    std::uint64_t state = 0;
+    const auto draw = [&state] {
+      const std::uint64_t old = state;
+      state = old * 6364136223846793005ULL + 1;
+      const auto shifted = static_cast<std::uint32_t>(((old >> 18) ^ old) >> 27);
+      const auto turn = static_cast<std::uint32_t>(old >> 59);
+      return shifted >> turn | shifted << ((-turn) & 31);
+    };
+    draw();
+    std::uint8_t order[kMaxDualRows];
+    for (int i = 0; i < rows; ++i) order[i] = static_cast<std::uint8_t>(i);
+    for (int sweep = 0; sweep < model.iterations; ++sweep) {
+      for (int i = rows - 1; i > 0; --i) {
+        std::swap(order[i], order[draw() % static_cast<std::uint32_t>(i + 1)]);
+      }
+      std::copy_n(order, rows, out + static_cast<std::size_t>(sweep) * static_cast<std::size_t>(rows));
+    }
+    table[rows] = out;
+  }
+  model.visits = table;
+}
+
+}  // namespace
+
+ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read) {
+  std::string why_not = WhyUncovered(sizes, read);
+  if (!why_not.empty()) return {nullptr, std::move(why_not)};
+  auto model = std::make_shared<Model>();
+  model->n = sizes;
+  ReadOptions(*model, read);
+  ReadBodies(*model, read);
+  ReadJoints(*model, read);
+  ReadDofs(*model, read);
+  ReadPlaces(*model, read);
+  ReadTendons(*model, read);
+  ReadActuators(*model, read);
+  ReadSensors(*model, read);
+  ReadConstraints(*model, read);
+  if (model->pgs) MakeVisits(*model);
+  return {std::move(model), ""};
+}
+
+bool CoversSensor(const Model& model, std::int32_t sensor) {
+  return model.sensors[sensor].kind != SensorKind::kUncovered;
+}
+
+}  // namespace rollouts::lanes
