@@ -219,6 +219,8 @@ class PairReader {
   // What moves both alike moves neither against the other.
   void AddDofs(Pair& pair) {
     const auto* const parent = Array<std::int32_t>(read_, "dof_parentid");
+    const auto* const of_joint = Array<std::int32_t>(read_, "dof_jntid");
+    const auto* const joints = Array<std::int32_t>(read_, "jnt_type");
     std::vector<std::uint8_t> moves(static_cast<std::size_t>(model_.n.nv), 0);
     for (int side = 0; side < 2; ++side) {
       for (std::int32_t i = LastDof(pair.body[side]); i >= 0; i = parent[i]) {
@@ -234,6 +236,7 @@ class PairReader {
       dofs[pair.num_dofs] = i;
       of_first[pair.num_dofs++] = sides == 1;
       (sides == 1 ? on_first : on_second) = true;
+      pair.turns |= joints[of_joint[i]] != kSlide;
     }
     pair.dofs = dofs;
     pair.of_first = of_first;

@@ -193,6 +193,8 @@ void PlaneCylinder(const Model& m, Work<D>& w, const Pair& pair) {
   Vec3<D> side = axis * along - normal;
   const D square = Dot(side, side);
   const auto flat = square < kTiny * kTiny;
+  // rounding alone says where the lowest point of such a cylinder is
+  if (pair.turns) w.escaped = w.escaped | ((square < 1e-24) & ~(square < 1e-34));
   const Mat3<D> turned = Product(w.xmat[pair.body[1]], m.geom_mat + 9 * g);
   const Vec3<D> across{turned.m[0], turned.m[3], turned.m[6]};
   const double radius = pair.radius[1];

@@ -62,6 +62,7 @@ struct Pair {
   const std::int32_t* dofs;
   const std::uint8_t* of_first;  // whether the dof moves the first geom
   bool branches;            // the dofs are not all on one path to the root
+  bool turns;               // one of the dofs is of a joint that turns
 };
 
 // One end of the range of a joint, or the dry friction of a degree of freedom.

@@ -60,6 +60,36 @@ LANES_INLINE D RowCost(const DofConstraint<D>& c, D x, D& force) {
   return c.row->loss > 0 ? DryCost(c, x, force) : PushCost(x, c.stiffness, force);
 }
 
+// Whether each lane begins at its last accelerations or at those without constraints, by what both cost
+// over all islands. Sets Ma of the former, and b and x of rows.
+template <typename D>
+void WarmStart(const Model& m, Work<D>& w) {
+  D warm_cost = 0.0, smooth_cost = 0.0, unused;
+  MultiplyInertia(m, w, w.Ma, w.warm);
+  for (int i = 0; i < w.num_dofs; ++i) {
+    DofConstraint<D>& c = w.dofs[i];
+    c.b = w.qacc_smooth[c.row->dof] * c.row->sign - c.aref;
+    c.x = w.warm[c.row->dof] * c.row->sign - c.aref;
+    smooth_cost += Keep(c.active, RowCost(c, c.b, unused));
+    warm_cost += Keep(c.active, RowCost(c, c.x, unused));
+  }
+  for (int i = 0; i < w.num_contacts; ++i) {
+    Contact<D>& c = w.contacts[i];
+    MultiplyRows(c, w.qacc_smooth, c.b);
+    MultiplyRows(c, w.warm, c.x);
+    for (int j = 0; j < c.Rows(); ++j) {
+      c.b[j] -= c.aref[j];
+      c.x[j] -= c.aref[j];
+      smooth_cost += PushCost(c.b[j], c.stiffness, unused);
+      warm_cost += PushCost(c.x[j], c.stiffness, unused);
+    }
+  }
+  for (int i = 0; i < m.n.nv; ++i) {
+    warm_cost += 0.5 * (w.Ma[i] - w.smooth[i]) * (w.warm[i] - w.qacc_smooth[i]);
+  }
+  w.cold = m.warm_starts ? warm_cost > smooth_cost : FromBits<D::kWidth>(~0U);
+}
+
 template <typename D>
 class NewtonSolver {
  public:
@@ -125,32 +155,9 @@ class NewtonSolver {
     });
   }
 
-  // From the better of the last accelerations and those without constraints.
+  // From where WarmStart said.
   void Start() {
-    D warm_cost = 0.0, smooth_cost = 0.0, unused;
-    Multiply(w_.Ma, w_.warm);
-    ForRows([&](DofConstraint<D>& c) {
-      const double sign = c.row->sign;
-      c.b = w_.qacc_smooth[c.row->dof] * sign - c.aref;
-      c.x = w_.warm[c.row->dof] * sign - c.aref;
-      smooth_cost += Keep(c.active, RowCost(c, c.b, unused));
-      warm_cost += Keep(c.active, RowCost(c, c.x, unused));
-    });
-    ForContacts([&](Contact<D>& c) {
-      MultiplyRows(c, w_.qacc_smooth, c.b);
-      MultiplyRows(c, w_.warm, c.x);
-      for (int j = 0; j < c.Rows(); ++j) {
-        c.b[j] -= c.aref[j];
-        c.x[j] -= c.aref[j];
-        smooth_cost += PushCost(c.b[j], c.stiffness, unused);
-        warm_cost += PushCost(c.x[j], c.stiffness, unused);
-      }
-    });
-    ForDofs([&](int i) {
-      warm_cost += 0.5 * (w_.Ma[i] - w_.smooth[i]) * (w_.warm[i] - w_.qacc_smooth[i]);
-    });
-    const Bits none = FromBits<D::kWidth>(0);
-    const Bits cold = m_.warm_starts ? (warm_cost > smooth_cost) | ~island_.lanes : ~none;
+    const Bits cold = w_.cold | ~island_.lanes;
     ForDofs([&](int i) {
       w_.qacc[i] = Select(cold, w_.qacc_smooth[i], w_.warm[i]);
       w_.Ma[i] = Select(cold, w_.smooth[i], w_.Ma[i]);

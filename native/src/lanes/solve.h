@@ -90,6 +90,7 @@ void FillIsland(const Model& m, Work<D>& w, Island<D>& island) {
 
 template <typename D>
 void SolveIslands(const Model& m, Work<D>& w) {
+  WarmStart(m, w);
   Island<D> island;
   if (m.num_trees == 1) {
     island.trees = 1;

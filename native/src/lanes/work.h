@@ -72,6 +72,7 @@ struct Work {
   Bits escaped;   // lanes that MuJoCo is to step
   D iterations;   // of the solver, over islands
   Bits constrained;
+  Bits cold;      // lanes that do not begin at their last accelerations
 
   void LayOut(const Model& m, Allotment& memory) {
     const auto nq = static_cast<std::size_t>(m.n.nq), nv = static_cast<std::size_t>(m.n.nv);
