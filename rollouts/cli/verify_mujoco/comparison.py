@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of evaluations and steps, from states that both engines are given anew each substep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollouts import _native
+from rollouts.cli.verify_mujoco.driver import Array, Driver, States
+
+STAGES = (
+    "qM", "qfrc_bias", "qfrc_passive", "qfrc_actuator", "qacc_smooth", "qfrc_constraint", "qacc",
+)  # fmt: skip
+NEXT = ("qpos", "qvel", "act")
+BOUND = 1e-11  # of an error of the next state, relative to the vector's largest entry
+MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
+_OUTPUTS_EVERY = 16  # batches, of which one compares all that a step leaves
+_TINY = 1e-300
+_BINS = 400  # of a histogram of exponents
+_LEAST, _MOST = -20.0, 4.0
+
+
+class Errors:
+    """Quantiles and maximum of many numbers that are not negative."""
+
+    def __init__(self) -> None:
+        """Without a number yet."""
+        self._counts = np.zeros(_BINS, np.int64)
+        self.max = 0.0
+
+    def add(self, errors: Array) -> None:
+        """Takes numbers; one that is not finite is the largest."""
+        if not errors.size:
+            return
+        finite = np.nan_to_num(errors, nan=np.inf)
+        self.max = max(self.max, float(finite.max()))
+        exponents = np.log10(np.clip(finite, 10**_LEAST, 10**_MOST))
+        bins = ((exponents - _LEAST) / (_MOST - _LEAST) * (_BINS - 1)).astype(np.int64)
+        self._counts += np.bincount(bins, minlength=_BINS)
+
+    def quantile(self, part: float) -> float:
+        """The upper edge of the bin in which it lies, or the maximum."""
+        if self.max == 0:
+            return 0.0
+        sums = np.cumsum(self._counts)
+        at = int(np.searchsorted(sums, part * sums[-1]))
+        edge = 10 ** (_LEAST + (at + 1) * (_MOST - _LEAST) / (_BINS - 1))
+        # the lowest bin has the zeros
+        return 0.0 if at == 0 else min(float(edge), self.max)
+
+
+@dataclass(slots=True)
+class Difference:
+    """A step that differs: its state and what both made of it."""
+
+    kind: str
+    step: int
+    what: str
+    error: float
+    state: States  # of one row
+    evaluation: dict[str, Any]
+    found: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What came out.
+
+    Attributes:
+      steps: Substeps compared, handed back ones among them.
+      constrained: Evaluations with constraints, in which iterations were counted.
+      other_iterations: Those in which the two differ.
+      other_rows: Evaluations whose rows of constraints differ in number.
+      handed_back: Substeps that lanes left to MuJoCo.
+      unseen_warnings: Substeps in which MuJoCo warned and lanes stepped.
+      beyond: Substeps whose next state differs by more than the bound, without those whose
+        iterations differ.
+      errors: By name of a stage, "next qpos" and so on, and of outputs.
+      first, first_iterations: The first such of `beyond`, and of `other_iterations`.
+    """
+
+    steps: int = 0
+    constrained: int = 0
+    other_iterations: int = 0
+    other_rows: int = 0
+    handed_back: int = 0
+    unseen_warnings: int = 0
+    beyond: int = 0
+    errors: dict[str, Errors] = field(default_factory=dict)
+    by_kind: dict[str, list[int]] = field(default_factory=dict)  # steps, handed back
+    first: Difference | None = None
+    first_iterations: Difference | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all is as promised."""
+        most = max(1.0, MOST_ITERATION_DIFFERENCES * self.constrained)
+        wrong = self.beyond or self.other_rows or self.unseen_warnings
+        return not wrong and self.other_iterations <= most
+
+    def add(self, name: str, errors: Array) -> None:
+        """Takes errors of some name."""
+        self.errors.setdefault(name, Errors()).add(errors)
+
+
+def compare(
+    comparer: _native.LanesComparer,
+    model: Any,
+    driver: Driver,
+    steps: int,
+    *,
+    width: int = 0,
+    outputs: bool = True,
+    before: Callable[[Driver], None] | None = None,
+) -> Comparison:
+    """Compares about `steps` substeps.
+
+    Args:
+      comparer: Of the model.
+      model: As the mujoco package has it.
+      driver: Makes the states, and is moved on.
+      steps: Substeps of all rows together.
+      width: Lanes; 0: what suits.
+      outputs: Whether to compare now and then all that a step leaves.
+      before: Is called before each batch.
+    """
+    found = Comparison()
+    kinds = np.array(driver.kinds)
+    names = comparer.outputs if outputs else []
+    for batch in range(-(-steps // len(kinds))):
+        if before is not None:
+            before(driver)
+        arrays = driver.states.arrays()
+        evaluation = comparer.forward(*arrays, width=width)
+        looks = batch % _OUTPUTS_EVERY == 0
+        after = comparer.step(*arrays, width=width, outputs=names if looks else [])
+        _count(found, kinds, evaluation, after, driver, model.opt.timestep)
+        if looks and names:
+            _compare_outputs(found, after, names)
+            both = comparer.step(*arrays, width=width, outputs=names, up_to_date=True)
+            left = [name for name in names if name != "cfrc_ext"]
+            _compare_outputs(found, both, left, "up-to-date ")
+        driver.advance(after)
+    return found
+
+
+def relative(ours: Array, theirs: Array, floor: Array | None = None) -> Array:
+    """Errors (N,) of rows, relative to the largest entry of theirs, at least `floor`.
+
+    Rows without an entry that is not zero have the absolute error.
+    """
+    if ours.shape[1] == 0:
+        return np.zeros(len(ours))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(ours - theirs).max(1)
+        scale = np.abs(theirs).max(1)
+        if floor is not None:
+            scale = np.maximum(scale, floor)
+        return np.where(error == 0, 0, error / np.where(scale > _TINY, scale, 1.0))
+
+
+def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timestep: float) -> Any:
+    """Errors (N,) of the next state, by name; of velocities to what one step may add to them."""
+    smooth = evaluation["qacc_smooth"][1]
+    added = timestep * np.abs(smooth).max(1, initial=0)
+    return {
+        name: relative(*after[name], floor=added if name == "qvel" else None) for name in NEXT
+    }
+
+
+def _count(
+    found: Comparison,
+    kinds: npt.NDArray[np.str_],
+    evaluation: dict[str, Any],
+    after: dict[str, Any],
+    driver: Driver,
+    timestep: float,
+) -> None:
+    back = evaluation["handed_back"] | after["handed_back"]
+    ours = ~back & ~after["warned"]
+    for kind in driver.kinds[: len(set(driver.kinds))]:
+        counts = found.by_kind.setdefault(kind, [0, 0])
+        counts[0] += int((kinds == kind).sum())
+        counts[1] += int((back & (kinds == kind)).sum())
+    # what MuJoCo warns of is to be left to it
+    found.unseen_warnings += int((after["warned"] & ~after["handed_back"]).sum())
+    constrained = ours & (evaluation["nefc"][1][:, 0] > 0)
+    smooth = np.abs(evaluation["qacc_smooth"][1]).max(1, initial=0)
+    for name in STAGES:
+        rows = constrained if name in ("qfrc_constraint", "qacc") else ours
+        one, other = (array[rows] for array in evaluation[name])
+        # at rest, forces that keep up with gravity leave rounding
+        floor = smooth[rows] if name == "qacc" else None
+        found.add(name, relative(one, other, floor))
+    errors = next_errors(evaluation, after, timestep)
+    for name, each in errors.items():
+        found.add(f"next {name}", each[ours])
+    iterations = ours & (evaluation["solver_niter"][0] != evaluation["solver_niter"][1])[:, 0]
+    other_rows = ours & (evaluation["nefc"][0] != evaluation["nefc"][1])[:, 0]
+    largest = np.nan_to_num(np.max(list(errors.values()), axis=0), nan=np.inf)
+    beyond = ours & ~iterations & (largest > BOUND)
+    beyond |= other_rows
+    for mask, of in ((beyond, "first"), (iterations & ~other_rows, "first_iterations")):
+        if mask.any() and getattr(found, of) is None:
+            row = int(np.argmax(mask))
+            what = "the next state" if of == "first" else "the iterations"
+            setattr(found, of, _difference(what, row, found.steps, largest, evaluation, after, driver))
+    found.steps += len(kinds)
+    found.constrained += int(constrained.sum())
+    found.other_iterations += int(iterations.sum())
+    found.other_rows += int(other_rows.sum())
+    found.handed_back += int(back.sum())
+    found.beyond += int((beyond & ~other_rows).sum())
+
+
+def _difference(
+    what: str,
+    row: int,
+    steps: int,
+    errors: Array,
+    evaluation: dict[str, Any],
+    after: dict[str, Any],
+    driver: Driver,
+) -> Difference:
+    def of_row(all_rows: Mapping[str, Any]) -> dict[str, Any]:
+        pairs = {name: each for name, each in all_rows.items() if isinstance(each, tuple)}
+        return {name: (one[row].copy(), other[row].copy()) for name, (one, other) in pairs.items()}
+
+    return Difference(
+        driver.kinds[row],
+        steps + row,
+        what,
+        float(errors[row]),
+        driver.states.rows([row]),
+        of_row(evaluation),
+        of_row(after),
+    )
+
+
+def _compare_outputs(
+    found: Comparison, after: dict[str, Any], names: list[str], prefix: str = "left "
+) -> None:
+    ours = ~after["handed_back"] & ~after["warned"]
+    for name in names:
+        one, other = (array[ours] for array in after[name])
+        found.add(f"{prefix}{name}", relative(one, other))
