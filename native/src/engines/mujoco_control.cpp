@@ -58,6 +58,8 @@ void Physics::ResetData() {
 }
 
 void Physics::ForwardUnactuated() {
+  // after what a task has drawn in the model
+  BeginAnew();
   // the model is shared, so a copy of its options says so
   ModelStruct unactuated(native_->model);
   Release().model.disableflags.In(unactuated.get()) |= kActuationDisabled;
@@ -90,7 +92,11 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
+  // of a step's first half lanes leave but what tasks read
+  const bool first_half_is_there = !native_->by_lanes;
+  if (FoundDone()) return;
   Guarded([&] {
+    if (!first_half_is_there) api.step1(model, data);
     if (controls) std::copy_n(controls, native_->num_controls, native_->controls);
     // the first half of a step was done at the end of the one before; Runge and Kutta's has none
     std::int32_t whole = substeps;

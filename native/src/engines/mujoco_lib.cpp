@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csetjmp>
 #include <cstdio>
@@ -16,11 +17,18 @@
 namespace rollouts {
 namespace {
 
+// Functions of users that MuJoCo calls in steps, where they are set.
+constexpr const char* kCallbacks[] = {
+    "mjcb_passive", "mjcb_control",  "mjcb_contactfilter", "mjcb_sensor",
+    "mjcb_act_dyn", "mjcb_act_gain", "mjcb_act_bias",
+};
+
 std::mutex load_mutex;
 
 struct Loaded {
   MujocoApi api;
   MujocoTimer* timer = nullptr;  // mjcb_time
+  std::vector<void**> callbacks;  // all others
   const MujocoRelease* release = nullptr;
   int version = 0;
 };
@@ -193,6 +201,11 @@ void LoadMujoco(const std::string& so_path, const std::string& version) {
                       MujocoAdvice());
   }
   made->timer = reinterpret_cast<MujocoTimer*>(dlsym(handle, "mjcb_time"));
+  for (const char* name : kCallbacks) {
+    if (auto* const callback = static_cast<void**>(dlsym(handle, name))) {
+      made->callbacks.push_back(callback);
+    }
+  }
   loaded.store(made.release(), std::memory_order_release);
 }
 
@@ -215,6 +228,13 @@ const MujocoRelease& Release() { return *GetLoaded().release; }
 int MujocoVersion() { return GetLoaded().version; }
 
 std::string LastMujocoWarning() { return trap.warning; }
+
+bool HasMujocoCallbacks() {
+  const std::vector<void**>& callbacks = GetLoaded().callbacks;
+  return std::any_of(callbacks.begin(), callbacks.end(), [](void** callback) {
+    return __atomic_load_n(callback, __ATOMIC_RELAXED) != nullptr;
+  });
+}
 
 void RunGuarded(void (*call)(void*), void* context) {
   const Loaded& engine = GetLoaded();

@@ -27,6 +27,9 @@ std::string MujocoAdvice();
 // The first warning that MuJoCo gave in this thread's last guarded call; empty for none.
 std::string LastMujocoWarning();
 
+// Whether a user's callback (mjcb_control, mjcb_passive and so on) has a part in every step.
+bool HasMujocoCallbacks();
+
 void RunGuarded(void (*call)(void*), void* context);
 
 // Runs `call`, which only calls MuJoCo and owns nothing: what MuJoCo reports as a fatal

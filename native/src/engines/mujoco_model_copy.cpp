@@ -131,6 +131,11 @@ bool ModelCopy::Differs(const OwnField& copy) const {
   return std::memcmp(field.DataIn(own_.get()), field.DataIn(shared_), field.bytes()) != 0;
 }
 
+bool ModelCopy::DiffersFromShared() const {
+  return std::any_of(own_fields_.begin(), own_fields_.end(),
+                     [&](const OwnField& copy) { return Differs(copy); });
+}
+
 void ModelCopy::DropEqual() {
   std::erase_if(own_fields_, [&](const OwnField& copy) {
     if (copy.keep || Differs(copy)) return false;

@@ -52,7 +52,9 @@ class ModelCopy {
   // Gives all fields the shared values.
   void Restore();
 
-  // The fields that differ from the shared model's.
+  // Whether a field differs from the shared model's.
+  bool DiffersFromShared() const;
+  // The fields that do.
   void Save(StateWriter& writer) const;
   // All others get the shared values. `scratch` loses its state. Throws SpecError; the simulation
   // has the shared values then.

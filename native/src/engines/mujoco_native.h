@@ -3,12 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "mujoco_lib.h"
 #include "mujoco_model_copy.h"
 #include "mujoco_model_fields.h"
 #include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/lanes/step.h"
 
 namespace rollouts {
 
@@ -19,9 +22,21 @@ struct DeleteData {
   void operator()(mjData* data) const { Mujoco().delete_data(data); }
 };
 
+// What lanes make of a model.
+struct ModelInLanes {
+  std::shared_ptr<const lanes::Model> model;  // null where they do not step it
+  std::string why_not;
+  std::string warning;
+};
+
+// Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/
+ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path);
+
 struct PhysicsModel::Native {
   std::unique_ptr<mjModel, DeleteModel> model;
   std::vector<ModelField> fields;
+  mutable std::once_flag lanes_once;
+  mutable ModelInLanes lanes;  // once somebody has asked
 };
 
 struct Physics::Native {
@@ -31,6 +46,13 @@ struct Physics::Native {
   std::size_t num_controls;
   double* controls;                // of the data
   const MujocoWarning* warnings;   // (kNumWarnings) of the data
+
+  const lanes::Model* lanes = nullptr;  // null without UseLanes
+  StepKind kind;
+  lanes::Row row;         // of the data
+  bool in_lanes = false;  // this episode's steps may be made by lanes
+  bool done = false;      // by lanes, and nobody has asked for it yet
+  bool by_lanes = false;  // the last step was made by lanes
 };
 
 ModelView ViewOfModel(const mjModel* model);

@@ -238,6 +238,7 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
 Physics::~Physics() = default;
 
 void Physics::Reset(const double* qpos, const double* qvel, std::int32_t keyframe) {
+  BeginAnew();
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
@@ -256,6 +257,7 @@ void Physics::Reset(const double* qpos, const double* qvel, std::int32_t keyfram
 }
 
 void Physics::Step(const float* controls, std::int32_t substeps, bool contact_forces) {
+  if (FoundDone()) return;
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
@@ -338,8 +340,12 @@ void Physics::Load(StateReader& reader) {
   Guarded([&] {
     // warnings and all else that a state does not have begin anew
     api.reset_data(model, data);
-    api.set_state(model, data, state.data(), Release().saved_state);
   });
+  const std::vector<double> without = NumbersBesideLanes();
+  Guarded([&] { api.set_state(model, data, state.data(), Release().saved_state); });
+  BeginAnew();
+  // such as forces that somebody applies: MuJoCo alone knows of them
+  native_->in_lanes &= NumbersBesideLanes() == without;
 }
 
 }  // namespace rollouts

@@ -39,8 +39,13 @@ EnvSpec CommonSpec(const HeavyType& type, const std::vector<AnyConfig>& configs)
     }
     // the pool schedules all of them alike: by the one that takes longest
     common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
+    common.together = std::max(common.together, spec.together);
   }
   return common;
+}
+
+bool CanStepAhead(const HeavyType& type, const EnvSpec& spec) {
+  return type.step_ahead && spec.together > 1;
 }
 
 // Those of begun episodes may not be there.
@@ -106,6 +111,7 @@ HeavyEnvBatch::HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> confi
       shared_(Shared(type, configs)),
       spec_(CommonSpec(type, configs)),
       configs_(std::move(configs)),
+      steps_ahead_(CanStepAhead(type, spec_)),
       envs_(num_envs),
       clocks_(num_envs) {}
 
@@ -119,6 +125,7 @@ void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
 
 void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) {
   if (type_.run_turns && envs.size() > 1) return RunTurns(envs, work, source);
+  if (steps_ahead_) return RunAhead(envs, work, source);
   for (const std::int32_t env : envs) {
     // taken when there is something to write: an engine may compute for long without holding a row
     RowSource::Rows rows;
@@ -142,6 +149,36 @@ void HeavyEnvBatch::RunTurns(std::span<const std::int32_t> envs, const Work& wor
     envs = envs.subspan(rows.count);
     source.Finish(rows);
   }
+}
+
+// The engine's part of a step is made for several, and the rest for one after the other.
+void HeavyEnvBatch::RunAhead(std::span<const std::int32_t> envs, const Work& work,
+                             RowSource& source) {
+  while (!envs.empty()) {
+    auto some = envs.first(std::min(envs.size(), HeavyType::kMostAhead));
+    envs = envs.subspan(some.size());
+    StepAhead(some, work);
+    while (!some.empty()) {
+      const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(some.size()));
+      for (std::int32_t i = 0; i < rows.count; ++i) {
+        RunOne(some[i], work, source, [&] { return RowRef{rows.view, rows.first + i}; });
+      }
+      some = some.subspan(rows.count);
+      source.Finish(rows);
+    }
+  }
+}
+
+void HeavyEnvBatch::StepAhead(std::span<const std::int32_t> envs, const Work& work) {
+  std::array<HeavyEnv*, HeavyType::kMostAhead> due;
+  std::array<const HeavyEnv::Action*, HeavyType::kMostAhead> actions;
+  std::size_t count = 0;
+  for (const std::int32_t env : envs) {
+    if (!IsStep(work.commands[env], clocks_[env].value)) continue;
+    due[count] = envs_[env].get();
+    actions[count++] = work.actions + env * work.action_bytes;
+  }
+  if (count > 0) type_.step_ahead({due.data(), count}, {actions.data(), count});
 }
 
 template <typename TakeRow>
@@ -202,6 +239,7 @@ std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
       // swaps and moves alone: nothing here can fail halfway
       if (change.config) std::swap(configs_[change.env], change.config);
       if (change.built) std::swap(envs_[change.env], change.built);
+      steps_ahead_ |= change.steps_ahead;
       if (change.model) envs_[change.env]->SetModel(std::move(*change.model));
     }
   };
@@ -212,7 +250,8 @@ void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
   AnyConfig config = type_.read_config(given, first_row + change.env, ConfigOf(change.env));
   // equal options do not cost an engine its life
   if (type_.list_options(config.get()) == OptionsOf(change.env)) return;
-  const std::string difference = SpecDifference(spec_, type_.make_spec(config.get()));
+  const EnvSpec spec = type_.make_spec(config.get());
+  const std::string difference = SpecDifference(spec_, spec);
   if (!difference.empty()) {
     throw SpecError("these options would change the " + difference +
                     "; make a new pool for them");
@@ -221,6 +260,7 @@ void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
   change.built = type_.make(config.get());
   change.built->Follow(*envs_[change.env]);
   change.config = std::move(config);
+  change.steps_ahead = CanStepAhead(type_, spec);
 }
 
 // An environment that is built anew keeps what its model was given before.

@@ -57,10 +57,12 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
 
 std::int32_t Scheduler::ChunkSize(std::int32_t sent) const {
   // an engine's step is worth a claim of its own, or those that it takes at once
-  if (!light_) return std::clamp(sent / num_threads_, 1, together_);
+  const std::int32_t together = std::clamp(sent / num_threads_, 1, together_);
+  if (!light_) return together;
   const std::int64_t cost = std::max<std::int64_t>(step_cost_ns_, 1);
   const std::int64_t worthwhile = (kChunkNs + cost - 1) / cost;
-  const std::int64_t chunk = std::max<std::int64_t>(sent / (4 * num_threads_), worthwhile);
+  const std::int64_t chunk =
+      std::max<std::int64_t>({sent / (4 * num_threads_), worthwhile, together});
   // whole cache lines of the one-byte arrays, so that threads do not share them,
   // unless that would leave threads without work
   const std::int64_t lines = (chunk + kRowsPerLine - 1) / kRowsPerLine * kRowsPerLine;
@@ -91,7 +93,9 @@ void Scheduler::Push(std::span<const std::int32_t> envs, std::int64_t pending) {
     queue_.Push(inline_envs_);
     inline_envs_.clear();
   }
-  chunk_.store(ChunkSize(count), std::memory_order_relaxed);
+  // what is taken at once may have been sent by several calls
+  const auto waiting = together_ > 1 ? static_cast<std::int32_t>(queue_.size()) : 0;
+  chunk_.store(ChunkSize(waiting + count), std::memory_order_relaxed);
   queue_.Push(envs);
   // what is cheap the caller of an asynchronous Recv steps itself, without waking anybody
   if (!reserve_ || !IsCheap(queue_.size())) work_event_.Notify();

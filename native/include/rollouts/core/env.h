@@ -59,6 +59,9 @@
 //   static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
 //       optional: calls turn(0) to turn(count - 1), each of which runs one environment, on this
 //       thread; EnvSpec::together says how many it is worth to give
+//   static void StepAhead(std::span<Env* const>, std::span<const Action* const>)   optional: makes
+//       what it can of steps that are due, of at most 64, where EnvSpec::together is above 1; does
+//       not throw, and each Step follows in the same thread
 // Its functions may throw; the pool reports that as this environment's failure.
 //
 // The concepts below have the compiler name the member that is missing.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -80,6 +81,47 @@ struct DataView {
   const void* engine_data = nullptr;        // the mjData, for engines/ alone
 };
 
+// Arrays of a DataView that a task reads beside qpos, qvel, act and ctrl: names of bits.
+using DataArrays = std::uint32_t;
+enum DataArray : DataArrays {
+  kXpos = 1u << 0,
+  kXquat = 1u << 1,
+  kXmat = 1u << 2,
+  kXipos = 1u << 3,
+  kGeomXpos = 1u << 4,
+  kGeomXmat = 1u << 5,
+  kSiteXpos = 1u << 6,
+  kSiteXmat = 1u << 7,
+  kSensordata = 1u << 8,
+  kCinert = 1u << 9,
+  kCvel = 1u << 10,
+  kQfrcActuator = 1u << 11,
+  kQfrcConstraint = 1u << 12,
+  kTenLength = 1u << 13,
+  kTenVelocity = 1u << 14,
+  kSubtreeCom = 1u << 15,  // this and the next are no part of a DataView
+  kQacc = 1u << 16,
+  kAllArrays = (1u << 17) - 1,
+  kBeyondLanes = 1u << 31,  // others, which lanes do not write
+};
+
+// The bit of an array of mjData by its name; 0 where none is needed.
+DataArrays ArrayInLanes(std::string_view name);
+// How many simulations a thread is to step at once where lanes step them, and what each costs then
+// that costs so much with MuJoCo.
+std::int32_t TogetherInLanes();
+std::int32_t CostInLanesNs(std::int32_t cost_ns);
+
+// How a task steps its simulation, the same at every step.
+struct StepKind {
+  std::int32_t substeps = 1;
+  bool up_to_date = false;      // by Physics::StepUpToDate, else by Physics::Step
+  bool contact_forces = false;  // of the latter: cfrc_ext is read, too
+  DataArrays reads = kAllArrays;
+
+  bool operator==(const StepKind&) const = default;
+};
+
 // Where an episode's start is written, between Physics::ResetData and ForwardUnactuated.
 struct StartView {
   double* qpos = nullptr;  // (nq)
@@ -120,9 +162,16 @@ class PhysicsModel {
   std::int32_t Id(ModelObject kind, const std::string& name) const;
   std::int32_t BodyId(const std::string& name) const { return Id(ModelObject::kBody, name); }
 
+  // Why lanes (rollouts/lanes/step.h) do not step simulations of it; empty: they do. The first call
+  // compares their steps with those of the MuJoCo that is loaded, which takes some milliseconds.
+  const std::string& why_not_lanes() const;
+  // What the user is to know of that comparison; empty where all is well.
+  const std::string& lanes_warning() const;
+
  private:
   friend class Physics;
   struct Native;
+  const Native& WithLanes() const;
   explicit PhysicsModel(const std::string& xml_path);
 
   const std::string xml_path_;
@@ -177,6 +226,22 @@ class Physics {
   // is then to be reset.
   void Step(const float* controls, std::int32_t substeps, bool contact_forces);
 
+  // Lets lanes step it, where they step its model. Every step is of this kind from now on.
+  void UseLanes(const StepKind& kind);
+  // A step that is due, and its controls (nu), which are read at once.
+  struct DueStep {
+    Physics* physics;
+    const float* controls;
+  };
+  static constexpr std::size_t kMostDue = 64;
+  // Makes due steps by lanes, those of a model and a kind side by side. The next Step or
+  // StepUpToDate of such a simulation, which is to have the same controls, finds its work done.
+  // All others are left to it: those without lanes, with a model or forces of their own, and those
+  // in which something happens that lanes leave to MuJoCo.
+  static void StepTogether(std::span<const DueStep> due);
+  // Whether lanes have made the last step.
+  bool stepped_by_lanes() const;
+
   // Below is how dm_control drives a simulation: what is derived from positions and velocities
   // is that of the current ones, at every start and after every step. mujoco_control.cpp.
 
@@ -224,6 +289,10 @@ class Physics {
  private:
   struct Native;
   void ThrowWarnings();
+  // engines/mujoco_lanes/step.cpp
+  bool FoundDone();
+  void BeginAnew();
+  std::vector<double> NumbersBesideLanes() const;
   std::span<std::uint8_t> OwnBytes(const std::string& field, ModelValue type);
   ModelCopy& OwnedModel();
   void SaveOwn(StateWriter& writer) const;

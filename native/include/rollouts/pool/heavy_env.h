@@ -46,6 +46,14 @@ concept TakesTurns = requires(const std::function<void(std::int32_t)>& turn) {
   Env::RunTurns(std::int32_t{}, turn);
 };
 
+// A heavy environment whose engine makes steps of several at once, before each ends its own. Of other
+// options it may not: EnvSpec::together says whether it does.
+template <typename Env>
+concept StepsAhead = requires(std::span<Env* const> envs,
+                              std::span<const typename Env::Action* const> actions) {
+  Env::StepAhead(envs, actions);
+};
+
 // A heavy environment that takes something over from one of other options that it replaces.
 template <typename Env>
 concept Following = requires(Env& env, const Env& before) { env.Follow(before); };
@@ -99,6 +107,12 @@ struct HeavyType {
   // Calls turn(0) to turn(count - 1); null where environments are stepped one by one.
   using RunTurns = void (*)(std::int32_t count, const std::function<void(std::int32_t)>& turn);
   RunTurns run_turns;
+  // Makes steps that are due, of at most kMostAhead environments; the Step of each follows. It does
+  // not throw. Null where environments are stepped one by one.
+  static constexpr std::size_t kMostAhead = 64;
+  using StepAhead = void (*)(std::span<HeavyEnv* const> envs,
+                             std::span<const HeavyEnv::Action* const> actions);
+  StepAhead step_ahead;
 };
 
 // The environment that HeavyEnv's virtual calls reach.
@@ -148,6 +162,19 @@ class HeavyEnvOf final : public HeavyEnv {
     return {};
   }
 
+  static void StepAhead(std::span<HeavyEnv* const> envs, std::span<const Action* const> actions)
+    requires StepsAhead<Env>
+  {
+    std::array<Env*, HeavyType::kMostAhead> own;
+    std::array<const typename Env::Action*, HeavyType::kMostAhead> own_actions;
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      own[i] = &static_cast<HeavyEnvOf*>(envs[i])->env_;
+      own_actions[i] = reinterpret_cast<const typename Env::Action*>(actions[i]);
+    }
+    Env::StepAhead(std::span<Env* const>(own.data(), envs.size()),
+                   std::span<const typename Env::Action* const>(own_actions.data(), envs.size()));
+  }
+
  private:
   Env env_;
 };
@@ -178,6 +205,10 @@ const HeavyType& HeavyTypeOf() {
       },
       .run_turns = []() -> HeavyType::RunTurns {
         if constexpr (TakesTurns<Env>) return &Env::RunTurns;
+        return nullptr;
+      }(),
+      .step_ahead = []() -> HeavyType::StepAhead {
+        if constexpr (StepsAhead<Env>) return &HeavyEnvOf<Env>::StepAhead;
         return nullptr;
       }(),
   };

@@ -56,6 +56,7 @@ class HeavyEnvBatch final : public EnvBatch {
     AnyConfig config;                 // null: as before, as with the next two
     std::unique_ptr<HeavyEnv> built;
     std::optional<ModelOverrides> model;
+    bool steps_ahead = false;
   };
   // clocks of neighbours are written by different threads
   struct alignas(64) PaddedClock {
@@ -65,6 +66,8 @@ class HeavyEnvBatch final : public EnvBatch {
   template <typename TakeRow>
   void RunOne(std::int32_t env, const Work& work, RowSource& source, TakeRow&& take_row);
   void RunTurns(std::span<const std::int32_t> envs, const Work& work, RowSource& source);
+  void RunAhead(std::span<const std::int32_t> envs, const Work& work, RowSource& source);
+  void StepAhead(std::span<const std::int32_t> envs, const Work& work);
   void PrepareConfig(Change& change, const OptionColumns& given, std::int32_t first_row) const;
   void PrepareModel(Change& change, const ModelColumns& given, std::int32_t first_row) const;
   void WriteInfo(const double* values, const RowRef& out) const;
@@ -77,6 +80,7 @@ class HeavyEnvBatch final : public EnvBatch {
   const std::vector<std::shared_ptr<const void>> shared_;
   const EnvSpec spec_;
   std::vector<AnyConfig> configs_;
+  bool steps_ahead_;  // the engine may make steps of several at once; changed while none is in flight
   std::mutex make_mutex_;
   std::vector<std::unique_ptr<HeavyEnv>> envs_;
   std::vector<PaddedClock> clocks_;

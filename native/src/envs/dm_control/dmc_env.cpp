@@ -49,6 +49,7 @@ EnvSpec DmControl::MakeSpec(const Config& config) {
   spec.observation = ObservationSpace(config.obs_dtype, counter.size());
   spec.action = ActionSpace(env.physics_.model());
   spec.step_cost_ns = EnvSpec::CostNs(env.entry_.substep_ns, env.substeps_);
+  ChangeSpecForLanes(config, env.physics_.model(), kAllArrays, spec);
   DescribeParts(parts, counter.size(), spec);
   PixelView::ChangeSpec(config, spec);
   return spec;
@@ -59,7 +60,9 @@ DmControl::DmControl(const Config& config)
       config_(config),
       entry_(dmc::FindTask(config.suite_task)),
       task_(entry_.make(physics_)),
-      substeps_(Substeps(config, entry_, physics_.model().view().timestep)) {}
+      substeps_(Substeps(config, entry_, physics_.model().view().timestep)) {
+  ChooseEngine(config, {.substeps = substeps_, .up_to_date = true});
+}
 
 void DmControl::Reset(Rng& rng, bool /*forced*/) {
   // before anything is computed, so that a start does not depend on the episode before

@@ -106,11 +106,12 @@ SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size) {
 
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
-                       std::int32_t substep_ns) {
+                       std::int32_t substep_ns, DataArrays reads) {
   EnvSpec spec;
   spec.observation = ObservationSpace(config.obs_dtype, observation_size);
   spec.action = ActionSpace(model);
   spec.step_cost_ns = EnvSpec::CostNs(substep_ns, config.frame_skip);
+  ChangeSpecForLanes(config, model, reads, spec);
   std::int32_t values = 0;
   for (const InfoSpec& info : infos) {
     InfoSpec& ours = spec.infos[spec.num_infos++];

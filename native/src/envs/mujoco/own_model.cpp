@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "rollouts/envs/mujoco/task_math.h"
 #include "rollouts/support/errors.h"
@@ -36,6 +37,18 @@ bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& confi
          NeedContactForces(FindParts(model, "info", config.info));
 }
 
+// Which arrays the options name.
+DataArrays Reads(const PhysicsModel& model, const OwnModel::Config& config) {
+  DataArrays reads = 0;
+  for (const auto& [option, names] :
+       {std::pair{"observation", config.observation}, std::pair{"info", config.info}}) {
+    for (const ModelPart& part : FindParts(model, option, names)) {
+      reads |= ArrayInLanes(PartArray(part));
+    }
+  }
+  return reads;
+}
+
 }  // namespace
 
 std::shared_ptr<const void> OwnModel::Share(const Config& config) {
@@ -58,7 +71,8 @@ EnvSpec OwnModel::MakeSpec(const Config& config) {
                     "; observation has no limit, and brackets choose elements (\"xpos[1:3]\")");
   }
   const InfoSpec infos[] = {{"model_step", DType::kFloat64, values}};
-  return MakeMujocoSpec(config, *model, infos, observed, SubstepNs(*model));
+  return MakeMujocoSpec(config, *model, infos, observed, SubstepNs(*model),
+                        Reads(*model, config));
 }
 
 OwnModel::OwnModel(const Config& config)
@@ -69,7 +83,11 @@ OwnModel::OwnModel(const Config& config)
       observed_(Find(FindParts(physics_.model(), "observation", config.observation))),
       told_(Find(FindParts(physics_.model(), "info", config.info))),
       start_(static_cast<std::size_t>(physics_.model().view().nq + physics_.model().view().nv)),
-      infos_(static_cast<std::size_t>(kNumRowValues + told_.size)) {}
+      infos_(static_cast<std::size_t>(kNumRowValues + told_.size)) {
+  ChooseEngine(config, {.substeps = config.frame_skip,
+                        .contact_forces = contact_forces_,
+                        .reads = Reads(physics_.model(), config)});
+}
 
 OwnModel::Sources OwnModel::Find(const std::vector<ModelPart>& parts) const {
   Sources sources{.parts = {}, .size = Count(parts)};

@@ -15,7 +15,7 @@
 
 namespace rollouts {
 
-struct DmControlConfig : PixelConfig {
+struct DmControlConfig : EngineConfig {
   std::string suite_model;            // path of a .mjb; set by rollouts/families/dm_control.py
   std::string suite_task;             // an id of envs.cmake; set by rollouts/families/dm_control.py
   std::int32_t frame_skip = 0;        // substeps per step; 0: as many as the task's own
@@ -34,12 +34,13 @@ class DmControl : public ModelOwner {
     visit("suite_task", config.suite_task);
     visit("frame_skip", config.frame_skip);
     visit("obs_dtype", config.obs_dtype);
-    PixelConfig::VisitPixels(config, visit);
+    EngineConfig::VisitEngine(config, visit);
   }
   template <typename Check>
   static void CheckConfig(const Config& config, Check& check) {
     if (config.frame_skip != 0) check.Positive("frame_skip", config.frame_skip);
     check.OneOf("obs_dtype", config.obs_dtype, {"float64", "float32"});
+    EngineConfig::CheckEngine(config, check);
   }
 
   // Batches hold the model; environments and specs then find it.

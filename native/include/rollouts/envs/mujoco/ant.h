@@ -35,6 +35,7 @@ struct AntTask {
       {"x_velocity"},     {"y_velocity"},  {"reward_forward"},
       {"reward_ctrl"},    {"reward_contact"}, {"reward_survive"}};
   static constexpr ModelNeeds kNeeds{.nq = 3, .nv = 1};
+  static constexpr DataArrays kReads = kXpos;
   static constexpr std::int32_t kSubstepNs = 35'000;
   double before[2] = {};  // position of the main body
   std::int32_t main_body;

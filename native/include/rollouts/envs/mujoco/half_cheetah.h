@@ -21,6 +21,7 @@ struct HalfCheetahTask {
   static constexpr InfoSpec kInfos[] = {
       {"x_position"}, {"x_velocity"}, {"reward_forward"}, {"reward_ctrl"}};
   static constexpr ModelNeeds kNeeds{};
+  static constexpr DataArrays kReads = 0;
   static constexpr std::int32_t kSubstepNs = 5'000;
   double before[2] = {};  // x
 

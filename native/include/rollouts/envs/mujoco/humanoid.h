@@ -37,6 +37,8 @@ struct HumanoidTask {
       {"reward_ctrl"},
       {"reward_contact"}};
   static constexpr ModelNeeds kNeeds = humanoid::kNeeds;
+  static constexpr DataArrays kReads =
+      kXipos | kCinert | kCvel | kQfrcActuator | kTenLength | kTenVelocity;
   static constexpr std::int32_t kSubstepNs = 50'000;
   double before[2] = {};  // the centre of mass
   double total_mass;

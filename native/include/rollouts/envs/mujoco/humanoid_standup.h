@@ -28,6 +28,7 @@ struct HumanoidStandupTask {
       {"reward_quadctrl"},
       {"reward_impact"}};
   static constexpr ModelNeeds kNeeds = humanoid::kNeeds;
+  static constexpr DataArrays kReads = kCinert | kCvel | kQfrcActuator | kTenLength | kTenVelocity;
   static constexpr std::int32_t kSubstepNs = 70'000;
   double before[2] = {};
 

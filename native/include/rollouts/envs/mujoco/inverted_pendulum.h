@@ -19,6 +19,7 @@ struct InvertedPendulumTask {
   };
   static constexpr InfoSpec kInfos[] = {{"reward_survive"}};
   static constexpr ModelNeeds kNeeds{.nq = 2, .nv = 2};
+  static constexpr DataArrays kReads = 0;
   static constexpr std::int32_t kSubstepNs = 2'000;
   double before[2] = {};
 

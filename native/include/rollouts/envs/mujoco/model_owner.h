@@ -2,7 +2,10 @@
 // What every environment on MuJoCo has: a simulation, a model that a user may change, and pictures.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/engines/mujoco_pixels.h"
 #include "rollouts/envs/mujoco/model_changes.h"
+#include "rollouts/envs/mujoco/step_engine.h"
 #include "rollouts/support/state.h"
 
 namespace rollouts {
@@ -28,10 +32,23 @@ class ModelOwner {
   }
   std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
 
+  // Steps that are due, those of lanes side by side; each environment's Step ends its own.
+  template <typename Env>
+  static void StepAhead(std::span<Env* const> envs, std::span<const float* const> actions) {
+    std::array<Physics::DueStep, Physics::kMostDue> due;
+    for (std::size_t i = 0; i < envs.size(); ++i) due[i] = {&envs[i]->physics_, actions[i]};
+    Physics::StepTogether({due.data(), envs.size()});
+  }
+
  protected:
-  ModelOwner(const std::shared_ptr<const PhysicsModel>& model, const PixelConfig& config)
+  ModelOwner(const std::shared_ptr<const PhysicsModel>& model, const EngineConfig& config)
       : physics_(model), pixels_(PixelView::Make(model, config)), all_parts_(config.all_parts) {}
   ~ModelOwner() = default;
+
+  // To be called once, in a constructor: lanes step the simulation from now on, if they can.
+  void ChooseEngine(const EngineConfig& config, const StepKind& kind) {
+    if (WhyNotLanes(config, physics_.model(), kind.reads).empty()) physics_.UseLanes(kind);
+  }
 
   // To be called when the simulation has moved.
   void ForgetPicture() {

@@ -7,6 +7,8 @@
 //       (low, high) is two options here, ..._min and ..._max
 //   static constexpr InfoSpec kInfos[]     the keys of Gymnasium's info, in its order
 //   static constexpr ModelNeeds kNeeds     what a user's own model must have
+//   static constexpr DataArrays kReads     arrays that it reads beside qpos, qvel, act and ctrl;
+//       cfrc_ext is ContactForces'
 //   static constexpr std::int32_t kSubstepNs     rough cost of one substep on one core
 //   template <class V> static void VisitConfig(Config&, V& visit)     its own options
 //   static bool ContactForces(const Config&)     whether it reads cfrc_ext
@@ -34,10 +36,11 @@
 #include "rollouts/envs/mujoco/model_changes.h"
 #include "rollouts/envs/mujoco/model_owner.h"
 #include "rollouts/envs/mujoco/observation_writer.h"
+#include "rollouts/envs/mujoco/step_engine.h"
 
 namespace rollouts {
 
-struct MujocoConfig : PixelConfig {
+struct MujocoConfig : EngineConfig {
   std::string assets;    // folder of Gymnasium's models; set by rollouts/mujoco.py
   std::string xml_file;  // a model of Gymnasium's, or a path: /..., ./... or ~/...
   std::int32_t frame_skip = 1;         // substeps of the physics per step
@@ -99,7 +102,7 @@ SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
 // Throws SpecError for a model that a pool has no room for, or options that do not go together.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
-                       std::int32_t substep_ns);
+                       std::int32_t substep_ns, DataArrays reads);
 void SaveMujoco(const Physics& physics, const MujocoMemory& memory, std::vector<std::uint8_t>& out);
 // `memory` has the sizes that the state must have; `pixels` may be null. Throws SpecError.
 void LoadMujoco(Physics& physics, MujocoMemory& memory, PixelView* pixels,
@@ -118,13 +121,14 @@ class MujocoEnv : public ModelOwner {
     visit("xml_file", config.xml_file);
     visit("frame_skip", config.frame_skip);
     visit("obs_dtype", config.obs_dtype);
-    PixelConfig::VisitPixels(config, visit);
+    EngineConfig::VisitEngine(config, visit);
     Task::VisitConfig(config, visit);
   }
   template <typename Check>
   static void CheckConfig(const Config& config, Check& check) {
     check.Positive("frame_skip", config.frame_skip);
     check.OneOf("obs_dtype", config.obs_dtype, {"float64", "float32"});
+    EngineConfig::CheckEngine(config, check);
   }
 
   // Batches hold the model; environments and specs then find it.
@@ -137,7 +141,7 @@ class MujocoEnv : public ModelOwner {
   static EnvSpec MakeSpec(const Config& config) {
     const MujocoEnv env(config);
     return MakeMujocoSpec(config, env.physics_.model(), Task::kInfos, env.ObservationSize(),
-                          Task::kSubstepNs);
+                          Task::kSubstepNs, Task::kReads);
   }
 
   explicit MujocoEnv(const Config& config)
@@ -152,6 +156,9 @@ class MujocoEnv : public ModelOwner {
       values += info.length == kPerTendon ? sim_.model.ntendon : info.size();
     }
     infos_.resize(static_cast<std::size_t>(values));
+    ChooseEngine(config, {.substeps = config.frame_skip,
+                          .contact_forces = Task::ContactForces(config),
+                          .reads = Task::kReads});
   }
 
   void Reset(Rng& rng, bool /*forced*/) {

@@ -40,7 +40,7 @@ class OwnModel : public ModelOwner {
     visit("xml_file", config.xml_file);
     visit("frame_skip", config.frame_skip);
     visit("obs_dtype", config.obs_dtype);
-    PixelConfig::VisitPixels(config, visit);
+    EngineConfig::VisitEngine(config, visit);
     visit("observation", config.observation);
     visit("info", config.info);
     visit("keyframe", config.keyframe);
@@ -51,6 +51,7 @@ class OwnModel : public ModelOwner {
   static void CheckConfig(const Config& config, Check& check) {
     check.Positive("frame_skip", config.frame_skip);
     check.OneOf("obs_dtype", config.obs_dtype, {"float64", "float32"});
+    EngineConfig::CheckEngine(config, check);
     check.Finite("reset_noise_scale", config.reset_noise_scale);
     check.OneOf("qvel_noise", config.qvel_noise, {"uniform", "normal"});
   }

@@ -21,6 +21,7 @@ struct PusherTask {
   };
   static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}, {"reward_near"}};
   static constexpr ModelNeeds kNeeds{.nq = 7, .nv = 7};
+  static constexpr DataArrays kReads = kXpos;
   static constexpr std::int32_t kSubstepNs = 8'000;
   double before[2] = {};
   std::int32_t tips_arm;

@@ -21,6 +21,7 @@ struct ReacherTask {
   };
   static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}};
   static constexpr ModelNeeds kNeeds{.nq = 2, .nv = 2};
+  static constexpr DataArrays kReads = kXpos;
   static constexpr std::int32_t kSubstepNs = 3'000;
   double before[2] = {};
   std::int32_t fingertip;

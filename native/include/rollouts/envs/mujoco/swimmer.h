@@ -24,6 +24,7 @@ struct SwimmerTask {
       {"x_position"}, {"y_position"},     {"distance_from_origin"}, {"x_velocity"},
       {"y_velocity"}, {"reward_forward"}, {"reward_ctrl"}};
   static constexpr ModelNeeds kNeeds{.nq = 2, .nv = 1};
+  static constexpr DataArrays kReads = 0;
   static constexpr std::int32_t kSubstepNs = 3'000;
   double before[2] = {};  // x and y
 

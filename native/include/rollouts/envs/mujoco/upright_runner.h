@@ -16,6 +16,7 @@ struct UprightRunnerTask {
                                         {"x_velocity"},     {"reward_forward"},
                                         {"reward_ctrl"},    {"reward_survive"}};
   static constexpr ModelNeeds kNeeds{.nq = 3, .nv = 1};
+  static constexpr DataArrays kReads = 0;
   static constexpr std::int32_t kSubstepNs = Rules::kSubstepNs;
   double before[2] = {};  // x
 

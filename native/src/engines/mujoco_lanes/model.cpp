@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of MuJoCo's as lanes read it, and whether they step it.
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "engines/mujoco_lanes/comparison.h"
+#include "engines/mujoco_native.h"
+#include "rollouts/lanes/step.h"
+
+namespace rollouts {
+namespace {
+
+lanes::ModelSizes SizesOf(const mjModel* model) {
+  const ModelPlaces& at = Release().model;
+  lanes::ModelSizes sizes;
+#define SIZE(name) sizes.name = static_cast<std::int32_t>(at.name.In(model))
+  SIZE(nq), SIZE(nv), SIZE(nu), SIZE(na), SIZE(nbody), SIZE(njnt), SIZE(ngeom), SIZE(nsite);
+  SIZE(ntendon), SIZE(nsensor), SIZE(nsensordata), SIZE(neq), SIZE(npair), SIZE(nexclude);
+  SIZE(nmocap), SIZE(nflex), SIZE(nplugin), SIZE(nwrap), SIZE(nhistory), SIZE(ntree), SIZE(nJten);
+#undef SIZE
+  return sizes;
+}
+
+// Where a model has an array, an option or another entry; null for a name that this release lacks.
+const void* ReadEntry(const mjModel* model, std::string_view name) {
+  const auto entries = Release().entries;
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const ModelEntry& entry) { return name == entry.name; });
+  if (found == entries.end()) return nullptr;
+  if (found->kind == EntryKind::kArray) return Place<void*>{found->offset}.In(model);
+  return &Place<std::uint8_t>{found->offset}.In(model);
+}
+
+}  // namespace
+
+ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
+  // they would have a part in the steps that are compared
+  if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read", ""};
+  lanes::ModelOrReason read = lanes::ReadModel(
+      SizesOf(model), [&](const char* name) { return ReadEntry(model, name); });
+  if (!read.model) return {nullptr, std::move(read.why_not), ""};
+  const LanesComparison compared = CompareLanes(*read.model, model);
+  if (compared.num_compared == 0) {
+    return {nullptr, "every step that was tried is one that lanes leave to MuJoCo", ""};
+  }
+  if (compared.difference <= kMostDifference) return {std::move(read.model), "", ""};
+  const std::string version = VersionText(MujocoVersion());
+  const std::string differs = "steps of lanes differ from those of MuJoCo " + version + " by " +
+                              TextOf(compared.difference) + " in " + compared.array;
+  return {nullptr, differs,
+          differs + ", expected at most " + TextOf(kMostDifference) + ", with the model " + xml_path +
+              ": MuJoCo itself steps it, several times slower"};
+}
+
+const PhysicsModel::Native& PhysicsModel::WithLanes() const {
+  std::call_once(native_->lanes_once, [&] {
+    try {
+      native_->lanes = ReadInLanes(native_->model.get(), xml_path_);
+    } catch (const std::exception& error) {
+      // a model that MuJoCo cannot step is its to report, when it does
+      native_->lanes = {nullptr, std::string("steps of it fail: ") + error.what(), ""};
+    }
+  });
+  return *native_;
+}
+
+const std::string& PhysicsModel::why_not_lanes() const { return WithLanes().lanes.why_not; }
+
+const std::string& PhysicsModel::lanes_warning() const { return WithLanes().lanes.warning; }
+
+}  // namespace rollouts
