@@ -18,7 +18,7 @@ const T* Array(const FieldReader& read, const char* name) {
 }
 
 // mj_makeImpedance and what it reads.
-Impedance MakeImpedance(const Model& model, const double* solref, const double* solimp, double margin,
+Impedance<double> MakeImpedance(const Model& model, const double* solref, const double* solimp, double margin,
                         double diagonal, bool friction = false) {
   double time = solref[0], ratio = solref[1];
   // mixed formats become the default
@@ -26,15 +26,14 @@ Impedance MakeImpedance(const Model& model, const double* solref, const double* 
     time = 0.02;
     ratio = 1;
   }
-  if (time > 0 && (model.disabled & kNoRefSafe) == 0) time = std::max(time, 2 * model.timestep);
+  if (time > 0 && (model.disabled & kNoRefSafe) == 0) time = std::max(time, 2 * model.options->timestep);
   const auto within = [](double value) { return std::min(0.9999, std::max(0.0001, value)); };
-  Impedance out;
+  Impedance<double> out;
   out.least = within(solimp[0]);
   out.most = within(solimp[1]);
   out.width = std::max(0.0, solimp[2]);
   out.middle = within(solimp[3]);
   out.power = std::max(1.0, solimp[4]);
-  out.flat = out.least == out.most || out.width <= kTiny;
   const double most = out.most;
   out.K = time > 0 ? 1 / std::max(kTiny, most * most * time * time * ratio * ratio)
                    : -time / std::max(kTiny, most * most);
@@ -45,34 +44,53 @@ Impedance MakeImpedance(const Model& model, const double* solref, const double* 
   return out;
 }
 
+// getimpedance's curve, of corrected numbers.
+Curve CurveOf(const double* solimp) {
+  const auto within = [](double value) { return std::min(0.9999, std::max(0.0001, value)); };
+  if (within(solimp[0]) == within(solimp[1]) || solimp[2] <= kTiny) return Curve::kFlat;
+  return solimp[4] <= 1 ? Curve::kLine : solimp[4] == 2 ? Curve::kParabola : Curve::kPower;
+}
+
 void ReadDofRows(Model& model, const FieldReader& read) {
   std::vector<DofRow> rows;
-  const double* const loss = Array<double>(read, "dof_frictionloss");
-  const double* const weight = Array<double>(read, "dof_invweight0");
   const bool constrained = (model.disabled & kNoConstraint) == 0;
   for (std::int32_t i = 0; constrained && (model.disabled & kNoFrictionLoss) == 0 && i < model.n.nv; ++i) {
-    if (loss[i] <= 0) continue;
-    rows.push_back({i, 0, model.dof_tree[i], 1, 0, loss[i],
-                    MakeImpedance(model, Array<double>(read, "dof_solref") + 2 * i,
-                                  Array<double>(read, "dof_solimp") + 5 * i, 0, weight[i], true)});
+    if (Array<double>(read, "dof_frictionloss")[i] <= 0) continue;
+    rows.push_back({i, 0, model.dof_tree[i], 1, 1, CurveOf(Array<double>(read, "dof_solimp") + 5 * i)});
   }
   const auto* const limited = Array<std::uint8_t>(read, "jnt_limited");
-  const double* const range = Array<double>(read, "jnt_range");
   for (std::int32_t j = 0; constrained && (model.disabled & kNoLimit) == 0 && j < model.n.njnt; ++j) {
     if (!limited[j]) continue;
     const std::int32_t dof = model.jnt_dofadr[j];
-    for (const int side : {-1, 1}) {
-      rows.push_back({dof, model.jnt_qposadr[j], model.dof_tree[dof], -static_cast<double>(side),
-                      range[2 * j + (side + 1) / 2], 0,
-                      MakeImpedance(model, Array<double>(read, "jnt_solref") + 2 * j,
-                                    Array<double>(read, "jnt_solimp") + 5 * j,
-                                    Array<double>(read, "jnt_margin")[j], weight[dof])});
+    const Curve curve = CurveOf(Array<double>(read, "jnt_solimp") + 5 * j);
+    // the lower end first
+    for (const double sign : {1.0, -1.0}) {
+      rows.push_back({dof, model.jnt_qposadr[j], model.dof_tree[dof], 0, sign, curve});
     }
   }
   DofRow* const out = model.Keep<DofRow>(rows.size());
   std::copy(rows.begin(), rows.end(), out);
   model.dof_rows = out;
   model.num_dof_rows = static_cast<std::int32_t>(rows.size());
+}
+
+void ReadDofRowNumbers(Model& model, const FieldReader& read) {
+  const double* const weight = Array<double>(read, "dof_invweight0");
+  for (std::int32_t i = 0; i < model.num_dof_rows; ++i) {
+    const DofRow& row = model.dof_rows[i];
+    DofRowNumbers<double>& out = model.dof_row_numbers[i];
+    const std::int32_t j = Array<std::int32_t>(read, "dof_jntid")[row.dof];
+    if (row.dry) {
+      out.loss = Array<double>(read, "dof_frictionloss")[row.dof];
+      out.impedance = MakeImpedance(model, Array<double>(read, "dof_solref") + 2 * row.dof,
+                                    Array<double>(read, "dof_solimp") + 5 * row.dof, 0, weight[row.dof], true);
+    } else {
+      out.range = Array<double>(read, "jnt_range")[2 * j + (row.sign < 0)];
+      out.impedance = MakeImpedance(model, Array<double>(read, "jnt_solref") + 2 * j,
+                                    Array<double>(read, "jnt_solimp") + 5 * j,
+                                    Array<double>(read, "jnt_margin")[j], weight[row.dof]);
+    }
+  }
 }
 
 PairKind KindOf(std::int32_t first, std::int32_t second, bool fixed_plane) {
@@ -172,48 +190,21 @@ class PairReader {
 
   Pair Read(std::int32_t g1, std::int32_t g2) {
     const auto* const type = Array<std::int32_t>(read_, "geom_type");
-    const double* const size = Array<double>(read_, "geom_size");
-    const double* const margin = Array<double>(read_, "geom_margin");
-    const double* const bound = Array<double>(read_, "geom_rbound");
     Pair pair{};
     pair.geom[0] = g1;
     pair.geom[1] = g2;
-    double reach = 0;
     for (int i = 0; i < 2; ++i) {
-      const std::int32_t g = pair.geom[i];
-      pair.body[i] = model_.geom_bodyid[g];
+      pair.body[i] = model_.geom_bodyid[pair.geom[i]];
       pair.root[i] = model_.body_rootid[pair.body[i]];
       pair.tree[i] = model_.body_tree[pair.body[i]];
-      pair.radius[i] = size[3 * g];
-      const bool long_one = type[g] == kCapsule || type[g] == kCylinder;
-      pair.half[i] = long_one ? size[3 * g + 1] : 0;
-      // nothing is bounded by 0 but a plane
-      reach += type[g] == kPlane ? 0 : type[g] == kCapsule ? size[3 * g] + size[3 * g + 1] : bound[g];
     }
     pair.plane = type[g1] == kPlane && pair.body[0] == 0;
     pair.kind = KindOf(type[g1], type[g2], pair.plane);
-    std::copy_n(model_.geom_axis + 3 * g1, 3, pair.normal);
-    std::copy_n(model_.geom_pos + 3 * g1, 3, pair.point);
-    pair.margin = margin[g1] + margin[g2];
-    pair.reach = reach + pair.margin;
-    // a plane that moves is everywhere
-    if (type[g1] == kPlane && !pair.plane) pair.reach = 1e300;
-    AddImpedance(pair);
+    const Mixed mixed = Mix(read_, g1, g2);
+    pair.dim = mixed.dim;
+    pair.curve = CurveOf(mixed.solimp);
     AddDofs(pair);
     return pair;
-  }
-
-  void AddImpedance(Pair& pair) const {
-    const Mixed mixed = Mix(read_, pair.geom[0], pair.geom[1]);
-    const double* const weight = Array<double>(read_, "body_invweight0");
-    const double moves = weight[2 * pair.body[0]] + weight[2 * pair.body[1]];
-    const double mu = mixed.friction;
-    pair.dim = mixed.dim;
-    pair.friction = mu;
-    const double diagonal = mixed.dim == 1 ? moves : moves + mu * mu * moves;
-    pair.impedance = MakeImpedance(model_, mixed.solref, mixed.solimp, pair.margin, diagonal);
-    const double impratio = *Array<double>(read_, "opt.impratio");
-    pair.r_scale = mixed.dim == 1 ? 1 : 2 * mu * mu / std::max(kTiny, impratio);
   }
 
   // What moves both alike moves neither against the other.
@@ -247,6 +238,46 @@ class PairReader {
   const FieldReader& read_;
 };
 
+// How far apart the centres may be, without the margin.
+double Reach(const FieldReader& read, const Pair& pair) {
+  const auto* const type = Array<std::int32_t>(read, "geom_type");
+  const double* const size = Array<double>(read, "geom_size");
+  const double* const bound = Array<double>(read, "geom_rbound");
+  // a plane that moves is everywhere
+  if (type[pair.geom[0]] == kPlane && !pair.plane) return 1e300;
+  double reach = 0;
+  for (const std::int32_t g : pair.geom) {
+    reach += type[g] == kPlane ? 0 : type[g] == kCapsule ? size[3 * g] + size[3 * g + 1] : bound[g];
+  }
+  return reach;
+}
+
+PairNumbers<double> NumbersOf(const Model& model, const FieldReader& read, const Pair& pair) {
+  const auto* const type = Array<std::int32_t>(read, "geom_type");
+  const double* const size = Array<double>(read, "geom_size");
+  const double* const margin = Array<double>(read, "geom_margin");
+  PairNumbers<double> out{};
+  for (int i = 0; i < 2; ++i) {
+    const std::int32_t g = pair.geom[i];
+    out.radius[i] = size[3 * g];
+    out.half[i] = type[g] == kCapsule || type[g] == kCylinder ? size[3 * g + 1] : 0;
+  }
+  std::copy_n(model.geom_axis + 3 * pair.geom[0], 3, out.normal);
+  std::copy_n(model.geom_pos + 3 * pair.geom[0], 3, out.point);
+  out.margin = margin[pair.geom[0]] + margin[pair.geom[1]];
+  out.reach = Reach(read, pair) + out.margin;
+  const Mixed mixed = Mix(read, pair.geom[0], pair.geom[1]);
+  const double* const weight = Array<double>(read, "body_invweight0");
+  const double moves = weight[2 * pair.body[0]] + weight[2 * pair.body[1]];
+  const double mu = mixed.friction;
+  out.friction = mu;
+  const double diagonal = mixed.dim == 1 ? moves : moves + mu * mu * moves;
+  out.impedance = MakeImpedance(model, mixed.solref, mixed.solimp, out.margin, diagonal);
+  const double impratio = *Array<double>(read, "opt.impratio");
+  out.r_scale = mixed.dim == 1 ? 1 : 2 * mu * mu / std::max(kTiny, impratio);
+  return out;
+}
+
 std::int32_t MostContacts(PairKind kind) {
   switch (kind) {
     case PairKind::kPlaneCapsule: return 2;
@@ -277,6 +308,13 @@ void ReadConstraints(Model& model, const FieldReader& read) {
   }
   model.max_contacts = std::min(model.max_contacts, kMaxContacts);
   model.geom_touches = touches;
+}
+
+void ReadConstraintNumbers(Model& model, const FieldReader& read) {
+  ReadDofRowNumbers(model, read);
+  for (std::int32_t i = 0; i < model.num_pairs; ++i) {
+    model.pair_numbers[i] = NumbersOf(model, read, model.pairs[i]);
+  }
 }
 
 }  // namespace rollouts::lanes

@@ -2,52 +2,53 @@
 // capsules. A row exists where it acts in one of the lanes; in the others it weighs nothing.
 
 // getimpedance.
-template <typename D>
-D ImpedanceAt(const Impedance& p, D pos) {
-  if (p.flat) return D(0.5 * (p.least + p.most));
+template <typename C, typename D>
+D ImpedanceAt(const Impedance<C>& p, Curve curve, D pos) {
+  if (curve == Curve::kFlat) return D(0.5 * (p.least + p.most));
   const D x = Abs((pos - p.margin) / p.width);
   D y;
-  if (p.power == 1) {
+  if (curve == Curve::kLine) {
     y = x;
-  } else if (p.power == 2) {
+  } else if (curve == Curve::kParabola) {
     const D rest = 1.0 - x;
     y = Select(x <= p.middle, x * x * (1 / p.middle), 1.0 - rest * rest * (1 / (1 - p.middle)));
   } else {
     double* const one = Numbers(&y);
     for (int lane = 0; lane < D::kWidth; ++lane) {
-      const double u = Numbers(&x)[lane];
-      one[lane] = u <= p.middle ? __builtin_pow(u, p.power) / __builtin_pow(p.middle, p.power - 1)
-                                : 1 - __builtin_pow(u >= 1 ? 0 : 1 - u, p.power) /
-                                          __builtin_pow(1 - p.middle, p.power - 1);
+      const double u = InLane(x, lane), middle = InLane(p.middle, lane), power = InLane(p.power, lane);
+      one[lane] = u <= middle ? __builtin_pow(u, power) / __builtin_pow(middle, power - 1)
+                              : 1 - __builtin_pow(u >= 1 ? 0 : 1 - u, power) /
+                                        __builtin_pow(1 - middle, power - 1);
     }
   }
   return Select(x >= 1.0, D(p.most), Select(x <= 0.0, D(p.least), p.least + y * (p.most - p.least)));
 }
 
 // R and D of a row; D is 0 in lanes where it does not act.
-template <typename D>
-void SetStiffness(const Impedance& p, D impedance, double scale, typename D::Bits active, D& R, D& stiffness) {
+template <typename C, typename D>
+void SetStiffness(const Impedance<C>& p, D impedance, C scale, typename D::Bits active, D& R, D& stiffness) {
   R = Max(D(kTiny), (1.0 - impedance) * p.diagonal / impedance) * scale;
   stiffness = Keep(active, 1.0 / R);
 }
 
-template <typename D>
-void DofConstraints(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void DofConstraints(const M& m, Work<D>& w) {
   w.num_dofs = 0;
   for (int i = 0; i < m.num_dof_rows; ++i) {
     const DofRow& row = m.dof_rows[i];
-    const bool dry = row.loss > 0;
-    const D dist = dry ? D(0.0) : (D(row.range) - w.qpos[row.qpos]) * -row.sign;
-    const auto active = dry ? FromBits<D::kWidth>(~0U) : dist < row.impedance.margin;
+    const auto& k = m.dof_row_numbers[i];
+    const D dist = row.dry ? D(0.0) : (D(k.range) - w.qpos[row.qpos]) * -row.sign;
+    const auto active = (row.dry ? FromBits<D::kWidth>(~0U) : dist < k.impedance.margin) & ~w.escaped;
     if (!Any(active)) continue;
     DofConstraint<D>& c = w.dofs[w.num_dofs++];
     c.row = &row;
+    c.loss = D(k.loss);
     c.active = active;
     c.dist = dist;
-    const D impedance = ImpedanceAt(row.impedance, dist);
-    SetStiffness(row.impedance, impedance, 1.0, active, c.R, c.stiffness);
-    c.aref = -(row.impedance.B * (w.qvel[row.dof] * row.sign)) -
-             impedance * row.impedance.K * (dist - row.impedance.margin);
+    const D impedance = ImpedanceAt(k.impedance, row.curve, dist);
+    SetStiffness(k.impedance, impedance, decltype(k.loss)(1.0), active, c.R, c.stiffness);
+    c.aref = -(k.impedance.B * (w.qvel[row.dof] * row.sign)) -
+             impedance * k.impedance.K * (dist - k.impedance.margin);
     w.constrained = w.constrained | active;
   }
 }
@@ -75,9 +76,11 @@ void MakeFrame(Contact<D>& c, const Vec3<D>* hint) {
   c.frame[2] = Cross(n, c.frame[1]);
 }
 
-template <typename D>
-void AddContact(const Model& m, Work<D>& w, const Pair& pair, typename D::Bits active, D dist, Vec3<D> normal,
+template <typename M, typename D>
+void AddContact(const M& m, Work<D>& w, int index, typename D::Bits active, D dist, Vec3<D> normal,
                 Vec3<D> pos, const Vec3<D>* hint) {
+  const Pair& pair = m.pairs[index];
+  const auto& k = m.pair_numbers[index];
   active = active & ~w.escaped;
   if (!Any(active)) return;
   if (w.num_contacts == m.max_contacts) {
@@ -88,6 +91,7 @@ void AddContact(const Model& m, Work<D>& w, const Pair& pair, typename D::Bits a
   Contact<D>& c = w.contacts[at];
   c.pair = &pair;
   c.active = active;
+  c.friction = D(k.friction);
   c.dist = dist;
   c.pos = pos;
   c.frame[0] = normal;
@@ -112,13 +116,13 @@ void AddContact(const Model& m, Work<D>& w, const Pair& pair, typename D::Bits a
     v1 += c.side1[q] * w.qvel[dof];
     v2 += c.side2[q] * w.qvel[dof];
   }
-  const Impedance& p = pair.impedance;
-  const D impedance = ImpedanceAt(p, dist);
-  SetStiffness(p, impedance, pair.r_scale, active, c.R, c.stiffness);
-  const D pull = -impedance * p.K * (dist - pair.margin);
+  const auto& p = k.impedance;
+  const D impedance = ImpedanceAt(p, pair.curve, dist);
+  SetStiffness(p, impedance, k.r_scale, active, c.R, c.stiffness);
+  const D pull = -impedance * p.K * (dist - k.margin);
   if (slides) {
-    v1 *= pair.friction;
-    v2 *= pair.friction;
+    v1 *= c.friction;
+    v2 *= c.friction;
     c.aref[0] = pull - (v0 + v1) * p.B;
     c.aref[1] = pull - (v0 - v1) * p.B;
     c.aref[2] = pull - (v0 + v2) * p.B;
@@ -130,24 +134,26 @@ void AddContact(const Model& m, Work<D>& w, const Pair& pair, typename D::Bits a
 }
 
 // The same point and normal whatever way it is told: spheres around two points.
-template <typename D>
-void SphereSphere(const Model& m, Work<D>& w, const Pair& pair, typename D::Bits near, Vec3<D> first,
+template <typename M, typename D>
+void SphereSphere(const M& m, Work<D>& w, int index, typename D::Bits near, Vec3<D> first,
                   Vec3<D> second) {
+  const auto& k = m.pair_numbers[index];
   const Vec3<D> d = second - first;
   const D length = Sqrt(Dot(d, d));
-  const D dist = length - (pair.radius[0] + pair.radius[1]);
-  const auto active = near & (dist < pair.margin);
+  const D dist = length - (k.radius[0] + k.radius[1]);
+  const auto active = near & (dist < k.margin);
   if (!Any(active)) return;
   // centres in one point have no direction
   w.escaped = w.escaped | (active & (length < 1e-10));
   const Vec3<D> normal = d * (1.0 / length);
-  AddContact<D>(m, w, pair, active, dist, normal, first + normal * (dist * 0.5 + pair.radius[0]), nullptr);
+  AddContact<M, D>(m, w, index, active, dist, normal, first + normal * (dist * 0.5 + k.radius[0]), nullptr);
 }
 
-template <typename D>
-void CapsuleCapsule(const Model& m, Work<D>& w, const Pair& pair, typename D::Bits near) {
-  const int g1 = pair.geom[0], g2 = pair.geom[1];
-  const Vec3<D> a1 = w.geom_axis[g1] * pair.half[0], a2 = w.geom_axis[g2] * pair.half[1];
+template <typename M, typename D>
+void CapsuleCapsule(const M& m, Work<D>& w, int index, typename D::Bits near) {
+  const auto& k = m.pair_numbers[index];
+  const int g1 = m.pairs[index].geom[0], g2 = m.pairs[index].geom[1];
+  const Vec3<D> a1 = w.geom_axis[g1] * k.half[0], a2 = w.geom_axis[g2] * k.half[1];
   const Vec3<D> d = w.geom_pos[g1] - w.geom_pos[g2];
   const D ma = Dot(a1, a1), mb = -Dot(a1, a2), mc = Dot(a2, a2), u = -Dot(a1, d), v = Dot(a2, d);
   const D det = ma * mc - mb * mb;
@@ -159,32 +165,35 @@ void CapsuleCapsule(const Model& m, Work<D>& w, const Pair& pair, typename D::Bi
   const D near2 = Select(x1 == free1, free2, (v - mb * x1) / mc);
   const D x2 = Clip(near2, -1.0, 1.0);
   const D last1 = Select(x2 == near2, x1, Clip((u - mb * x2) / ma, -1.0, 1.0));
-  SphereSphere(m, w, pair, near, w.geom_pos[g1] + a1 * last1, w.geom_pos[g2] + a2 * x2);
+  SphereSphere(m, w, index, near, w.geom_pos[g1] + a1 * last1, w.geom_pos[g2] + a2 * x2);
 }
 
-template <typename D>
-void PlaneCapsule(const Model& m, Work<D>& w, const Pair& pair) {
-  const int g = pair.geom[1];
-  const Vec3<D> normal = Fixed<D>(pair.normal);
-  const D height = Dot(w.geom_pos[g] - Fixed<D>(pair.point), normal) - pair.radius[1];
-  const Vec3<D> reach = w.geom_axis[g] * pair.half[1];
+template <typename M, typename D>
+void PlaneCapsule(const M& m, Work<D>& w, int index) {
+  const auto& k = m.pair_numbers[index];
+  const int g = m.pairs[index].geom[1];
+  const Vec3<D> normal = Fixed<D>(k.normal);
+  const D height = Dot(w.geom_pos[g] - Fixed<D>(k.point), normal) - k.radius[1];
+  const Vec3<D> reach = w.geom_axis[g] * k.half[1];
   const D lift = Dot(reach, normal);
   for (const double end : {1.0, -1.0}) {
     const D dist = height + lift * end;
-    const auto active = dist < pair.margin;
+    const auto active = dist < k.margin;
     if (!Any(active)) continue;
-    const Vec3<D> pos = w.geom_pos[g] + reach * end - normal * (dist * 0.5 + pair.radius[1]);
-    AddContact(m, w, pair, active, dist, normal, pos, &w.geom_axis[g]);
+    const Vec3<D> pos = w.geom_pos[g] + reach * end - normal * (dist * 0.5 + k.radius[1]);
+    AddContact(m, w, index, active, dist, normal, pos, &w.geom_axis[g]);
   }
 }
 
 // mjc_PlaneCylinder: the lowest point, the one above it, and two that make a triangle with the lowest.
-template <typename D>
-void PlaneCylinder(const Model& m, Work<D>& w, const Pair& pair) {
+template <typename M, typename D>
+void PlaneCylinder(const M& m, Work<D>& w, int index) {
+  const Pair& pair = m.pairs[index];
+  const auto& k = m.pair_numbers[index];
   const int g = pair.geom[1];
-  const Vec3<D> normal = Fixed<D>(pair.normal);
+  const Vec3<D> normal = Fixed<D>(k.normal);
   const Vec3<D> centre = w.geom_pos[g];
-  const D height = Dot(centre - Fixed<D>(pair.point), normal);
+  const D height = Dot(centre - Fixed<D>(k.point), normal);
   Vec3<D> axis = w.geom_axis[g];
   D along = Dot(normal, axis);
   const auto away = along > 0.0;
@@ -197,59 +206,61 @@ void PlaneCylinder(const Model& m, Work<D>& w, const Pair& pair) {
   if (pair.turns) w.escaped = w.escaped | ((square < 1e-24) & ~(square < 1e-34));
   const Mat3<D> turned = Product(w.xmat[pair.body[1]], m.geom_mat + 9 * g);
   const Vec3<D> across{turned.m[0], turned.m[3], turned.m[6]};
-  const double radius = pair.radius[1];
+  const auto radius = k.radius[1];
   side = Select(flat, across * radius, side * (radius / Sqrt(Select(flat, D(1.0), square))));
   const D fall = Dot(side, normal);
-  axis = axis * pair.half[1];
-  along *= pair.half[1];
+  axis = axis * k.half[1];
+  along *= k.half[1];
   const auto add = [&](auto active, D dist, Vec3<D> point) {
     if (!Any(active)) return;
-    AddContact<D>(m, w, pair, active, dist, normal, point - normal * (dist * 0.5), nullptr);
+    AddContact<M, D>(m, w, index, active, dist, normal, point - normal * (dist * 0.5), nullptr);
   };
   const D lowest = height + along + fall, above = height - along + fall, rim = height + along - fall * 0.5;
-  const auto touches = lowest <= pair.margin;
+  const auto touches = lowest <= k.margin;
   add(touches, lowest, centre + side + axis);
-  add(touches & (above <= pair.margin), above, centre + side - axis);
+  add(touches & (above <= k.margin), above, centre + side - axis);
   Vec3<D> wide = Cross(side, axis);
   wide = wide * ((radius * 0.86602540378443864676) / Sqrt(Dot(wide, wide)));
-  const auto triangle = touches & (rim <= pair.margin);
+  const auto triangle = touches & (rim <= k.margin);
   const Vec3<D> back = centre + axis - side * 0.5;
   add(triangle, rim, back + wide);
   add(triangle, rim, back - wide);
 }
 
-template <typename D>
-void TouchPair(const Model& m, Work<D>& w, const Pair& pair) {
+template <typename M, typename D>
+void TouchPair(const M& m, Work<D>& w, int index) {
+  const Pair& pair = m.pairs[index];
+  const auto& k = m.pair_numbers[index];
   const int g1 = pair.geom[0], g2 = pair.geom[1];
   if (pair.plane) {
-    const Vec3<D> normal = Fixed<D>(pair.normal);
-    const D height = Dot(w.geom_pos[g2] - Fixed<D>(pair.point), normal);
-    const auto near = height <= pair.reach;
+    const Vec3<D> normal = Fixed<D>(k.normal);
+    const D height = Dot(w.geom_pos[g2] - Fixed<D>(k.point), normal);
+    const auto near = height <= k.reach;
     if (!Any(near)) return;
-    if (pair.kind == PairKind::kPlaneCapsule) return PlaneCapsule(m, w, pair);
-    if (pair.kind == PairKind::kPlaneCylinder) return PlaneCylinder(m, w, pair);
+    if (pair.kind == PairKind::kPlaneCapsule) return PlaneCapsule(m, w, index);
+    if (pair.kind == PairKind::kPlaneCylinder) return PlaneCylinder(m, w, index);
     if (pair.kind == PairKind::kPlaneSphere) {
-      const D dist = height - pair.radius[1];
-      const Vec3<D> pos = w.geom_pos[g2] - normal * (dist * 0.5 + pair.radius[1]);
-      return AddContact<D>(m, w, pair, dist < pair.margin, dist, normal, pos, nullptr);
+      const D dist = height - k.radius[1];
+      const Vec3<D> pos = w.geom_pos[g2] - normal * (dist * 0.5 + k.radius[1]);
+      return AddContact<M, D>(m, w, index, dist < k.margin, dist, normal, pos, nullptr);
     }
     w.escaped = w.escaped | near;
     return;
   }
   const Vec3<D> d = w.geom_pos[g1] - w.geom_pos[g2];
-  const auto near = Dot(d, d) <= pair.reach * pair.reach;
+  const auto near = Dot(d, d) <= k.reach * k.reach;
   if (!Any(near)) return;
-  if (pair.kind == PairKind::kCapsuleCapsule) return CapsuleCapsule(m, w, pair, near);
-  if (pair.kind == PairKind::kSphereSphere) return SphereSphere(m, w, pair, near, w.geom_pos[g1], w.geom_pos[g2]);
+  if (pair.kind == PairKind::kCapsuleCapsule) return CapsuleCapsule(m, w, index, near);
+  if (pair.kind == PairKind::kSphereSphere) return SphereSphere(m, w, index, near, w.geom_pos[g1], w.geom_pos[g2]);
   if (pair.kind == PairKind::kSphereCapsule) {
-    const D x = Clip(Dot(w.geom_axis[g2], d), -pair.half[1], pair.half[1]);
-    return SphereSphere(m, w, pair, near, w.geom_pos[g1], w.geom_pos[g2] + w.geom_axis[g2] * x);
+    const D x = Clip(Dot(w.geom_axis[g2], d), -k.half[1], k.half[1]);
+    return SphereSphere(m, w, index, near, w.geom_pos[g1], w.geom_pos[g2] + w.geom_axis[g2] * x);
   }
   w.escaped = w.escaped | near;
 }
 
-template <typename D>
-void Constraints(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void Constraints(const M& m, Work<D>& w) {
   w.num_contacts = 0;
   w.constrained = FromBits<D::kWidth>(0);
   DofConstraints(m, w);
@@ -260,5 +271,5 @@ void Constraints(const Model& m, Work<D>& w) {
     w.geom_pos[g] = w.xpos[b] + Rotate(w.xmat[b], m.geom_pos + 3 * g);
     w.geom_axis[g] = Rotate(w.xmat[b], m.geom_axis + 3 * g);
   }
-  for (int i = 0; i < m.num_pairs; ++i) TouchPair(m, w, m.pairs[i]);
+  for (int i = 0; i < m.num_pairs; ++i) TouchPair(m, w, i);
 }

@@ -12,10 +12,11 @@ namespace rollouts::lanes {
 struct Loops {
   std::int32_t width;
   std::size_t (*memory_bytes)(const Model& model);
-  // `memory` is aligned to 64 bytes. Both return the rows, as bits, that were left as they were.
-  unsigned (*step)(const Model& model, std::uint8_t* memory, const Row* rows, int count,
+  // `models`: one for each lane, of equal structures. `memory` is aligned to 64 bytes. Both return the
+  // rows, as bits, that were left as they were.
+  unsigned (*step)(const Model* const* models, std::uint8_t* memory, const Row* rows, int count,
                    const StepOptions& options);
-  unsigned (*forward)(const Model& model, std::uint8_t* memory, const Row* rows, const Probe* probes,
+  unsigned (*forward)(const Model* const* models, std::uint8_t* memory, const Row* rows, const Probe* probes,
                       int count);
 };
 

@@ -6,14 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numbers>
-#include <span>
+#include <initializer_list>
 #include <utility>
 
 namespace rollouts::lanes {
 
 std::string WhyUncovered(const ModelSizes& n, const FieldReader& read);
 void ReadConstraints(Model& model, const FieldReader& read);
+void ReadConstraintNumbers(Model& model, const FieldReader& read);
 
 namespace {
 
@@ -37,10 +37,8 @@ void ToMatrix(const double* q, double* m) {
   std::copy_n(rows, 9, m);
 }
 
-const double* Matrices(Model& model, const double* quats, std::int32_t count) {
-  double* const out = model.Keep<double>(9 * static_cast<std::size_t>(count));
+void ToMatrices(const double* quats, std::int32_t count, double* out) {
   for (std::int32_t i = 0; i < count; ++i) ToMatrix(quats + 4 * i, out + 9 * i);
-  return out;
 }
 
 // Which vectors of `width` numbers are not `zero`.
@@ -51,10 +49,9 @@ const std::uint8_t* Differs(Model& model, const double* values, std::int32_t cou
   return out;
 }
 
+constexpr double kNoOffset[3] = {0, 0, 0}, kNoTurn[4] = {1, 0, 0, 0};
+
 void ReadOptions(Model& model, const FieldReader& read) {
-  model.timestep = *Array<double>(read, "opt.timestep");
-  model.tolerance = *Array<double>(read, "opt.tolerance");
-  model.ls_tolerance = *Array<double>(read, "opt.ls_tolerance");
   model.iterations = *Array<std::int32_t>(read, "opt.iterations");
   model.ls_iterations = *Array<std::int32_t>(read, "opt.ls_iterations");
   model.disabled = *Array<std::int32_t>(read, "opt.disableflags");
@@ -62,83 +59,100 @@ void ReadOptions(Model& model, const FieldReader& read) {
   model.pgs = *Array<std::int32_t>(read, "opt.solver") == kPgs;
   model.warm_starts = (model.disabled & kNoWarmStart) == 0;
   model.has_actuation = (model.disabled & kNoActuation) == 0;
-  model.density = *Array<double>(read, "opt.density");
-  model.viscosity = *Array<double>(read, "opt.viscosity");
-  model.fluid = model.density > 0 || model.viscosity > 0;
-  std::copy_n(Array<double>(read, "opt.wind"), 3, model.wind);
-  std::copy_n(Array<double>(read, "opt.gravity"), 3, model.gravity);
-  if (model.disabled & kNoGravity) std::fill_n(model.gravity, 3, 0.0);
+  model.dense_fluid = *Array<double>(read, "opt.density") > 0;
+  model.viscous = *Array<double>(read, "opt.viscosity") > 0;
 }
 
-// The sides of a box of uniform mass with the body's inertia, which MuJoCo's fluid pushes against.
-const double* Boxes(Model& model) {
-  double* const out = model.Keep<double>(3 * static_cast<std::size_t>(model.n.nbody));
-  for (std::int32_t b = 0; b < model.n.nbody; ++b) {
-    const double* const inertia = model.body_inertia + 3 * b;
-    const double sum = inertia[0] + inertia[1] + inertia[2];
-    for (int i = 0; i < 3; ++i) {
-      if (model.body_mass[b] < kTiny) continue;
-      out[3 * b + i] =
-          std::sqrt(std::max(kTiny, sum - 2 * inertia[i]) / model.body_mass[b] * 6.0);
-    }
-  }
-  return out;
+void ReadOptionNumbers(Model& model, const FieldReader& read) {
+  OptionNumbers<double>& out = *model.options;
+  out.timestep = *Array<double>(read, "opt.timestep");
+  out.tolerance = *Array<double>(read, "opt.tolerance");
+  out.ls_tolerance = *Array<double>(read, "opt.ls_tolerance");
+  out.density = *Array<double>(read, "opt.density");
+  out.viscosity = *Array<double>(read, "opt.viscosity");
+  std::copy_n(Array<double>(read, "opt.wind"), 3, out.wind);
+  if ((model.disabled & kNoGravity) == 0) std::copy_n(Array<double>(read, "opt.gravity"), 3, out.gravity);
 }
 
 void ReadBodies(Model& model, const FieldReader& read) {
-  const auto nbody = static_cast<std::size_t>(model.n.nbody);
-  const double kNoOffset[3] = {0, 0, 0}, kNoTurn[4] = {1, 0, 0, 0};
+  const std::int32_t number = model.n.nbody;
+  const auto nbody = static_cast<std::size_t>(number);
   model.body_parentid = Copy<std::int32_t>(model, read, "body_parentid", nbody);
   model.body_rootid = Copy<std::int32_t>(model, read, "body_rootid", nbody);
   model.body_jntnum = Copy<std::int32_t>(model, read, "body_jntnum", nbody);
   model.body_jntadr = Copy<std::int32_t>(model, read, "body_jntadr", nbody);
   model.body_dofnum = Copy<std::int32_t>(model, read, "body_dofnum", nbody);
   model.body_dofadr = Copy<std::int32_t>(model, read, "body_dofadr", nbody);
-  model.body_pos = Copy<double>(model, read, "body_pos", 3 * nbody);
-  model.body_quat = Copy<double>(model, read, "body_quat", 4 * nbody);
-  model.body_ipos = Copy<double>(model, read, "body_ipos", 3 * nbody);
-  model.body_mass = Copy<double>(model, read, "body_mass", nbody);
-  model.body_inertia = Copy<double>(model, read, "body_inertia", 3 * nbody);
-  const double* const iquat = Copy<double>(model, read, "body_iquat", 4 * nbody);
-  model.body_imat = Matrices(model, iquat, model.n.nbody);
-  model.body_mat = Matrices(model, model.body_quat, model.n.nbody);
-  model.body_offset = Differs(model, model.body_pos, model.n.nbody, 3, kNoOffset);
-  model.body_inertia_offset = Differs(model, model.body_ipos, model.n.nbody, 3, kNoOffset);
-  model.body_turned = Differs(model, model.body_quat, model.n.nbody, 4, kNoTurn);
-  model.body_inertia_turned = Differs(model, iquat, model.n.nbody, 4, kNoTurn);
-  model.body_box = Boxes(model);
-  const double* const subtree = Array<double>(read, "body_subtreemass");
-  double* const inverse = model.Keep<double>(nbody);
-  for (std::size_t b = 0; b < nbody; ++b) inverse[b] = subtree[b] < kTiny ? 0 : 1.0 / subtree[b];
-  model.inverse_subtree_mass = inverse;
+  model.body_offset = Differs(model, Array<double>(read, "body_pos"), number, 3, kNoOffset);
+  model.body_inertia_offset = Differs(model, Array<double>(read, "body_ipos"), number, 3, kNoOffset);
+  model.body_turned = Differs(model, Array<double>(read, "body_quat"), number, 4, kNoTurn);
+  model.body_inertia_turned = Differs(model, Array<double>(read, "body_iquat"), number, 4, kNoTurn);
+  auto* const heavy = model.Keep<std::uint8_t>(nbody);
+  auto* const subtree_heavy = model.Keep<std::uint8_t>(nbody);
+  for (std::size_t b = 0; b < nbody; ++b) {
+    heavy[b] = Array<double>(read, "body_mass")[b] >= kTiny;
+    subtree_heavy[b] = Array<double>(read, "body_subtreemass")[b] >= kTiny;
+  }
+  model.body_heavy = heavy;
+  model.subtree_heavy = subtree_heavy;
+  auto* const ones = model.Keep<std::uint8_t>(nbody + static_cast<std::size_t>(model.n.njnt));
+  std::fill_n(ones, nbody + static_cast<std::size_t>(model.n.njnt), std::uint8_t{1});
+  model.ones = ones;
+}
+
+void ReadBodyNumbers(Model& model, const FieldReader& read) {
+  const auto nbody = static_cast<std::size_t>(model.n.nbody);
+  std::copy_n(Array<double>(read, "body_pos"), 3 * nbody, model.body_pos);
+  std::copy_n(Array<double>(read, "body_quat"), 4 * nbody, model.body_quat);
+  std::copy_n(Array<double>(read, "body_ipos"), 3 * nbody, model.body_ipos);
+  std::copy_n(Array<double>(read, "body_mass"), nbody, model.body_mass);
+  std::copy_n(Array<double>(read, "body_inertia"), 3 * nbody, model.body_inertia);
+  ToMatrices(Array<double>(read, "body_iquat"), model.n.nbody, model.body_imat);
+  for (std::size_t b = 0; b < nbody; ++b) {
+    if (model.subtree_heavy[b]) {
+      model.inverse_subtree_mass[b] = 1.0 / Array<double>(read, "body_subtreemass")[b];
+    }
+    // the sides of a box of uniform mass with the body's inertia, which fluid pushes against
+    const double* const inertia = model.body_inertia + 3 * b;
+    const double sum = inertia[0] + inertia[1] + inertia[2];
+    for (std::size_t i = 0; model.body_heavy[b] && i < 3; ++i) {
+      model.body_box[3 * b + i] = std::sqrt(std::max(kTiny, sum - 2 * inertia[i]) / model.body_mass[b] * 6.0);
+    }
+  }
 }
 
 void ReadJoints(Model& model, const FieldReader& read) {
   const auto njnt = static_cast<std::size_t>(model.n.njnt);
-  const auto nq = static_cast<std::size_t>(model.n.nq);
-  const double kNoOffset[3] = {0, 0, 0};
   model.jnt_type = Copy<std::int32_t>(model, read, "jnt_type", njnt);
   model.jnt_qposadr = Copy<std::int32_t>(model, read, "jnt_qposadr", njnt);
   model.jnt_dofadr = Copy<std::int32_t>(model, read, "jnt_dofadr", njnt);
-  model.jnt_pos = Copy<double>(model, read, "jnt_pos", 3 * njnt);
-  model.jnt_axis = Copy<double>(model, read, "jnt_axis", 3 * njnt);
-  model.jnt_offset = Differs(model, model.jnt_pos, model.n.njnt, 3, kNoOffset);
-  model.jnt_stiffness = Copy<double>(model, read, "jnt_stiffness", njnt);
-  model.qpos0 = Copy<double>(model, read, "qpos0", nq);
-  model.qpos_spring = Copy<double>(model, read, "qpos_spring", nq);
+  model.jnt_offset = Differs(model, Array<double>(read, "jnt_pos"), model.n.njnt, 3, kNoOffset);
+  const bool springs = (model.disabled & kNoSpring) == 0;
+  auto* const springs_of = model.Keep<std::uint8_t>(njnt);
   const std::uint8_t* const limited = Array<std::uint8_t>(read, "jnt_actfrclimited");
-  const double* const range = Array<double>(read, "jnt_actfrcrange");
-  double* const forces = model.Keep<double>(2 * njnt);
   for (std::size_t j = 0; j < njnt; ++j) {
-    model.springs |= model.jnt_stiffness[j] != 0 && (model.disabled & kNoSpring) == 0;
-    const bool limits = limited && limited[j];
-    model.limits_joint_forces |= limits;
-    for (int side = 0; side < 2; ++side) {
-      constexpr double kNone = std::numeric_limits<double>::infinity();
-      forces[2 * j + side] = limits ? range[2 * j + side] : side ? kNone : -kNone;
-    }
+    springs_of[j] = springs && Array<double>(read, "jnt_stiffness")[j] != 0;
+    model.springs |= springs_of[j] != 0;
+    model.limits_joint_forces |= limited && limited[j];
   }
-  model.jnt_force_range = forces;
+  model.jnt_springs = springs_of;
+}
+
+void ReadJointNumbers(Model& model, const FieldReader& read) {
+  const auto njnt = static_cast<std::size_t>(model.n.njnt), nq = static_cast<std::size_t>(model.n.nq);
+  std::copy_n(Array<double>(read, "jnt_pos"), 3 * njnt, model.jnt_pos);
+  std::copy_n(Array<double>(read, "jnt_axis"), 3 * njnt, model.jnt_axis);
+  if ((model.disabled & kNoSpring) == 0) {
+    std::copy_n(Array<double>(read, "jnt_stiffness"), njnt, model.jnt_stiffness);
+  }
+  std::copy_n(Array<double>(read, "qpos0"), nq, model.qpos0);
+  std::copy_n(Array<double>(read, "qpos_spring"), nq, model.qpos_spring);
+  const std::uint8_t* const limited = Array<std::uint8_t>(read, "jnt_actfrclimited");
+  for (std::size_t i = 0; i < 2 * njnt; ++i) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    const bool limits = limited && limited[i / 2];
+    model.jnt_force_range[i] = limits ? Array<double>(read, "jnt_actfrcrange")[i] : i % 2 ? kNone : -kNone;
+  }
 }
 
 // Sparsity of matrices over the dofs whose entries are those of a dof and its ancestors, or of all dofs
@@ -162,31 +176,27 @@ Sparsity MakeSparsity(Model& model, const std::int32_t* parent) {
   return {size, adr, count, column, place};
 }
 
+const double* Damping(const Model& model, const FieldReader& read) {
+  return (model.disabled & kNoDamper) == 0 ? Array<double>(read, "dof_damping") : nullptr;
+}
+
 void ReadDofs(Model& model, const FieldReader& read) {
   const auto nv = static_cast<std::size_t>(model.n.nv);
   model.dof_bodyid = Copy<std::int32_t>(model, read, "dof_bodyid", nv);
-  model.dof_armature = Copy<double>(model, read, "dof_armature", nv);
-  auto* const damping = model.Keep<double>(nv);
-  if ((model.disabled & kNoDamper) == 0) std::copy_n(Array<double>(read, "dof_damping"), nv, damping);
-  model.dof_damping = damping;
-  model.implicit_damping = (model.disabled & kNoEulerDamping) == 0 &&
+  const double* const damping = Damping(model, read);
+  model.implicit_damping = (model.disabled & kNoEulerDamping) == 0 && damping &&
                            std::any_of(damping, damping + nv, [](double one) { return one > 0; });
   const std::int32_t* const parent = Array<std::int32_t>(read, "dof_parentid");
   model.tree = MakeSparsity(model, parent);
   model.dense = MakeSparsity(model, nullptr);
   // dofs of a tree follow each other
   auto* const tree = model.Keep<std::int32_t>(nv);
-  auto* const first = model.Keep<std::int32_t>(nv + 1);
-  auto* const number = model.Keep<std::int32_t>(nv + 1);
   model.num_trees = 0;
   for (std::size_t i = 0; i < nv; ++i) {
-    if (parent[i] < 0) first[model.num_trees++] = static_cast<std::int32_t>(i);
+    model.num_trees += parent[i] < 0;
     tree[i] = model.num_trees - 1;
-    ++number[tree[i]];
   }
   model.dof_tree = tree;
-  model.tree_dofadr = first;
-  model.tree_dofnum = number;
   auto* const body_tree = model.Keep<std::int32_t>(static_cast<std::size_t>(model.n.nbody));
   for (std::int32_t b = 0; b < model.n.nbody; ++b) {
     body_tree[b] = model.body_dofnum[b] > 0 ? tree[model.body_dofadr[b]]
@@ -196,22 +206,28 @@ void ReadDofs(Model& model, const FieldReader& read) {
   model.body_tree = body_tree;
 }
 
+void ReadDofNumbers(Model& model, const FieldReader& read) {
+  const auto nv = static_cast<std::size_t>(model.n.nv);
+  std::copy_n(Array<double>(read, "dof_armature"), nv, model.dof_armature);
+  if (const double* const damping = Damping(model, read)) std::copy_n(damping, nv, model.dof_damping);
+}
+
 void ReadPlaces(Model& model, const FieldReader& read) {
-  const auto ngeom = static_cast<std::size_t>(model.n.ngeom);
-  const auto nsite = static_cast<std::size_t>(model.n.nsite);
-  model.geom_bodyid = Copy<std::int32_t>(model, read, "geom_bodyid", ngeom);
-  model.geom_pos = Copy<double>(model, read, "geom_pos", 3 * ngeom);
-  model.geom_mat = Matrices(model, Array<double>(read, "geom_quat"), model.n.ngeom);
-  auto* const axis = model.Keep<double>(3 * ngeom);
+  model.geom_bodyid = Copy<std::int32_t>(model, read, "geom_bodyid", static_cast<std::size_t>(model.n.ngeom));
+  model.site_bodyid = Copy<std::int32_t>(model, read, "site_bodyid", static_cast<std::size_t>(model.n.nsite));
+  model.site_type = Copy<std::int32_t>(model, read, "site_type", static_cast<std::size_t>(model.n.nsite));
+}
+
+void ReadPlaceNumbers(Model& model, const FieldReader& read) {
+  const auto ngeom = static_cast<std::size_t>(model.n.ngeom), nsite = static_cast<std::size_t>(model.n.nsite);
+  std::copy_n(Array<double>(read, "geom_pos"), 3 * ngeom, model.geom_pos);
+  ToMatrices(Array<double>(read, "geom_quat"), model.n.ngeom, model.geom_mat);
   for (std::size_t g = 0; g < ngeom; ++g) {
-    for (std::size_t i = 0; i < 3; ++i) axis[3 * g + i] = model.geom_mat[9 * g + 3 * i + 2];
+    for (std::size_t i = 0; i < 3; ++i) model.geom_axis[3 * g + i] = model.geom_mat[9 * g + 3 * i + 2];
   }
-  model.geom_axis = axis;
-  model.site_bodyid = Copy<std::int32_t>(model, read, "site_bodyid", nsite);
-  model.site_pos = Copy<double>(model, read, "site_pos", 3 * nsite);
-  model.site_size = Copy<double>(model, read, "site_size", 3 * nsite);
-  model.site_type = Copy<std::int32_t>(model, read, "site_type", nsite);
-  model.site_mat = Matrices(model, Array<double>(read, "site_quat"), model.n.nsite);
+  std::copy_n(Array<double>(read, "site_pos"), 3 * nsite, model.site_pos);
+  std::copy_n(Array<double>(read, "site_size"), 3 * nsite, model.site_size);
+  ToMatrices(Array<double>(read, "site_quat"), model.n.nsite, model.site_mat);
 }
 
 void ReadTendons(Model& model, const FieldReader& read) {
@@ -220,47 +236,46 @@ void ReadTendons(Model& model, const FieldReader& read) {
   model.tendon_adr = Copy<std::int32_t>(model, read, "tendon_adr", ntendon);
   model.tendon_num = Copy<std::int32_t>(model, read, "tendon_num", ntendon);
   const std::int32_t* const joints = Array<std::int32_t>(read, "wrap_objid");
-  const double* const coefficients = Array<double>(read, "wrap_prm");
   auto* const out = model.Keep<TendonJoint>(nwrap);
-  for (std::size_t i = 0; i < nwrap; ++i) {
-    out[i] = {model.jnt_dofadr[joints[i]], model.jnt_qposadr[joints[i]], coefficients[i]};
-  }
+  for (std::size_t i = 0; i < nwrap; ++i) out[i] = {model.jnt_dofadr[joints[i]], model.jnt_qposadr[joints[i]]};
   model.tendon_joints = out;
 }
 
 void ReadActuators(Model& model, const FieldReader& read) {
   const auto nu = static_cast<std::size_t>(model.n.nu);
   auto* const out = model.Keep<Actuator>(nu);
-  const auto* const gain_type = Array<std::int32_t>(read, "actuator_gaintype");
-  const auto* const bias_type = Array<std::int32_t>(read, "actuator_biastype");
-  const auto* const gain = Array<double>(read, "actuator_gainprm");
-  const auto* const bias = Array<double>(read, "actuator_biasprm");
-  const auto* const target = Array<std::int32_t>(read, "actuator_trnid");
-  const auto* const kind = Array<std::int32_t>(read, "actuator_trntype");
-  const auto* const ctrl_limited = Array<std::uint8_t>(read, "actuator_ctrllimited");
-  const auto* const force_limited = Array<std::uint8_t>(read, "actuator_forcelimited");
   for (std::size_t i = 0; i < nu; ++i) {
     Actuator& one = out[i];
-    one.transmission = kind[i] == 3 ? Transmission::kTendon : Transmission::kJoint;
-    const std::int32_t id = target[2 * i];
-    if (one.transmission == Transmission::kTendon) {
+    one.on_tendon = Array<std::int32_t>(read, "actuator_trntype")[i] == 3;
+    const std::int32_t id = Array<std::int32_t>(read, "actuator_trnid")[2 * i];
+    if (one.on_tendon) {
       one.tendon = id;
     } else {
       one.dof = model.jnt_dofadr[id];
       one.qpos = model.jnt_qposadr[id];
     }
-    constexpr std::size_t kParameters = 10;  // mjNGAIN, mjNBIAS
+    one.affine_gain = Array<std::int32_t>(read, "actuator_gaintype")[i] == 1;
+    one.affine_bias = Array<std::int32_t>(read, "actuator_biastype")[i] == 1;
+    one.ctrl_limited = Array<std::uint8_t>(read, "actuator_ctrllimited")[i] && (model.disabled & kNoClamp) == 0;
+    one.force_limited = Array<std::uint8_t>(read, "actuator_forcelimited")[i];
+  }
+  model.actuators = out;
+}
+
+void ReadActuatorNumbers(Model& model, const FieldReader& read) {
+  constexpr std::size_t kParameters = 10;  // mjNGAIN, mjNBIAS
+  for (std::size_t i = 0; i < static_cast<std::size_t>(model.n.nu); ++i) {
+    ActuatorNumbers<double>& one = model.actuator_numbers[i];
     one.gear = Array<double>(read, "actuator_gear")[6 * i];
-    std::copy_n(gain + kParameters * i, 3, one.gain);
-    std::copy_n(bias + kParameters * i, 3, one.bias);
-    one.affine_gain = gain_type[i] == 1;
-    one.affine_bias = bias_type[i] == 1;
-    one.ctrl_limited = ctrl_limited[i] && (model.disabled & kNoClamp) == 0;
-    one.force_limited = force_limited[i];
+    std::copy_n(Array<double>(read, "actuator_gainprm") + kParameters * i, 3, one.gain);
+    std::copy_n(Array<double>(read, "actuator_biasprm") + kParameters * i, 3, one.bias);
     std::copy_n(Array<double>(read, "actuator_ctrlrange") + 2 * i, 2, one.ctrl_range);
     std::copy_n(Array<double>(read, "actuator_forcerange") + 2 * i, 2, one.force_range);
   }
-  model.actuators = out;
+  if (model.n.nwrap > 0) {
+    std::copy_n(Array<double>(read, "wrap_prm"), model.n.nwrap, model.tendon_coefficient);
+  }
+  if (model.n.nsensor > 0) std::copy_n(Array<double>(read, "sensor_cutoff"), model.n.nsensor, model.sensor_cutoff);
 }
 
 // mjtSensor and mjtObj.
@@ -303,7 +318,7 @@ void ReadSensors(Model& model, const FieldReader& read) {
     one.object = Array<std::int32_t>(read, "sensor_objid")[i];
     one.adr = Array<std::int32_t>(read, "sensor_adr")[i];
     one.axis = type[i] - 28;
-    one.cutoff = Array<double>(read, "sensor_cutoff")[i];
+    one.cuts = Array<double>(read, "sensor_cutoff")[i] > 0 && one.kind != SensorKind::kFrameAxis;
     const bool framed = one.kind == SensorKind::kFramePosition || one.kind == SensorKind::kFrameAxis;
     const bool known = object[i] == 1 || object[i] == 2 || object[i] == 5 || object[i] == 6;
     // relative to another frame, or of a camera
@@ -320,8 +335,8 @@ void ReadSensors(Model& model, const FieldReader& read) {
     const auto* const interval = Array<double>(read, "sensor_interval");
     const auto* const delay = Array<double>(read, "sensor_delay");
     if ((interval && interval[2 * i] > 0) || (delay && delay[i] > 0)) one.kind = SensorKind::kUncovered;
-    model.forces_sensed |= one.kind == SensorKind::kForce || one.kind == SensorKind::kTorque;
-    model.accelerations_sensed |= model.forces_sensed || one.kind == SensorKind::kAccelerometer;
+    model.accelerations_sensed |= one.kind == SensorKind::kForce || one.kind == SensorKind::kTorque ||
+                                  one.kind == SensorKind::kAccelerometer;
   }
   model.sensors = out;
 }
@@ -354,6 +369,39 @@ void MakeVisits(Model& model) {
   model.visits = table;
 }
 
+// A text of all that steps choose by: of two models with equal ones only numbers differ.
+std::string Describe(const Model& model) {
+  std::string out;
+  const auto add = [&out](const auto* values, std::int64_t count) {
+    out.append(reinterpret_cast<const char*>(values), static_cast<std::size_t>(count) * sizeof(*values));
+  };
+  add(&model.n, 1);
+  for (const std::int32_t one : {model.iterations, model.ls_iterations, model.disabled, model.num_pairs,
+                                 model.num_dof_rows, model.num_trees}) {
+    add(&one, 1);
+  }
+  for (const bool one : {model.runge_kutta, model.pgs, model.implicit_damping}) add(&one, 1);
+  for (const auto* ints : {model.body_parentid, model.body_jntadr, model.body_jntnum}) add(ints, model.n.nbody);
+  for (const auto* bytes : {model.body_heavy, model.subtree_heavy}) add(bytes, model.n.nbody);
+  add(model.jnt_type, model.n.njnt);
+  add(model.geom_bodyid, model.n.ngeom);
+  add(model.actuators, model.n.nu);
+  add(model.sensors, model.n.nsensor);
+  for (std::int32_t i = 0; i < model.num_pairs; ++i) {
+    const Pair& pair = model.pairs[i];
+    for (const std::int32_t one : {static_cast<std::int32_t>(pair.kind), static_cast<std::int32_t>(pair.curve),
+                                   pair.geom[0], pair.geom[1], pair.dim, pair.plane}) {
+      add(&one, 1);
+    }
+  }
+  for (std::int32_t i = 0; i < model.num_dof_rows; ++i) {
+    const DofRow& row = model.dof_rows[i];
+    for (const std::int32_t one : {row.dof, row.dry, static_cast<std::int32_t>(row.curve)}) add(&one, 1);
+    add(&row.sign, 1);
+  }
+  return out;
+}
+
 }  // namespace
 
 ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read) {
@@ -371,6 +419,18 @@ ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read) {
   ReadSensors(*model, read);
   ReadConstraints(*model, read);
   if (model->pgs) MakeVisits(*model);
+  model->num_numbers = model->Place(*model, nullptr);
+  double* const numbers = model->Keep<double>(model->num_numbers);
+  model->numbers = numbers;
+  model->Place(*model, numbers);
+  ReadOptionNumbers(*model, read);
+  ReadBodyNumbers(*model, read);
+  ReadJointNumbers(*model, read);
+  ReadDofNumbers(*model, read);
+  ReadPlaceNumbers(*model, read);
+  ReadActuatorNumbers(*model, read);
+  ReadConstraintNumbers(*model, read);
+  model->structure = Describe(*model);
   return {std::move(model), ""};
 }
 

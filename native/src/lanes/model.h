@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "rollouts/lanes/step.h"
@@ -33,45 +34,72 @@ inline constexpr int kMaxDualRows = 96;   // of PGS, which keeps a square of the
 inline constexpr double kTiny = 1e-15;    // mjMINVAL
 inline constexpr double kHuge = 1e10;     // mjMAXVAL
 
+// Below, C is double, or a vector of them where every simulation has a model of its own. Structs of C
+// alone, for a model's numbers are one array.
+
 // How stiff a constraint is: solref and solimp, after MuJoCo's corrections.
+template <typename C>
 struct Impedance {
-  double least, most, width, middle, power;
-  double K, B;      // stiffness and damping of the reference acceleration
-  double margin;
-  double diagonal;  // of the inverse inertia that the constraint sees
-  bool flat;        // it does not depend on the position
+  C least, most, width, middle, power;
+  C K, B;      // stiffness and damping of the reference acceleration
+  C margin;
+  C diagonal;  // of the inverse inertia that the constraint sees
 };
 
-enum class PairKind { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kSphereSphere, kSphereCapsule,
-                      kCapsuleCapsule, kUncovered };
+template <typename C>
+struct PairNumbers {
+  C normal[3], point[3];  // of a plane
+  C radius[2], half[2];
+  C margin;
+  C reach;     // of the centres, or of the second one from the plane
+  C friction;
+  C r_scale;   // of a pyramid's edges
+  Impedance<C> impedance;
+};
+
+template <typename C>
+struct DofRowNumbers {
+  C range;  // position of the end
+  C loss;   // dry friction
+  Impedance<C> impedance;
+};
+
+template <typename C>
+struct ActuatorNumbers {
+  C gear, gain[3], bias[3], ctrl_range[2], force_range[2];
+};
+
+template <typename C>
+struct OptionNumbers {
+  C timestep, tolerance, ls_tolerance, density, viscosity, gravity[3], wind[3];
+};
+
+// What getimpedance's curve is.
+enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
+
+enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kSphereSphere,
+                                     kSphereCapsule, kCapsuleCapsule, kUncovered };
 
 // Two geoms that may touch, in the order in which MuJoCo looks at them.
 struct Pair {
   PairKind kind;
+  Curve curve;
   std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world
-  bool plane;               // the first geom is a plane of the world
-  double normal[3], point[3];
-  double radius[2], half[2];
-  double margin;
-  double reach;             // of the centres, or of the second one from the plane
+  std::int32_t plane;       // the first geom is a plane of the world
   std::int32_t dim;
-  double friction;
-  Impedance impedance;
-  double r_scale;           // of a pyramid's edges
   std::int32_t num_dofs;    // that move one of the geoms against the other, highest first
+  std::int32_t branches;    // the dofs are not all on one path to the root
+  std::int32_t turns;       // one of the dofs is of a joint that turns
   const std::int32_t* dofs;
   const std::uint8_t* of_first;  // whether the dof moves the first geom
-  bool branches;            // the dofs are not all on one path to the root
-  bool turns;               // one of the dofs is of a joint that turns
 };
 
 // One end of the range of a joint, or the dry friction of a degree of freedom.
 struct DofRow {
   std::int32_t dof, qpos, tree;
-  double sign;   // of the dof in the constraint's row
-  double range;  // position of the end
-  double loss;   // dry friction; 0: a limit
-  Impedance impedance;
+  std::int32_t dry;
+  double sign;  // of the dof in the constraint's row
+  Curve curve;
 };
 
 // The order of a matrix's entries: for each row its columns, from the diagonal to the first.
@@ -83,18 +111,14 @@ struct Sparsity {
   const std::int32_t* place;   // (nv, nv) of a column in its row
 };
 
-enum class Transmission { kJoint, kTendon };
 struct Actuator {
-  Transmission transmission;
+  std::int32_t on_tendon;
   std::int32_t dof, qpos, tendon;
-  double gear, gain[3], bias[3];
-  bool affine_gain, affine_bias, ctrl_limited, force_limited;
-  double ctrl_range[2], force_range[2];
+  std::int32_t affine_gain, affine_bias, ctrl_limited, force_limited;
 };
 
 struct TendonJoint {
   std::int32_t dof, qpos;
-  double coefficient;
 };
 
 enum class SensorKind { kSubtreeVelocity, kSubtreeCom, kVelocimeter, kGyro, kAccelerometer, kForce,
@@ -105,57 +129,113 @@ struct Sensor {
   SensorKind kind;
   FrameKind frame;
   std::int32_t object, adr, axis;
-  double cutoff;
+  std::int32_t cuts;  // it has a cutoff
 };
 
-class Model {
- public:
+// Everything of a model but its numbers.
+struct Structure {
   ModelSizes n;
-  double timestep, tolerance, ls_tolerance;
   std::int32_t iterations, ls_iterations, disabled;
-  bool runge_kutta, pgs, implicit_damping, warm_starts, fluid, has_actuation;
-  double gravity[3], wind[3], density, viscosity;
+  bool runge_kutta, pgs, implicit_damping, warm_starts, viscous, dense_fluid, has_actuation, springs,
+      limits_joint_forces;
 
   const std::int32_t *body_parentid, *body_rootid, *body_jntnum, *body_jntadr, *body_dofnum, *body_dofadr,
       *body_tree;  // body_tree: -1 where nothing moves it
-  const double *body_pos, *body_quat, *body_ipos, *body_mass, *body_inertia, *body_imat, *body_mat;
-  const double* body_box;              // (nbody, 3) sides of the inertia's box
-  const double* inverse_subtree_mass;  // (nbody); 0 where it is nothing
-  const std::uint8_t *body_turned, *body_inertia_turned, *body_offset, *body_inertia_offset;
+  const std::uint8_t *body_heavy, *subtree_heavy;  // there is mass
+  // Where these are 0 something is not computed, as it would change nothing.
+  const std::uint8_t *body_offset, *body_turned, *body_inertia_offset, *body_inertia_turned, *jnt_offset,
+      *jnt_springs;
   const std::int32_t *jnt_type, *jnt_qposadr, *jnt_dofadr;
-  const double *jnt_pos, *jnt_axis, *jnt_stiffness, *qpos0, *qpos_spring;
-  const std::uint8_t *jnt_offset, *jnt_springs;
-  const double* jnt_force_range;            // (njnt, 2); infinite where there is none
-  bool limits_joint_forces, springs;
   const std::int32_t *dof_bodyid, *dof_tree;
-  const double *dof_armature, *dof_damping;
-  const std::int32_t *tree_dofadr, *tree_dofnum;
   std::int32_t num_trees;
-  const std::int32_t *geom_bodyid;
-  const double *geom_pos, *geom_axis, *geom_mat;  // geom_axis: the third column of geom_mat
-  const std::uint8_t* geom_touches;               // it is in a pair that moves
-  const std::int32_t* site_bodyid;
-  const double *site_pos, *site_mat, *site_size;
-  const std::int32_t* site_type;
+  const std::int32_t* geom_bodyid;
+  const std::uint8_t* geom_touches;  // it is in a pair that moves
+  const std::int32_t *site_bodyid, *site_type;
   const Actuator* actuators;
   const TendonJoint* tendon_joints;
   const std::int32_t *tendon_adr, *tendon_num;
   const Sensor* sensors;
-  bool accelerations_sensed, forces_sensed;
-
+  bool accelerations_sensed;
   const Pair* pairs;
-  std::int32_t num_pairs;
   const DofRow* dof_rows;
-  std::int32_t num_dof_rows;
-  std::int32_t max_pair_dofs, max_contacts;
+  std::int32_t num_pairs, num_dof_rows, max_pair_dofs, max_contacts;
   Sparsity tree, dense;
   const std::uint8_t* const* visits;  // of PGS: [rows] (iterations, rows)
+};
+
+// A model's numbers: MuJoCo's arrays under MuJoCo's names, and some that follow from them.
+template <typename C>
+struct Numbers {
+  OptionNumbers<C>* options;
+  C *body_pos, *body_quat, *body_ipos, *body_mass, *body_inertia, *body_imat, *body_box,
+      *inverse_subtree_mass;
+  C *jnt_pos, *jnt_axis, *jnt_stiffness, *jnt_force_range, *qpos0, *qpos_spring;
+  C *dof_armature, *dof_damping;
+  C *geom_pos, *geom_axis, *geom_mat;  // geom_axis: the third column of geom_mat
+  C *site_pos, *site_mat, *site_size;
+  C *tendon_coefficient, *sensor_cutoff;
+  ActuatorNumbers<C>* actuator_numbers;
+  DofRowNumbers<C>* dof_row_numbers;
+  PairNumbers<C>* pair_numbers;
+
+  // Gives each its place in one array, which may be null; the array's length.
+  std::size_t Place(const Structure& m, C* first) {
+    std::size_t used = 0;
+    const auto take = [&](auto*& array, std::int64_t count) {
+      using T = std::remove_reference_t<decltype(*array)>;
+      array = first ? reinterpret_cast<T*>(first + used) : nullptr;
+      used += static_cast<std::size_t>(count) * (sizeof(T) / sizeof(C));
+    };
+    const std::int64_t nb = m.n.nbody, nj = m.n.njnt, ng = m.n.ngeom, ns = m.n.nsite;
+    take(options, 1);
+    take(body_pos, 3 * nb);
+    take(body_quat, 4 * nb);
+    take(body_ipos, 3 * nb);
+    take(body_mass, nb);
+    take(body_inertia, 3 * nb);
+    take(body_imat, 9 * nb);
+    take(body_box, 3 * nb);
+    take(inverse_subtree_mass, nb);
+    take(jnt_pos, 3 * nj);
+    take(jnt_axis, 3 * nj);
+    take(jnt_stiffness, nj);
+    take(jnt_force_range, 2 * nj);
+    take(qpos0, m.n.nq);
+    take(qpos_spring, m.n.nq);
+    take(dof_armature, m.n.nv);
+    take(dof_damping, m.n.nv);
+    take(geom_pos, 3 * ng);
+    take(geom_axis, 3 * ng);
+    take(geom_mat, 9 * ng);
+    take(site_pos, 3 * ns);
+    take(site_mat, 9 * ns);
+    take(site_size, 3 * ns);
+    take(tendon_coefficient, m.n.nwrap);
+    take(sensor_cutoff, m.n.nsensor);
+    take(actuator_numbers, m.n.nu);
+    take(dof_row_numbers, m.num_dof_rows);
+    take(pair_numbers, m.num_pairs);
+    return used;
+  }
+};
+
+template <typename C>
+struct ModelOf : Structure, Numbers<C> {};
+
+class Model : public ModelOf<double> {
+ public:
+  const double* numbers = nullptr;  // all of them
+  std::size_t num_numbers = 0;
+  const std::uint8_t* ones = nullptr;  // as many as there are bodies or joints
+  // Models of equal texts are stepped together: their structures are equal, but for what their zeros
+  // would save.
+  std::string structure;
 
   // Owned by the model, at addresses that stay.
   template <typename T>
   T* Keep(std::size_t count) {
     memory_.push_back(std::make_unique<std::uint8_t[]>(count * sizeof(T) + 64));
-    auto address = reinterpret_cast<std::uintptr_t>(memory_.back().get());
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.back().get());
     T* const first = reinterpret_cast<T*>((address + 63) / 64 * 64);
     for (std::size_t i = 0; i < count; ++i) new (first + i) T{};
     return first;

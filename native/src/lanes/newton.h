@@ -31,8 +31,8 @@ LANES_INLINE void MultiplyRows(const Contact<D>& c, const D* x, D* out) {
     s += c.side1[q] * y;
     t += c.side2[q] * y;
   }
-  s *= pair.friction;
-  t *= pair.friction;
+  s *= c.friction;
+  t *= c.friction;
   out[0] = a + s;
   out[1] = a - s;
   out[2] = a + t;
@@ -48,22 +48,21 @@ LANES_INLINE D PushCost(D x, D stiffness, D& force) {
 }
 template <typename D>
 LANES_INLINE D DryCost(const DofConstraint<D>& c, D x, D& force) {
-  const double loss = c.row->loss;
-  const D bound = c.R * loss;
+  const D loss = c.loss, bound = c.R * loss;
   const auto low = x <= -bound, high = x >= bound;
-  force = Select(low, D(loss), Select(high, D(-loss), -(c.stiffness * x)));
+  force = Select(low, loss, Select(high, -loss, -(c.stiffness * x)));
   return Select(low, -0.5 * bound * loss - x * loss,
                 Select(high, x * loss - 0.5 * bound * loss, 0.5 * c.stiffness * x * x));
 }
 template <typename D>
 LANES_INLINE D RowCost(const DofConstraint<D>& c, D x, D& force) {
-  return c.row->loss > 0 ? DryCost(c, x, force) : PushCost(x, c.stiffness, force);
+  return c.row->dry ? DryCost(c, x, force) : PushCost(x, c.stiffness, force);
 }
 
 // Whether each lane begins at its last accelerations or at those without constraints, by what both cost
 // over all islands. Sets Ma of the former, and b and x of rows.
-template <typename D>
-void WarmStart(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void WarmStart(const M& m, Work<D>& w) {
   D warm_cost = 0.0, smooth_cost = 0.0, unused;
   MultiplyInertia(m, w, w.Ma, w.warm);
   for (int i = 0; i < w.num_dofs; ++i) {
@@ -90,11 +89,12 @@ void WarmStart(const Model& m, Work<D>& w) {
   w.cold = m.warm_starts ? warm_cost > smooth_cost : FromBits<D::kWidth>(~0U);
 }
 
-template <typename D>
+template <typename M, typename D>
 class NewtonSolver {
  public:
   using Bits = typename D::Bits;
-  NewtonSolver(const Model& m, Work<D>& w, const Island<D>& island) : m_(m), w_(w), island_(island) {}
+  NewtonSolver(const M& m, Work<D>& w, const Island<D>& island)
+      : m_(m), w_(w), island_(island), tolerance_(m.options->tolerance) {}
 
   // Moves qacc of the island's dofs and lanes from qacc_smooth to the constrained one.
   void Run() {
@@ -106,17 +106,17 @@ class NewtonSolver {
     Bits run = island_.lanes;
     const D norm = Gradient();
     // on entry the gradient alone does not tell: a gap to the optimum has to be small, too
-    const Bits small = run & (scale_ * norm < m_.tolerance);
+    const Bits small = run & (scale_ * norm < tolerance_);
     run = run & ~small;
     if (Any(small)) {
       ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
       SolveTree(w_.L, w_.inverse);
       const D gap = Decrement();
-      run = run | (small & ~(Max(D(0.0), 0.5 * scale_ * gap) < m_.tolerance));
+      run = run | (small & ~(Max(D(0.0), 0.5 * scale_ * gap) < tolerance_));
     }
     if (!Any(run)) return;
     Direction();
-    if (Any(small)) run = run & ~(small & (Max(D(0.0), 0.5 * scale_ * Decrement()) < m_.tolerance));
+    if (Any(small)) run = run & ~(small & (Max(D(0.0), 0.5 * scale_ * Decrement()) < tolerance_));
     for (int i = 0; Any(run) && i < m_.iterations; ++i) {
       run = Iterate(run);
     }
@@ -252,8 +252,8 @@ class NewtonSolver {
       });
     }
     ForRows([&](DofConstraint<D>& c) {
-      const D bound = c.R * c.row->loss;
-      const auto counts = c.row->loss > 0 ? (c.x > -bound) & (c.x < bound) : c.x < 0.0;
+      const D bound = c.R * c.loss;
+      const auto counts = c.row->dry ? (c.x > -bound) & (c.x < bound) : c.x < 0.0;
       H[o.adr[c.row->dof]] += Keep(counts, c.stiffness);
     });
     ForContacts([&](Contact<D>& c) { AddHessian(o, c); });
@@ -287,7 +287,7 @@ class NewtonSolver {
       }
       return;
     }
-    const double mu = pair.friction;
+    const D mu = c.friction;
     const D all = weight[0] + weight[1] + weight[2] + weight[3];
     const D d1 = (weight[0] - weight[1]) * mu, d2 = (weight[2] - weight[3]) * mu;
     const D s1 = (weight[0] + weight[1]) * (mu * mu), s2 = (weight[2] + weight[3]) * (mu * mu);
@@ -323,10 +323,10 @@ class NewtonSolver {
     const D norm = Gradient();
     w_.iterations = w_.iterations + Keep(run, D(1.0));
     const D gained = scale_ * improvement;
-    run = run & ~(((gained > 0.0) & (gained < m_.tolerance)) | (scale_ * norm < m_.tolerance));
+    run = run & ~(((gained > 0.0) & (gained < tolerance_)) | (scale_ * norm < tolerance_));
     if (!Any(run)) return run;
     Direction();
-    return run & ~(Max(D(0.0), 0.5 * scale_ * Decrement()) < m_.tolerance);
+    return run & ~(Max(D(0.0), 0.5 * scale_ * Decrement()) < tolerance_);
   }
 
   // Adds a row's part of the cost along the line, which is a quadratic on each side of 0.
@@ -339,8 +339,7 @@ class NewtonSolver {
     t2 += Keep(pushes, q2);
   }
   static LANES_INLINE void AddDryRow(const DofConstraint<D>& c, D alpha, D& cost, D& t0, D& t1, D& t2) {
-    const double loss = c.row->loss;
-    const D bound = c.R * loss, x = c.x + alpha * c.jv;
+    const D loss = c.loss, bound = c.R * loss, x = c.x + alpha * c.jv;
     D unused;
     cost -= DryCost(c, c.x, unused);
     const auto low = x <= -bound, high = x >= bound;
@@ -353,7 +352,7 @@ class NewtonSolver {
   void Evaluate(Point& p) {
     D cost = 0.0, t0 = 0.0, t1 = slope_, t2 = curvature_;
     ForRows([&](DofConstraint<D>& c) {
-      if (c.row->loss > 0) {
+      if (c.row->dry) {
         AddDryRow(c, p.alpha, cost, t0, t1, t2);
       } else {
         AddRow(c.x, c.jv, c.q0, c.q1, c.q2, p.alpha, cost, t0, t1, t2);
@@ -430,7 +429,7 @@ class NewtonSolver {
     length = Sqrt(length);
     on = on & (length >= kTiny);
     if (!Any(on)) return;
-    const D flat = (m_.tolerance * m_.ls_tolerance) * length / scale_;
+    const D flat = (tolerance_ * m_.options->ls_tolerance) * length / scale_;
     PrepareSearch();
     const auto finish = [&](Bits lanes, const Point& p) {
       alpha = Select(lanes, p.alpha, alpha);
@@ -493,8 +492,9 @@ class NewtonSolver {
     finish(on & (p2.cost <= p1.cost) & (p2.cost < 0.0), p2);
   }
 
-  const Model& m_;
+  const M& m_;
   Work<D>& w_;
   const Island<D>& island_;
+  const D tolerance_;
   D scale_, slope_, curvature_;
 };

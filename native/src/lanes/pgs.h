@@ -3,11 +3,11 @@
 
 // The rows of constraints in MuJoCo's order, each half-transformed: products of two are entries of
 // J M^-1 J'.
-template <typename D>
+template <typename M, typename D>
 class DualSolver {
  public:
   using Bits = typename D::Bits;
-  DualSolver(const Model& m, Work<D>& w) : m_(m), w_(w) {}
+  DualSolver(const M& m, Work<D>& w) : m_(m), w_(w) {}
 
   void Run() {
     for (int i = 0; i < m_.n.nv; ++i) w_.root_inverse[i] = Sqrt(w_.inverse[i]);
@@ -100,7 +100,7 @@ class DualSolver {
     }
     for (int i = 0; i < nv; ++i) {
       if (!(dofs >> i & 1)) continue;
-      const D s = directions[1][i] * pair.friction, t = directions[2][i] * pair.friction;
+      const D s = directions[1][i] * c.friction, t = directions[2][i] * c.friction;
       row[i] = directions[0][i] + s;
       row[nv + i] = directions[0][i] - s;
       row[2 * nv + i] = directions[0][i] + t;
@@ -136,6 +136,7 @@ class DualSolver {
 
   void Sweep(int lane, double scale) {
     constexpr int W = D::kWidth;
+    const double tolerance = InLane(m_.options->tolerance, lane);
     int id[kMaxDualRows];
     int count = 0;
     for (int i = 0; i < num_rows_; ++i) {
@@ -213,7 +214,7 @@ class DualSolver {
       for (int j = 0; sweeps > 0 && j < size; ++j) uphill += (f[j] - jumped[j]) * (jumped[j] - before[j]);
       since = uphill < 0 ? 0 : since + 1;
       ++sweeps;
-      if (improvement < m_.tolerance) break;
+      if (improvement < tolerance) break;
     }
     for (int i = 0; i < count; ++i) forces[id[i] * W + lane] = f[i];
     Numbers(&w_.iterations)[lane] = sweeps;
@@ -238,7 +239,7 @@ class DualSolver {
     for (int i = 0; i < nv; ++i) w_.qacc[i] += w_.qacc_smooth[i];
   }
 
-  const Model& m_;
+  const M& m_;
   Work<D>& w_;
   int num_rows_ = 0;
 };

@@ -1,8 +1,8 @@
 // Sensors and forces on bodies, from the last evaluation.
 
 // mj_subtreeVel, of one body.
-template <typename D>
-Vec3<D> SubtreeVelocity(const Model& m, const Work<D>& w, int body) {
+template <typename M, typename D>
+Vec3<D> SubtreeVelocity(const M& m, const Work<D>& w, int body) {
   Vec3<D> momentum{0.0, 0.0, 0.0};
   for (int b = body; b < m.n.nbody; ++b) {
     int up = b;
@@ -18,13 +18,13 @@ Vec3<D> SubtreeVelocity(const Model& m, const Work<D>& w, int body) {
 template <typename D>
 Vec3<D> ContactForce(const Contact<D>& c) {
   if (c.pair->dim == 1) return c.frame[0] * c.f[0];
-  const D s = (c.f[0] - c.f[1]) * c.pair->friction, t = (c.f[2] - c.f[3]) * c.pair->friction;
+  const D s = (c.f[0] - c.f[1]) * c.friction, t = (c.f[2] - c.f[3]) * c.friction;
   return c.frame[0] * (c.f[0] + c.f[1] + c.f[2] + c.f[3]) + c.frame[1] * s + c.frame[2] * t;
 }
 
 // cfrc_ext of mj_rnePostConstraint: forces of contacts on bodies, about their trees' centres of mass.
-template <typename D>
-void ContactForces(const Model& m, const Work<D>& w, Spatial<D>* out) {
+template <typename M, typename D>
+void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
   for (int b = 0; b < m.n.nbody; ++b) out[b] = {{0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}};
   for (int i = 0; i < w.num_contacts; ++i) {
     const Contact<D>& c = w.contacts[i];
@@ -40,9 +40,9 @@ void ContactForces(const Model& m, const Work<D>& w, Spatial<D>* out) {
 
 // Accelerations of bodies and forces between them and their parents, as mj_rnePostConstraint leaves
 // them; for sensors alone. `forces` holds cfrc_ext at first.
-template <typename D>
-void BodyForces(const Model& m, const Work<D>& w, Spatial<D>* accelerations, Spatial<D>* forces) {
-  accelerations[0] = {{0.0, 0.0, 0.0}, {-m.gravity[0], -m.gravity[1], -m.gravity[2]}};
+template <typename M, typename D>
+void BodyForces(const M& m, const Work<D>& w, Spatial<D>* accelerations, Spatial<D>* forces) {
+  accelerations[0] = {{0.0, 0.0, 0.0}, -Fixed<D>(m.options->gravity)};
   for (int b = 1; b < m.n.nbody; ++b) {
     Spatial<D> a = accelerations[m.body_parentid[b]];
     for (int i = m.body_dofadr[b]; i < m.body_dofadr[b] + m.body_dofnum[b]; ++i) {
@@ -57,13 +57,13 @@ void BodyForces(const Model& m, const Work<D>& w, Spatial<D>* accelerations, Spa
   }
 }
 
-template <typename D>
-Vec3<D> SitePosition(const Model& m, const Work<D>& w, int site) {
+template <typename M, typename D>
+Vec3<D> SitePosition(const M& m, const Work<D>& w, int site) {
   const int b = m.site_bodyid[site];
   return w.xpos[b] + Rotate(w.xmat[b], m.site_pos + 3 * site);
 }
-template <typename D>
-Mat3<D> SiteRotation(const Model& m, const Work<D>& w, int site) {
+template <typename M, typename D>
+Mat3<D> SiteRotation(const M& m, const Work<D>& w, int site) {
   return Product(w.xmat[m.site_bodyid[site]], m.site_mat + 9 * site);
 }
 
@@ -119,8 +119,8 @@ inline bool MeetsZone(int kind, const double* size, const double* from, const do
   return false;
 }
 
-template <typename D>
-D Touch(const Model& m, const Work<D>& w, int site) {
+template <typename M, typename D>
+D Touch(const M& m, const Work<D>& w, int site) {
   D sum = 0.0;
   const int body = m.site_bodyid[site];
   for (int i = 0; i < w.num_contacts; ++i) {
@@ -137,7 +137,9 @@ D Touch(const Model& m, const Work<D>& w, int site) {
       if (!(ToBits(c.active) >> lane & 1) || push <= 0) continue;
       const double at[3] = {Numbers(&from.x)[lane], Numbers(&from.y)[lane], Numbers(&from.z)[lane]};
       const double along[3] = {Numbers(&ray.x)[lane], Numbers(&ray.y)[lane], Numbers(&ray.z)[lane]};
-      if (MeetsZone(m.site_type[site], m.site_size + 3 * site, at, along)) Numbers(&sum)[lane] += push;
+      const double size[3] = {InLane(m.site_size[3 * site], lane), InLane(m.site_size[3 * site + 1], lane),
+                              InLane(m.site_size[3 * site + 2], lane)};
+      if (MeetsZone(m.site_type[site], size, at, along)) Numbers(&sum)[lane] += push;
     }
   }
   return sum;
@@ -145,10 +147,10 @@ D Touch(const Model& m, const Work<D>& w, int site) {
 
 enum class Stage { kPositions = 1, kAccelerations = 2, kAll = 3 };
 
-template <typename D>
+template <typename M, typename D>
 class SensorReader {
  public:
-  SensorReader(const Model& m, const Work<D>& w, D* out, Spatial<D>* accelerations, Spatial<D>* forces)
+  SensorReader(const M& m, const Work<D>& w, D* out, Spatial<D>* accelerations, Spatial<D>* forces)
       : m_(m), w_(w), out_(out), accelerations_(accelerations), forces_(forces) {}
 
   void Read(Stage stage) {
@@ -169,16 +171,16 @@ class SensorReader {
            kind == SensorKind::kTorque;
   }
 
-  void Put(const Sensor& s, D value) { Cut(s, out_[s.adr] = value, out_[s.adr]); }
+  void Put(const Sensor& s, D value) { Cut(s, value, out_[s.adr]); }
   void Put(const Sensor& s, Vec3<D> v) {
     Cut(s, v.x, out_[s.adr]);
     Cut(s, v.y, out_[s.adr + 1]);
     Cut(s, v.z, out_[s.adr + 2]);
   }
   void Cut(const Sensor& s, D value, D& out) {
-    const bool cuts = s.cutoff > 0 && s.kind != SensorKind::kFrameAxis;
+    const D most = D(m_.sensor_cutoff[&s - m_.sensors]);
     // touch is never negative
-    out = !cuts ? value : Clip(value, s.kind == SensorKind::kTouch ? 0.0 : -s.cutoff, s.cutoff);
+    out = !s.cuts ? value : Clip(value, s.kind == SensorKind::kTouch ? D(0.0) : -most, most);
   }
 
   void ReadOne(const Sensor& s) {
@@ -242,7 +244,7 @@ class SensorReader {
     return {r.m[s.axis], r.m[3 + s.axis], r.m[6 + s.axis]};
   }
 
-  const Model& m_;
+  const M& m_;
   const Work<D>& w_;
   D* const out_;
   Spatial<D>* const accelerations_;

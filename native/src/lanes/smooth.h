@@ -1,8 +1,8 @@
 // Everything before constraints: where bodies are, their inertia, and what moves them.
 
 // mj_kinematics.
-template <typename D>
-void Kinematics(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void Kinematics(const M& m, Work<D>& w) {
   w.xpos[0] = w.xipos[0] = {0.0, 0.0, 0.0};
   w.xquat[0] = {1.0, 0.0, 0.0, 0.0};
   w.xmat[0] = {{1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0}};
@@ -23,12 +23,12 @@ void Kinematics(const Model& m, Work<D>& w) {
       mat = w.xmat[p];
       if (m.body_offset[b]) pos = pos + Rotate(mat, m.body_pos + 3 * b);
       if (m.body_turned[b]) {
-        const double* const q = m.body_quat + 4 * b;
-        quat = quat * Quat<D>{q[0], q[1], q[2], q[3]};
+        const auto* const q = m.body_quat + 4 * b;
+        quat = quat * Quat<D>{D(q[0]), D(q[1]), D(q[2]), D(q[3])};
         mat = Rotation(quat);
       }
       for (int j = first; j < last; ++j) {
-        const double *const axis = m.jnt_axis + 3 * j, *const offset = m.jnt_pos + 3 * j;
+        const auto *const axis = m.jnt_axis + 3 * j, *const offset = m.jnt_pos + 3 * j;
         const int dof = m.jnt_dofadr[j], adr = m.jnt_qposadr[j];
         const Vec3<D> anchor = m.jnt_offset[j] ? pos + Rotate(mat, offset) : pos;
         const Vec3<D> turned = Rotate(mat, axis);
@@ -58,22 +58,21 @@ void Kinematics(const Model& m, Work<D>& w) {
 }
 
 // mj_comPos: centres of mass of subtrees, inertias and motion axes about those of the roots.
-template <typename D>
-void CentresOfMass(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void CentresOfMass(const M& m, Work<D>& w) {
   for (int b = 0; b < m.n.nbody; ++b) w.moment[b] = w.xipos[b] * m.body_mass[b];
   for (int b = m.n.nbody - 1; b > 0; --b) {
     const int p = m.body_parentid[b];
     w.moment[p] = w.moment[p] + w.moment[b];
   }
   for (int b = 0; b < m.n.nbody; ++b) {
-    const double inverse = m.inverse_subtree_mass[b];
-    w.com[b] = inverse == 0 ? w.xipos[b] : w.moment[b] * inverse;
+    w.com[b] = m.subtree_heavy[b] ? w.moment[b] * m.inverse_subtree_mass[b] : w.xipos[b];
   }
   for (int b = 1; b < m.n.nbody; ++b) {
     const Vec3<D> centre = w.com[m.body_rootid[b]];
     const Vec3<D> d = w.xipos[b] - centre;
-    const double mass = m.body_mass[b];
-    const double* const diagonal = m.body_inertia + 3 * b;
+    const auto mass = m.body_mass[b];
+    const auto* const diagonal = m.body_inertia + 3 * b;
     Mat3<D> turned;
     const Mat3<D>* r = &w.xmat[b];
     if (m.body_inertia_turned[b]) {
@@ -114,8 +113,8 @@ void CentresOfMass(const Model& m, Work<D>& w) {
 }
 
 // mj_crb: the joint-space inertia.
-template <typename D>
-void JointInertia(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void JointInertia(const M& m, Work<D>& w) {
   for (int b = 1; b < m.n.nbody; ++b) w.crb[b] = w.cinert[b];
   for (int b = m.n.nbody - 1; b > 0; --b) {
     const int p = m.body_parentid[b];
@@ -172,8 +171,8 @@ void Solve(const Factor<D>& f, D* x, int nv) {
 }
 
 // y = M x.
-template <typename D>
-void MultiplyInertia(const Model& m, const Work<D>& w, D* y, const D* x) {
+template <typename M, typename D>
+void MultiplyInertia(const M& m, const Work<D>& w, D* y, const D* x) {
   for (int i = 0; i < m.n.nv; ++i) {
     const D* const row = w.M + m.tree.adr[i];
     const std::int32_t* const column = m.tree.column + m.tree.adr[i];
@@ -188,8 +187,8 @@ void MultiplyInertia(const Model& m, const Work<D>& w, D* y, const D* x) {
 }
 
 // mj_comVel: velocities of bodies, and how motion axes change.
-template <typename D>
-void Velocities(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void Velocities(const M& m, Work<D>& w) {
   w.cvel[0] = {{0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}};
   for (int b = 1; b < m.n.nbody; ++b) {
     Spatial<D> v = w.cvel[m.body_parentid[b]];
@@ -221,9 +220,9 @@ void Velocities(const Model& m, Work<D>& w) {
 }
 
 // mj_rne without accelerations: what gravity and inertia ask of the joints.
-template <typename D>
-void Bias(const Model& m, Work<D>& w) {
-  w.cacc[0] = {{0.0, 0.0, 0.0}, {-m.gravity[0], -m.gravity[1], -m.gravity[2]}};
+template <typename M, typename D>
+void Bias(const M& m, Work<D>& w) {
+  w.cacc[0] = {{0.0, 0.0, 0.0}, -Fixed<D>(m.options->gravity)};
   for (int b = 1; b < m.n.nbody; ++b) {
     Spatial<D> a = w.cacc[m.body_parentid[b]];
     for (int i = m.body_dofadr[b]; i < m.body_dofadr[b] + m.body_dofnum[b]; ++i) {
@@ -240,33 +239,34 @@ void Bias(const Model& m, Work<D>& w) {
 }
 
 // mj_inertiaBoxFluidModel: the push of a fluid against boxes of the bodies' inertia.
-template <typename D>
-void AddFluid(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void AddFluid(const M& m, Work<D>& w) {
   Spatial<D>* const force = w.cfrc;
   for (int b = 0; b < m.n.nbody; ++b) force[b] = {{0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}};
   for (int b = 1; b < m.n.nbody; ++b) {
-    if (m.body_mass[b] < kTiny) continue;
+    if (!m.body_heavy[b]) continue;
     const Mat3<D> r = m.body_inertia_turned[b] ? Product(w.xmat[b], m.body_imat + 9 * b) : w.xmat[b];
     const Vec3<D> lever = w.xipos[b] - w.com[m.body_rootid[b]];
     const Vec3<D> spin = RotateBack(r, w.cvel[b].a);
     const Vec3<D> speed =
-        RotateBack(r, w.cvel[b].l + Cross(w.cvel[b].a, lever)) - RotateBack(r, Fixed<D>(m.wind));
-    const double* const s = m.body_box + 3 * b;
+        RotateBack(r, w.cvel[b].l + Cross(w.cvel[b].a, lever)) - RotateBack(r, Fixed<D>(m.options->wind));
+    const auto* const s = m.body_box + 3 * b;
+    const auto density = m.options->density, viscosity = m.options->viscosity;
     Vec3<D> torque{0.0, 0.0, 0.0}, push{0.0, 0.0, 0.0};
-    if (m.viscosity > 0) {
+    if (m.viscous) {
       constexpr double kPi = 3.14159265358979323846;
-      const double d = (s[0] + s[1] + s[2]) / 3.0;
-      torque = spin * (-kPi * d * d * d * m.viscosity);
-      push = speed * (-3.0 * kPi * d * m.viscosity);
+      const auto d = (s[0] + s[1] + s[2]) / 3.0;
+      torque = spin * (-kPi * d * d * d * viscosity);
+      push = speed * (-3.0 * kPi * d * viscosity);
     }
-    if (m.density > 0) {
+    if (m.dense_fluid) {
       const auto fourth = [&](int i) { return s[i] * s[i] * s[i] * s[i]; };
-      push.x -= (0.5 * m.density * s[1] * s[2]) * Abs(speed.x) * speed.x;
-      push.y -= (0.5 * m.density * s[0] * s[2]) * Abs(speed.y) * speed.y;
-      push.z -= (0.5 * m.density * s[0] * s[1]) * Abs(speed.z) * speed.z;
-      torque.x -= (m.density * s[0] * (fourth(1) + fourth(2)) / 64.0) * Abs(spin.x) * spin.x;
-      torque.y -= (m.density * s[1] * (fourth(0) + fourth(2)) / 64.0) * Abs(spin.y) * spin.y;
-      torque.z -= (m.density * s[2] * (fourth(0) + fourth(1)) / 64.0) * Abs(spin.z) * spin.z;
+      push.x -= (0.5 * density * s[1] * s[2]) * Abs(speed.x) * speed.x;
+      push.y -= (0.5 * density * s[0] * s[2]) * Abs(speed.y) * speed.y;
+      push.z -= (0.5 * density * s[0] * s[1]) * Abs(speed.z) * speed.z;
+      torque.x -= (density * s[0] * (fourth(1) + fourth(2)) / 64.0) * Abs(spin.x) * spin.x;
+      torque.y -= (density * s[1] * (fourth(0) + fourth(2)) / 64.0) * Abs(spin.y) * spin.y;
+      torque.z -= (density * s[2] * (fourth(0) + fourth(1)) / 64.0) * Abs(spin.z) * spin.z;
     }
     const Vec3<D> f = Rotate(r, push);
     force[b] = {Rotate(r, torque) + Cross(lever, f), f};
@@ -279,85 +279,86 @@ void AddFluid(const Model& m, Work<D>& w) {
 }
 
 // mj_passive: springs, dampers, fluid.
-template <typename D>
-void Passive(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void Passive(const M& m, Work<D>& w) {
   for (int i = 0; i < m.n.nv; ++i) w.passive[i] = -m.dof_damping[i] * w.qvel[i];
   for (int j = 0; m.springs && j < m.n.njnt; ++j) {
-    if (m.jnt_stiffness[j] == 0) continue;
+    if (!m.jnt_springs[j]) continue;
     const int adr = m.jnt_qposadr[j];
     w.passive[m.jnt_dofadr[j]] -= (w.qpos[adr] - m.qpos_spring[adr]) * m.jnt_stiffness[j];
   }
-  if (m.fluid) AddFluid(m, w);
+  if (m.viscous || m.dense_fluid) AddFluid(m, w);
 }
 
 // Lengths of tendons that are sums of joints.
-template <typename D>
-void TendonLengths(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void TendonLengths(const M& m, Work<D>& w) {
   for (int t = 0; t < m.n.ntendon; ++t) {
     D length = 0.0;
     for (int i = m.tendon_adr[t]; i < m.tendon_adr[t] + m.tendon_num[t]; ++i) {
-      length += w.qpos[m.tendon_joints[i].qpos] * m.tendon_joints[i].coefficient;
+      length += w.qpos[m.tendon_joints[i].qpos] * m.tendon_coefficient[i];
     }
     w.tendon_length[t] = length;
   }
 }
-template <typename D>
-void TendonVelocities(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void TendonVelocities(const M& m, Work<D>& w) {
   for (int t = 0; t < m.n.ntendon; ++t) {
     D velocity = 0.0;
     for (int i = m.tendon_adr[t]; i < m.tendon_adr[t] + m.tendon_num[t]; ++i) {
-      velocity += w.qvel[m.tendon_joints[i].dof] * m.tendon_joints[i].coefficient;
+      velocity += w.qvel[m.tendon_joints[i].dof] * m.tendon_coefficient[i];
     }
     w.tendon_velocity[t] = velocity;
   }
 }
 
 // mj_fwdActuation, of motors and servos without activations.
-template <typename D>
-void Actuation(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void Actuation(const M& m, Work<D>& w) {
   for (int i = 0; i < m.n.nv; ++i) w.actuation[i] = 0.0;
   if (!m.has_actuation) return;
   for (int i = 0; i < m.n.nu; ++i) {
     const Actuator& a = m.actuators[i];
+    const auto& k = m.actuator_numbers[i];
+    const bool on_tendon = a.on_tendon != 0;
     D ctrl = w.ctrl[i];
-    if (a.ctrl_limited) ctrl = Clip(ctrl, a.ctrl_range[0], a.ctrl_range[1]);
+    if (a.ctrl_limited) ctrl = Clip(ctrl, k.ctrl_range[0], k.ctrl_range[1]);
     D length = 0.0, velocity = 0.0;
-    const bool on_tendon = a.transmission == Transmission::kTendon;
     if (a.affine_gain || a.affine_bias) {
-      length = a.gear * (on_tendon ? w.tendon_length[a.tendon] : w.qpos[a.qpos]);
-      velocity = a.gear * (on_tendon ? w.tendon_velocity[a.tendon] : w.qvel[a.dof]);
+      length = k.gear * (on_tendon ? w.tendon_length[a.tendon] : w.qpos[a.qpos]);
+      velocity = k.gear * (on_tendon ? w.tendon_velocity[a.tendon] : w.qvel[a.dof]);
     }
-    D gain = a.gain[0];
-    if (a.affine_gain) gain += a.gain[1] * length + a.gain[2] * velocity;
+    D gain = D(k.gain[0]);
+    if (a.affine_gain) gain += k.gain[1] * length + k.gain[2] * velocity;
     D force = gain * ctrl;
-    if (a.affine_bias) force += a.bias[0] + a.bias[1] * length + a.bias[2] * velocity;
-    if (a.force_limited) force = Clip(force, a.force_range[0], a.force_range[1]);
-    force *= a.gear;
+    if (a.affine_bias) force += k.bias[0] + k.bias[1] * length + k.bias[2] * velocity;
+    if (a.force_limited) force = Clip(force, k.force_range[0], k.force_range[1]);
+    force *= k.gear;
     if (!on_tendon) {
       w.actuation[a.dof] += force;
       continue;
     }
     for (int j = m.tendon_adr[a.tendon]; j < m.tendon_adr[a.tendon] + m.tendon_num[a.tendon]; ++j) {
-      w.actuation[m.tendon_joints[j].dof] += force * m.tendon_joints[j].coefficient;
+      w.actuation[m.tendon_joints[j].dof] += force * m.tendon_coefficient[j];
     }
   }
   for (int j = 0; m.limits_joint_forces && j < m.n.njnt; ++j) {
     if (m.jnt_type[j] != kSlide && m.jnt_type[j] != kHinge) continue;
-    const double* const range = m.jnt_force_range + 2 * j;
+    const auto* const range = m.jnt_force_range + 2 * j;
     D& force = w.actuation[m.jnt_dofadr[j]];
     force = Clip(force, range[0], range[1]);
   }
 }
 
-template <typename D>
-void SmoothPositions(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void SmoothPositions(const M& m, Work<D>& w) {
   Kinematics(m, w);
   CentresOfMass(m, w);
   TendonLengths(m, w);
 }
 
-template <typename D>
-void SmoothAccelerations(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void SmoothAccelerations(const M& m, Work<D>& w) {
   JointInertia(m, w);
   for (int i = 0; i < m.tree.size; ++i) w.L[i] = w.M[i];
   const Factor<D> factor{&m.tree, w.L, w.inverse};

@@ -8,7 +8,7 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
     return;
   }
   const D normal = c.f[0] + c.f[1] + c.f[2] + c.f[3];
-  const D s = (c.f[0] - c.f[1]) * pair.friction, t = (c.f[2] - c.f[3]) * pair.friction;
+  const D s = (c.f[0] - c.f[1]) * c.friction, t = (c.f[2] - c.f[3]) * c.friction;
   for (int q = 0; q < pair.num_dofs; ++q) {
     w.constraint[pair.dofs[q]] += c.along[q] * normal + c.side1[q] * s + c.side2[q] * t;
   }
@@ -21,7 +21,7 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
 template <typename D>
 class Coupling {
  public:
-  Coupling(const Model& m, const Work<D>& w) : m_(m) {
+  Coupling(const Structure& m, const Work<D>& w) : m_(m) {
     for (int i = 0; i < w.num_contacts; ++i) {
       const Pair& pair = *w.contacts[i].pair;
       if (pair.tree[0] < 0 || pair.tree[1] < 0 || pair.tree[0] == pair.tree[1]) continue;
@@ -58,14 +58,14 @@ class Coupling {
     }
   }
 
-  const Model& m_;
+  const Structure& m_;
   bool couples_ = false;
   std::uint8_t first_of_[D::kWidth][kMaxDofs];
 };
 
 // Fills in what belongs to the island's trees.
 template <typename D>
-void FillIsland(const Model& m, Work<D>& w, Island<D>& island) {
+void FillIsland(const Structure& m, Work<D>& w, Island<D>& island) {
   auto lanes = FromBits<D::kWidth>(0);
   island.num_dofs = island.num_contacts = island.num_rows = 0;
   island.branches = false;
@@ -88,14 +88,14 @@ void FillIsland(const Model& m, Work<D>& w, Island<D>& island) {
   island.lanes = lanes & ~w.escaped;
 }
 
-template <typename D>
-void SolveIslands(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void SolveIslands(const M& m, Work<D>& w) {
   WarmStart(m, w);
   Island<D> island;
   if (m.num_trees == 1) {
     island.trees = 1;
     FillIsland(m, w, island);
-    NewtonSolver<D>(m, w, island).Run();
+    NewtonSolver<M, D>(m, w, island).Run();
     return;
   }
   const Coupling<D> coupling(m, w);
@@ -116,12 +116,12 @@ void SolveIslands(const Model& m, Work<D>& w) {
       if (coupling.FirstOf(first, other) == t) island.trees |= std::uint64_t{1} << other;
     }
     FillIsland(m, w, island);
-    if (Any(island.lanes)) NewtonSolver<D>(m, w, island).Run();
+    if (Any(island.lanes)) NewtonSolver<M, D>(m, w, island).Run();
   }
 }
 
-template <typename D>
-void SolveConstraints(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void SolveConstraints(const M& m, Work<D>& w) {
   w.iterations = 0.0;
   for (int i = 0; i < m.n.nv; ++i) {
     w.qacc[i] = w.qacc_smooth[i];
@@ -129,15 +129,15 @@ void SolveConstraints(const Model& m, Work<D>& w) {
   }
   if (!Any(w.constrained)) return;
   if (m.pgs) {
-    DualSolver<D>(m, w).Run();
+    DualSolver<M, D>(m, w).Run();
   } else {
     SolveIslands(m, w);
   }
 }
 
 // mj_forward, without sensors.
-template <typename D>
-void Evaluate(const Model& m, Work<D>& w) {
+template <typename M, typename D>
+void Evaluate(const M& m, Work<D>& w) {
   SmoothPositions(m, w);
   SmoothAccelerations(m, w);
   Constraints(m, w);

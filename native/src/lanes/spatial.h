@@ -1,5 +1,5 @@
-// Vectors, rotations and spatial quantities of several simulations at once: D is a Lanes type. Spatial
-// vectors have the rotation first, about the centre of mass of the body's tree, as MuJoCo's.
+// Vectors, rotations and spatial quantities of several simulations at once: D is a Lanes type, C that
+// of a model's numbers. Spatial vectors have the rotation first, about the centre of mass of the body's tree, as MuJoCo's.
 template <typename D>
 struct Vec3 {
   D x, y, z;
@@ -28,8 +28,8 @@ template <typename D>
 LANES_INLINE Vec3<D> Cross(Vec3<D> a, Vec3<D> b) {
   return {a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x};
 }
-template <typename D>
-LANES_INLINE Vec3<D> Fixed(const double* v) {
+template <typename D, typename C>
+LANES_INLINE Vec3<D> Fixed(const C* v) {
   return {D(v[0]), D(v[1]), D(v[2])};
 }
 template <typename M, typename D>
@@ -69,8 +69,8 @@ LANES_INLINE Mat3<D> Rotation(Quat<D> q) {
   return {{1.0 - (yy + zz), xy - wz, xz + wy, xy + wz, 1.0 - (xx + zz), yz - wx, xz - wy, yz + wx,
            1.0 - (xx + yy)}};
 }
-template <typename D>
-LANES_INLINE Vec3<D> Rotate(const Mat3<D>& r, const double* v) {
+template <typename D, typename C>
+LANES_INLINE Vec3<D> Rotate(const Mat3<D>& r, const C* v) {
   return {r.m[0] * v[0] + r.m[1] * v[1] + r.m[2] * v[2], r.m[3] * v[0] + r.m[4] * v[1] + r.m[5] * v[2],
           r.m[6] * v[0] + r.m[7] * v[1] + r.m[8] * v[2]};
 }
@@ -84,8 +84,8 @@ LANES_INLINE Vec3<D> RotateBack(const Mat3<D>& r, Vec3<D> v) {
   return {r.m[0] * v.x + r.m[3] * v.y + r.m[6] * v.z, r.m[1] * v.x + r.m[4] * v.y + r.m[7] * v.z,
           r.m[2] * v.x + r.m[5] * v.y + r.m[8] * v.z};
 }
-template <typename D>
-LANES_INLINE Mat3<D> Product(const Mat3<D>& r, const double* k) {
+template <typename D, typename C>
+LANES_INLINE Mat3<D> Product(const Mat3<D>& r, const C* k) {
   Mat3<D> out;
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) {

@@ -63,14 +63,37 @@ std::uint8_t* Memory(std::size_t bytes) {
   return reinterpret_cast<std::uint8_t*>((address + 63) / 64 * 64);
 }
 
+constexpr std::int32_t kWidest = 8;
+
+// The model of each lane; those without a row have the first one's.
+struct LaneModels {
+  std::array<const Model*, kWidest> of{};
+  bool alike = true;  // in structure
+
+  LaneModels(const Model& model, std::span<const Row> rows) {
+    for (std::size_t lane = 0; lane < of.size(); ++lane) {
+      const Row& row = rows[lane < rows.size() ? lane : 0];
+      of[lane] = row.model ? row.model : &model;
+      alike &= of[lane] == of[0] || of[lane]->structure == of[0]->structure;
+    }
+  }
+};
+
+// Rows whose models differ in more than numbers go one by one.
 template <typename Run>
-std::uint64_t ByVectors(const Model& model, std::size_t count, std::int32_t width, const Run& run) {
+std::uint64_t ByVectors(const Model& model, std::span<const Row> rows, std::int32_t width, const Run& run) {
   std::uint64_t left = 0;
-  for (std::size_t first = 0; first < count;) {
-    const Loops& loops = Choose(width, count - first);
-    const std::size_t some = std::min(count - first, static_cast<std::size_t>(loops.width));
-    std::uint8_t* const memory = Memory(loops.memory_bytes(model));
-    left |= std::uint64_t{run(loops, memory, first, static_cast<int>(some))} << first;
+  for (std::size_t first = 0; first < rows.size();) {
+    const Loops* loops = &Choose(width, rows.size() - first);
+    std::size_t some = std::min(rows.size() - first, static_cast<std::size_t>(loops->width));
+    LaneModels models(model, rows.subspan(first, some));
+    if (!models.alike) {
+      loops = All().back();
+      some = 1;
+      models = LaneModels(model, rows.subspan(first, 1));
+    }
+    std::uint8_t* const memory = Memory(loops->memory_bytes(*models.of[0]));
+    left |= std::uint64_t{run(*loops, models.of.data(), memory, first, static_cast<int>(some))} << first;
     first += some;
   }
   return left;
@@ -79,17 +102,19 @@ std::uint64_t ByVectors(const Model& model, std::size_t count, std::int32_t widt
 }  // namespace
 
 std::uint64_t Step(const Model& model, std::span<const Row> rows, const StepOptions& options) {
-  return ByVectors(model, rows.size(), options.width,
-                   [&](const Loops& loops, std::uint8_t* memory, std::size_t first, int count) {
-                     return loops.step(model, memory, rows.data() + first, count, options);
+  return ByVectors(model, rows, options.width,
+                   [&](const Loops& loops, const Model* const* models, std::uint8_t* memory,
+                       std::size_t first, int count) {
+                     return loops.step(models, memory, rows.data() + first, count, options);
                    });
 }
 
 std::uint64_t Forward(const Model& model, std::span<const Row> rows, std::span<const Probe> probes,
                       std::int32_t width) {
-  return ByVectors(model, rows.size(), width,
-                   [&](const Loops& loops, std::uint8_t* memory, std::size_t first, int count) {
-                     return loops.forward(model, memory, rows.data() + first, probes.data() + first, count);
+  return ByVectors(model, rows, width,
+                   [&](const Loops& loops, const Model* const* models, std::uint8_t* memory,
+                       std::size_t first, int count) {
+                     return loops.forward(models, memory, rows.data() + first, probes.data() + first, count);
                    });
 }
 

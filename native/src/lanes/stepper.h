@@ -1,11 +1,11 @@
 // Steps of a vector of simulations: rows into lanes, MuJoCo's integrators, lanes into rows.
-template <typename D>
+template <typename M, typename D>
 class Stepper {
  public:
   using Bits = typename D::Bits;
   static constexpr int W = D::kWidth;
 
-  Stepper(const Model& m, Allotment& memory) : m_(m) {
+  Stepper(const M& m, Allotment& memory) : m_(m) {
     w_.LayOut(m, memory);
     const auto nb = static_cast<std::size_t>(m.n.nbody);
     external_ = memory.Take<Spatial<D>>(nb);
@@ -99,7 +99,7 @@ class Stepper {
   void CheckAccelerations() { Limit(w_.qacc, m_.n.nv, kHuge); }
 
   void Sense(Stage stage) {
-    SensorReader<D>(m_, w_, sensed_, accelerations_, external_).Read(stage);
+    SensorReader<M, D>(m_, w_, sensed_, accelerations_, external_).Read(stage);
   }
 
   // mj_Euler, with implicit joint damping.
@@ -108,7 +108,7 @@ class Stepper {
     D* const rate = w_.search;
     if (m_.implicit_damping) {
       for (int i = 0; i < m_.tree.size; ++i) w_.H[i] = w_.M[i];
-      for (int i = 0; i < nv; ++i) w_.H[m_.tree.adr[i]] += m_.dof_damping[i] * m_.timestep;
+      for (int i = 0; i < nv; ++i) w_.H[m_.tree.adr[i]] += m_.dof_damping[i] * m_.options->timestep;
       const Factor<D> factor{&m_.tree, w_.H, w_.H_inverse};
       Factorize(factor, nv);
       for (int i = 0; i < nv; ++i) rate[i] = w_.smooth[i] + w_.constraint[i];
@@ -117,7 +117,7 @@ class Stepper {
       for (int i = 0; i < nv; ++i) rate[i] = w_.qacc[i];
     }
     for (int i = 0; i < nv; ++i) {
-      w_.qvel[i] += rate[i] * m_.timestep;
+      w_.qvel[i] += rate[i] * m_.options->timestep;
       w_.warm[i] = w_.qacc[i];
     }
     Integrate(w_.qpos, w_.qvel);
@@ -127,7 +127,7 @@ class Stepper {
   void RungeKutta() {
     constexpr double kStage[3] = {0.5, 0.5, 1.0}, kWeight[4] = {1.0 / 6, 1.0 / 3, 1.0 / 3, 1.0 / 6};
     const int nq = m_.n.nq, nv = m_.n.nv;
-    const double h = m_.timestep;
+    const D h = D(m_.options->timestep);
     for (int i = 0; i < nq; ++i) w_.start_qpos[i] = w_.qpos[i];
     for (int i = 0; i < nv; ++i) {
       w_.start_qvel[i] = w_.stage_qvel[i] = w_.qvel[i];
@@ -165,7 +165,7 @@ class Stepper {
     const int kind = m_.jnt_type[j];
     if (kind != kFree && kind != kBall) return;
     const int d = m_.jnt_dofadr[j] + (kind == kFree ? 3 : 0);
-    const double h = m_.timestep;
+    const D h = D(m_.options->timestep);
     const Vec3<D> turned{w_.rate[d] * h, w_.rate[d + 1] * h, w_.rate[d + 2] * h};
     const Vec3<D> spin{w_.qvel[d], w_.qvel[d + 1], w_.qvel[d + 2]};
     const Vec3<D> once = Cross(turned, spin), twice = Cross(turned, once);
@@ -183,7 +183,7 @@ class Stepper {
 
   // mj_integratePos, over a time step.
   void Integrate(D* qpos, const D* qvel) {
-    const double h = m_.timestep;
+    const D h = D(m_.options->timestep);
     for (int j = 0; j < m_.n.njnt; ++j) {
       int q = m_.jnt_qposadr[j], d = m_.jnt_dofadr[j];
       const int kind = m_.jnt_type[j];
@@ -225,7 +225,7 @@ class Stepper {
       Scatter(w_.qvel, row.qvel, m_.n.nv, lane);
       Scatter(w_.warm, row.qacc_warmstart, m_.n.nv, lane);
       // one by one, as MuJoCo adds them
-      for (int i = 0; i < options.substeps; ++i) *row.time += m_.timestep;
+      for (int i = 0; i < options.substeps; ++i) *row.time += InLane(m_.options->timestep, lane);
       StoreDerived(row, lane);
       if (external) Scatter(&external_[0].a.x, row.cfrc_ext, 6 * m_.n.nbody, lane);
       if (sensors) Scatter(sensed_, row.sensordata, m_.n.nsensordata, lane);
@@ -304,7 +304,7 @@ class Stepper {
     }
   }
 
-  const Model& m_;
+  const M& m_;
   Work<D> w_;
   Spatial<D> *external_, *accelerations_;
   D *sensed_, *scratch_;

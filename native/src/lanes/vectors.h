@@ -247,8 +247,8 @@ template <int W>
 LANES_INLINE Lanes<W> Keep(Mask<W> m, Lanes<W> a) {
   return Select(m, a, Lanes<W>(0.0));
 }
-template <int W>
-LANES_INLINE Lanes<W> Clip(Lanes<W> a, double low, double high) {
+template <int W, typename C>
+LANES_INLINE Lanes<W> Clip(Lanes<W> a, C low, C high) {
   return Min(Max(a, Lanes<W>(low)), Lanes<W>(high));
 }
 
@@ -261,6 +261,13 @@ template <int W>
 LANES_INLINE const double* Numbers(const Lanes<W>* array) {
   return reinterpret_cast<const double*>(array);
 }
+
+// What a lane has of a model's number.
+template <int W>
+LANES_INLINE double InLane(const Lanes<W>& x, int lane) {
+  return Numbers(&x)[lane];
+}
+LANES_INLINE double InLane(double x, int) { return x; }
 
 // |x| at most kLargestAngle: pi/2 in three parts, then fdlibm's polynomials on [-pi/4, pi/4].
 inline constexpr double kLargestAngle = 1e5;

@@ -6,6 +6,7 @@ template <typename D>
 struct Contact {
   const Pair* pair;
   typename D::Bits active;
+  D friction;
   D dist, R, stiffness;    // efc_R and efc_D, which is 0 where the lane does not touch
   Vec3<D> pos, frame[3];   // normal from the first geom to the second, two tangents
   D *along, *side1, *side2;  // (num_dofs) Jacobians of the frame's directions
@@ -18,7 +19,7 @@ template <typename D>
 struct DofConstraint {
   const DofRow* row;
   typename D::Bits active;
-  D dist, R, stiffness, aref, x, jv, b, f, q0, q1, q2;
+  D loss, dist, R, stiffness, aref, x, jv, b, f, q0, q1, q2;
 };
 
 // A matrix over the dofs, as its sparsity says, and 1 / its factor's diagonal.
@@ -74,7 +75,7 @@ struct Work {
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations
 
-  void LayOut(const Model& m, Allotment& memory) {
+  void LayOut(const Structure& m, Allotment& memory) {
     const auto nq = static_cast<std::size_t>(m.n.nq), nv = static_cast<std::size_t>(m.n.nv);
     const auto nb = static_cast<std::size_t>(m.n.nbody), ng = static_cast<std::size_t>(m.n.ngeom);
     const auto nt = static_cast<std::size_t>(m.n.ntendon);

@@ -44,6 +44,7 @@ struct Row {
   double* qacc_warmstart = nullptr;  // (nv)
   double* time = nullptr;
   const double* ctrl = nullptr;      // (nu)
+  const Model* model = nullptr;      // its own, of the same sizes; null: that which all share
 
   double* qacc = nullptr;             // (nv)
   double* qfrc_actuator = nullptr;    // (nv)
