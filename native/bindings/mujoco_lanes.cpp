@@ -12,7 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
-#include "engines/mujoco_lanes/compare.h"
+#include "engines/mujoco_lanes/comparer.h"
 #include "rollouts/support/errors.h"
 
 namespace py = pybind11;
@@ -87,8 +87,6 @@ class FoundArrays {
   py::dict found_;
 };
 
-constexpr std::size_t kNumStateArrays = 5;  // the first of StepArrays
-
 void CheckCovered(const LanesComparer& comparer) {
   if (comparer.why_not().empty()) return;
   throw SpecError("lanes do not step the model " + comparer.model().xml_path() + ": " +
@@ -130,7 +128,7 @@ py::dict CompareStep(LanesComparer& comparer, const StateArray& qpos, const Stat
       .substeps = substeps,
       .ending = up_to_date ? lanes::Ending::kUpToDate : lanes::Ending::kAsStep,
       .width = width};
-  FoundArrays found(comparer.StepArrays(), outputs, kNumStateArrays, states.view().count);
+  FoundArrays found(comparer.StepArrays(), outputs, LanesComparer::kNumState, states.view().count);
   const ComparedRows rows = found.rows();
   {
     const ReleaseGil released;
@@ -163,7 +161,8 @@ void BindMujocoLanes(py::module_& module) {
       .def_property_readonly("why_not", &LanesComparer::why_not)
       .def_property_readonly(
           "outputs",
-          [](const LanesComparer& self) { return ArrayNames(self.StepArrays(), kNumStateArrays); })
+          [](const LanesComparer& self) { return ArrayNames(self.StepArrays(), LanesComparer::kNumState); })
+      .def_property_readonly("sensed", &LanesComparer::SensedNumbers)
       .def("forward", &CompareForward, py::arg("qpos"), py::arg("qvel"), py::arg("act"),
            py::arg("qacc_warmstart"), py::arg("ctrl"), py::kw_only(), py::arg("width") = 0,
            "{name: (lanes' array, MuJoCo's)} of one evaluation of each state.")

@@ -35,11 +35,15 @@ const void* ReadEntry(const mjModel* model, std::string_view name) {
 
 }  // namespace
 
+lanes::ModelOrReason ReadUncompared(const mjModel* model) {
+  return lanes::ReadModel(SizesOf(model),
+                          [&](const char* name) { return ReadEntry(model, name); });
+}
+
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   // they would have a part in the steps that are compared
   if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read", ""};
-  lanes::ModelOrReason read = lanes::ReadModel(
-      SizesOf(model), [&](const char* name) { return ReadEntry(model, name); });
+  lanes::ModelOrReason read = ReadUncompared(model);
   if (!read.model) return {nullptr, std::move(read.why_not), ""};
   const LanesComparison compared = CompareLanes(*read.model, model);
   if (compared.num_compared == 0) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engines/mujoco_abi.h"
 #include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/lanes/step.h"
 
@@ -48,22 +49,37 @@ class LanesComparer {
   // Empty where lanes cover the model.
   const std::string& why_not() const { return read_.why_not; }
 
-  // Names and sizes of arrays: those of an evaluation, and those that a step moves or leaves.
+  // Whether lanes write each number of sensordata; those of other sensors they leave alone.
+  std::vector<bool> SensedNumbers() const;
+
+  // Names and sizes of arrays: those of an evaluation, and those that a step moves or leaves, of which
+  // the state's (kNumState) come first.
   std::vector<ComparedArray> StageArrays() const;
   std::vector<ComparedArray> StepArrays() const;
+  static constexpr std::size_t kNumState = 5;
 
-  // Evaluates states (mj_forward). Each array is written where it is not null. The rows that lanes
-  // have handed back keep what was there. Throws EngineError.
+  // Evaluates states (mj_forward) into all of StageArrays. Rows that lanes hand back keep what their
+  // arrays hold. Throws EngineError.
   void Forward(const ComparedStates& states, std::int32_t width,
                const std::vector<ComparedArray>& arrays, const ComparedRows& rows);
-  // Steps states, alike. Without the first of StepArrays, which are the state, nothing can go on:
-  // they are all there.
+  // Steps states, alike, into those of StepArrays that are not null; the state's are not.
   void Step(const ComparedStates& states, const lanes::StepOptions& options,
             const std::vector<ComparedArray>& arrays, const ComparedRows& rows);
 
  private:
+  mjData* data();
+  // Of lanes, some rows from the `first` on; which are handed back, as bits.
+  std::uint64_t ForwardByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
+                               std::int32_t width, const std::vector<ComparedArray>& arrays);
+  std::uint64_t StepByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
+                            const lanes::StepOptions& options,
+                            const std::vector<ComparedArray>& arrays);
+  // Of MuJoCo, one row.
+  void ForwardByMujoco(std::int64_t row, const std::vector<ComparedArray>& arrays);
+  void StepByMujoco(std::int64_t row, const lanes::StepOptions& options,
+                    const std::vector<ComparedArray>& arrays);
   void PutState(const ComparedStates& states, std::int64_t row);
-  bool Warned() const;
+  bool Warned();
 
   const std::shared_ptr<const PhysicsModel> model_;
   lanes::ModelOrReason read_;
