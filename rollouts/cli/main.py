@@ -39,6 +39,7 @@ from rollouts.cli.values import option as _option
 from rollouts.cli.values import positive_float as _positive_float
 from rollouts.cli.values import positive_int as _positive_int
 from rollouts.cli.verify_atari import command as cli_verify_atari
+from rollouts.cli.verify_mujoco import command as cli_verify_mujoco
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.report.subjects import with_subject
@@ -76,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0 if cli_check_env.check(args) else 1
         elif args.command == "verify-atari":
             return 0 if cli_verify_atari.verify(args) else 1
+        elif args.command == "verify-mujoco":
+            return 0 if cli_verify_mujoco.verify(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
         elif args.command == "record":
@@ -238,6 +241,14 @@ def _parser() -> argparse.ArgumentParser:
         "reward, lives and end of each frame. Exit status: 0, or 1 where a game differs.",
     )
     cli_verify_atari.add_arguments(verifying, positive_int=_positive_int)
+    comparing = commands.add_parser(
+        "verify-mujoco",
+        help="compare our vector lanes with MuJoCo, step by step",
+        description="Steps the same states in both, which MuJoCo's steps then move on, and compares "
+        "each stage of an evaluation, the solver's iterations, the next state and all that a step "
+        "leaves; then lets both run freely. Exit status: 0, or 1 where a model differs.",
+    )
+    cli_verify_mujoco.add_arguments(comparing, positive_int=_positive_int)
 
     watch = commands.add_parser(
         "top",

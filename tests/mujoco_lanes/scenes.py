@@ -37,7 +37,8 @@ def walker(extra: str = "", floor: str = FLOOR, joint: str = 'range="-1 1" limit
     """A trunk with two legs, on a floor."""
     legs = "".join(
         f'<body name="{side}" pos="{x} 0 -.2"><joint name="{side}" axis="0 1 0" {joint}/>'
-        f'<geom name="{side}" type="capsule" fromto="0 0 0 0 0 -.3" size=".05"/></body>'
+        f'<geom name="{side}" type="capsule" fromto="0 0 0 0 0 -.3" size=".05"/>'
+        f'<site name="{side}_shin" pos="0 .01 -.1" euler=".1 .2 .3" size=".2"/></body>'
         for side, x in (("left", -0.2), ("right", 0.2))
     )
     return (
@@ -322,8 +323,9 @@ _RELATIVE = [
     for of, name in (("site", "site"), ("body", "loose"))
 ]
 SENSORS = [
-    *(f'<{kind} site="site"/>' for kind in ("touch", "accelerometer", "velocimeter", "gyro", "force",
-                                             "torque", "magnetometer", "rangefinder")),
+    *(f'<{kind} site="site"/>' for kind in ("touch", "accelerometer", "velocimeter", "gyro", "magnetometer",
+                                             "rangefinder")),
+    *(f'<{kind} site="left_shin"/>' for kind in ("touch", "accelerometer", "gyro", "force", "torque")),
     *(f'<{kind} joint="left"/>' for kind in ("jointpos", "jointvel", "jointlimitpos", "jointlimitvel",
                                               "jointlimitfrc", "jointactuatorfrc")),
     *(f'<{kind} tendon="tendon"/>' for kind in ("tendonpos", "tendonvel", "tendonactuatorfrc")),

@@ -17,8 +17,16 @@ STAGES = (
     "qM", "qfrc_bias", "qfrc_passive", "qfrc_actuator", "qacc_smooth", "qfrc_constraint", "qacc",
 )  # fmt: skip
 NEXT = ("qpos", "qvel", "act")
-BOUND = 1e-11  # of an error of the next state, relative to the vector's largest entry
+# of an error of the next state, relative to the vector's largest entry
+BOUND = 1e-11
+# bodies far out of range are pressed deep into each other: rounding is multiplied accordingly
+BOUND_EXTREME = 1e-9
+OUTPUT_BOUND = (
+    1e-8  # of all that a step leaves; accelerations at rest are differences of large ones
+)
+_OUTPUT_FLOOR = 1e-3  # of an output's scale
 MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
+LEFT = ("left ", "up-to-date ")  # beginnings of names of errors of what steps leave
 _OUTPUTS_EVERY = 16  # batches, of which one compares all that a step leaves
 _TINY = 1e-300
 _BINS = 400  # of a histogram of exponents
@@ -77,6 +85,9 @@ class Comparison:
       other_iterations: Those in which the two differ.
       other_rows: Evaluations whose rows of constraints differ in number.
       handed_back: Substeps that lanes left to MuJoCo.
+      outputs_beyond: Rows of outputs that differ by more than their bound.
+      overwritten: Rows of outputs in which lanes wrote what they had handed back, or the numbers
+        of sensors that they do not cover.
       unseen_warnings: Substeps in which MuJoCo warned and lanes stepped.
       beyond: Substeps whose next state differs by more than the bound, without those whose
         iterations differ.
@@ -89,6 +100,8 @@ class Comparison:
     other_iterations: int = 0
     other_rows: int = 0
     handed_back: int = 0
+    outputs_beyond: int = 0
+    overwritten: int = 0
     unseen_warnings: int = 0
     beyond: int = 0
     errors: dict[str, Errors] = field(default_factory=dict)
@@ -100,7 +113,8 @@ class Comparison:
     def is_equal(self) -> bool:
         """Whether all is as promised."""
         most = max(1.0, MOST_ITERATION_DIFFERENCES * self.constrained)
-        wrong = self.beyond or self.other_rows or self.unseen_warnings
+        wrong = self.beyond + self.other_rows + self.unseen_warnings
+        wrong += self.outputs_beyond + self.overwritten
         return not wrong and self.other_iterations <= most
 
     def add(self, name: str, errors: Array) -> None:
@@ -117,6 +131,7 @@ def compare(
     width: int = 0,
     outputs: bool = True,
     before: Callable[[Driver], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Compares about `steps` substeps.
 
@@ -128,6 +143,7 @@ def compare(
       width: Lanes; 0: what suits.
       outputs: Whether to compare now and then all that a step leaves.
       before: Is called before each batch.
+      progress: Is told now and then how many substeps there were.
     """
     found = Comparison()
     kinds = np.array(driver.kinds)
@@ -141,11 +157,17 @@ def compare(
         after = comparer.step(*arrays, width=width, outputs=names if looks else [])
         _count(found, kinds, evaluation, after, driver, model.opt.timestep)
         if looks and names:
-            _compare_outputs(found, after, names)
+            sensed = np.array(comparer.sensed, bool)
+            smooth = np.abs(evaluation["qacc_smooth"][1]).max(1, initial=0)
+            _compare_outputs(found, after, names, sensed, smooth)
             both = comparer.step(*arrays, width=width, outputs=names, up_to_date=True)
             left = [name for name in names if name != "cfrc_ext"]
-            _compare_outputs(found, both, left, "up-to-date ")
+            _compare_outputs(found, both, left, sensed, smooth, LEFT[1])
         driver.advance(after)
+        if progress is not None and looks:
+            progress(found.steps)
+    if progress is not None:
+        progress(found.steps)
     return found
 
 
@@ -168,9 +190,7 @@ def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timeste
     """Errors (N,) of the next state, by name; of velocities to what one step may add to them."""
     smooth = evaluation["qacc_smooth"][1]
     added = timestep * np.abs(smooth).max(1, initial=0)
-    return {
-        name: relative(*after[name], floor=added if name == "qvel" else None) for name in NEXT
-    }
+    return {name: relative(*after[name], floor=added if name == "qvel" else None) for name in NEXT}
 
 
 def _count(
@@ -203,13 +223,16 @@ def _count(
     iterations = ours & (evaluation["solver_niter"][0] != evaluation["solver_niter"][1])[:, 0]
     other_rows = ours & (evaluation["nefc"][0] != evaluation["nefc"][1])[:, 0]
     largest = np.nan_to_num(np.max(list(errors.values()), axis=0), nan=np.inf)
-    beyond = ours & ~iterations & (largest > BOUND)
+    bounds = np.where(kinds == "extreme", BOUND_EXTREME, BOUND)
+    beyond = ours & ~iterations & (largest > bounds)
     beyond |= other_rows
     for mask, of in ((beyond, "first"), (iterations & ~other_rows, "first_iterations")):
         if mask.any() and getattr(found, of) is None:
             row = int(np.argmax(mask))
-            what = "the next state" if of == "first" else "the iterations"
-            setattr(found, of, _difference(what, row, found.steps, largest, evaluation, after, driver))
+            what = "the next state differs" if of == "first" else "the iterations differ"
+            setattr(
+                found, of, _difference(what, row, found.steps, largest, evaluation, after, driver)
+            )
     found.steps += len(kinds)
     found.constrained += int(constrained.sum())
     found.other_iterations += int(iterations.sum())
@@ -243,9 +266,24 @@ def _difference(
 
 
 def _compare_outputs(
-    found: Comparison, after: dict[str, Any], names: list[str], prefix: str = "left "
+    found: Comparison,
+    after: dict[str, Any],
+    names: list[str],
+    sensed: npt.NDArray[np.bool_],
+    smooth: Array,
+    prefix: str = LEFT[0],
 ) -> None:
     ours = ~after["handed_back"] & ~after["warned"]
     for name in names:
         one, other = (array[ours] for array in after[name])
-        found.add(f"{prefix}{name}", relative(one, other))
+        if name == "sensordata":
+            # numbers that nothing has written are still NaN
+            found.overwritten += int((~np.isnan(one[:, ~sensed])).any(1).sum())
+            one, other = one[:, sensed], other[:, sensed]
+        floor = smooth[ours] if name == "qacc" else np.full(len(one), _OUTPUT_FLOOR)
+        errors = relative(one, other, floor)
+        found.add(f"{prefix}{name}", errors)
+        found.outputs_beyond += int((~(errors <= OUTPUT_BOUND)).sum())
+    # rows that are handed back are as they were
+    back = after["handed_back"]
+    found.overwritten += sum(int((~np.isnan(after[name][0][back])).any(1).sum()) for name in names)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ class Driver:
         seed: int,
     ) -> None:
         """Begins an episode in each row; `kinds` are of KINDS."""
-        self._model, self._starts, self._frame_skip = model, starts, frame_skip
+        self.model, self._starts, self._frame_skip = model, starts, frame_skip
         self._rng = np.random.default_rng(seed)
         self.kinds = [kinds[row % len(kinds)] for row in range(num_envs)]
         of_kind = np.array(self.kinds)
@@ -90,6 +90,11 @@ class Driver:
         self.states = self._drawn_starts(np.arange(num_envs))
         self._act()
 
+    @property
+    def at_env_step(self) -> bool:
+        """Whether the next substep is the first of an env-step."""
+        return self._substep % self._frame_skip == 0
+
     def advance(self, found: Mapping[str, Any]) -> None:
         """Goes on from MuJoCo's next states, which `LanesComparer.step` has found."""
         for name in STATE:
@@ -98,7 +103,7 @@ class Driver:
         huge = found["warned"] | ~(np.abs(self.states.qvel).max(1, initial=0) < _HUGE)
         huge |= ~(np.abs(self.states.qpos).max(1, initial=0) < _HUGE)
         self._substep += 1
-        if self._substep % self._frame_skip == 0:
+        if self.at_env_step:
             self._env_step += 1
             huge |= self._rng.random(len(huge)) < self._ends
             self._act()
@@ -135,7 +140,7 @@ class Driver:
 
     def _turn(self, qpos: Array, rows: npt.NDArray[np.intp]) -> None:
         """Joints anywhere in their range."""
-        model, rng = self._model, self._rng
+        model, rng = self.model, self._rng
         for joint in range(model.njnt):
             at, kind = model.jnt_qposadr[joint], model.jnt_type[joint]
             if kind in (_FREE, _BALL):
@@ -149,7 +154,7 @@ class Driver:
 
     def _lower(self, qpos: Array, rows: npt.NDArray[np.intp]) -> None:
         """Bodies that stand in the ground."""
-        model = self._model
+        model = self.model
         down = self._rng.uniform(0, 0.3, size=len(rows))
         for joint in range(model.njnt):
             at, kind = model.jnt_qposadr[joint], model.jnt_type[joint]
@@ -161,7 +166,7 @@ class Driver:
 
     def _exaggerate(self, states: States, rows: npt.NDArray[np.intp]) -> None:
         """Positions out of range, and velocities far above what is usual."""
-        model, rng = self._model, self._rng
+        model, rng = self.model, self._rng
         scale = 10 ** rng.uniform(-1, 0.7, size=(len(rows), 1))
         states.qpos[rows] += scale * rng.normal(size=(len(rows), model.nq))
         for joint in range(model.njnt):
@@ -182,9 +187,3 @@ def _ends_of(kind: str) -> float:
 def _normalise(qpos: Array, rows: npt.NDArray[np.intp], first: int) -> None:
     four = qpos[rows, first : first + 4]
     qpos[rows, first : first + 4] = four / np.linalg.norm(four, axis=1, keepdims=True)
-
-
-def batches(driver: Driver, steps: int) -> Iterator[States]:
-    """States of about `steps` substeps; the caller has the driver advance after each."""
-    for _ in range(-(-steps // len(driver.kinds))):
-        yield driver.states

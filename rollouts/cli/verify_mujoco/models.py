@@ -54,9 +54,7 @@ def subject_of(env_id: str) -> Subject:
     options = {**spec.options, **family.load(env_id, spec.header)}
     path = family.model_file(options)
     frame_skip = int(options.get("frame_skip", 0)) or _SUITE_FRAME_SKIP
-    return Subject(
-        env_id, path, mujoco_model(path), _native.LanesComparer(path), frame_skip
-    )
+    return Subject(env_id, path, mujoco_model(path), _native.LanesComparer(path), frame_skip)
 
 
 def mujoco_model(path: str) -> Any:
