@@ -98,6 +98,8 @@ PairKind KindOf(std::int32_t first, std::int32_t second, bool fixed_plane) {
   if (first == kPlane && second == kSphere) return PairKind::kPlaneSphere;
   if (first == kPlane && second == kCapsule) return PairKind::kPlaneCapsule;
   if (first == kPlane && second == kCylinder) return PairKind::kPlaneCylinder;
+  if (first == kPlane && second == kEllipsoid) return PairKind::kPlaneEllipsoid;
+  if (first == kPlane && second == kBox) return PairKind::kPlaneBox;
   if (first == kSphere && second == kSphere) return PairKind::kSphereSphere;
   if (first == kSphere && second == kCapsule) return PairKind::kSphereCapsule;
   if (first == kCapsule && second == kCapsule) return PairKind::kCapsuleCapsule;
@@ -159,6 +161,7 @@ class PairReader {
     for (std::int32_t a = 0; a < model_.n.nbody; ++a) {
       for (std::int32_t b = a + 1; b < model_.n.nbody; ++b) {
         if (!MayTouch(a, b)) continue;
+        const std::size_t begin = pairs.size();
         for (std::int32_t ga = geoms[a]; ga < geoms[a] + number[a]; ++ga) {
           for (std::int32_t gb = geoms[b]; gb < geoms[b] + number[b]; ++gb) {
             if (!((first[ga] & second[gb]) | (first[gb] & second[ga]))) continue;
@@ -166,6 +169,11 @@ class PairReader {
             pairs.push_back(Read(swaps ? gb : ga, swaps ? ga : gb));
           }
         }
+        // contacts of two bodies are ordered by geoms, the plainer kind first
+        std::sort(pairs.begin() + static_cast<std::ptrdiff_t>(begin), pairs.end(),
+                  [](const Pair& x, const Pair& y) {
+                    return x.geom[0] != y.geom[0] ? x.geom[0] < y.geom[0] : x.geom[1] < y.geom[1];
+                  });
       }
     }
     return pairs;
@@ -264,6 +272,7 @@ PairNumbers<double> NumbersOf(const Model& model, const FieldReader& read, const
   }
   std::copy_n(model.geom_axis + 3 * pair.geom[0], 3, out.normal);
   std::copy_n(model.geom_pos + 3 * pair.geom[0], 3, out.point);
+  std::copy_n(size + 3 * pair.geom[1], 3, out.size);
   out.margin = margin[pair.geom[0]] + margin[pair.geom[1]];
   out.reach = Reach(read, pair) + out.margin;
   const Mixed mixed = Mix(read, pair.geom[0], pair.geom[1]);
@@ -282,6 +291,7 @@ std::int32_t MostContacts(PairKind kind) {
   switch (kind) {
     case PairKind::kPlaneCapsule: return 2;
     case PairKind::kPlaneCylinder: return 4;
+    case PairKind::kPlaneBox: return 8;
     case PairKind::kUncovered: return 0;
     default: return 1;
   }

@@ -92,6 +92,7 @@ void AddContact(const M& m, Work<D>& w, int index, typename D::Bits active, D di
   c.pair = &pair;
   c.active = active;
   c.friction = D(k.friction);
+  for (int j = 0; j < c.Rows(); ++j) c.f[j] = 0.0;
   c.dist = dist;
   c.pos = pos;
   c.frame[0] = normal;
@@ -157,8 +158,15 @@ void CapsuleCapsule(const M& m, Work<D>& w, int index, typename D::Bits near) {
   const Vec3<D> d = w.geom_pos[g1] - w.geom_pos[g2];
   const D ma = Dot(a1, a1), mb = -Dot(a1, a2), mc = Dot(a2, a2), u = -Dot(a1, d), v = Dot(a2, d);
   const D det = ma * mc - mb * mb;
-  // parallel ones may touch in several points
-  w.escaped = w.escaped | (near & (Abs(det) < 1e-13));
+  // almost parallel ones touch in several points, if they touch: unless their lines or ends are apart
+  const auto parallel = near & (det <= 1.001e-8 * (ma * mc));
+  if (Any(parallel)) {
+    const D along = Dot(d, w.geom_axis[g1]);
+    const Vec3<D> aside = d - w.geom_axis[g1] * along;
+    const D gap = Max(D(0.0), Abs(along) - (k.half[0] + k.half[1]) * 1.001);
+    const D apart = Sqrt(Dot(aside, aside) + gap * gap) - k.half[1] * 1e-3;
+    w.escaped = w.escaped | (parallel & (apart <= k.radius[0] + k.radius[1] + k.margin));
+  }
   const D inverse = 1.0 / det;
   const D free1 = (mc * u - mb * v) * inverse, free2 = (ma * v - mb * u) * inverse;
   const D x1 = Clip(free1, -1.0, 1.0);
@@ -227,6 +235,41 @@ void PlaneCylinder(const M& m, Work<D>& w, int index) {
   add(triangle, rim, back - wide);
 }
 
+// The lowest point of an ellipsoid.
+template <typename M, typename D>
+void PlaneEllipsoid(const M& m, Work<D>& w, int index) {
+  const auto& k = m.pair_numbers[index];
+  const int g = m.pairs[index].geom[1];
+  const Mat3<D> r = Product(w.xmat[m.pairs[index].body[1]], m.geom_mat + 9 * g);
+  const Vec3<D> normal = Fixed<D>(k.normal), size = Fixed<D>(k.size), n = RotateBack(r, normal);
+  const Vec3<D> s{size.x * n.x, size.y * n.y, size.z * n.z};
+  const D depth = Sqrt(Dot(s, s));
+  const D dist = Dot(w.geom_pos[g] - Fixed<D>(k.point), normal) - depth;
+  const Vec3<D> lowest = Rotate(r, Vec3<D>{size.x * s.x, size.y * s.y, size.z * s.z} * (1.0 / depth));
+  AddContact<M, D>(m, w, index, dist < k.margin, dist, normal, w.geom_pos[g] - lowest - normal * (dist * 0.5),
+                   nullptr);
+}
+
+// mjc_PlaneBox: the first four corners that are low enough.
+template <typename M, typename D>
+void PlaneBox(const M& m, Work<D>& w, int index) {
+  const auto& k = m.pair_numbers[index];
+  const int g = m.pairs[index].geom[1];
+  const Mat3<D> r = Product(w.xmat[m.pairs[index].body[1]], m.geom_mat + 9 * g);
+  const Vec3<D> normal = Fixed<D>(k.normal), size = Fixed<D>(k.size);
+  const D height = Dot(w.geom_pos[g] - Fixed<D>(k.point), normal);
+  D found = 0.0;
+  for (int i = 0; i < 8; ++i) {
+    const Vec3<D> at{i & 1 ? size.x : -size.x, i & 2 ? size.y : -size.y, i & 4 ? size.z : -size.z};
+    const Vec3<D> corner = Rotate(r, at);
+    const D lift = Dot(normal, corner), dist = height + lift;
+    const auto active = (dist <= k.margin) & (lift <= 0.0) & (found < 4.0);
+    if (!Any(active)) continue;
+    found += Keep(active, D(1.0));
+    AddContact<M, D>(m, w, index, active, dist, normal, corner + w.geom_pos[g] - normal * (dist * 0.5), nullptr);
+  }
+}
+
 template <typename M, typename D>
 void TouchPair(const M& m, Work<D>& w, int index) {
   const Pair& pair = m.pairs[index];
@@ -239,6 +282,8 @@ void TouchPair(const M& m, Work<D>& w, int index) {
     if (!Any(near)) return;
     if (pair.kind == PairKind::kPlaneCapsule) return PlaneCapsule(m, w, index);
     if (pair.kind == PairKind::kPlaneCylinder) return PlaneCylinder(m, w, index);
+    if (pair.kind == PairKind::kPlaneEllipsoid) return PlaneEllipsoid(m, w, index);
+    if (pair.kind == PairKind::kPlaneBox) return PlaneBox(m, w, index);
     if (pair.kind == PairKind::kPlaneSphere) {
       const D dist = height - k.radius[1];
       const Vec3<D> pos = w.geom_pos[g2] - normal * (dist * 0.5 + k.radius[1]);

@@ -32,6 +32,8 @@ std::string WhyNotOptions(const FieldReader& read) {
   if (integrator != kEuler && integrator != kRungeKutta4) return "its integrator is neither Euler nor RK4";
   const std::int32_t solver = *Array<std::int32_t>(read, "opt.solver");
   if (solver != kPgs && solver != kNewton) return "its solver is CG";
+  // rounding alone would decide when to stop
+  if (*Array<double>(read, "opt.tolerance") < 1e-13) return "its solver's tolerance is below 1e-13";
   if (*Array<std::int32_t>(read, "opt.cone") != 0) return "its friction cones are elliptic";
   if (*Array<std::int32_t>(read, "opt.noslip_iterations") > 0) return "it has noslip iterations";
   // energy is only told, and tells nobody here
@@ -149,6 +151,19 @@ std::string WhyUncovered(const ModelSizes& n, const FieldReader& read) {
   for (std::int32_t g = 0; g < n.ngeom; ++g) {
     if (!touches[g] && !touched[g]) continue;
     if (dims[g] != 1 && dims[g] != 3) return "it has contacts of 4 or 6 dimensions";
+  }
+  return "";
+}
+
+std::string WhyUncoveredPairs(const Model& model) {
+  for (std::int32_t i = 0; i < model.num_pairs; ++i) {
+    const Pair& pair = model.pairs[i];
+    // what moves meets what is fixed all the time
+    if (pair.kind == PairKind::kUncovered && (pair.tree[0] < 0 || pair.tree[1] < 0)) {
+      return "it has geoms of kinds that lanes do not cover on fixed ones";
+    }
+    // opposite edges of so flat a pyramid cancel, and rounding alone would decide when to stop
+    if (pair.dim > 1 && model.pair_numbers[i].friction < 1e-3) return "it has contacts with hardly any friction";
   }
   return "";
 }

@@ -12,6 +12,7 @@
 namespace rollouts::lanes {
 
 std::string WhyUncovered(const ModelSizes& n, const FieldReader& read);
+std::string WhyUncoveredPairs(const Model& model);
 void ReadConstraints(Model& model, const FieldReader& read);
 void ReadConstraintNumbers(Model& model, const FieldReader& read);
 
@@ -317,6 +318,7 @@ void ReadSensors(Model& model, const FieldReader& read) {
     one.frame = KindOfFrame(object[i]);
     one.object = Array<std::int32_t>(read, "sensor_objid")[i];
     one.adr = Array<std::int32_t>(read, "sensor_adr")[i];
+    one.dim = Array<std::int32_t>(read, "sensor_dim")[i];
     one.axis = type[i] - 28;
     one.cuts = Array<double>(read, "sensor_cutoff")[i] > 0 && one.kind != SensorKind::kFrameAxis;
     const bool framed = one.kind == SensorKind::kFramePosition || one.kind == SensorKind::kFrameAxis;
@@ -430,6 +432,8 @@ ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read) {
   ReadPlaceNumbers(*model, read);
   ReadActuatorNumbers(*model, read);
   ReadConstraintNumbers(*model, read);
+  why_not = WhyUncoveredPairs(*model);
+  if (!why_not.empty()) return {nullptr, std::move(why_not)};
   model->structure = Describe(*model);
   return {std::move(model), ""};
 }

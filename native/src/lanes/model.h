@@ -30,7 +30,7 @@ enum Disabled : std::int32_t {
 
 inline constexpr int kMaxDofs = 64;
 inline constexpr int kMaxContacts = 256;  // of the lanes of a vector together
-inline constexpr int kMaxDualRows = 96;   // of PGS, which keeps a square of them
+inline constexpr int kMaxDualRows = 192;  // of PGS, which keeps a square of them
 inline constexpr double kTiny = 1e-15;    // mjMINVAL
 inline constexpr double kHuge = 1e10;     // mjMAXVAL
 
@@ -49,6 +49,7 @@ struct Impedance {
 template <typename C>
 struct PairNumbers {
   C normal[3], point[3];  // of a plane
+  C size[3];              // of the second geom
   C radius[2], half[2];
   C margin;
   C reach;     // of the centres, or of the second one from the plane
@@ -77,8 +78,8 @@ struct OptionNumbers {
 // What getimpedance's curve is.
 enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
 
-enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kSphereSphere,
-                                     kSphereCapsule, kCapsuleCapsule, kUncovered };
+enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kPlaneEllipsoid, kPlaneBox,
+                                     kSphereSphere, kSphereCapsule, kCapsuleCapsule, kUncovered };
 
 // Two geoms that may touch, in the order in which MuJoCo looks at them.
 struct Pair {
@@ -128,7 +129,7 @@ enum class FrameKind { kInertialBody, kBody, kGeom, kSite };
 struct Sensor {
   SensorKind kind;
   FrameKind frame;
-  std::int32_t object, adr, axis;
+  std::int32_t object, adr, dim, axis;
   std::int32_t cuts;  // it has a cutoff
 };
 

@@ -28,11 +28,14 @@ void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
   for (int b = 0; b < m.n.nbody; ++b) out[b] = {{0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}};
   for (int i = 0; i < w.num_contacts; ++i) {
     const Contact<D>& c = w.contacts[i];
-    const Vec3<D> force = ContactForce(c);
+    Vec3<D> force = ContactForce(c);
+    force = Select(c.active, force, Vec3<D>{0.0, 0.0, 0.0});
     for (int side = 0; side < 2; ++side) {
       const int b = c.pair->body[side];
       if (b == 0) continue;
-      const Spatial<D> one{Cross(c.pos - w.com[m.body_rootid[b]], force), force};
+      const Vec3<D> torque = Cross(c.pos - w.com[m.body_rootid[b]], force);
+      // a point of lanes that do not touch is anywhere
+      const Spatial<D> one{Select(c.active, torque, Vec3<D>{0.0, 0.0, 0.0}), force};
       out[b] = side == 0 ? out[b] - one : out[b] + one;
     }
   }

@@ -99,7 +99,7 @@ void SolveIslands(const M& m, Work<D>& w) {
     return;
   }
   const Coupling<D> coupling(m, w);
-  // lanes whose trees are coupled otherwise than most lanes' are MuJoCo's
+  // lanes whose trees are coupled otherwise than most lanes' go alone
   unsigned most = 0;
   int first = 0;
   for (int lane = 0; lane < D::kWidth; ++lane) {
@@ -108,7 +108,9 @@ void SolveIslands(const M& m, Work<D>& w) {
     most = alike;
     first = lane;
   }
-  w.escaped = w.escaped | FromBits<D::kWidth>(~most);
+  const auto others = FromBits<D::kWidth>(~most) & ~w.escaped;
+  w.divided = w.divided | others;
+  w.escaped = w.escaped | others;
   for (int t = 0; t < m.num_trees; ++t) {
     if (coupling.FirstOf(first, t) != t) continue;
     island.trees = 0;

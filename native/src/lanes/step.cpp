@@ -92,8 +92,16 @@ std::uint64_t ByVectors(const Model& model, std::span<const Row> rows, std::int3
       some = 1;
       models = LaneModels(model, rows.subspan(first, 1));
     }
-    std::uint8_t* const memory = Memory(loops->memory_bytes(*models.of[0]));
-    left |= std::uint64_t{run(*loops, models.of.data(), memory, first, static_cast<int>(some))} << first;
+    const auto try_with = [&](const Loops& with, const LaneModels& own, std::size_t at, std::size_t count) {
+      return run(with, own.of.data(), Memory(with.memory_bytes(*own.of[0])), at, static_cast<int>(count));
+    };
+    unsigned here = try_with(*loops, models, first, some);
+    for (unsigned alone = here >> 16; alone; alone &= alone - 1) {
+      const auto lane = static_cast<std::size_t>(__builtin_ctz(alone));
+      const LaneModels own(model, rows.subspan(first + lane, 1));
+      if (!(try_with(*All().back(), own, first + lane, 1) & 1U)) here &= ~(1U << lane);
+    }
+    left |= std::uint64_t{here & 0xFFFFU} << first;
     first += some;
   }
   return left;

@@ -47,21 +47,17 @@ class Stepper {
     Check();
     Evaluate(m_, w_);
     CheckAccelerations();
-    unsigned left = 0;
+    const unsigned left = ToBits(w_.escaped) & ((1U << count) - 1);
     for (int lane = 0; lane < count; ++lane) {
-      if (ToBits(w_.escaped) >> lane & 1) {
-        left |= 1U << lane;
-      } else {
-        StoreProbe(probes[lane], lane);
-      }
+      if (!(left >> lane & 1)) StoreProbe(probes[lane], lane);
     }
-    return left;
+    return left | (ToBits(w_.divided) & left) << 16;
   }
 
  private:
   // Lanes without a row of their own repeat the first one.
   void Load(const Row* rows, int count) {
-    w_.escaped = FromBits<W>(0);
+    w_.escaped = w_.divided = FromBits<W>(0);
     w_.num_contacts = w_.num_dofs = 0;
     for (int lane = 0; lane < W; ++lane) {
       const Row& row = rows[lane < count ? lane : 0];
@@ -170,6 +166,8 @@ class Stepper {
     const Vec3<D> spin{w_.qvel[d], w_.qvel[d + 1], w_.qvel[d + 2]};
     const Vec3<D> once = Cross(turned, spin), twice = Cross(turned, once);
     const D square = Dot(turned, turned), angle = Sqrt(square);
+    // MuJoCo takes the shorter way round
+    w_.escaped = w_.escaped | (angle >= 3.1);
     D s, c;
     SinCos(angle * 0.5, s, c);
     const auto small = square < 1e-6;
@@ -213,9 +211,8 @@ class Stepper {
   }
 
   unsigned Store(const Row* rows, int count, const StepOptions& options, bool sensors) {
-    unsigned left = 0;
-    const unsigned escaped = ToBits(w_.escaped);
-    for (int lane = 0; lane < count; ++lane) left |= escaped & 1U << lane;
+    const unsigned rows_of = (1U << count) - 1;
+    const unsigned left = ToBits(w_.escaped) & rows_of;
     const bool external = rows[0].cfrc_ext != nullptr;
     if (external) ContactForces(m_, w_, external_);
     for (int lane = 0; lane < count; ++lane) {
@@ -228,15 +225,19 @@ class Stepper {
       for (int i = 0; i < options.substeps; ++i) *row.time += InLane(m_.options->timestep, lane);
       StoreDerived(row, lane);
       if (external) Scatter(&external_[0].a.x, row.cfrc_ext, 6 * m_.n.nbody, lane);
-      if (sensors) Scatter(sensed_, row.sensordata, m_.n.nsensordata, lane);
+      for (int i = 0; sensors && i < m_.n.nsensor; ++i) {
+        const Sensor& s = m_.sensors[i];
+        if (s.kind != SensorKind::kUncovered) Scatter(sensed_ + s.adr, row.sensordata + s.adr, s.dim, lane);
+      }
     }
     StorePlaces(rows, count, left);
-    return left;
+    return left | (ToBits(w_.divided) & left) << 16;
   }
 
   void StoreDerived(const Row& row, int lane) {
     const int nv = m_.n.nv, nb = m_.n.nbody;
-    Scatter(w_.qacc, row.qacc, nv, lane);
+    // that of the whole step
+    Scatter(m_.runge_kutta ? w_.sum_qacc : w_.qacc, row.qacc, nv, lane);
     Scatter(w_.actuation, row.qfrc_actuator, nv, lane);
     Scatter(w_.constraint, row.qfrc_constraint, nv, lane);
     Scatter(&w_.xpos[0].x, row.xpos, 3 * nb, lane);

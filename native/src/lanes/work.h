@@ -71,6 +71,7 @@ struct Work {
 
   int num_contacts, num_dofs;
   Bits escaped;   // lanes that MuJoCo is to step
+  Bits divided;   // of those, lanes that would be stepped alone
   D iterations;   // of the solver, over islands
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations

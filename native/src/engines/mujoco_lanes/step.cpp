@@ -69,6 +69,14 @@ lanes::Row RowOf(mjData* data, const StepKind& kind) {
   return row;
 }
 
+// Of so many rows. Lanes of 4 and of 8 compute equal bits, narrower ones others, and what comes of a
+// step must not depend on how many wait with it.
+std::int32_t WidthFor(std::size_t rows) {
+  const auto widths = lanes::Widths();
+  const bool has_four = std::ranges::find(widths, 4) != widths.end();
+  return rows <= 4 && has_four ? 4 : widths.front();
+}
+
 }  // namespace
 
 std::int32_t TogetherInLanes() { return 8; }
@@ -143,7 +151,8 @@ void Physics::StepTogether(std::span<const DueStep> due) {
     }
     const lanes::StepOptions options{
         .substeps = first.kind.substeps,
-        .ending = first.kind.up_to_date ? lanes::Ending::kUpToDate : lanes::Ending::kAsStep};
+        .ending = first.kind.up_to_date ? lanes::Ending::kUpToDate : lanes::Ending::kAsStep,
+        .width = WidthFor(count)};
     const std::uint64_t left = lanes::Step(*first.lanes, {rows.data(), count}, options);
     for (std::size_t i = 0; i < count; ++i) owners[i]->done = (left >> i & 1) == 0;
   }
