@@ -5,7 +5,7 @@
 SUBJECT` measures, `report` measures everything and writes a page, `soak` watches it for an hour,
 `tune-batch` finds the best number of environments, `top` watches a job, `eval` plays
 episodes with the policy of a checkpoint, `record` films one, `verify-atari` compares our Atari 2600
-with ale-py's.
+with ale-py's, `verify-mujoco` our vector lanes with MuJoCo.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault or `verify-atari` a
-      difference; 2 for a mistake in the arguments or something not installed.
+      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault, `verify-atari` or
+      `verify-mujoco` a difference; 2 for a mistake in the arguments or something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -244,9 +244,10 @@ def _parser() -> argparse.ArgumentParser:
     comparing = commands.add_parser(
         "verify-mujoco",
         help="compare our vector lanes with MuJoCo, step by step",
-        description="Steps the same states in both, which MuJoCo's steps then move on, and compares "
-        "each stage of an evaluation, the solver's iterations, the next state and all that a step "
-        "leaves; then lets both run freely. Exit status: 0, or 1 where a model differs.",
+        description="Steps the same states in both, which MuJoCo's steps then move on, and "
+        "compares each stage of an evaluation, the solver's iterations, the next state and all "
+        "that a step leaves; then lets both run freely. Exit status: 0, or 1 where a model "
+        "differs.",
     )
     cli_verify_mujoco.add_arguments(comparing, positive_int=_positive_int)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rollouts import _native
 from rollouts.cli.checkpoint_program import add_trust
-from rollouts.cli.verify_mujoco import models, runs, trace
+from rollouts.cli.verify_mujoco import golden, models, runs, trace
 from rollouts.cli.verify_mujoco.comparison import LEFT, Comparison, compare
 from rollouts.cli.verify_mujoco.driver import KINDS, Driver, States
 from rollouts.cli.verify_mujoco.models import Subject, starts_of, subject_of
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[st
     """Adds the arguments of the command; `positive_int` reads its texts."""
     add = parser.add_argument
     add("--env-id", nargs="+", metavar="ID",
-        help="such as HalfCheetah-v5 or CheetahRun-v1; default: Gymnasium's tasks, and one of each of "
-        "the suite's domains that lanes are to step")  # fmt: skip
+        help="such as HalfCheetah-v5 or CheetahRun-v1; default: Gymnasium's tasks, and one of each "
+        "of the suite's domains that lanes are to step")  # fmt: skip
     add("--steps", type=positive_int, default=100_000, metavar="N",
         help="substeps of each; default: 100000")  # fmt: skip
     add("--kinds", type=_kinds, default=list(KINDS), metavar="K,K",
@@ -37,11 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[st
     add("--width", type=int, default=0, metavar="W", help="lanes; default: what suits the machine")
     add("--seed", type=int, default=0, help="of all that is drawn; default: 0")
     add("--episodes", type=positive_int, metavar="E",
-        help="compare returns and lengths of E episodes of random actions, too; default: none")  # fmt: skip
+        help="compare returns and lengths of E episodes of random actions, too; "
+        "default: none")  # fmt: skip
     add("--checkpoint", type=Path, metavar="RUN",
-        help="a run whose policy makes states of the kind policy, and E further episodes")  # fmt: skip
+        help="a run whose policy makes states of the kind policy, and E further "
+        "episodes")  # fmt: skip
     add_trust(parser)
     add("--save", type=Path, metavar="FILE.npz", help="write the first step that differs")
+    add("--record", type=Path, metavar="FILE.npz",
+        help="write some states and what MuJoCo's step makes of them")  # fmt: skip
+    add("--golden", type=Path, metavar="FILE.npz",
+        help="compare both with such a file, and nothing else; its ids are used")  # fmt: skip
 
 
 def verify(args: argparse.Namespace) -> bool:
@@ -56,6 +62,13 @@ def verify(args: argparse.Namespace) -> bool:
     """
     load_engine()
     do_without_timer()
+    if args.golden is not None:
+        return _verify_golden(args.golden, args.env_id)
+    if args.record is not None:
+        ids = args.env_id or models.verified_ids()
+        golden.record(args.record, ids, args.seed)
+        _print(f"states of {len(ids)} models by MuJoCo {golden.release()}: {args.record}")
+        return True
     trained = None if args.checkpoint is None else Trained(args.checkpoint, args)
     if _POLICY in args.kinds and trained is None:
         raise SpecError("--kinds policy needs a policy: add --checkpoint RUN")
@@ -71,6 +84,18 @@ def verify(args: argparse.Namespace) -> bool:
     subjects = (subject_of(env_id) for env_id in ids)
     # no shortcut: each is compared
     return all([_verify_one(subject, args, trained) for subject in subjects])
+
+
+def _verify_golden(path: Path, chosen: list[str] | None) -> bool:
+    kept = golden.read(path)
+    equal = True
+    for env_id in chosen or kept.states:
+        if env_id not in kept.states:
+            raise SpecError(f"--golden {path} has no states of {env_id!r}")
+        found = golden.compare_with_golden(subject_of(env_id), kept)
+        _print(f"{env_id:28} " + (f"differs in {found}" if found else "equal"))
+        equal &= found is None
+    return equal
 
 
 def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | None) -> bool:

@@ -17,7 +17,8 @@ def describe(difference: Difference, model: Any) -> list[str]:
     count = {name: [int(each[0]) for each in difference.evaluation[name]]
              for name in ("solver_niter", "nefc")}  # fmt: skip
     lines = [
-        f"substep {difference.step} ({difference.kind}): {difference.what}, error {difference.error:.1e}; "
+        f"substep {difference.step} ({difference.kind}): {difference.what}, error "
+        f"{difference.error:.1e}; "
         f"iterations {count['solver_niter'][0]}, MuJoCo {count['solver_niter'][1]}; rows of "
         f"constraints {count['nefc'][0]}, MuJoCo {count['nefc'][1]}"
     ]

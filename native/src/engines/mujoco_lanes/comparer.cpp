@@ -128,6 +128,9 @@ std::vector<bool> LanesComparer::SensedNumbers() const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = ModelOf(*model_);
   std::vector<bool> sensed(static_cast<std::size_t>(at.nsensordata.In(model)));
+  // mjDSBL_SENSOR: neither engine writes any
+  constexpr std::int32_t kSensorsDisabled = 1 << 13;
+  if (at.disableflags.In(model) & kSensorsDisabled) return sensed;
   for (std::int32_t i = 0; read_.model && i < at.nsensor.In(model); ++i) {
     const auto first = sensed.begin() + at.sensor_adr.In(model)[i];
     std::fill_n(first, at.sensor_dim.In(model)[i], lanes::CoversSensor(*read_.model, i));
