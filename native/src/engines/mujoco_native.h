@@ -31,6 +31,8 @@ struct ModelInLanes {
 
 // Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path);
+// Of a simulation whose model has numbers of its own; null where lanes do not step it.
+std::shared_ptr<const lanes::Model> ReadOwnInLanes(const mjModel* model);
 
 struct PhysicsModel::Native {
   std::unique_ptr<mjModel, DeleteModel> model;
@@ -48,6 +50,7 @@ struct Physics::Native {
   const MujocoWarning* warnings;   // (kNumWarnings) of the data
 
   const lanes::Model* lanes = nullptr;  // null without UseLanes
+  std::shared_ptr<const lanes::Model> own_lanes;  // where its model differs from the shared one
   StepKind kind;
   lanes::Row row;         // of the data
   bool in_lanes = false;  // this episode's steps may be made by lanes

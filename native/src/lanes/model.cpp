@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <initializer_list>
 #include <utility>
 
@@ -344,11 +346,16 @@ void ReadSensors(Model& model, const FieldReader& read) {
 }
 
 // The rows of a sweep of PGS in the order of MuJoCo's: shuffled before each sweep by PCG32 from state 0.
-void MakeVisits(Model& model) {
-  auto* const table = model.Keep<const std::uint8_t*>(kMaxDualRows + 1);
+struct Visits {
+  std::vector<std::vector<std::uint8_t>> orders;
+  std::vector<const std::uint8_t*> table;
+};
+std::unique_ptr<Visits> MakeVisits(std::int32_t sweeps) {
+  auto visits = std::make_unique<Visits>();
+  visits->table.push_back(nullptr);
   for (int rows = 1; rows <= kMaxDualRows; ++rows) {
-    auto* const out =
-        model.Keep<std::uint8_t>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(model.iterations));
+    auto& orders = visits->orders.emplace_back(static_cast<std::size_t>(rows) * static_cast<std::size_t>(sweeps));
+    std::uint8_t* const out = orders.data();
     std::uint64_t state = 0;
     const auto draw = [&state] {
       const std::uint64_t old = state;
@@ -360,15 +367,25 @@ void MakeVisits(Model& model) {
     draw();
     std::uint8_t order[kMaxDualRows];
     for (int i = 0; i < rows; ++i) order[i] = static_cast<std::uint8_t>(i);
-    for (int sweep = 0; sweep < model.iterations; ++sweep) {
+    for (int sweep = 0; sweep < sweeps; ++sweep) {
       for (int i = rows - 1; i > 0; --i) {
         std::swap(order[i], order[draw() % static_cast<std::uint32_t>(i + 1)]);
       }
       std::copy_n(order, rows, out + static_cast<std::size_t>(sweep) * static_cast<std::size_t>(rows));
     }
-    table[rows] = out;
+    visits->table.push_back(out);
   }
-  model.visits = table;
+  return visits;
+}
+
+// Models with as many sweeps share a table, for the life of the process.
+const std::uint8_t* const* VisitsOf(std::int32_t sweeps) {
+  static std::mutex mutex;
+  static std::map<std::int32_t, std::unique_ptr<Visits>> known;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Visits>& visits = known[sweeps];
+  if (!visits) visits = MakeVisits(sweeps);
+  return visits->table.data();
 }
 
 // A text of all that steps choose by: of two models with equal ones only numbers differ.
@@ -420,7 +437,7 @@ ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read) {
   ReadActuators(*model, read);
   ReadSensors(*model, read);
   ReadConstraints(*model, read);
-  if (model->pgs) MakeVisits(*model);
+  if (model->pgs) model->visits = VisitsOf(model->iterations);
   model->num_numbers = model->Place(*model, nullptr);
   double* const numbers = model->Keep<double>(model->num_numbers);
   model->numbers = numbers;

@@ -103,7 +103,7 @@ bool IsHandedBack(std::uint64_t rows, std::int64_t row) { return (rows >> row) &
 }  // namespace
 
 LanesComparer::LanesComparer(std::shared_ptr<const PhysicsModel> model)
-    : model_(std::move(model)), read_(ReadUncompared(ModelOf(*model_))), physics_(model_) {}
+    : model_(std::move(model)), read_(ReadByLanes(ModelOf(*model_))), physics_(model_) {}
 
 LanesComparer::~LanesComparer() = default;
 

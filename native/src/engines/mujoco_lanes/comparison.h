@@ -20,7 +20,7 @@ struct LanesComparison {
 };
 
 // What lanes make of a model, before any step of theirs is compared.
-lanes::ModelOrReason ReadUncompared(const mjModel* model);
+lanes::ModelOrReason ReadByLanes(const mjModel* model);
 
 // Compares 64 steps: from random positions, velocities and controls, and from where MuJoCo comes to
 // from there. Throws EngineError.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "engines/mujoco_lanes/comparison.h"
@@ -25,25 +26,28 @@ lanes::ModelSizes SizesOf(const mjModel* model) {
 
 // Where a model has an array, an option or another entry; null for a name that this release lacks.
 const void* ReadEntry(const mjModel* model, std::string_view name) {
-  const auto entries = Release().entries;
-  const auto found = std::find_if(entries.begin(), entries.end(),
-                                  [&](const ModelEntry& entry) { return name == entry.name; });
+  // one release is loaded in a process
+  static const std::unordered_map<std::string_view, const ModelEntry*> entries = [] {
+    std::unordered_map<std::string_view, const ModelEntry*> out;
+    for (const ModelEntry& entry : Release().entries) out.emplace(entry.name, &entry);
+    return out;
+  }();
+  const auto found = entries.find(name);
   if (found == entries.end()) return nullptr;
-  if (found->kind == EntryKind::kArray) return Place<void*>{found->offset}.In(model);
-  return &Place<std::uint8_t>{found->offset}.In(model);
+  if (found->second->kind == EntryKind::kArray) return Place<void*>{found->second->offset}.In(model);
+  return &Place<std::uint8_t>{found->second->offset}.In(model);
 }
 
 }  // namespace
 
-lanes::ModelOrReason ReadUncompared(const mjModel* model) {
-  return lanes::ReadModel(SizesOf(model),
-                          [&](const char* name) { return ReadEntry(model, name); });
+lanes::ModelOrReason ReadByLanes(const mjModel* model) {
+  return lanes::ReadModel(SizesOf(model), [&](const char* name) { return ReadEntry(model, name); });
 }
 
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   // they would have a part in the steps that are compared
   if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read", ""};
-  lanes::ModelOrReason read = ReadUncompared(model);
+  lanes::ModelOrReason read = ReadByLanes(model);
   if (!read.model) return {nullptr, std::move(read.why_not), ""};
   const LanesComparison compared = CompareLanes(*read.model, model);
   if (compared.num_compared == 0) {
@@ -56,6 +60,10 @@ ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   return {nullptr, differs,
           differs + ", expected at most " + TextOf(kMostDifference) + ", with the model " + xml_path +
               ": MuJoCo itself steps it, several times slower"};
+}
+
+std::shared_ptr<const lanes::Model> ReadOwnInLanes(const mjModel* model) {
+  return ReadByLanes(model).model;
 }
 
 const PhysicsModel::Native& PhysicsModel::WithLanes() const {

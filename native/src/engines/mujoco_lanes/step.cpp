@@ -106,7 +106,13 @@ bool Physics::stepped_by_lanes() const { return native_->by_lanes; }
 void Physics::BeginAnew() {
   native_->done = false;
   native_->by_lanes = false;
-  native_->in_lanes = native_->lanes && !(native_->own && native_->own->DiffersFromShared());
+  native_->own_lanes.reset();
+  native_->in_lanes = native_->lanes != nullptr;
+  if (native_->in_lanes && native_->own && native_->own->DiffersFromShared()) {
+    native_->own_lanes = ReadOwnInLanes(native_->model);
+    native_->in_lanes = native_->own_lanes != nullptr;
+  }
+  native_->row.model = native_->own_lanes.get();
 }
 
 // True when the step that is asked for has been made.
