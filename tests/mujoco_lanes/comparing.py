@@ -64,6 +64,18 @@ def left_to_mujoco(found: Comparison) -> float:
 def explained(found: Comparison) -> str:
     """What a failed test prints."""
     errors = {name: f"{each.max:.1e}" for name, each in found.errors.items() if each.max > 1e-11}
-    counts = {name: getattr(found, name) for name in ("beyond", "other_iterations", "other_rows",
-              "outputs_beyond", "overwritten", "unseen_warnings", "constrained")}  # fmt: skip
+    counts = {
+        name: getattr(found, name)
+        for name in (
+            "unexplained",
+            "of_rounding",
+            "beyond",
+            "other_iterations",
+            "other_rows",
+            "outputs_beyond",
+            "overwritten",
+            "unseen_warnings",
+            "constrained",
+        )
+    }
     return f"{counts}, errors {errors}"

@@ -253,9 +253,5 @@ COVERED: dict[str, str] = {
         FLOOR + falling('type="ellipsoid" size=".1 .05 .07"'), option='solver="PGS"'
     ),
     "a thin box": scene(FLOOR + falling('type="box" size=".3 .2 .001"', pos="0 0 .05")),
-}
-
-# in these, rounding is multiplied, or decides when the solver ends
-ROUNDED: dict[str, str] = {
     "a cylinder on a floor": scene(FLOOR + falling('type="cylinder" size=".1 .05"')),
 }

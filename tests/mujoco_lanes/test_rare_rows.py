@@ -84,9 +84,11 @@ def test_capsules_that_are_nearly_parallel_are_left_to_mujoco_or_equal(
     np.testing.assert_array_equal(found["nefc"][0][ours], found["nefc"][1][ours])
     if angle >= 1e-2:
         assert ours.all()
+    # where the axes meet is a quotient by the square of the angle's sine
+    bound = 1e-11 + 1e-15 / max(angle, 1e-4) ** 2
     for name in ("qacc", "qfrc_constraint"):
         one, two = (array[ours] for array in found[name])
-        np.testing.assert_allclose(one, two, rtol=0, atol=1e-9 * np.abs(two).max(initial=1))
+        np.testing.assert_allclose(one, two, rtol=0, atol=bound * np.abs(two).max(initial=1))
 
 
 def test_centres_in_one_place_are_left_to_mujoco_or_equal(tmp_path: Path) -> None:

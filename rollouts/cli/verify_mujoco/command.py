@@ -14,6 +14,7 @@ from rollouts.cli.checkpoint_program import add_trust
 from rollouts.cli.verify_mujoco import golden, models, runs, trace
 from rollouts.cli.verify_mujoco.comparison import LEFT, Comparison, compare
 from rollouts.cli.verify_mujoco.driver import KINDS, Driver, States
+from rollouts.cli.verify_mujoco.errors import BOUND
 from rollouts.cli.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.cli.verify_mujoco.policy import Trained
 from rollouts.errors import SpecError
@@ -107,10 +108,10 @@ def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | N
     found = _compare(subject, starts, args, trained)
     _report(subject, found, time.perf_counter() - started)
     equal = found.is_equal
-    for difference in (found.first, found.first_iterations):
+    for why, difference in (("", found.first), (", by rounding", found.first_of_rounding)):
         if difference is None:
             continue
-        for line in trace.describe(difference, subject.model):
+        for line in trace.describe(difference, subject.model, why):
             _print(f"  {line}")
         if args.save is not None and not args.save.exists():
             trace.save(args.save, subject.env_id, difference)
@@ -168,9 +169,10 @@ def _report(subject: Subject, found: Comparison, seconds: float) -> None:
     back = found.handed_back / found.steps
     _print(
         f"{subject.env_id:28} {'equal' if found.is_equal else 'differs'}: {found.steps} substeps, "
-        f"{found.handed_back} ({back:.2%}) left to MuJoCo, {found.beyond} beyond the bound; "
+        f"{found.handed_back} ({back:.2%}) left to MuJoCo, {found.beyond} beyond {BOUND:.0e}; "
         f"{found.constrained} evaluations with constraints, {found.other_iterations} with other "
-        f"iterations, {found.other_rows} with other rows; {seconds:.0f} s"
+        f"iterations, {found.other_rows} with other rows; {found.unexplained} not explained by "
+        f"rounding; {seconds:.0f} s"
     )
     if found.unseen_warnings or found.overwritten or found.outputs_beyond:
         _print(

@@ -5,74 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rollouts import _native
-from rollouts.cli.verify_mujoco.driver import Array, Driver, States
+from rollouts.cli.verify_mujoco.driver import Array, Driver
+from rollouts.cli.verify_mujoco.errors import BOUND, Difference, Errors, relative
+from rollouts.cli.verify_mujoco.rounding import is_of_rounding
 
 STAGES = (
     "qM", "qfrc_bias", "qfrc_passive", "qfrc_actuator", "qacc_smooth", "qfrc_constraint", "qacc",
 )  # fmt: skip
 NEXT = ("qpos", "qvel", "act")
-# of an error of the next state, relative to the vector's largest entry
-BOUND = 1e-11
-# bodies far out of range are pressed deep into each other: rounding is multiplied accordingly
-BOUND_EXTREME = 1e-9
-OUTPUT_BOUND = (
-    1e-8  # of all that a step leaves; accelerations at rest are differences of large ones
-)
+# of all that a step leaves; accelerations at rest are differences of large ones
+OUTPUT_BOUND = 1e-8
 _OUTPUT_FLOOR = 1e-3  # of an output's scale
 MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
 LEFT = ("left ", "up-to-date ")  # beginnings of names of errors of what steps leave
+_MOST_TRIED = 1000  # rows that differ of which it is tried whether rounding does it
 _OUTPUTS_EVERY = 16  # batches, of which one compares all that a step leaves
-_TINY = 1e-300
-_BINS = 400  # of a histogram of exponents
-_LEAST, _MOST = -20.0, 4.0
-
-
-class Errors:
-    """Quantiles and maximum of many numbers that are not negative."""
-
-    def __init__(self) -> None:
-        """Without a number yet."""
-        self._counts = np.zeros(_BINS, np.int64)
-        self.max = 0.0
-
-    def add(self, errors: Array) -> None:
-        """Takes numbers; one that is not finite is the largest."""
-        if not errors.size:
-            return
-        finite = np.nan_to_num(errors, nan=np.inf)
-        self.max = max(self.max, float(finite.max()))
-        exponents = np.log10(np.clip(finite, 10**_LEAST, 10**_MOST))
-        bins = ((exponents - _LEAST) / (_MOST - _LEAST) * (_BINS - 1)).astype(np.int64)
-        self._counts += np.bincount(bins, minlength=_BINS)
-
-    def quantile(self, part: float) -> float:
-        """The upper edge of the bin in which it lies, or the maximum."""
-        if self.max == 0:
-            return 0.0
-        sums = np.cumsum(self._counts)
-        at = int(np.searchsorted(sums, part * sums[-1]))
-        edge = 10 ** (_LEAST + (at + 1) * (_MOST - _LEAST) / (_BINS - 1))
-        # the lowest bin has the zeros
-        return 0.0 if at == 0 else min(float(edge), self.max)
-
-
-@dataclass(slots=True)
-class Difference:
-    """A step that differs: its state and what both made of it."""
-
-    kind: str
-    step: int
-    what: str
-    error: float
-    state: States  # of one row
-    evaluation: dict[str, Any]
-    found: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -89,10 +43,12 @@ class Comparison:
       overwritten: Rows of outputs in which lanes wrote what they had handed back, or the numbers
         of sensors that they do not cover.
       unseen_warnings: Substeps in which MuJoCo warned and lanes stepped.
-      beyond: Substeps whose next state differs by more than the bound, without those whose
-        iterations differ.
+      beyond: Substeps whose next state differs by more than the bound.
+      of_rounding: Of the kinds above, substeps in which MuJoCo differs from itself as much when the
+        state moves by its last digits.
+      unexplained: The others.
       errors: By name of a stage, "next qpos" and so on, and of outputs.
-      first, first_iterations: The first such of `beyond`, and of `other_iterations`.
+      first, first_of_rounding: The first such substep.
     """
 
     steps: int = 0
@@ -104,17 +60,20 @@ class Comparison:
     overwritten: int = 0
     unseen_warnings: int = 0
     beyond: int = 0
+    of_rounding: int = 0
+    unexplained: int = 0
     errors: dict[str, Errors] = field(default_factory=dict)
     by_kind: dict[str, list[int]] = field(default_factory=dict)  # steps, handed back
     first: Difference | None = None
-    first_iterations: Difference | None = None
+    first_of_rounding: Difference | None = None
 
     @property
     def is_equal(self) -> bool:
         """Whether all is as promised."""
-        most = max(1.0, MOST_ITERATION_DIFFERENCES * self.constrained)
-        wrong = self.beyond + self.other_rows + self.unseen_warnings
-        wrong += self.outputs_beyond + self.overwritten
+        # and three standard deviations of such a number
+        mean = MOST_ITERATION_DIFFERENCES * self.constrained
+        most = 1 + mean + 3 * mean**0.5
+        wrong = self.unexplained + self.unseen_warnings + self.outputs_beyond + self.overwritten
         return not wrong and self.other_iterations <= most
 
     def add(self, name: str, errors: Array) -> None:
@@ -155,7 +114,11 @@ def compare(
         evaluation = comparer.forward(*arrays, width=width)
         looks = batch % _OUTPUTS_EVERY == 0
         after = comparer.step(*arrays, width=width, outputs=names if looks else [])
-        _count(found, kinds, evaluation, after, driver, model.opt.timestep)
+        rows, errors = _count(found, kinds, evaluation, after, driver, model.opt.timestep)
+        if len(rows):
+            take = partial(_difference, found.steps, errors, evaluation, after, driver)
+            _explain(found, comparer, rows, errors, take)
+        found.steps += len(kinds)
         if looks and names:
             sensed = np.array(comparer.sensed, bool)
             smooth = np.abs(evaluation["qacc_smooth"][1]).max(1, initial=0)
@@ -169,21 +132,6 @@ def compare(
     if progress is not None:
         progress(found.steps)
     return found
-
-
-def relative(ours: Array, theirs: Array, floor: Array | None = None) -> Array:
-    """Errors (N,) of rows, relative to the largest entry of theirs, at least `floor`.
-
-    Rows without an entry that is not zero have the absolute error.
-    """
-    if ours.shape[1] == 0:
-        return np.zeros(len(ours))
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(ours - theirs).max(1)
-        scale = np.abs(theirs).max(1)
-        if floor is not None:
-            scale = np.maximum(scale, floor)
-        return np.where(error == 0, 0, error / np.where(scale > _TINY, scale, 1.0))
 
 
 def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timestep: float) -> Any:
@@ -200,7 +148,8 @@ def _count(
     after: dict[str, Any],
     driver: Driver,
     timestep: float,
-) -> None:
+) -> tuple[npt.NDArray[np.intp], Array]:
+    """Adds a batch; returns the rows that differ, and all rows' largest errors."""
     back = evaluation["handed_back"] | after["handed_back"]
     ours = ~back & ~after["warned"]
     for kind in driver.kinds[: len(set(driver.kinds))]:
@@ -223,32 +172,43 @@ def _count(
     iterations = ours & (evaluation["solver_niter"][0] != evaluation["solver_niter"][1])[:, 0]
     other_rows = ours & (evaluation["nefc"][0] != evaluation["nefc"][1])[:, 0]
     largest = np.nan_to_num(np.max(list(errors.values()), axis=0), nan=np.inf)
-    bounds = np.where(kinds == "extreme", BOUND_EXTREME, BOUND)
-    beyond = ours & ~iterations & (largest > bounds)
-    beyond |= other_rows
-    for mask, of in ((beyond, "first"), (iterations & ~other_rows, "first_iterations")):
-        if mask.any() and getattr(found, of) is None:
-            row = int(np.argmax(mask))
-            what = "the next state differs" if of == "first" else "the iterations differ"
-            setattr(
-                found, of, _difference(what, row, found.steps, largest, evaluation, after, driver)
-            )
-    found.steps += len(kinds)
+    beyond = ours & (largest > BOUND)
     found.constrained += int(constrained.sum())
     found.other_iterations += int(iterations.sum())
     found.other_rows += int(other_rows.sum())
     found.handed_back += int(back.sum())
-    found.beyond += int((beyond & ~other_rows).sum())
+    found.beyond += int(beyond.sum())
+    return np.flatnonzero(iterations | other_rows | beyond), largest
+
+
+def _explain(
+    found: Comparison,
+    comparer: _native.LanesComparer,
+    rows: npt.NDArray[np.intp],
+    errors: Array,
+    difference_of: Callable[[int, str], Difference],
+) -> None:
+    """Sorts rows that differ into those of rounding and others."""
+    for row in rows:
+        what = "the next state differs" if errors[row] > BOUND else "the counts differ"
+        difference = difference_of(int(row), what)
+        tried = found.of_rounding + found.unexplained
+        if tried < _MOST_TRIED and is_of_rounding(comparer, difference):
+            found.of_rounding += 1
+            found.first_of_rounding = found.first_of_rounding or difference
+        else:
+            found.unexplained += 1
+            found.first = found.first or difference
 
 
 def _difference(
-    what: str,
-    row: int,
     steps: int,
     errors: Array,
     evaluation: dict[str, Any],
     after: dict[str, Any],
     driver: Driver,
+    row: int,
+    what: str,
 ) -> Difference:
     def of_row(all_rows: Mapping[str, Any]) -> dict[str, Any]:
         pairs = {name: each for name, each in all_rows.items() if isinstance(each, tuple)}

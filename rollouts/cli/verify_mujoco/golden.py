@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rollouts.cli.verify_mujoco.comparison import relative
 from rollouts.cli.verify_mujoco.driver import STATE, Array, Driver, States
+from rollouts.cli.verify_mujoco.errors import relative
 from rollouts.cli.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.errors import SpecError
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import rollouts
-from rollouts.cli.verify_mujoco.comparison import relative
 from rollouts.cli.verify_mujoco.driver import STATE, Driver, States
+from rollouts.cli.verify_mujoco.errors import relative
 from rollouts.cli.verify_mujoco.models import Subject
 
 LOOKS = (1, 10, 50, 100, 200)  # env-steps at which distances are taken

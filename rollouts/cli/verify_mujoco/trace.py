@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.cli.verify_mujoco.comparison import NEXT, STAGES, Difference, relative
+from rollouts.cli.verify_mujoco.comparison import NEXT, STAGES
+from rollouts.cli.verify_mujoco.errors import Difference, relative
 
 
-def describe(difference: Difference, model: Any) -> list[str]:
+def describe(difference: Difference, model: Any, why: str = "") -> list[str]:
     """Lines that tell of it; the contacts are MuJoCo's."""
     count = {name: [int(each[0]) for each in difference.evaluation[name]]
              for name in ("solver_niter", "nefc")}  # fmt: skip
     lines = [
-        f"substep {difference.step} ({difference.kind}): {difference.what}, error "
+        f"substep {difference.step} ({difference.kind}): {difference.what}{why}, error "
         f"{difference.error:.1e}; "
         f"iterations {count['solver_niter'][0]}, MuJoCo {count['solver_niter'][1]}; rows of "
         f"constraints {count['nefc'][0]}, MuJoCo {count['nefc'][1]}"
