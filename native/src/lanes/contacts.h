@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which constraints act, and how stiff they are: limits, dry friction, contacts of planes, spheres and
 // capsules. A row exists where it acts in one of the lanes; in the others it weighs nothing.
 
@@ -158,13 +159,14 @@ void CapsuleCapsule(const M& m, Work<D>& w, int index, typename D::Bits near) {
   const Vec3<D> d = w.geom_pos[g1] - w.geom_pos[g2];
   const D ma = Dot(a1, a1), mb = -Dot(a1, a2), mc = Dot(a2, a2), u = -Dot(a1, d), v = Dot(a2, d);
   const D det = ma * mc - mb * mb;
-  // almost parallel ones touch in several points, if they touch: unless their lines or ends are apart
-  const auto parallel = near & (det <= 1.001e-8 * (ma * mc));
+  // Almost parallel ones, if they touch, touch in several points below an angle of 1e-4, and somewhere
+  // along their lengths that rounding decides below 1e-3: MuJoCo's, unless lines or ends are apart.
+  const auto parallel = near & (det <= 1e-6 * (ma * mc));
   if (Any(parallel)) {
     const D along = Dot(d, w.geom_axis[g1]);
     const Vec3<D> aside = d - w.geom_axis[g1] * along;
-    const D gap = Max(D(0.0), Abs(along) - (k.half[0] + k.half[1]) * 1.001);
-    const D apart = Sqrt(Dot(aside, aside) + gap * gap) - k.half[1] * 1e-3;
+    const D gap = Max(D(0.0), Abs(along) - (k.half[0] + k.half[1]));
+    const D apart = Sqrt(Dot(aside, aside) + gap * gap) - k.half[1] * 2e-3;
     w.escaped = w.escaped | (parallel & (apart <= k.radius[0] + k.radius[1] + k.margin));
   }
   const D inverse = 1.0 / det;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of MuJoCo's features lanes step, by the fields of a model.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -70,6 +71,9 @@ std::string WhyNotJoints(const ModelSizes& n, const FieldReader& read) {
     const bool turns = type[j] == kFree || type[j] == kBall;
     if (turns && limited[j]) return "it limits a ball joint";
     if (turns && stiffness[j] != 0) return "it has a spring on a free or ball joint";
+    const double* const axis = Array<double>(read, "jnt_axis") + 3 * j;
+    const double length = axis[0] * axis[0] + axis[1] * axis[1] + axis[2] * axis[2];
+    if (!turns && !(std::fabs(length - 1) < 1e-12)) return "it has joints whose axes are no unit vectors";
   }
   if (Any<double>(read, "jnt_stiffnesspoly", 2L * n.njnt) || Any<double>(read, "dof_dampingpoly", 2L * n.nv)) {
     return "it has springs or dampers that are not linear";

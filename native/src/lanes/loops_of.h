@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of the loops, compiled for each target in a namespace of its own: LANES_TARGET names it,
 // LANES_WIDEST is its widest vector. Headers of the standard library are included before the target is
 // set, so that none of their functions is compiled for it.

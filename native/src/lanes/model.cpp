@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <numbers>
 #include <initializer_list>
 #include <utility>
 
@@ -103,6 +104,26 @@ void ReadBodies(Model& model, const FieldReader& read) {
   model.ones = ones;
 }
 
+// Fluid pushes against a box of uniform mass with the body's inertia.
+void ReadFluid(Model& model, std::size_t b) {
+  const double* const inertia = model.body_inertia + 3 * b;
+  const double sum = inertia[0] + inertia[1] + inertia[2];
+  double side[3], fourth[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    side[i] = std::sqrt(std::max(kTiny, sum - 2 * inertia[i]) / model.body_mass[b] * 6.0);
+    fourth[i] = side[i] * side[i] * side[i] * side[i];
+  }
+  const double density = model.options->density, viscosity = model.options->viscosity;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::size_t j = (i + 1) % 3, k = (i + 2) % 3;
+    model.body_drag[3 * b + i] = 0.5 * density * side[j] * side[k];
+    model.body_spin_drag[3 * b + i] = density * side[i] * (fourth[j] + fourth[k]) / 64.0;
+  }
+  const double diameter = (side[0] + side[1] + side[2]) / 3.0;
+  model.body_friction[2 * b] = std::numbers::pi * diameter * diameter * diameter * viscosity;
+  model.body_friction[2 * b + 1] = 3.0 * std::numbers::pi * diameter * viscosity;
+}
+
 void ReadBodyNumbers(Model& model, const FieldReader& read) {
   const auto nbody = static_cast<std::size_t>(model.n.nbody);
   std::copy_n(Array<double>(read, "body_pos"), 3 * nbody, model.body_pos);
@@ -115,12 +136,7 @@ void ReadBodyNumbers(Model& model, const FieldReader& read) {
     if (model.subtree_heavy[b]) {
       model.inverse_subtree_mass[b] = 1.0 / Array<double>(read, "body_subtreemass")[b];
     }
-    // the sides of a box of uniform mass with the body's inertia, which fluid pushes against
-    const double* const inertia = model.body_inertia + 3 * b;
-    const double sum = inertia[0] + inertia[1] + inertia[2];
-    for (std::size_t i = 0; model.body_heavy[b] && i < 3; ++i) {
-      model.body_box[3 * b + i] = std::sqrt(std::max(kTiny, sum - 2 * inertia[i]) / model.body_mass[b] * 6.0);
-    }
+    if (model.body_heavy[b]) ReadFluid(model, b);
   }
 }
 
@@ -212,7 +228,11 @@ void ReadDofs(Model& model, const FieldReader& read) {
 void ReadDofNumbers(Model& model, const FieldReader& read) {
   const auto nv = static_cast<std::size_t>(model.n.nv);
   std::copy_n(Array<double>(read, "dof_armature"), nv, model.dof_armature);
-  if (const double* const damping = Damping(model, read)) std::copy_n(damping, nv, model.dof_damping);
+  const double* const damping = Damping(model, read);
+  for (std::size_t i = 0; damping && i < nv; ++i) {
+    model.dof_damping[i] = damping[i];
+    model.dof_damping_step[i] = damping[i] * model.options->timestep;
+  }
 }
 
 void ReadPlaces(Model& model, const FieldReader& read) {

@@ -168,10 +168,13 @@ struct Structure {
 template <typename C>
 struct Numbers {
   OptionNumbers<C>* options;
-  C *body_pos, *body_quat, *body_ipos, *body_mass, *body_inertia, *body_imat, *body_box,
+  C *body_pos, *body_quat, *body_ipos, *body_mass, *body_inertia, *body_imat,
       *inverse_subtree_mass;
+  // what fluid does to a body: to the squares of its speeds (3) and spins (3), to its spin and speed (2)
+  C *body_drag, *body_spin_drag, *body_friction;
   C *jnt_pos, *jnt_axis, *jnt_stiffness, *jnt_force_range, *qpos0, *qpos_spring;
-  C *dof_armature, *dof_damping;
+  // dof_damping_step: damping by timestep, rounded before it is added, in a vector as in a number
+  C *dof_armature, *dof_damping, *dof_damping_step;
   C *geom_pos, *geom_axis, *geom_mat;  // geom_axis: the third column of geom_mat
   C *site_pos, *site_mat, *site_size;
   C *tendon_coefficient, *sensor_cutoff;
@@ -195,7 +198,9 @@ struct Numbers {
     take(body_mass, nb);
     take(body_inertia, 3 * nb);
     take(body_imat, 9 * nb);
-    take(body_box, 3 * nb);
+    take(body_drag, 3 * nb);
+    take(body_spin_drag, 3 * nb);
+    take(body_friction, 2 * nb);
     take(inverse_subtree_mass, nb);
     take(jnt_pos, 3 * nj);
     take(jnt_axis, 3 * nj);
@@ -205,6 +210,7 @@ struct Numbers {
     take(qpos_spring, m.n.nq);
     take(dof_armature, m.n.nv);
     take(dof_damping, m.n.nv);
+    take(dof_damping_step, m.n.nv);
     take(geom_pos, 3 * ng);
     take(geom_axis, 3 * ng);
     take(geom_mat, 9 * ng);

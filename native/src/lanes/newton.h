@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MuJoCo's Newton solver over the islands of several simulations, with its tests of when to stop: equal
 // numbers of iterations are what makes results equal to rounding. What a lane does is a mask; a loop
 // ends when its last lane ends.

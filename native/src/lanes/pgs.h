@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MuJoCo's dual solver (PGS with momentum): rows are built in lanes, sweeps run lane by lane, for the
 // order of visits depends on how many rows a lane has.
 

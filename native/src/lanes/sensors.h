@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sensors and forces on bodies, from the last evaluation.
 
 // mj_subtreeVel, of one body.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything before constraints: where bodies are, their inertia, and what moves them.
 
 // mj_kinematics.
@@ -250,23 +251,19 @@ void AddFluid(const M& m, Work<D>& w) {
     const Vec3<D> spin = RotateBack(r, w.cvel[b].a);
     const Vec3<D> speed =
         RotateBack(r, w.cvel[b].l + Cross(w.cvel[b].a, lever)) - RotateBack(r, Fixed<D>(m.options->wind));
-    const auto* const s = m.body_box + 3 * b;
-    const auto density = m.options->density, viscosity = m.options->viscosity;
     Vec3<D> torque{0.0, 0.0, 0.0}, push{0.0, 0.0, 0.0};
     if (m.viscous) {
-      constexpr double kPi = 3.14159265358979323846;
-      const auto d = (s[0] + s[1] + s[2]) / 3.0;
-      torque = spin * (-kPi * d * d * d * viscosity);
-      push = speed * (-3.0 * kPi * d * viscosity);
+      torque = spin * -m.body_friction[2 * b];
+      push = speed * -m.body_friction[2 * b + 1];
     }
     if (m.dense_fluid) {
-      const auto fourth = [&](int i) { return s[i] * s[i] * s[i] * s[i]; };
-      push.x -= (0.5 * density * s[1] * s[2]) * Abs(speed.x) * speed.x;
-      push.y -= (0.5 * density * s[0] * s[2]) * Abs(speed.y) * speed.y;
-      push.z -= (0.5 * density * s[0] * s[1]) * Abs(speed.z) * speed.z;
-      torque.x -= (density * s[0] * (fourth(1) + fourth(2)) / 64.0) * Abs(spin.x) * spin.x;
-      torque.y -= (density * s[1] * (fourth(0) + fourth(2)) / 64.0) * Abs(spin.y) * spin.y;
-      torque.z -= (density * s[2] * (fourth(0) + fourth(1)) / 64.0) * Abs(spin.z) * spin.z;
+      const auto *const drag = m.body_drag + 3 * b, *const turn = m.body_spin_drag + 3 * b;
+      push.x -= drag[0] * Abs(speed.x) * speed.x;
+      push.y -= drag[1] * Abs(speed.y) * speed.y;
+      push.z -= drag[2] * Abs(speed.z) * speed.z;
+      torque.x -= turn[0] * Abs(spin.x) * spin.x;
+      torque.y -= turn[1] * Abs(spin.y) * spin.y;
+      torque.z -= turn[2] * Abs(spin.z) * spin.z;
     }
     const Vec3<D> f = Rotate(r, push);
     force[b] = {Rotate(r, torque) + Cross(lever, f), f};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accelerations under constraints: which solver, over which islands.
 
 template <typename D>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors, rotations and spatial quantities of several simulations at once: D is a Lanes type, C that
 // of a model's numbers. Spatial vectors have the rotation first, about the centre of mass of the body's tree, as MuJoCo's.
 template <typename D>

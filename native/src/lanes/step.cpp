@@ -47,6 +47,14 @@ const Loops& Choose(std::int32_t width, std::size_t rows) {
   return *best;
 }
 
+// For one row that cannot go with others: of a width that has the bits of the widest.
+const Loops& Alone() {
+  for (const Loops* one : All()) {
+    if (one->width == 4) return *one;
+  }
+  return *All().front();
+}
+
 // A thread's memory for the largest model that it has stepped.
 std::uint8_t* Memory(std::size_t bytes) {
   struct Block {
@@ -88,7 +96,7 @@ std::uint64_t ByVectors(const Model& model, std::span<const Row> rows, std::int3
     std::size_t some = std::min(rows.size() - first, static_cast<std::size_t>(loops->width));
     LaneModels models(model, rows.subspan(first, some));
     if (!models.alike) {
-      loops = All().back();
+      loops = &Alone();
       some = 1;
       models = LaneModels(model, rows.subspan(first, 1));
     }
@@ -99,7 +107,7 @@ std::uint64_t ByVectors(const Model& model, std::span<const Row> rows, std::int3
     for (unsigned alone = here >> 16; alone; alone &= alone - 1) {
       const auto lane = static_cast<std::size_t>(__builtin_ctz(alone));
       const LaneModels own(model, rows.subspan(first + lane, 1));
-      if (!(try_with(*All().back(), own, first + lane, 1) & 1U)) here &= ~(1U << lane);
+      if (!(try_with(Alone(), own, first + lane, 1) & 1U)) here &= ~(1U << lane);
     }
     left |= std::uint64_t{here & 0xFFFFU} << first;
     first += some;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of a vector of simulations: rows into lanes, MuJoCo's integrators, lanes into rows.
 template <typename M, typename D>
 class Stepper {
@@ -104,7 +105,7 @@ class Stepper {
     D* const rate = w_.search;
     if (m_.implicit_damping) {
       for (int i = 0; i < m_.tree.size; ++i) w_.H[i] = w_.M[i];
-      for (int i = 0; i < nv; ++i) w_.H[m_.tree.adr[i]] += m_.dof_damping[i] * m_.options->timestep;
+      for (int i = 0; i < nv; ++i) w_.H[m_.tree.adr[i]] += m_.dof_damping_step[i];
       const Factor<D> factor{&m_.tree, w_.H, w_.H_inverse};
       Factorize(factor, nv);
       for (int i = 0; i < nv; ++i) rate[i] = w_.smooth[i] + w_.constraint[i];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of doubles, one number of each simulation: Lanes<8> for AVX-512, Lanes<4> for AVX2, Lanes<2>
 // for SSE2 and NEON, Lanes<1> everywhere. Comparisons give masks; Select chooses by them. Included
 // within a namespace of its own for each target (lanes_of.h), after the standard library's headers.
