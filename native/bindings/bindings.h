@@ -19,6 +19,7 @@ void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);
 void BindDoom(pybind11::module_& module);
 void BindMujoco(pybind11::module_& module);
+void BindMujocoLanes(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
 void BindParentEnd(pybind11::module_& module);

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindAle(module);
   rollouts::BindDoom(module);
   rollouts::BindMujoco(module);
+  rollouts::BindMujocoLanes(module);
   rollouts::BindReturns(module);
   rollouts::BindFrameStacks(module);
   rollouts::BindParentEnd(module);

@@ -48,6 +48,7 @@ SAME(kActuatorObject, mjOBJ_ACTUATOR); SAME(kSensorObject, mjOBJ_SENSOR);
 SAME(kKeyObject, mjOBJ_KEY); SAME(kRungeKutta, mjINT_RK4);
 SAME(kActuationDisabled, mjDSBL_ACTUATION); SAME(kLogWarning, mjLOG_WARNING);
 SAME(kLogError, mjLOG_ERROR); SAME(kNumWarnings, mjNWARNING);
+SAME(kMostIslands, mjNISLAND);
 SAME(mjWARN_INERTIA, 0); SAME(mjWARN_CONTACTFULL, 1); SAME(mjWARN_CNSTRFULL, 2);
 SAME(mjWARN_BADQPOS, 3); SAME(mjWARN_BADQVEL, 4); SAME(mjWARN_BADQACC, 5);
 SAME(mjWARN_BADCTRL, 6);
@@ -83,7 +84,7 @@ FUNCTION(reset_data_keyframe, mj_resetDataKeyframe); FUNCTION(set_const, mj_setC
 FUNCTION(forward, mj_forward); FUNCTION(step, mj_step); FUNCTION(step1, mj_step1);
 FUNCTION(step2, mj_step2); FUNCTION(rne_post_constraint, mj_rnePostConstraint);
 FUNCTION(object_velocity, mj_objectVelocity); FUNCTION(state_size, mj_stateSize);
-FUNCTION(get_state, mj_getState); FUNCTION(set_state, mj_setState);
+FUNCTION(get_state, mj_getState); FUNCTION(set_state, mj_setState); FUNCTION(full_m, mj_fullM);
 FUNCTION(name2id, mj_name2id); FUNCTION(id2name, mj_id2name);
 FUNCTION(default_camera, mjv_defaultCamera); FUNCTION(default_option, mjv_defaultOption);
 FUNCTION(default_free_camera, mjv_defaultFreeCamera); FUNCTION(default_scene, mjv_defaultScene);

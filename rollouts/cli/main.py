@@ -5,7 +5,7 @@
 SUBJECT` measures, `report` measures everything and writes a page, `soak` watches it for an hour,
 `tune-batch` finds the best number of environments, `top` watches a job, `eval` plays
 episodes with the policy of a checkpoint, `record` films one, `verify-atari` compares our Atari 2600
-with ale-py's.
+with ale-py's, `verify-mujoco` our vector lanes with MuJoCo.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rollouts.cli.values import positive_float as _positive_float
 from rollouts.cli.values import positive_int as _positive_int
 from rollouts.cli.values import whole_number as _whole_number
 from rollouts.cli.verify_atari import command as cli_verify_atari
+from rollouts.cli.verify_mujoco import command as cli_verify_mujoco
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
 from rollouts.report.subjects import with_subject
@@ -56,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault or `verify-atari` a
-      difference; 2 for a mistake in the arguments or something not installed.
+      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault, `verify-atari` or
+      `verify-mujoco` a difference; 2 for a mistake in the arguments or something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0 if cli_check_env.check(args) else 1
         elif args.command == "verify-atari":
             return 0 if cli_verify_atari.verify(args) else 1
+        elif args.command == "verify-mujoco":
+            return 0 if cli_verify_mujoco.verify(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
         elif args.command == "record":
@@ -239,6 +242,15 @@ def _parser() -> argparse.ArgumentParser:
         "reward, lives and end of each frame. Exit status: 0, or 1 where a game differs.",
     )
     cli_verify_atari.add_arguments(verifying, positive_int=_positive_int)
+    comparing = commands.add_parser(
+        "verify-mujoco",
+        help="compare our vector lanes with MuJoCo, step by step",
+        description="Steps the same states in both, which MuJoCo's steps then move on, and "
+        "compares each stage of an evaluation, the solver's iterations, the next state and all "
+        "that a step leaves; then lets both run freely. Exit status: 0, or 1 where a model "
+        "differs.",
+    )
+    cli_verify_mujoco.add_arguments(comparing, positive_int=_positive_int)
 
     watch = commands.add_parser(
         "top",

@@ -38,6 +38,7 @@ enum MujocoObject : int {
 constexpr int kRungeKutta = 1;                 // mjtIntegrator
 constexpr int kActuationDisabled = 1 << 11;    // mjtDisableBit
 constexpr int kNumWarnings = 7;                // mjtWarning
+constexpr int kMostIslands = 20;               // mjNISLAND: of which solvers say what they did
 constexpr int kAllCategories = 7;              // mjtCatBit
 constexpr int kOffscreenBuffer = 1;            // mjtFramebuffer
 constexpr int kUsualFont = 150;                // mjtFontScale
@@ -95,6 +96,7 @@ struct MujocoApi {
   void (*step1)(const mjModel*, mjData*);
   void (*step2)(const mjModel*, mjData*);
   void (*rne_post_constraint)(const mjModel*, mjData*);
+  void (*full_m)(const mjModel*, const mjData*, double* matrix);  // (nv, nv)
   void (*object_velocity)(const mjModel*, const mjData*, int object, int id, double velocity[6],
                           int local);
   int (*state_size)(const mjModel*, int parts);

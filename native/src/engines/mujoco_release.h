@@ -96,6 +96,9 @@ struct Place {
   X(std::int64_t, nbuffer)      \
   X(void*, buffer)              \
   X(std::int32_t, ncon)         \
+  X(std::int32_t, nefc)         \
+  X(std::int32_t, nisland)      \
+  X(std::int32_t[kMostIslands], solver_niter) \
   X(double, time)               \
   ROLLOUTS_DATA_ARRAYS(X)
 

@@ -19,6 +19,9 @@ struct LanesComparison {
   const char* array = "qpos";     // in which it is
 };
 
+// What lanes make of a model, before any step of theirs is compared.
+lanes::ModelOrReason ReadByLanes(const mjModel* model);
+
 // Compares 64 steps: from random positions, velocities and controls, and from where MuJoCo comes to
 // from there. Throws EngineError.
 LanesComparison CompareLanes(const lanes::Model& in_lanes, const mjModel* model);

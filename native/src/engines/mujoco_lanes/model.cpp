@@ -50,11 +50,11 @@ const void* ReadEntry(const mjModel* model, std::string_view name) {
   return &Place<std::uint8_t>{found->second->offset}.In(model);
 }
 
+}  // namespace
+
 lanes::ModelOrReason ReadByLanes(const mjModel* model) {
   return lanes::ReadModel(SizesOf(model), [&](const char* name) { return ReadEntry(model, name); });
 }
-
-}  // namespace
 
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   // they would have a part in the steps that are compared

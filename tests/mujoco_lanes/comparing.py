@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons of lanes with MuJoCo, as `rollouts verify-mujoco` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollouts import _native
+from rollouts.cli.verify_mujoco.comparison import Comparison, compare
+from rollouts.cli.verify_mujoco.driver import KINDS, Driver, States, starts_of_model
+from rollouts.cli.verify_mujoco.models import Subject, mujoco_model, starts_of
+from rollouts.families.mujoco_engine import load_engine
+
+USUAL = ("random", "resting", "contact")
+
+
+def scene_in(folder: Path, xml: str) -> tuple[_native.LanesComparer, Any]:
+    """A model of this XML in both engines."""
+    load_engine()
+    path = folder / "model.xml"
+    path.write_text(xml)
+    return _native.LanesComparer(str(path)), mujoco_model(str(path))
+
+
+def compare_scene(
+    comparer: _native.LanesComparer, model: Any, steps: int, kinds: Sequence[str] = KINDS
+) -> Comparison:
+    """Compares substeps of a model that is of no environment."""
+    starts = starts_of_model(model, 64, np.random.default_rng(0))
+    return compare(comparer, model, Driver(model, starts, kinds, 64, 5, 1), steps)
+
+
+def compare_subject(
+    subject: Subject, steps: int, kinds: Sequence[str] = KINDS, width: int = 0
+) -> Comparison:
+    """Compares substeps of an environment's model."""
+    driver = driver_of(subject, kinds)
+    return compare(subject.comparer, subject.model, driver, steps, width=width)
+
+
+def driver_of(subject: Subject, kinds: Sequence[str] = KINDS, num_envs: int = 64) -> Driver:
+    """States of an environment's model."""
+    return Driver(subject.model, starts_of(subject, 0), kinds, num_envs, subject.frame_skip, 1)
+
+
+def states_after(subject: Subject, substeps: int, num_envs: int = 64) -> States:
+    """States of all usual kinds, some substeps after their episodes began."""
+    driver = driver_of(subject, USUAL, num_envs)
+    for _ in range(substeps):
+        driver.advance(subject.comparer.step(*driver.states.arrays()))
+    return driver.states
+
+
+def left_to_mujoco(found: Comparison) -> float:
+    """Part of the substeps of usual states that lanes have handed back."""
+    counts = np.array([found.by_kind[kind] for kind in USUAL if kind in found.by_kind])
+    return float(counts[:, 1].sum() / counts[:, 0].sum())
+
+
+def explained(found: Comparison) -> str:
+    """What a failed test prints."""
+    errors = {name: f"{each.max:.1e}" for name, each in found.errors.items() if each.max > 1e-11}
+    counts = {
+        name: getattr(found, name)
+        for name in (
+            "unexplained",
+            "of_rounding",
+            "beyond",
+            "other_iterations",
+            "other_rows",
+            "outputs_beyond",
+            "overwritten",
+            "unseen_warnings",
+            "constrained",
+        )
+    }
+    return f"{counts}, errors {errors}"
