@@ -386,14 +386,7 @@ void BindPool(py::module_& module) {
       .def_property_readonly("updates_statistics", [](PyPool& self) {
         return self.pool().updates_statistics();
       })
-      .def("engines", [](PyPool& self) {
-        py::list engines;
-        for (std::int32_t env = 0; env < self.pool().options().num_envs; ++env) {
-          const EngineChoice engine = self.pool().EngineOf(env);
-          engines.append(py::make_tuple(engine.name, engine.why_not_lanes));
-        }
-        return engines;
-      })
+      .def("engines", [](PyPool& self) { return Engines(self.pool()); })
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)
